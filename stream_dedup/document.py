@@ -1,0 +1,132 @@
+"""The nouns that travel between the rooms, as frozen values.
+
+Invariants: a value here never changes after it is made; a `Position` names one source record for ever, because it
+carries the topic's id (a re-created topic reuses offsets); `Reason` numbers are stored on topics and on disk and are
+never reused.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+Headers: TypeAlias = list[tuple[str, bytes | None]]
+TopicPartitionKey: TypeAlias = tuple[str, int]
+
+TOPIC_ID_BYTES = 16
+NONCE_BYTES = 16
+DIGEST_BYTES = 16
+ID_BYTES_MAX = 512
+NO_TOPIC_ID = bytes(TOPIC_ID_BYTES)
+
+
+class Verdict(enum.StrEnum):
+    """What the filter says of one document; the value of the header `dedup.verdict`."""
+
+    UNIQUE = "unique"
+    DUPLICATE = "duplicate"
+
+
+class Mode(enum.IntEnum):
+    """What a log batch is for; a field of every batch, because what was judged in shadow was never delivered."""
+
+    ENFORCE = 0
+    ANNOTATE = 1
+    SHADOW = 2
+
+
+class Reason(enum.IntEnum):
+    """Why a verdict is what it is. 1-9: unique; 10-19: duplicate; 20-: no outcome for a reader, only for the worker."""
+
+    NEW = 1
+    TOO_SHORT = 2
+    EMPTY = 3
+    TOMBSTONE = 4
+    BYPASS = 5
+    FAIL_OPEN = 6
+    EXACT = 10
+    NEAR = 11
+    UNCHANGED = 12
+    REVISED = 13
+    STALE = 20
+    RETRACTED = 21
+
+    @property
+    def label(self) -> str:
+        """The value of the header `dedup.reason`."""
+        return self.name.lower().replace("_", "-")
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict that this reason explains; None for reasons that are no outcome."""
+        if self < Reason.EXACT:
+            return Verdict.UNIQUE
+        return Verdict.DUPLICATE if self < Reason.STALE else None
+
+
+class Message(NamedTuple):
+    """One record as read. `headers` in the order in which they came; a timestamp of None means that it has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int | None
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """Where one source record lies. Written `documents-3@8812` for people; the topic id is what makes it unique."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}@{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """A document's place in the log: the log record's offset, and the place within that record. Written `8812/17`."""
+
+    offset: int
+    place: int
+
+    def __str__(self) -> str:
+        return f"{self.offset}/{self.place}"
+
+
+@dataclass(frozen=True, slots=True)
+class Representative:
+    """The kept document that a duplicate names."""
+
+    position: Position
+    id: bytes
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Why a record cannot be judged; a pure function of the record and the input settings.
+
+    `stage` is one of `decode`, `field`, `size`, `fingerprint`; `message` is a sentence for whoever redrives it.
+    """
+
+    stage: str
+    error_class: str
+    message: str
+
+
+def shorten_id(identifier: bytes) -> bytes:
+    """Return an id of at most `ID_BYTES_MAX` bytes: a longer one becomes its prefix, a tilde and a 128-bit hash."""
+    if len(identifier) <= ID_BYTES_MAX:
+        return identifier
+    import hashlib  # noqa: PLC0415 - nearly every id is short
+
+    digest = hashlib.blake2b(identifier, digest_size=16).hexdigest().encode()
+    return identifier[: ID_BYTES_MAX - len(digest) - 1] + b"~" + digest

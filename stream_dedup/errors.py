@@ -1,0 +1,79 @@
+"""All errors, one small tree.
+
+    StreamDedupError
+    |-- ConfigurationError      settings, topics or state that cannot serve: exit 78, an operator must act
+    |   `-- FirstStartError     no committed offset, and nothing proves that this is the first start
+    |-- InputError              a file or argument of a command cannot be read as asked: exit 1
+    |-- FormatError             bytes on a topic or on disk that are not ours, or are damaged
+    |   `-- FutureFormatError   written by a newer version of this program: the role stops
+    |-- StoreError              the index's volume failed to open, read or write: the role stops, a restart recovers
+    |-- BrokerError             Kafka refused or failed for good: the role stops, a restart recovers
+    |   |-- AbortableError      the transaction must be aborted; the process may go on
+    |   `-- FencedError         another worker uses the same transactional id
+    |-- InvariantError          something that must always hold does not: stop and alarm, never commit past it
+    |   `-- DivergedError       two index replicas gave different answers for one log offset
+    `-- LocalBrokerError        the embedded broker could not be set up or did not start
+
+Catch `ConfigurationError` to tell an operator what to change; catch `StreamDedupError` at the edge of a program.
+A document that cannot be decoded is not an error of this tree: it is a value, `document.DeadLetter`, and goes to its
+own topic.
+Every message is a sentence that says what happened, to what, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class StreamDedupError(Exception):
+    """The root: anything this package raises on purpose."""
+
+    exit_code = 1
+
+
+class ConfigurationError(StreamDedupError):
+    """Settings, topics or state that cannot serve as they are; the sentence names the remedy."""
+
+    exit_code = 78  # EX_CONFIG of sysexits.h
+
+
+class FirstStartError(ConfigurationError):
+    """A partition has no committed offset, and nothing proves that the group never had one."""
+
+
+class InputError(StreamDedupError):
+    """A file or argument given to a command cannot be read as asked."""
+
+
+class FormatError(StreamDedupError):
+    """Bytes that do not follow the format they claim: wrong magic, length or checksum."""
+
+
+class FutureFormatError(FormatError):
+    """Bytes written by a newer version of this program; upgrade before going on."""
+
+
+class StoreError(StreamDedupError):
+    """The index's volume failed; nothing was answered from the failed step, and a restart replays it."""
+
+
+class BrokerError(StreamDedupError):
+    """Kafka refused or failed for good; the role stops and a restart recovers."""
+
+
+class AbortableError(BrokerError):
+    """The open transaction must be aborted; the process may go on from the committed offset."""
+
+
+class FencedError(BrokerError):
+    """Another producer with the same transactional id has taken over, or the transaction took too long."""
+
+
+class InvariantError(StreamDedupError):
+    """What must always hold does not. Stop and alarm; never commit past it."""
+
+
+class DivergedError(InvariantError):
+    """Two index replicas gave different answers for the same log offset."""
+
+
+class LocalBrokerError(StreamDedupError):
+    """The embedded broker could not be set up or did not start."""

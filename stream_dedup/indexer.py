@@ -1,0 +1,154 @@
+"""Role two, the index: a loop from the log through `index.Index` to `verdicts`. No decisions here.
+
+Invariants: the log is read by assignment from the offset that the volume holds, never from a committed offset; an
+answer is sent only after it was stored with the entries it came from; after any failure of the volume the process ends,
+and a restart replays. A new volume answers from the log's end as it was at start, and says so first.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import structlog
+
+from stream_dedup.document import Message
+from stream_dedup.errors import ConfigurationError
+from stream_dedup.failpoints import VARIABLE, Failpoints
+from stream_dedup.index.index import Index
+from stream_dedup.index.store import RocksStore
+from stream_dedup.log import answers
+from stream_dedup.log.kafka import LogReader, VerdictWriter
+from stream_dedup.service.health import Health
+from stream_dedup.service.http import HttpServer
+from stream_dedup.service.metrics import IndexMetrics
+from stream_dedup.settings import Settings
+from stream_dedup.topics import TopicNames
+
+_log = structlog.get_logger("stream_dedup.index")
+
+_RECORDS_MAX = 16
+_IDLE_SECONDS = 0.1
+_GAUGES_SECONDS = 1.0
+
+
+def run(settings: Settings, stop: threading.Event) -> None:
+    """Run an index until `stop` is set.
+
+    Raises:
+        ConfigurationError: something must be changed by an operator (exit 78).
+        StreamDedupError: the index cannot go on; a restart replays the log from where the volume stands.
+    """
+    metrics = IndexMetrics()
+    health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
+    health.startup(0.0, "opening the volume")
+    server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry)
+    server.start()
+    try:
+        _Indexer(settings, metrics, health).run(stop)
+    finally:
+        server.stop()
+
+
+class _Indexer:
+    def __init__(self, settings: Settings, metrics: IndexMetrics, health: Health) -> None:
+        self._metrics = metrics
+        self._health = health
+        self._failpoints = Failpoints(os.environ.get(VARIABLE))
+        names = TopicNames(settings.topic_prefix)
+        folder = Path(settings.index_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._index = Index(RocksStore(folder))
+        client = f"index-{os.uname().nodename}"
+        self._name = client.encode()
+        self._log_reader = LogReader(settings, names.fingerprints, client)
+        self._writer = VerdictWriter(settings, names.verdicts, f"{client}-verdicts")
+        low, self._catch_up_to = self._log_reader.watermarks()
+        applied = self._index.applied
+        if low > applied or applied > self._catch_up_to:
+            raise ConfigurationError(
+                f"The volume {folder} has applied the log up to offset {applied}, and {names.fingerprints} holds offsets "
+                f"{low} to {self._catch_up_to}: it is another log, or records of it are gone. If the topic is right, "
+                "delete the folder and let the index rebuild; if records are gone, restore the topic first."
+            )
+        self._sent = self._delivered = self._answers_from(applied)
+        self._undelivered: dict[int, bool] = {}
+        self._next_gauges = 0.0
+        self._log_reader.start(applied)
+        _log.info("index started", folder=str(folder), applied=applied, log_end=self._catch_up_to)
+
+    def _answers_from(self, applied: int) -> int:
+        """Return the first log offset that this replica answers; a new volume announces it before anything else."""
+        if applied > 0:
+            return self._index.answered_offset
+        announce = answers.encode_announce(answers.Announce(self._catch_up_to))
+        self._writer.send(announce, self._name, lambda _: None)
+        self._writer.flush()
+        self._index.answered(self._catch_up_to)
+        return self._catch_up_to
+
+    def run(self, stop: threading.Event) -> None:
+        try:
+            for offset, raw in self._index.answers_since(self._index.answered_offset):
+                self._send(offset, raw)
+            while not stop.is_set():
+                self._turn()
+            self._writer.flush()
+            _log.info("index stopped", applied=self._index.applied, answered=self._index.answered_offset)
+        finally:
+            self._log_reader.close()
+            self._index.close()
+
+    def _turn(self) -> None:
+        self._health.beat()
+        messages = self._log_reader.take(_RECORDS_MAX, _IDLE_SECONDS)
+        if messages:
+            self._apply(messages)
+        self._writer.poll()
+        self._look_around()
+
+    def _apply(self, messages: list[Message]) -> None:
+        self._failpoints.reach("index.before-write", len(messages))
+        with self._metrics.stage("judge"):
+            answered = self._index.apply([(one.offset, one.timestamp_ms or 0, one.value) for one in messages])
+        self._failpoints.reach("index.after-write", len(messages))
+        for offset, raw in answered:
+            if offset >= self._sent:
+                self._send(offset, raw)
+        self._writer.poll()
+        self._failpoints.reach("index.after-answer", len(messages))
+
+    def _send(self, offset: int, raw: bytes) -> None:
+        """Send one stored answer; the answered offset moves over it once it is durable and all before it are."""
+        self._undelivered[offset] = False
+
+        def delivered(_: int) -> None:
+            self._undelivered[offset] = True
+            done = None
+            for one in list(self._undelivered):
+                if not self._undelivered[one]:
+                    break
+                del self._undelivered[one]
+                done = one
+            if done is not None:
+                self._index.answered(done + 1)
+
+        self._writer.send(raw, self._name, delivered)
+
+    def _look_around(self) -> None:
+        now = time.monotonic()
+        if now < self._next_gauges:
+            return
+        self._next_gauges = now + _GAUGES_SECONDS
+        applied = self._index.applied
+        statistics = self._index.statistics()
+        self._metrics.state(statistics)
+        behind = max(0, self._catch_up_to - applied)
+        if behind:
+            self._health.startup(applied / self._catch_up_to, f"replaying the log: {applied} of {self._catch_up_to}")
+            self._health.ready(False, f"replaying the log: {behind} records to go")
+        else:
+            self._health.startup(1.0, "caught up")
+            self._health.ready(True, f"applied up to log offset {applied}")

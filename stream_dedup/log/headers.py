@@ -1,0 +1,105 @@
+"""Headers of the output topics: what a reader of `unique`, `duplicates` and `dlq.documents` may rely on.
+
+Invariants: headers of the source record come first, in their order, unchanged but for one rule: a name beginning with
+`dedup.` is renamed `dedup.prior.*`, so that nobody outside can forge a verdict; ours follow. All values are UTF-8 text.
+`OWN_BYTES_MAX` is an upper bound of what ours add, which the size check before judging relies on.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Headers, LogPlace, Position, Reason, Representative
+
+OWN_PREFIX = "dedup."
+PRIOR_PREFIX = "dedup.prior."
+BYPASS = "dedup.bypass"
+VERDICT = "dedup.verdict"
+REASON = "dedup.reason"
+FINGERPRINT = "dedup.fingerprint"
+RECIPE = "dedup.recipe"
+DISTANCE = "dedup.distance"
+OF_ID = "dedup.of.id"
+OF_POSITION = "dedup.of.position"
+OF_TIME = "dedup.of.time"
+LOG = "dedup.log"
+ERROR_STAGE = "dedup.error.stage"
+ERROR_CLASS = "dedup.error.class"
+ERROR_TRUNCATED = "dedup.error.truncated"
+DLQ_TOPIC = "__dlq.errors.topic"
+DLQ_PARTITION = "__dlq.errors.partition"
+DLQ_OFFSET = "__dlq.errors.offset"
+DLQ_GROUP = "__dlq.errors.group"
+DLQ_MESSAGE = "__dlq.errors.message"
+
+MESSAGE_BYTES_MAX = 1000
+# Names, numbers, an id and a topic name at their longest; a dead letter's message instead of the id is no longer.
+OWN_BYTES_MAX = 1024 + ID_BYTES_MAX + MESSAGE_BYTES_MAX
+
+
+def passed_on(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
+    """Return the source record's headers as an output carries them."""
+    return [(PRIOR_PREFIX + name[len(OWN_PREFIX) :] if name.startswith(OWN_PREFIX) else name, value) for name, value in headers]
+
+
+def of_verdict(
+    reason: Reason,
+    recipe: str,
+    fingerprint: str | None,
+    decided: LogPlace | None,
+    distance: int = 0,
+    of: Representative | None = None,
+) -> Headers:
+    """Return our headers for a document with a verdict; `fingerprint` is None for one that was never fingerprinted."""
+    verdict = reason.verdict
+    if verdict is None:
+        raise ValueError(f"{reason.label} is no outcome for a reader")
+    own: Headers = [
+        (VERDICT, verdict.value.encode()),
+        (REASON, reason.label.encode()),
+        (RECIPE, recipe.encode()),
+    ]
+    if fingerprint is not None:
+        own.append((FINGERPRINT, fingerprint.encode()))
+    if of is not None:
+        own += [
+            (DISTANCE, b"%d" % distance),
+            (OF_ID, of.id),
+            (OF_POSITION, str(of.position).encode()),
+            (OF_TIME, rfc3339(of.time_ms).encode()),
+        ]
+    if decided is not None:
+        own.append((LOG, b"%d/%d" % (decided.offset, decided.place)))
+    return own
+
+
+def of_dead_letter(letter: DeadLetter, position: Position, group: str) -> Headers:
+    """Return our headers for a dead letter: Kafka's own names (KIP-1191) and the stage that could not go on."""
+    message = letter.message.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX].decode("utf-8", "ignore").encode()
+    return [
+        (DLQ_TOPIC, position.topic.encode()),
+        (DLQ_PARTITION, b"%d" % position.partition),
+        (DLQ_OFFSET, b"%d" % position.offset),
+        (DLQ_GROUP, group.encode()),
+        (DLQ_MESSAGE, message),
+        (ERROR_STAGE, letter.stage.encode()),
+        (ERROR_CLASS, letter.error_class.encode()),
+    ]
+
+
+def rfc3339(time_ms: int) -> str:
+    """Return a time in milliseconds since 1970 as RFC 3339 in UTC; empty when the calendar does not reach that far."""
+    try:
+        moment = dt.datetime.fromtimestamp(time_ms / 1000, tz=dt.UTC)
+    except (OverflowError, ValueError, OSError):
+        return ""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
+    """Return an upper bound of a record's size on an output topic, uncompressed, with our largest headers added."""
+    size = 200 + OWN_BYTES_MAX + len(key or b"") + len(value or b"")
+    for name, header in headers:
+        size += 4 * len(name) + len(PRIOR_PREFIX) + len(header or b"") + 10
+    return size

@@ -1,0 +1,43 @@
+"""Kafka itself: the only room that imports confluent_kafka.
+
+Invariants: every client reads `read_committed`; nothing commits by itself; a role never starts from "the end" because an
+offset is missing (`auto.offset.reset=error`); each error of the library becomes one of ours (`errors.BrokerError` and
+its kin) in `client.translate`, with what happened, to what, and what to do.
+"""
+
+from stream_dedup.log.kafka.admin import Admin, TopicState
+from stream_dedup.log.kafka.consumer import (
+    LogReader,
+    OwnedOffset,
+    RebalanceListener,
+    SourceConsumer,
+    VerdictReader,
+    reader,
+)
+from stream_dedup.log.kafka.producer import (
+    LoadProducer,
+    LogAppender,
+    Outcome,
+    Output,
+    Result,
+    TransactionalOutput,
+    VerdictWriter,
+)
+
+__all__ = [
+    "Admin",
+    "LoadProducer",
+    "LogAppender",
+    "LogReader",
+    "Outcome",
+    "Output",
+    "OwnedOffset",
+    "RebalanceListener",
+    "Result",
+    "SourceConsumer",
+    "TopicState",
+    "TransactionalOutput",
+    "VerdictReader",
+    "VerdictWriter",
+    "reader",
+]

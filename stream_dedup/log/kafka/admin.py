@@ -1,0 +1,149 @@
+"""Questions to and orders for the cluster: topics, their ids and settings, a group's committed offsets.
+
+Invariant: only `topics apply` and `rewind` change anything; the roles only ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from stream_dedup.document import TopicPartitionKey
+from stream_dedup.log.kafka.client import _logger, base_config, translate
+from stream_dedup.settings import Settings
+
+_TIMEOUT_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as the cluster has it; `config` holds every setting in force, as text."""
+
+    name: str
+    topic_id: bytes
+    partitions: int
+    config: dict[str, str]
+
+
+class Admin:
+    """The cluster's administrator's view, for one command or one start of a role."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._client = AdminClient(base_config(settings, "admin", {}, {}), logger=_logger)
+
+    def broker_count(self) -> int:
+        """Return how many brokers the cluster has.
+
+        Raises:
+            BrokerError: no broker answered.
+        """
+        try:
+            return len(self._client.list_topics(timeout=_TIMEOUT_SECONDS).brokers)
+        except KafkaException as error:
+            raise translate(error, "asking for the cluster's brokers") from error
+
+    def cluster_id(self) -> str:
+        """Return the cluster's own id."""
+        try:
+            return str(self._client.list_topics(timeout=_TIMEOUT_SECONDS).cluster_id)
+        except KafkaException as error:
+            raise translate(error, "asking for the cluster's id") from error
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
+        """Return the state of those of the named topics that exist."""
+        ids = self.topic_ids(names)
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in ids]
+        settings: dict[str, dict[str, str]] = {}
+        if resources:
+            for resource, future in self._client.describe_configs(resources, request_timeout=_TIMEOUT_SECONDS).items():
+                entries = _result(future, f"reading the settings of topic {resource.name}")
+                settings[resource.name] = {name: str(entry.value) for name, entry in entries.items()}
+        return {name: TopicState(name, topic_id, count, settings[name]) for name, (topic_id, count) in ids.items()}
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, tuple[bytes, int]]:
+        """Return (topic id, number of partitions) of those of the named topics that exist."""
+        wanted = list(names)
+        if not wanted:
+            return {}
+        found = {}
+        futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=_TIMEOUT_SECONDS)
+        for name, future in futures.items():
+            try:
+                description = future.result()
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise translate(error, f"asking for topic {name}") from error
+            found[name] = (_uuid_bytes(description.topic_id), len(description.partitions))
+        return found
+
+    def create(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> None:
+        """Create a topic."""
+        topic = NewTopic(name, partitions, replication_factor, config=dict(config))
+        for future in self._client.create_topics([topic], operation_timeout=_TIMEOUT_SECONDS).values():
+            _result(future, f"creating topic {name}")
+        self._wait_until_known(name)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grow a topic to `total` partitions."""
+        for future in self._client.create_partitions([NewPartitions(name, total)]).values():
+            _result(future, f"growing topic {name} to {total} partitions")
+
+    def set_config(self, name: str, config: Mapping[str, str]) -> None:
+        """Set the given settings of a topic and leave the others."""
+        entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        for future in self._client.incremental_alter_configs([resource]).values():
+            _result(future, f"changing the settings of topic {name}")
+
+    def committed(self, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
+        """Return (offset, metadata) of every partition for which the group has a committed offset."""
+        futures = self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], require_stable=True)
+        result = _result(futures[group], f"reading the committed offsets of group {group}")
+        return {(one.topic, one.partition): (one.offset, one.metadata) for one in result.topic_partitions if one.offset >= 0}
+
+    def write_committed(self, group: str, topic: str, partition: int, offset: int, metadata: str) -> None:
+        """Write a committed offset of a group that has no members."""
+        change = TopicPartition(topic, partition, offset, metadata)
+        futures = self._client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [change])])
+        result = _result(futures[group], f"writing the committed offset of {topic}-{partition} for group {group}")
+        for one in result.topic_partitions:
+            if one.error is not None:
+                raise translate(one.error, f"writing the committed offset of {topic}-{partition} for group {group}")
+
+    def group_members(self, group: str) -> int:
+        """Return how many members the group has now."""
+        futures = self._client.describe_consumer_groups([group], request_timeout=_TIMEOUT_SECONDS)
+        try:
+            return len(futures[group].result().members)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return 0
+            raise translate(error, f"asking for the members of group {group}") from error
+
+    def _wait_until_known(self, name: str) -> None:
+        """Wait until the broker that answers us knows the topic: creation returns before its metadata has spread."""
+        for _ in range(100):
+            if name in self.topic_ids([name]):
+                return
+            self._client.poll(0.05)
+
+
+def _result(future: Any, doing: str) -> Any:
+    try:
+        return future.result(_TIMEOUT_SECONDS)
+    except KafkaException as error:
+        raise translate(error, doing) from error
+
+
+def _uuid_bytes(uuid: Any) -> bytes:
+    high = uuid.get_most_significant_bits() & 0xFFFFFFFFFFFFFFFF
+    low = uuid.get_least_significant_bits() & 0xFFFFFFFFFFFFFFFF
+    return int(high).to_bytes(8, "big") + int(low).to_bytes(8, "big")

@@ -1,0 +1,311 @@
+"""Reading: the source topic in a group, the log and the verdicts by assignment.
+
+Invariants: one thread owns a consumer, and rebalance callbacks run inside its `take`; the group's metadata is read
+together with the records it belongs to (`SourceConsumer.stamp`), never at commit; the log and the verdicts are read with
+`assign()`, without a group and without commits, because their readers keep their own offsets.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as RawMessage
+
+from stream_dedup.document import Message, TopicPartitionKey
+from stream_dedup.errors import BrokerError, ConfigurationError
+from stream_dedup.log.kafka.client import (
+    consumer_config,
+    make_consumer,
+    to_message,
+    translate,
+    wait_for,
+)
+from stream_dedup.settings import Settings
+
+_ANSWER_SECONDS = 20.0
+_GENERATION = struct.Struct("<i")
+_GENERATION_AT = len(b"CGMDv2:")
+
+
+class OwnedOffset(NamedTuple):
+    """A committed offset as the broker has it; offset None means that there is none."""
+
+    offset: int | None
+    metadata: str | None
+
+
+class RebalanceListener(Protocol):
+    """What a role does when its partitions change; called inside `SourceConsumer.take`, and must not wait."""
+
+    def assigned(self, keys: Sequence[TopicPartitionKey]) -> Mapping[TopicPartitionKey, int]:
+        """Return the offset to start from for each newly assigned partition."""
+
+    def revoked(self, keys: Sequence[TopicPartitionKey]) -> None:
+        """Give up the partitions; commits for them are still possible inside this call only."""
+
+    def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
+        """Give up the partitions; somebody else may own them already."""
+
+    def settled(self, stamp: bytes) -> None:
+        """Learn the group's metadata after a callback, also after one that moved nothing."""
+
+
+class SourceConsumer:
+    """The source topic, read as a member of the worker's group."""
+
+    def __init__(self, settings: Settings, topic: str, client: str, listener: RebalanceListener) -> None:
+        config = consumer_config(settings, client, settings.group, {"partition.assignment.strategy": "cooperative-sticky"})
+        self._consumer = make_consumer(config)
+        self._listener = listener
+        self._topic = topic
+        self._paused: set[TopicPartitionKey] = set()
+        self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def take(self, most: int, timeout_seconds: float) -> list[Message]:
+        """Return up to `most` records: what is there now, or what comes first within the time.
+
+        Raises:
+            ConfigurationError: the topic is missing, or a committed offset lies outside the topic.
+            BrokerError: the consumer cannot go on.
+        """
+        try:
+            raws = self._consumer.consume(most, timeout=0)
+            if not raws and timeout_seconds > 0:
+                first = self._consumer.poll(timeout_seconds)
+                if first is None:
+                    return []
+                raws = [first]
+                if most > 1:
+                    raws += self._consumer.consume(most - 1, timeout=0)
+        except KafkaException as error:
+            raise translate(error, f"reading {self._topic}") from error
+        return _messages(raws, self._topic)
+
+    def stamp(self) -> bytes:
+        """Return the group's metadata as of now: member, generation."""
+        return bytes(self._consumer.consumer_group_metadata())
+
+    def committed(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, OwnedOffset]:
+        """Return the committed offset and metadata of each partition, once no transaction on them is open.
+
+        Raises:
+            BrokerError: the coordinator did not answer in time.
+        """
+        wanted = [TopicPartition(topic, partition) for topic, partition in keys]
+        if not wanted:
+            return {}
+        doing = f"reading the committed offsets of {self._topic}"
+        found = wait_for(lambda seconds: self._consumer.committed(wanted, timeout=seconds), doing, _ANSWER_SECONDS)
+        result = {}
+        for one in found:
+            if one.error is not None:
+                raise translate(one.error, doing)
+            result[one.topic, one.partition] = OwnedOffset(one.offset if one.offset >= 0 else None, one.metadata)
+        return result
+
+    def commit_start(self, starts: Mapping[TopicPartitionKey, tuple[int, str]]) -> None:
+        """Commit (offset, metadata) of partitions that had no committed offset, before anything of them is read."""
+        offsets = [TopicPartition(topic, part, offset, text) for (topic, part), (offset, text) in starts.items()]
+        doing = f"committing the first offsets of {self._topic}"
+        for one in wait_for(lambda _: self._consumer.commit(offsets=offsets, asynchronous=False), doing):
+            if one.error is not None:
+                raise translate(one.error, doing)
+
+    def low_watermark(self, key: TopicPartitionKey) -> int:
+        """Return the first offset that the partition still holds."""
+        return self._watermarks(key)[0]
+
+    def lag(self, key: TopicPartitionKey, offset: int) -> int | None:
+        """Return how many records lie behind `offset`, from the last fetch; None before the first."""
+        try:
+            _, high = self._consumer.get_watermark_offsets(TopicPartition(*key), cached=True)
+        except KafkaException:
+            return None
+        return max(0, high - offset) if high >= 0 else None
+
+    def _watermarks(self, key: TopicPartitionKey) -> tuple[int, int]:
+        partition = TopicPartition(*key)
+        doing = f"reading the first and last offset of {key[0]}-{key[1]}"
+        low, high = wait_for(
+            lambda seconds: self._consumer.get_watermark_offsets(partition, timeout=seconds), doing, _ANSWER_SECONDS
+        )
+        return int(low), int(high)
+
+    def restart_at(self, starts: Mapping[TopicPartitionKey, int]) -> None:
+        """Read each partition again from the given offset; whatever was fetched of it is thrown away."""
+        partitions = [TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()]
+        if not partitions:
+            return
+        try:
+            # Taking it off and on again works in every state of the fetcher; seek() fails before the first fetch.
+            self._consumer.incremental_unassign([TopicPartition(one.topic, one.partition) for one in partitions])
+            self._consumer.incremental_assign(partitions)
+        except KafkaException as error:
+            raise translate(error, f"going back in {self._topic}") from error
+        self._pause([key for key in starts if key in self._paused])
+
+    def pause(self, keys: Iterable[TopicPartitionKey]) -> None:
+        """Stop fetching the partitions while membership is kept; what was fetched ahead is fetched again later."""
+        fresh = [key for key in keys if key not in self._paused]
+        self._paused.update(fresh)
+        self._pause(fresh)
+
+    def resume(self, keys: Iterable[TopicPartitionKey]) -> None:
+        """Fetch the partitions again."""
+        known = [key for key in keys if key in self._paused]
+        self._paused.difference_update(known)
+        if known:
+            self._consumer.resume([TopicPartition(*key) for key in known])
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._consumer.close()
+
+    def _pause(self, keys: Sequence[TopicPartitionKey]) -> None:
+        if keys:
+            self._consumer.pause([TopicPartition(*key) for key in keys])
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        keys = [(one.topic, one.partition) for one in partitions]
+        starts = self._listener.assigned(keys)
+        consumer.incremental_assign([TopicPartition(topic, part, starts[topic, part]) for topic, part in keys])
+        self._pause([key for key in keys if key in self._paused])
+        self._listener.settled(self.stamp())
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        keys = [(one.topic, one.partition) for one in partitions]
+        self._listener.revoked(keys)
+        self._paused.difference_update(keys)
+        consumer.incremental_unassign(partitions)
+        self._listener.settled(self.stamp())
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        keys = [(one.topic, one.partition) for one in partitions]
+        self._listener.lost(keys)
+        self._paused.difference_update(keys)
+        consumer.incremental_unassign(partitions)
+        self._listener.settled(self.stamp())
+
+
+def generation(stamp: bytes) -> int | None:
+    """Return the group's generation in a stamp, or None if librdkafka writes stamps in a form we do not know.
+
+    librdkafka serialises the metadata as "CGMDv2:" and the generation in native byte order
+    (rd_kafka_consumer_group_metadata_write). It serves to notice a generation that passed without a callback.
+    """
+    if not stamp.startswith(b"CGMDv2:") or len(stamp) < _GENERATION_AT + _GENERATION.size:
+        return None
+    (number,) = _GENERATION.unpack_from(stamp, _GENERATION_AT)
+    return int(number)
+
+
+class LogReader:
+    """One partition read by assignment from an offset of the reader's own: the log, or any other."""
+
+    def __init__(self, settings: Settings, topic: str, client: str, partition: int = 0) -> None:
+        # librdkafka asks for a group; nothing is ever committed to it.
+        config = consumer_config(settings, client, f"{settings.group}-{client}")
+        self._consumer = make_consumer(config)
+        self._topic = topic
+        self._partition = partition
+
+    def watermarks(self) -> tuple[int, int]:
+        """Return (first offset held, offset of the next record)."""
+        partition = TopicPartition(self._topic, self._partition)
+        low, high = wait_for(
+            lambda seconds: self._consumer.get_watermark_offsets(partition, timeout=seconds),
+            f"reading the first and last offset of {self._topic}",
+            _ANSWER_SECONDS,
+        )
+        return int(low), int(high)
+
+    def start(self, offset: int) -> None:
+        """Read from `offset` on."""
+        self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
+
+    def take(self, most: int, timeout_seconds: float) -> list[Message]:
+        """Return up to `most` records: what is there now, or what comes first within the time.
+
+        Raises:
+            ConfigurationError: the offset is not in the topic any more, or the topic is missing.
+            BrokerError: the consumer cannot go on.
+        """
+        try:
+            raws = self._consumer.consume(most, timeout=0)
+            if not raws and timeout_seconds > 0:
+                first = self._consumer.poll(timeout_seconds)
+                if first is None:
+                    return []
+                raws = [first, *self._consumer.consume(most - 1, timeout=0)] if most > 1 else [first]
+        except KafkaException as error:
+            raise translate(error, f"reading {self._topic}") from error
+        return _messages(raws, self._topic)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._consumer.close()
+
+
+class VerdictReader(LogReader):
+    """The verdicts, from their end as it was before anything was asked."""
+
+    def __init__(self, settings: Settings, topic: str, client: str) -> None:
+        super().__init__(settings, topic, client)
+        self.start(self.watermarks()[1])
+
+
+def reader(settings: Settings, topics: Sequence[str], *, from_beginning: bool) -> Iterator[Message | None]:
+    """Yield the records of all partitions of some topics as they come; None when nothing came for a moment.
+
+    Raises:
+        ConfigurationError: a topic is missing.
+        BrokerError: the consumer cannot go on.
+    """
+    config = consumer_config(settings, "reader", f"{settings.group}-reader", {"auto.offset.reset": "earliest"})
+    consumer = make_consumer(config)
+    try:
+        known = consumer.list_topics(timeout=_ANSWER_SECONDS).topics
+        missing = [topic for topic in topics if topic not in known]
+        if missing:
+            raise ConfigurationError(f"The topic {missing[0]} does not exist; create it with: stream-dedup topics apply")
+        start = OFFSET_BEGINNING if from_beginning else OFFSET_END
+        consumer.assign([TopicPartition(topic, part, start) for topic in topics for part in known[topic].partitions])
+        while True:
+            raw = consumer.poll(0.2)
+            if raw is None:
+                yield None
+                continue
+            yield from _messages([raw], ", ".join(topics))
+    except KafkaException as error:
+        raise translate(error, f"reading {', '.join(topics)}") from error
+    finally:
+        consumer.close()
+
+
+def _messages(raws: Iterable[RawMessage], topic: str) -> list[Message]:
+    messages = []
+    for raw in raws:
+        error = raw.error()
+        if error is None:
+            messages.append(to_message(raw))
+        else:
+            _raise_unless_passing(error, topic)
+    return messages
+
+
+def _raise_unless_passing(error: KafkaError, topic: str) -> None:
+    """Raise what must stop the role; what the client gets over by itself passes."""
+    code = error.code()
+    if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        raise ConfigurationError(
+            f"An offset to read from is not in {topic} any more ({error.str()}): its retention removed records, or the "
+            "topic was created again. Nothing was skipped. Restore the topic, or move on with: stream-dedup rewind"
+        )
+    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+        raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
+    if code == KafkaError._MAX_POLL_EXCEEDED or (error.retriable() and not error.fatal()):
+        return
+    raise BrokerError(f"{topic} cannot be read on: {error.str()} ({error.name()}). A restart begins at the same place.")

@@ -1,0 +1,330 @@
+"""Writing: appends to the log, answers to `verdicts`, and the worker's transaction.
+
+Invariants: the log and the verdicts are written by idempotent producers without transactions (a transactional append
+would make the index wait for the worker and the worker for the index, and would leave gaps in the offsets); in a
+transaction the outputs are flushed before the offsets are sent, because a torn transaction (KAFKA-17754) then leaves at
+worst a record twice, never an offset without its output; a producer whose commit or abort took as long as the socket
+timeout is thrown away, because a late EndTxn could end its next transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from stream_dedup.document import Headers
+from stream_dedup.errors import AbortableError, BrokerError
+from stream_dedup.log.kafka.client import (
+    is_retriable,
+    make_producer,
+    producer_config,
+    translate,
+    wait_for,
+)
+from stream_dedup.settings import Settings
+
+_FLUSH_SECONDS = 25.0
+_END_SECONDS = 15.0
+
+_REFUSALS = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+    }
+)
+
+
+class Output(NamedTuple):
+    """One record to write. A timestamp of None lets the client stamp it."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int | None
+    headers: Headers
+
+
+class Outcome(enum.Enum):
+    """How a transaction ended. UNKNOWN: ask the broker for the committed offsets before anything else."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+class Result(NamedTuple):
+    """How a transaction ended, and which of its outputs (by index) the broker refused for what they are."""
+
+    outcome: Outcome
+    refused: tuple[int, ...] = ()
+    why: str = ""
+
+
+class _Appender:
+    """An idempotent, non-transactional producer for one partition of one topic."""
+
+    def __init__(self, settings: Settings, topic: str, client: str) -> None:
+        self._producer = make_producer(producer_config(settings, client, {"linger.ms": 0}, {"message.timeout.ms": 60_000}))
+        self._topic = topic
+
+    def send(self, raw: bytes, key: bytes | None, delivered: Callable[[int], None]) -> None:
+        """Append one record; `delivered(offset)` is called inside a later `poll` once it is durable.
+
+        Raises:
+            BrokerError: an earlier append failed for good.
+        """
+
+        def report(error: KafkaError | None, message: Any) -> None:
+            if error is not None:
+                raise translate(error, f"appending to {self._topic}")
+            delivered(message.offset())
+
+        while True:
+            try:
+                self._producer.produce(self._topic, raw, key, 0, report)
+            except BufferError:
+                self.poll(0.1)
+            except KafkaException as error:
+                raise translate(error, f"appending to {self._topic}") from error
+            else:
+                return
+
+    def poll(self, timeout_seconds: float = 0.0) -> None:
+        """Serve delivery reports."""
+        self._producer.poll(timeout_seconds)
+
+    def flush(self, seconds: float = _FLUSH_SECONDS) -> None:
+        """Wait until everything sent is durable.
+
+        Raises:
+            BrokerError: something was not delivered in time.
+        """
+        left = self._producer.flush(seconds)
+        if left:
+            raise BrokerError(f"{left} records were not written to {self._topic} within {seconds:.0f} s; is Kafka up?")
+
+
+class LogAppender(_Appender):
+    """The worker's way into the log."""
+
+
+class VerdictWriter(_Appender):
+    """The index's way to the workers."""
+
+
+class TransactionalOutput:
+    """The worker's transactions: outputs and source offsets together, or not at all."""
+
+    def __init__(self, settings: Settings, transactional_id: str, client: str) -> None:
+        config = producer_config(
+            settings,
+            client,
+            {"queue.buffering.max.messages": 1_000_000},
+            {"transactional.id": transactional_id, "transaction.timeout.ms": 30_000, "message.timeout.ms": 20_000},
+        )
+        self._config = config
+        self._socket_timeout_seconds = float(config["socket.timeout.ms"]) / 1000
+        self._producer = self._new_producer()
+
+    def run(
+        self,
+        outputs: Sequence[Output],
+        offsets: Sequence[tuple[str, int, int, str]],
+        stamp: bytes,
+        *,
+        one_by_one: bool = False,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> Result:
+        """Write the outputs and commit the source offsets (topic, partition, offset, metadata) in one transaction.
+
+        The order matters: 1 begin, 2 outputs, 3 flush, 4 offsets, 5 commit. With `one_by_one` each output is flushed
+        alone, so that `Result.refused` names exactly the ones that the broker does not take; otherwise it may name
+        their neighbours too. `reached` is told the name of each step when it is done.
+
+        Raises:
+            FencedError: another worker has the same transactional id.
+            BrokerError: the producer cannot go on.
+        """
+        failures: list[tuple[int, KafkaError]] = []
+        try:
+            self._producer.begin_transaction()  # 1
+            reached("begin")
+            self._write(outputs, failures, one_by_one)  # 2
+            reached("outputs")
+            self._flush(len(outputs), failures)  # 3
+            reached("flushed")
+            if failures:
+                return self._abort(_failure(failures[0][1]), failures)
+            positions = [TopicPartition(topic, part, offset, metadata) for topic, part, offset, metadata in offsets]
+            self._again(  # 4
+                lambda seconds: self._producer.send_offsets_to_transaction(positions, stamp, seconds),
+                "sending the source offsets",
+            )
+            reached("offsets")
+        except KafkaException as error:
+            return self._abort(translate(error, "writing a transaction"), failures)
+        except AbortableError as error:
+            return self._abort(error, failures)
+        reached("before-commit")
+        return self._commit()  # 5
+
+    def _write(self, outputs: Sequence[Output], failures: list[tuple[int, KafkaError]], one_by_one: bool) -> None:
+        producer = self._producer
+        for index, output in enumerate(outputs):
+
+            def report(error: KafkaError | None, _message: Any, index: int = index) -> None:
+                if error is not None:
+                    failures.append((index, error))
+
+            while True:
+                try:
+                    producer.produce(
+                        output.topic,
+                        output.value,
+                        output.key,
+                        output.partition,
+                        on_delivery=report,
+                        timestamp=output.timestamp_ms or 0,  # 0 lets the client stamp it
+                        headers=cast("Any", output.headers),  # the stubs' list is invariant
+                    )
+                except BufferError:
+                    producer.poll(0.1)
+                except KafkaException as error:
+                    if error.args[0].code() not in _REFUSALS:
+                        raise
+                    failures.append((index, error.args[0]))
+                    break
+                else:
+                    break
+            if one_by_one:
+                self._flush(1, failures)
+                if failures:
+                    return
+
+    def _flush(self, count: int, failures: list[tuple[int, KafkaError]]) -> None:
+        left = self._producer.flush(_FLUSH_SECONDS)
+        if left and not failures:
+            raise AbortableError(f"{left} of {count} outputs were not written within {_FLUSH_SECONDS:.0f} s.")
+
+    def _commit(self) -> Result:
+        began = time.monotonic()
+        try:
+            self._again(self._producer.commit_transaction, "committing")
+        except AbortableError as error:
+            if time.monotonic() - began >= self._socket_timeout_seconds:
+                return self._recycle(str(error))
+            return self._abort(error, [])
+        if time.monotonic() - began >= self._socket_timeout_seconds:
+            return self._recycle("The commit took as long as the socket timeout.")
+        return Result(Outcome.COMMITTED)
+
+    def _abort(self, why: BrokerError, failures: list[tuple[int, KafkaError]]) -> Result:
+        if not isinstance(why, AbortableError):
+            raise why
+        began = time.monotonic()
+        try:
+            self._again(self._producer.abort_transaction, "aborting")
+        except AbortableError as error:
+            return self._recycle(str(error))
+        if time.monotonic() - began >= self._socket_timeout_seconds:
+            return self._recycle("The abort took as long as the socket timeout.")
+        refused = tuple(sorted({index for index, error in failures if error.code() in _REFUSALS}))
+        return Result(Outcome.ABORTED, refused, str(why))
+
+    def _recycle(self, why: str) -> Result:
+        """Throw the producer away: its late EndTxn is fenced by the epoch that the next one gets."""
+        self._producer = self._new_producer()
+        return Result(Outcome.UNKNOWN, why=why)
+
+    def _new_producer(self) -> Producer:
+        producer = make_producer(self._config)
+        doing = f"beginning as transactional id {self._config['transactional.id']}"
+        wait_for(producer.init_transactions, doing, 60.0)
+        return producer
+
+    def _again(self, call: Callable[[float], Any], doing: str) -> None:
+        """Make a call that may be made again once after a time-out; a second failure is abortable."""
+        for attempt in (1, 2):
+            try:
+                call(_END_SECONDS)
+            except KafkaException as error:
+                if attempt == 1 and is_retriable(error):
+                    continue
+                raise translate(error, doing) from error
+            else:
+                return
+
+    def close(self) -> None:
+        """Let go; an open transaction is aborted by the broker or by the next producer with this id."""
+        with contextlib.suppress(KafkaException):
+            self._producer.flush(1.0)
+
+
+def _failure(error: KafkaError) -> BrokerError:
+    """Return what a failed output means: a refusal or a time-out aborts, anything else (an ACL, a fence) is the end."""
+    if error.code() in _REFUSALS or error.code() in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):
+        return AbortableError(f"An output was not written: {error.str()} ({error.name()}).")
+    return translate(error, "writing the outputs")
+
+
+class LoadProducer:
+    """A producer for `load` and other commands: idempotent, with back-pressure, counting what failed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._producer = make_producer(producer_config(settings, "load", {"linger.ms": 20}, {}))
+        self.failed = 0
+        self.first_failure = ""
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+        headers: Headers | None = None,
+    ) -> None:
+        """Send one record; waits while the queue is full."""
+        more: dict[str, Any] = {"on_delivery": self._delivered}
+        if timestamp_ms is not None:
+            more["timestamp"] = timestamp_ms
+        if partition is not None:
+            more["partition"] = partition
+        if headers is not None:
+            more["headers"] = headers
+        while True:
+            try:
+                self._producer.produce(topic, value, key, **more)
+            except BufferError:
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                self._count(error.args[0])
+                return
+            else:
+                self._producer.poll(0)
+                return
+
+    def flush(self, seconds: float = 60.0) -> int:
+        """Wait until all is written; return how many records failed, `first_failure` says why."""
+        left = int(self._producer.flush(seconds))
+        if left:
+            self.failed += left
+            self.first_failure = self.first_failure or f"{left} records were not written within {seconds:.0f} s."
+        return self.failed
+
+    def _delivered(self, error: KafkaError | None, _message: Any) -> None:
+        if error is not None:
+            self._count(error)
+
+    def _count(self, error: KafkaError) -> None:
+        self.failed += 1
+        self.first_failure = self.first_failure or str(translate(error, "writing a record"))

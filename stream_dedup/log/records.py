@@ -1,0 +1,241 @@
+"""Records on `fingerprints`, the one order: packed batches of documents, and control records.
+
+    record  := frame "SDF1", version 1, kind 1 (batch) or 2 (control)
+    batch   := recipe(str8) mode(u8) print_words(u8) nonce(16) number(u64)
+               sources(u16) source* documents(u32) column*
+    source  := topic(str8) topic_id(16) partition(u32) epoch(u64) committed(u64)
+    columns := source(u16) offset(i64) value_digest(u64) text_digest(16) print(u64 x print_words, low word first)
+               features(u32) scope(u64) time_ms(i64) id_bytes(u16), each for all documents; then the ids, concatenated
+    control := UTF-8 JSON object with sorted keys; `type` names it
+
+Worked example: tests/golden/log_records.json holds one record of each kind as hex beside its fields.
+
+Invariants: a batch has at most `DOCUMENTS_MAX` documents and encodes to at most `RECORD_BYTES_MAX` bytes; documents of
+one partition stand in offset order; a batch carries, of each source partition, the (epoch, committed offset) that its
+worker read from the broker or had confirmed, never one merely sent; the bytes are a function of the fields alone.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.document import DIGEST_BYTES, ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, Mode, Position
+from stream_dedup.errors import FormatError
+from stream_dedup.log.frame import Reader, seal, unseal
+
+MAGIC = b"SDF1"
+VERSION = 1
+KIND_BATCH = 1
+KIND_CONTROL = 2
+DOCUMENTS_MAX = 1000
+RECORD_BYTES_MAX = 256_000
+
+_U8 = struct.Struct("<B")
+_U16 = struct.Struct("<H")
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_MODE = struct.Struct("<BB")
+_SOURCE = struct.Struct("<IQQ")
+_FIXED_BYTES = 2 + 8 + 8 + DIGEST_BYTES + 4 + 8 + 8 + 2
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One source partition of a batch, with the epoch and committed offset that hold for it."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    epoch: int
+    committed: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Documents of one worker, in columns; row i of every column is document i.
+
+    Shapes: `source` (n,) uint16, an index into `sources`; `offset` (n,) int64; `value_digest` (n,) uint64 of the raw
+    value; `text_digest` (n, 16) uint8, keyed, of the normalised text; `prints` (n, width / 64) uint64, low word first;
+    `features` (n,) uint32; `scope` (n,) uint64, 0 for the one common scope; `time_ms` (n,) int64, the record's time;
+    `ids` n byte strings of at most 512 bytes.
+    """
+
+    recipe: str
+    mode: Mode
+    nonce: bytes
+    number: int
+    sources: tuple[Source, ...]
+    source: NDArray[np.uint16]
+    offset: NDArray[np.int64]
+    value_digest: NDArray[np.uint64]
+    text_digest: NDArray[np.uint8]
+    prints: NDArray[np.uint64]
+    features: NDArray[np.uint32]
+    scope: NDArray[np.uint64]
+    time_ms: NDArray[np.int64]
+    ids: tuple[bytes, ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def position(self, place: int) -> Position:
+        """Return where the document at `place` lies in its source topic."""
+        source = self.sources[int(self.source[place])]
+        return Position(source.topic, source.topic_id, source.partition, int(self.offset[place]))
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A control record: `type` is `declare`, `plan`, `retract`, `forget`, `seed` or `release`; it gets no answer.
+
+    `declare` (the log's first record) carries `recipe`, `plan` (an object, see `index.plan`) and `group`; `retract`
+    carries `topic`, `topic_id` (hex), `partition`, `offset` and `value_digest`.
+    """
+
+    type: str
+    fields: dict[str, Any]
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """Return the bytes of one batch record.
+
+    Raises:
+        FormatError: the batch breaks a limit of the format.
+    """
+    count, words = len(batch.ids), batch.prints.shape[1]
+    if not 0 < count <= DOCUMENTS_MAX:
+        raise FormatError(f"A log record holds 1 to {DOCUMENTS_MAX} documents, and this batch has {count}.")
+    parts = [
+        _str8(batch.recipe),
+        _MODE.pack(batch.mode, words),
+        batch.nonce,
+        _U64.pack(batch.number),
+        _U16.pack(len(batch.sources)),
+    ]
+    for source in batch.sources:
+        parts += (_str8(source.topic), source.topic_id, _SOURCE.pack(source.partition, source.epoch, source.committed))
+    parts.append(_U32.pack(count))
+    parts += (
+        batch.source.astype("<u2").tobytes(),
+        batch.offset.astype("<i8").tobytes(),
+        batch.value_digest.astype("<u8").tobytes(),
+        np.ascontiguousarray(batch.text_digest, dtype=np.uint8).tobytes(),
+        np.ascontiguousarray(batch.prints).astype("<u8").tobytes(),
+        batch.features.astype("<u4").tobytes(),
+        batch.scope.astype("<u8").tobytes(),
+        batch.time_ms.astype("<i8").tobytes(),
+        np.fromiter(map(len, batch.ids), dtype="<u2", count=count).tobytes(),
+    )
+    parts += batch.ids
+    raw = seal(MAGIC, VERSION, KIND_BATCH, b"".join(parts))
+    if len(raw) > RECORD_BYTES_MAX:
+        raise FormatError(f"A log record holds at most {RECORD_BYTES_MAX} bytes, and this batch has {len(raw)}.")
+    return raw
+
+
+def encode_control(control: Control) -> bytes:
+    """Return the bytes of one control record."""
+    fields = {"type": control.type, **control.fields}
+    body = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return seal(MAGIC, VERSION, KIND_CONTROL, body.encode("utf-8"))
+
+
+def decode(raw: bytes | None, what: str = "A record of the log") -> Batch | Control:
+    """Return the batch or control record in `raw`.
+
+    Raises:
+        FutureFormatError: written by a newer version; the role must stop.
+        FormatError: not ours or damaged; the index answers `rejected` and goes on.
+    """
+    kind, body = unseal(MAGIC, VERSION, raw, what)
+    if kind == KIND_BATCH:
+        return _decode_batch(Reader(body, what), what)
+    if kind == KIND_CONTROL:
+        return _decode_control(body, what)
+    raise FormatError(f"{what} is of kind {kind}, which no version of this program writes.")
+
+
+def split_sizes(id_sizes: Sequence[int], width_bits: int, sources: int, name_bytes: int = 600) -> Iterator[int]:
+    """Yield how many documents go into each log record so that none breaks a limit, given the ids' sizes in bytes."""
+    fixed = _FIXED_BYTES + width_bits // 8
+    room = RECORD_BYTES_MAX - name_bytes - sources * (300 + TOPIC_ID_BYTES + _SOURCE.size)
+    count = used = 0
+    for size in id_sizes:
+        if count == DOCUMENTS_MAX or used + fixed + size > room:
+            yield count
+            count = used = 0
+        count += 1
+        used += fixed + size
+    if count:
+        yield count
+
+
+def _decode_batch(reader: Reader, what: str) -> Batch:
+    recipe = reader.text(_U8)
+    mode, words = reader.unpack(_MODE)
+    nonce = bytes(reader.take(NONCE_BYTES))
+    (number,) = reader.unpack(_U64)
+    sources = []
+    for _ in range(reader.unpack(_U16)[0]):
+        topic = reader.text(_U8)
+        topic_id = bytes(reader.take(TOPIC_ID_BYTES))
+        partition, epoch, committed = reader.unpack(_SOURCE)
+        sources.append(Source(topic, topic_id, partition, epoch, committed))
+    (count,) = reader.unpack(_U32)
+    if not 0 < count <= DOCUMENTS_MAX:
+        raise FormatError(f"{what} claims {count} documents; 1 to {DOCUMENTS_MAX} are allowed.")
+    if not 1 <= words <= 4 or mode not in Mode.__members__.values():
+        raise FormatError(f"{what} claims prints of {words} words and mode {mode}, which do not exist.")
+    source = _column(reader, np.dtype("<u2"), count, np.uint16)
+    offset = _column(reader, np.dtype("<i8"), count, np.int64)
+    value_digest = _column(reader, np.dtype("<u8"), count, np.uint64)
+    text_digest = np.frombuffer(reader.take(DIGEST_BYTES * count), dtype=np.uint8).reshape(count, DIGEST_BYTES)
+    prints = _column(reader, np.dtype("<u8"), count * words, np.uint64).reshape(count, words)
+    features = _column(reader, np.dtype("<u4"), count, np.uint32)
+    scope = _column(reader, np.dtype("<u8"), count, np.uint64)
+    time_ms = _column(reader, np.dtype("<i8"), count, np.int64)
+    sizes = _column(reader, np.dtype("<u2"), count, np.uint16)
+    if not sources or int(source.max()) >= len(sources):
+        raise FormatError(f"{what} names a source partition that it does not list.")
+    if int(sizes.max()) > ID_BYTES_MAX:
+        raise FormatError(f"{what} holds an id of more than {ID_BYTES_MAX} bytes.")
+    ends = np.cumsum(sizes, dtype=np.int64).tolist()
+    blob = bytes(reader.take(ends[-1]))
+    reader.end()
+    starts = [0, *ends[:-1]]
+    ids = tuple(blob[start:end] for start, end in zip(starts, ends, strict=True))
+    return Batch(
+        recipe, Mode(mode), nonce, number, tuple(sources), source, offset, value_digest, text_digest, prints,
+        features, scope, time_ms, ids,
+    )  # fmt: skip
+
+
+def _decode_control(body: memoryview, what: str) -> Control:
+    try:
+        fields = json.loads(bytes(body).decode("utf-8"))
+        kind = fields.pop("type")
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise FormatError(f"{what} is a control record without readable JSON fields.") from error
+    if not isinstance(kind, str):
+        raise FormatError(f"{what} is a control record whose type is not a text.")
+    return Control(kind, fields)
+
+
+def _column(reader: Reader, stored: np.dtype[Any], count: int, kind: type[_Scalar]) -> NDArray[_Scalar]:
+    return np.frombuffer(reader.take(stored.itemsize * count), dtype=stored).astype(kind, copy=False)
+
+
+def _str8(text: str) -> bytes:
+    raw = text.encode("utf-8")
+    if len(raw) > 255:
+        raise FormatError(f"The name {text[:40]!r}... has {len(raw)} bytes; a log record holds names of at most 255.")
+    return _U8.pack(len(raw)) + raw

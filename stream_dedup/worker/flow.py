@@ -1,0 +1,291 @@
+"""What is in flight and what may be committed: the worker's rules as a state machine without Kafka, clock or thread.
+
+Events go in as method calls, in the order in which the loop meets them; what must be done comes out as return values.
+
+Invariants:
+ 1. Batches are committed in the order in which they were read; an abort drops all that are in flight, because a later
+    one committed after an earlier one was aborted would lose the earlier one's records.
+ 2. A record is committed only under the group metadata that was read with its batch, or inside a later rebalance
+    callback through which its partition stayed with us. Metadata read at commit would let a zombie commit.
+ 3. A partition that was revoked or lost takes its records out of every batch; after a lost assignment or a generation
+    that passed without a callback nothing in flight is committed, and the committed offsets are read again.
+ 4. The (epoch, committed) of a partition is what the broker said or a commit confirmed, never what was merely sent.
+ 5. After a start one log record is sent, and more only once answers come: restarts beside a dead index must not fill
+    the log. Nothing is appended again because time passed; only because a replica announced that it will not answer.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from stream_dedup.document import Reason, TopicPartitionKey
+from stream_dedup.errors import ConfigurationError, DivergedError, InvariantError
+from stream_dedup.log.answers import Announce, Answer, Rejected
+from stream_dedup.log.records import DOCUMENTS_MAX, Source
+from stream_dedup.worker.prepare import InFlight, Part
+
+_CHAINS_REMEMBERED = 10_000
+
+
+@dataclass(slots=True)
+class Owned:
+    """A partition of ours: the epoch and committed offset that the broker has for it."""
+
+    topic_id: bytes
+    epoch: int
+    committed: int
+
+
+class Flow:
+    """All that one worker has in flight."""
+
+    def __init__(self, batches_max: int, batch_documents_max: int, nonce: bytes) -> None:
+        self._batches_max = batches_max
+        self._batch_documents_max = batch_documents_max
+        self._nonce = nonce
+        self._owned: dict[TopicPartitionKey, Owned] = {}
+        self._batches: deque[InFlight] = deque()
+        self._parts: dict[int, tuple[InFlight, Part]] = {}
+        self._window = 1
+        self._has_answer = False
+        self._answers_from = 0
+        self._chains: OrderedDict[int, bytes] = OrderedDict()
+        self._generation: int | None = None
+        self._stale: dict[TopicPartitionKey, int] = {}
+
+    # -- partitions
+
+    def owned(self) -> list[TopicPartitionKey]:
+        """Return the partitions that are ours now."""
+        return list(self._owned)
+
+    def committed_offset(self, key: TopicPartitionKey) -> int:
+        """Return the committed offset of a partition of ours."""
+        return self._owned[key].committed
+
+    def assigned(self, key: TopicPartitionKey, topic_id: bytes, committed: int, epoch: int) -> None:
+        """Take over a partition, or learn anew what the broker has for it."""
+        self._owned[key] = Owned(topic_id, epoch, committed)
+
+    def revoked(self, keys: Iterable[TopicPartitionKey]) -> None:
+        """Give up partitions: their records leave every batch."""
+        for key in keys:
+            self._owned.pop(key, None)
+            self._drop(key)
+
+    def lost(self, keys: Iterable[TopicPartitionKey]) -> None:
+        """Give up partitions that somebody else may own already: nothing in flight may be committed."""
+        self.drop_all()
+        for key in keys:
+            self._owned.pop(key, None)
+
+    def settled(self, stamp: bytes, generation: int | None) -> bool:
+        """Stamp what survived a rebalance callback with the metadata read inside it.
+
+        Returns whether a generation passed without a callback of ours: then everything was dropped, and the committed
+        offsets must be read again.
+        """
+        missed = self._generation is not None and generation is not None and generation > self._generation + 1
+        joined_again = self._generation is not None and generation is not None and generation < self._generation
+        self._generation = generation
+        if (missed or joined_again) and self._batches:
+            self.drop_all()
+            return True
+        for batch in self._batches:
+            batch.stamp = stamp
+        return False
+
+    # -- taking in
+
+    @property
+    def in_flight(self) -> int:
+        """How many batches are on their way."""
+        return len(self._batches)
+
+    @property
+    def documents_in_flight(self) -> int:
+        """How many records are on their way."""
+        return sum(len(batch.messages) for batch in self._batches)
+
+    @property
+    def wants(self) -> int:
+        """How many more records may be taken in now; 0 means wait."""
+        if len(self._batches) >= self._window or self._stale:
+            return 0
+        return self._batch_documents_max if self._has_answer else min(DOCUMENTS_MAX, self._batch_documents_max)
+
+    def source(self, key: TopicPartitionKey) -> Source:
+        """Return the partition as a log record states it."""
+        owned = self._owned[key]
+        return Source(key[0], owned.topic_id, key[1], owned.epoch, owned.committed)
+
+    def admit(self, batch: InFlight) -> list[Part]:
+        """Take a batch in flight; return its log records, which must be appended in this order."""
+        self._batches.append(batch)
+        for part in batch.parts:
+            self._parts[part.number] = (batch, part)
+        return batch.parts
+
+    # -- the log and its answers
+
+    def appended(self, number: int, log_offset: int) -> list[Part]:
+        """Learn where a log record lies; return it if no replica will answer there, to be appended once more."""
+        known = self._parts.get(number)
+        if known is None:
+            return []
+        _, part = known
+        part.log_offset = log_offset
+        return [part] if log_offset < self._answers_from else []
+
+    def announced(self, announce: Announce) -> list[Part]:
+        """Learn that a replica answers nothing older than an offset; return what must be appended once more.
+
+        Another replica may answer the older record all the same; both answers are equal, because the second is found
+        by position.
+        """
+        self._answers_from = max(self._answers_from, announce.answers_from)
+        again = []
+        for _, part in self._parts.values():
+            if not part.answered and part.log_offset is not None and part.log_offset < self._answers_from:
+                part.log_offset = None
+                again.append(part)
+        return again
+
+    def answered(self, answer: Answer | Rejected) -> bool:
+        """Take in an answer; return whether it was one of ours.
+
+        Raises:
+            DivergedError: two replicas answered differently.
+            ConfigurationError: the index cannot judge what this worker sends.
+            InvariantError: the answer does not fit the question.
+        """
+        self._compare(answer)
+        if answer.nonce != self._nonce:
+            return False
+        known = self._parts.pop(answer.number, None)
+        if known is None:
+            return False  # dropped meanwhile, or the second replica's answer
+        batch, part = known
+        if isinstance(answer, Rejected):
+            raise ConfigurationError(
+                f"The index rejected log record {answer.log_offset} of this worker: {answer.why} "
+                "Nothing was lost; correct the setting and start the worker again."
+            )
+        if len(answer.judgements) != len(part.places):
+            raise InvariantError(
+                f"The answer to log record {answer.log_offset} judges {len(answer.judgements)} documents, and "
+                f"{len(part.places)} were asked; stop, and keep the log and the index's folder for a report."
+            )
+        part.answered = True
+        for index, judgement in zip(part.places, answer.judgements, strict=True):
+            batch.decided[index] = judgement
+            if judgement.reason is Reason.STALE:
+                message = batch.messages[index]
+                key = (message.topic, message.partition)
+                if key in batch.live:
+                    self._stale[key] = min(message.offset, self._stale.get(key, message.offset))
+        if batch.is_answered:
+            self._has_answer = True
+            self._window = self._batches_max
+        return True
+
+    # -- committing
+
+    def ready(self) -> list[InFlight]:
+        """Return the batches to commit in the next transaction: the oldest, all answered, all of one stamp."""
+        ready: list[InFlight] = []
+        if self._stale:
+            return ready
+        documents = 0
+        for batch in self._batches:
+            documents += len(batch.messages)
+            if not batch.is_answered or (ready and batch.stamp != ready[0].stamp):
+                break
+            if ready and documents > self._batch_documents_max:
+                break
+            ready.append(batch)
+        return ready
+
+    def offsets(self, batches: Sequence[InFlight]) -> dict[TopicPartitionKey, tuple[int, int]]:
+        """Return (offset to commit, epoch) of each partition that these batches move."""
+        result: dict[TopicPartitionKey, tuple[int, int]] = {}
+        for batch in batches:
+            for message in batch.messages:
+                key = (message.topic, message.partition)
+                if key in batch.live:
+                    result[key] = (message.offset + 1, batch.epochs[key])
+        return result
+
+    def committed(self, batches: Sequence[InFlight]) -> None:
+        """Learn that these batches, the oldest ones, are committed.
+
+        Raises:
+            InvariantError: they are not the oldest.
+        """
+        for batch in batches:
+            if not self._batches or self._batches[0] is not batch:
+                raise InvariantError("A batch was committed out of order; stop, and compare with: stream-dedup audit")
+            self._batches.popleft()
+        for key, (offset, epoch) in self.offsets(batches).items():
+            owned = self._owned.get(key)
+            if owned is not None and owned.epoch == epoch:
+                owned.committed = offset
+
+    def drop_all(self) -> list[TopicPartitionKey]:
+        """Drop everything in flight; return our partitions, whose committed offsets must be read again."""
+        self._batches.clear()
+        self._parts.clear()
+        self._stale.clear()
+        return list(self._owned)
+
+    # -- stale
+
+    def stale(self) -> dict[TopicPartitionKey, int]:
+        """Return the partitions of which a record was answered `stale`, with the lowest such offset."""
+        return dict(self._stale)
+
+    def resolve_stale(self, found: Mapping[TopicPartitionKey, tuple[int, int]]) -> None:
+        """Drop the stale partitions' records, given the broker's (committed offset, epoch) of each.
+
+        Raises:
+            InvariantError: the index calls stale what is ours, of this epoch and not yet committed.
+        """
+        for key, (committed, epoch) in found.items():
+            offset = self._stale.pop(key, None)
+            owned = self._owned.get(key)
+            if offset is None or owned is None:
+                continue
+            if epoch == owned.epoch and offset >= committed:
+                raise InvariantError(
+                    f"The index calls {key[0]}-{key[1]}@{offset} stale, but the group has committed only up to "
+                    f"{committed} in epoch {epoch}. Nothing was committed past it. Was an offset reset by other means "
+                    "than: stream-dedup rewind? Stop the workers and see the handbook on stale verdicts."
+                )
+            self._drop(key)
+            owned.committed, owned.epoch = committed, epoch
+
+    # -- inside
+
+    def _drop(self, key: TopicPartitionKey) -> None:
+        self._stale.pop(key, None)
+        for batch in self._batches:
+            batch.live.discard(key)
+        gone = [batch for batch in self._batches if not batch.live]
+        for batch in gone:
+            self._batches.remove(batch)
+            for part in batch.parts:
+                self._parts.pop(part.number, None)
+
+    def _compare(self, answer: Answer | Rejected) -> None:
+        """Compare the running digests of replicas: the first difference is the last answer that may be trusted."""
+        chain = self._chains.setdefault(answer.log_offset, answer.chain)
+        if chain != answer.chain:
+            raise DivergedError(
+                f"Two index replicas gave different answers for log offset {answer.log_offset} or before it. "
+                "Stop the replicas; run `stream-dedup index verify` on each volume, delete the one that fails, and let "
+                "it rebuild from the log."
+            )
+        while len(self._chains) > _CHAINS_REMEMBERED:
+            self._chains.popitem(last=False)

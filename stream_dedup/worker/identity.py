@@ -1,0 +1,71 @@
+"""A worker's stable name, from which its `transactional.id` is made.
+
+Invariants: a worker that comes back has the name it had, so that `init_transactions` ends its predecessor's open
+transaction at once (a random name leaves readers of the outputs blocked until that transaction times out, up to 30 s);
+two workers that are alive on one machine never have the same name.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from stream_dedup.errors import ConfigurationError
+from stream_dedup.settings import Settings
+
+_SLOTS = 1000
+
+
+class WorkerIdentity:
+    """The name, held for as long as this object is open."""
+
+    def __init__(self, name: str, lock: FileLock | None) -> None:
+        self.name = name
+        self._lock = lock
+
+    def release(self) -> None:
+        """Let another worker of this machine have the name."""
+        if self._lock is not None:
+            self._lock.release()
+
+
+def claim(settings: Settings) -> WorkerIdentity:
+    """Return this worker's name: the one set, the pod's (a StatefulSet's is stable), or the first free slot here.
+
+    Raises:
+        ConfigurationError: the folder for the slots cannot be written.
+    """
+    if settings.worker_id:
+        return WorkerIdentity(settings.worker_id, None)
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        return WorkerIdentity(socket.gethostname(), None)
+    folder = Path(settings.state_dir) / "workers"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        host = _persisted_host(folder)
+        for slot in range(_SLOTS):
+            lock = FileLock(folder / f"{settings.group}-{slot}.lock")
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                continue
+            return WorkerIdentity(f"{host}-{slot}", lock)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The worker cannot keep its name in {folder}: {error}. Set STREAM_DEDUP_WORKER_ID to a name that no other "
+            "worker has, or STREAM_DEDUP_STATE_DIR to a folder that can be written."
+        ) from error
+    raise ConfigurationError(f"All {_SLOTS} worker slots in {folder} are taken; set STREAM_DEDUP_WORKER_ID.")
+
+
+def _persisted_host(folder: Path) -> str:
+    """Return the host's name as it was at the first start: a laptop's changes with its network."""
+    path = folder / "host"
+    if not path.exists():
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(socket.gethostname() or "worker", encoding="utf-8")
+        temporary.replace(path)
+    return path.read_text(encoding="utf-8").strip()

@@ -1,0 +1,158 @@
+"""From a source record to a text, an id, a time and a scope: the only place that knows how crawlers write documents.
+
+Invariants: the result is a pure function of the record and the input settings (a decision that depended on anything
+else could differ on redelivery, and then a representative might never reach `unique`); nothing raises, whatever the
+bytes are; the value is only ever decoded, never encoded again. Invalid UTF-8 is decoded with replacement (same bytes,
+same print); JSON that does not parse, or has no text where the settings say, is a dead letter.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from stream_dedup.document import DeadLetter, Message, Reason, shorten_id
+from stream_dedup.log.headers import BYPASS
+from stream_dedup.settings import Settings
+
+_MISSING = object()
+_TIME_MS_MAX = 253_402_300_799_999  # 9999-12-31; RFC 3339 has no later time
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A record that can be judged."""
+
+    text: str
+    id: bytes
+    time_ms: int
+    scope: int
+
+
+class Decoder:
+    """Decodes records as the input settings say."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._json = settings.value_format == "json"
+        self._base64 = settings.text_encoding == "base64"
+        self._text_field = settings.text_field
+        self._id_field = settings.id_field
+        self._time_field = settings.time_field
+        self._scope_field = settings.scope_field
+        self._allow_bypass = settings.allow_bypass
+
+    def decode(self, message: Message) -> Document | DeadLetter | Reason:
+        """Return the document, or why there is none: a dead letter, or the reason to pass the record on unjudged."""
+        value = message.value
+        if value is None:
+            return Reason.TOMBSTONE
+        if self._allow_bypass and _asks_for_bypass(message):
+            return Reason.BYPASS
+        fields: Any = None
+        if self._json:
+            try:
+                fields = json.loads(value.decode("utf-8-sig", "replace"))
+            except (ValueError, RecursionError, MemoryError) as error:
+                return DeadLetter("decode", type(error).__name__, f"The value is not JSON that can be read: {error}.")
+            text = self._text_of(fields)
+        else:
+            text = value.decode("utf-8", "replace")
+        if isinstance(text, str) and self._base64:
+            text = _from_base64(text)
+        if isinstance(text, DeadLetter):
+            return text
+        return Document(
+            text, self._id_of(message, fields), self._time_of(message, fields), self._scope_of(fields)
+        )  # fmt: skip
+
+    def _text_of(self, fields: Any) -> str | DeadLetter:
+        found = _at(fields, self._text_field)
+        if isinstance(found, str):
+            return found
+        if isinstance(found, list) and all(isinstance(part, str) for part in found):
+            return "\n".join(found)
+        if found is _MISSING:
+            return DeadLetter("field", "MissingField", f"The value has no field {self._text_field!r} for the text.")
+        return DeadLetter("field", "NotText", f"The field {self._text_field!r} holds {_kind(found)}, and a text is needed.")
+
+    def _id_of(self, message: Message, fields: Any) -> bytes:
+        found = _scalar(_at(fields, self._id_field)) if self._id_field else None
+        if found is None:
+            return shorten_id(message.key or b"")
+        return shorten_id(found.encode("utf-8", "replace"))
+
+    def _time_of(self, message: Message, fields: Any) -> int:
+        found = _at(fields, self._time_field) if self._time_field else _MISSING
+        time_ms = _time_ms(found[0] if isinstance(found, list) and found else found)
+        if time_ms is None:
+            time_ms = message.timestamp_ms or 0
+        return min(max(time_ms, 0), _TIME_MS_MAX)
+
+    def _scope_of(self, fields: Any) -> int:
+        found = _scalar(_at(fields, self._scope_field)) if self._scope_field else None
+        if found is None:
+            return 0
+        digest = hashlib.blake2b(found.encode("utf-8", "replace"), digest_size=8).digest()
+        return int.from_bytes(digest, "little") or 1  # 0 is the one common scope
+
+
+def _asks_for_bypass(message: Message) -> bool:
+    return any(name == BYPASS and value == b"true" for name, value in message.headers)
+
+
+def _at(fields: Any, path: str) -> Any:
+    """Return what stands at a dotted path; a field whose own name has the dots wins over the path."""
+    if isinstance(fields, dict) and path in fields:
+        return fields[path]
+    for name in path.split("."):
+        if isinstance(fields, list) and len(fields) == 1:
+            fields = fields[0]
+        if not isinstance(fields, dict) or name not in fields:
+            return _MISSING
+        fields = fields[name]
+    return fields
+
+
+def _scalar(found: Any) -> str | None:
+    if isinstance(found, list) and found:
+        found = found[0]
+    if isinstance(found, str):
+        return found
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        return str(found)
+    return None
+
+
+def _from_base64(text: str) -> str | DeadLetter:
+    try:
+        return base64.b64decode(text, validate=False).decode("utf-8", "replace")
+    except (binascii.Error, ValueError) as error:
+        return DeadLetter("decode", "Base64", f"The text is not base64: {error}.")
+
+
+def _time_ms(found: Any) -> int | None:
+    """Return a time field as milliseconds: a number of seconds or milliseconds, or RFC 3339; None if it is neither."""
+    if isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found < 1e15:
+        return int(found * 1000 if found < 1e11 else found)
+    if isinstance(found, str):
+        try:
+            moment = dt.datetime.fromisoformat(found)
+        except ValueError:
+            return None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=dt.UTC)
+        try:
+            return int(moment.timestamp() * 1000)
+        except (OverflowError, ValueError):
+            return None
+    return None
+
+
+def _kind(found: Any) -> str:
+    names = {dict: "an object", list: "a list that is not all texts", bool: "a truth value", type(None): "null"}
+    return names.get(type(found), "a number")

@@ -1,0 +1,92 @@
+"""A decided record becomes the record that leaves: topic, headers, and what the metrics count.
+
+Invariants: key, value bytes, timestamp and foreign headers leave as they came; the output partition is the source
+partition, so order within a partition is kept; a record leaves on exactly one of the three topics. The one exception to
+"as they came": a dead letter that its topic could not hold is cut, and a header states its full size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stream_dedup.document import DeadLetter, Headers, Message, Position, Reason, Verdict
+from stream_dedup.errors import InvariantError
+from stream_dedup.log import headers
+from stream_dedup.log.answers import Judgement
+from stream_dedup.log.kafka import Output
+from stream_dedup.worker.prepare import Decided, InFlight
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """One record to write, the record it came from, and why it leaves the way it does."""
+
+    output: Output
+    message: Message
+    decided: Decided
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the log knows it, so that it can be retracted."""
+        return isinstance(self.decided, Judgement)
+
+
+class Outputs:
+    """Writes the headers; `topics` are the names of `unique`, `duplicates` and `dlq.documents`."""
+
+    def __init__(self, unique: str, duplicates: str, dead: str, group: str, recipe: str, dead_bytes_max: int) -> None:
+        self._unique = unique
+        self._duplicates = duplicates
+        self._dead = dead
+        self._group = group
+        self._recipe = recipe
+        self._dead_bytes_max = dead_bytes_max
+
+    def of(self, batch: InFlight) -> list[Leaving]:
+        """Return what leaves for a batch whose records are all decided, in the order in which they were read.
+
+        Raises:
+            InvariantError: a record has no verdict, or one that is no outcome.
+        """
+        live = batch.live
+        leaving = []
+        for index, message in enumerate(batch.messages):
+            if (message.topic, message.partition) not in live:
+                continue
+            decided = batch.decided[index]
+            if isinstance(decided, Judgement) and decided.reason is Reason.RETRACTED:
+                decided = DeadLetter(
+                    "size",
+                    "Refused",
+                    "An output topic refused this record when it was first judged; it was retracted and represents no "
+                    "other document. See max.message.bytes and the timestamp bounds of the output topics.",
+                )
+            if decided is None:
+                raise InvariantError(
+                    f"The record {message.topic}-{message.partition}@{message.offset} is to be written without a verdict."
+                )
+            leaving.append(Leaving(self._output(message, decided, batch.prints[index]), message, decided))
+        return leaving
+
+    def _output(self, message: Message, decided: Decided, fingerprint: str | None) -> Output:
+        passed = headers.passed_on(message.headers) if message.headers else []
+        if isinstance(decided, Judgement):
+            own = headers.of_verdict(decided.reason, self._recipe, fingerprint, decided.decided, decided.distance, decided.of)
+            topic = self._unique if decided.reason.verdict is Verdict.UNIQUE else self._duplicates
+        elif isinstance(decided, Reason):
+            own = headers.of_verdict(decided, self._recipe, None, None)
+            topic = self._unique
+        else:
+            return self._dead_letter(message, decided, passed)
+        passed += own
+        return Output(topic, message.partition, message.key, message.value, message.timestamp_ms, passed)
+
+    def _dead_letter(self, message: Message, letter: DeadLetter, passed: Headers) -> Output:
+        position = Position(message.topic, b"", message.partition, message.offset)
+        passed += headers.of_dead_letter(letter, position, self._group)
+        value = message.value
+        over = headers.record_bytes(message.key, value, message.headers) - self._dead_bytes_max
+        if value is not None and over > 0:
+            passed.append((headers.ERROR_TRUNCATED, b"%d" % len(value)))
+            value = value[: max(0, len(value) - over)]
+        return Output(self._dead, message.partition, message.key, value, message.timestamp_ms, passed)

@@ -1,0 +1,412 @@
+"""Role one, the worker: a loop that carries events from Kafka to `flow` and its decisions back. No decisions here.
+
+The steps of a batch, in this order (the names are those of `failpoints`):
+
+    consumed -> appended -> append-acked -> verdict-in -> begin -> outputs -> flushed -> offsets -> before-commit
+    -> after-commit
+
+Invariants: one thread owns all clients; while the worker waits it keeps polling, so that it stays in its group; nothing
+is committed but through `flow.ready`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from stream_dedup.document import NONCE_BYTES, Message, TopicPartitionKey
+from stream_dedup.errors import ConfigurationError, FormatError, StreamDedupError
+from stream_dedup.failpoints import VARIABLE, Failpoints
+from stream_dedup.fingerprint import Fingerprinter, Recipe, load_key
+from stream_dedup.log import answers, epochs, records
+from stream_dedup.log.kafka import (
+    Admin,
+    LogAppender,
+    Outcome,
+    OwnedOffset,
+    Result,
+    SourceConsumer,
+    TransactionalOutput,
+    VerdictReader,
+)
+from stream_dedup.log.kafka.consumer import generation
+from stream_dedup.service.health import Health
+from stream_dedup.service.http import HttpServer
+from stream_dedup.service.metrics import WorkerMetrics
+from stream_dedup.settings import Settings
+from stream_dedup.topics import TopicNames
+from stream_dedup.worker import identity, startup
+from stream_dedup.worker.flow import Flow
+from stream_dedup.worker.inputs import Decoder
+from stream_dedup.worker.outputs import Leaving, Outputs
+from stream_dedup.worker.prepare import Part, Preparer, value_digest
+
+_log = structlog.get_logger("stream_dedup.worker")
+
+_IDLE_SECONDS = 0.1
+_ANSWER_SECONDS = 0.003
+_FULL_SECONDS = 0.02
+_PAUSE_AFTER_SECONDS = 1.0
+_CHECK_TOPICS_SECONDS = 30.0
+_LAG_SECONDS = 1.0
+_DRAIN_SECONDS = 20.0
+_ABORT_PAUSE_SECONDS = 0.5
+
+
+def recipe_of(settings: Settings) -> Recipe:
+    """Return the recipe that the settings name, with its key."""
+    return Recipe(preset=settings.recipe, key=load_key(settings.key_file))
+
+
+def run(settings: Settings, stop: threading.Event) -> None:
+    """Run a worker until `stop` is set; what is in flight is finished first.
+
+    Raises:
+        ConfigurationError: something must be changed by an operator (exit 78).
+        StreamDedupError: the worker cannot go on; a restart begins at the committed offsets.
+    """
+    recipe = recipe_of(settings)
+    metrics = WorkerMetrics(recipe.id)
+    health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
+    health.startup(0.0, "connecting")
+    server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry)
+    server.start()
+    try:
+        if recipe.uses_demo_key:
+            _log.warning(
+                "the feature hash uses the public demonstration key, so anyone can craft colliding documents; "
+                "set STREAM_DEDUP_KEY_FILE"
+            )
+        _Worker(settings, recipe, metrics, health).run(stop)
+    finally:
+        server.stop()
+
+
+class _Worker:
+    def __init__(self, settings: Settings, recipe: Recipe, metrics: WorkerMetrics, health: Health) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._health = health
+        self._failpoints = Failpoints(os.environ.get(VARIABLE))
+        names = TopicNames(settings.topic_prefix)
+        self._cluster = startup.inspect(settings, names, recipe)
+        health.startup(0.3, "loading the recipe")
+        fingerprinter = Fingerprinter(recipe)
+        health.startup(0.8, "joining the group")
+        self._identity = identity.claim(settings)
+        nonce = os.urandom(NONCE_BYTES)
+        self._flow = Flow(settings.batches_in_flight, settings.batch_documents, nonce)
+        self._preparer = Preparer(
+            Decoder(settings), fingerprinter, recipe.id, recipe.width, nonce, self._cluster.record_bytes_max
+        )
+        self._outputs = Outputs(
+            names.unique, names.duplicates, names.dead_letters, settings.group, recipe.id, self._cluster.dead_bytes_max
+        )
+        client = self._identity.name
+        # The end of `verdicts` is read before anything is asked, so that no answer can be missed.
+        self._verdicts = VerdictReader(settings, names.verdicts, f"{client}-verdicts")
+        self._appender = LogAppender(settings, names.fingerprints, f"{client}-log")
+        self._transactions = TransactionalOutput(settings, f"{settings.group}-{client}", f"{client}-outputs")
+        self._must_reread = False
+        self._unserved: set[TopicPartitionKey] = set()
+        self._full_since: float | None = None
+        self._paused = False
+        self._next_check = time.monotonic() + _CHECK_TOPICS_SECONDS
+        self._next_lag = 0.0
+        self._source = SourceConsumer(settings, names.documents, client, self)
+        _log.info(
+            "worker started",
+            name=client,
+            recipe=recipe.id,
+            plan=self._cluster.plan.id,
+            topic=names.documents,
+            group=settings.group,
+        )
+
+    # -- the loop
+
+    def run(self, stop: threading.Event) -> None:
+        try:
+            while not stop.is_set():
+                self._turn(take_in=True)
+            until = time.monotonic() + _DRAIN_SECONDS
+            while self._flow.in_flight and time.monotonic() < until:
+                self._turn(take_in=False)
+            _log.info("worker stopped", dropped_in_flight=self._flow.in_flight)
+        finally:
+            self._source.close()
+            self._verdicts.close()
+            self._transactions.close()
+            self._identity.release()
+
+    def _turn(self, *, take_in: bool) -> None:
+        self._health.beat()
+        self._take(self._flow.wants if take_in else 0)
+        self._appender.poll()
+        self._hear()
+        if self._flow.stale():
+            self._resolve_stale()
+        self._commit()
+        self._look_around()
+
+    def _take(self, wanted: int) -> None:
+        """Read what there is room for; when there is none, stay in the group without reading."""
+        if wanted:
+            self._full_since = None
+            if self._paused:
+                self._paused = False
+                self._source.resume([key for key in self._flow.owned() if key not in self._unserved])
+            messages = self._source.take(wanted, 0.0 if self._flow.in_flight else _IDLE_SECONDS)
+        else:
+            messages = self._wait()
+        if self._must_reread:
+            # Whatever was just read lies behind records that were dropped.
+            self._must_reread = False
+            self._reread(self._flow.owned())
+            return
+        if not messages:
+            return
+        self._failpoints.reach("worker.consumed", self._flow.in_flight + 1)
+        with self._metrics.stage("prepare"):
+            sources = {key: self._flow.source(key) for key in {(one.topic, one.partition) for one in messages}}
+            batch = self._preparer.prepare(messages, sources, self._source.stamp())
+        for part in self._flow.admit(batch):
+            self._append(part)
+        self._appender.poll()
+        self._failpoints.reach("worker.appended", self._flow.in_flight)
+
+    def _wait(self) -> list[Message]:
+        """Poll without taking records in. What was fetched ahead is kept for a moment, then given up by a pause."""
+        now = time.monotonic()
+        if self._full_since is None:
+            self._full_since = now
+        if not self._paused and now - self._full_since < _PAUSE_AFTER_SECONDS:
+            return []
+        if not self._paused:
+            self._paused = True
+            self._source.pause(self._flow.owned())
+        messages = self._source.take(1, 0.0)
+        if messages:
+            # Read between our pause and its effect: it comes again.
+            self._source.restart_at({(one.topic, one.partition): one.offset for one in reversed(messages)})
+        return []
+
+    def _append(self, part: Part) -> None:
+        def delivered(log_offset: int) -> None:
+            self._failpoints.reach("worker.append-acked", self._flow.in_flight)
+            for again in self._flow.appended(part.number, log_offset):
+                self._append(again)
+
+        self._appender.send(part.raw, None, delivered)
+
+    def _hear(self) -> None:
+        waits = self._flow.in_flight and not self._flow.ready()
+        wait = (_ANSWER_SECONDS if self._flow.wants else _FULL_SECONDS) if waits else 0.0
+        for message in self._verdicts.take(1000, wait):
+            try:
+                answer = answers.decode(message.value, f"The record {message.topic}-0@{message.offset}")
+            except FormatError as error:
+                if type(error) is not FormatError:
+                    raise
+                _log.error("a record of verdicts was skipped", reason=str(error))
+                continue
+            if isinstance(answer, answers.Announce):
+                for part in self._flow.announced(answer):
+                    _log.warning("asking again: a replica will not answer an older record", number=part.number)
+                    self._append(part)
+            elif self._flow.answered(answer):
+                self._failpoints.reach("worker.verdict-in", self._flow.in_flight)
+
+    # -- transactions
+
+    def _commit(self) -> None:
+        ready = self._flow.ready()
+        if not ready:
+            return
+        leaving = [one for batch in ready for one in self._outputs.of(batch)]
+        moved = self._flow.offsets(ready)
+        offsets = [
+            (topic, partition, offset, epochs.to_metadata(epoch)) for (topic, partition), (offset, epoch) in moved.items()
+        ]
+        with self._metrics.stage("transaction"):
+            result = self._transact(leaving, offsets, ready[0].stamp)
+        self._metrics.transaction(result.outcome.value)
+        if result.outcome is Outcome.COMMITTED:
+            self._flow.committed(ready)
+            self._metrics.left(leaving)
+            self._failpoints.reach("worker.after-commit", self._flow.in_flight + 1)
+            return
+        _log.warning("a transaction did not commit; its records are read again", outcome=result.outcome.value,
+                     reason=result.why)  # fmt: skip
+        if result.refused:
+            self._retract(leaving, offsets, ready[0].stamp, result)
+        self._reread(self._flow.drop_all())
+        self._source.take(0, 0.0)
+        time.sleep(_ABORT_PAUSE_SECONDS)
+
+    def _transact(
+        self,
+        leaving: Sequence[Leaving],
+        offsets: Sequence[tuple[str, int, int, str]],
+        stamp: bytes,
+        *,
+        one_by_one: bool = False,
+    ) -> Result:
+        in_flight = self._flow.in_flight
+        return self._transactions.run(
+            [one.output for one in leaving],
+            offsets,
+            stamp,
+            one_by_one=one_by_one,
+            reached=lambda step: self._failpoints.reach(f"worker.{step}", in_flight),
+        )
+
+    def _retract(
+        self, leaving: Sequence[Leaving], offsets: Sequence[tuple[str, int, int, str]], stamp: bytes, result: Result
+    ) -> None:
+        """An output refused a record for what it is: find it, and tell the log that it represents nobody."""
+        if len(result.refused) > 1:
+            result = self._transact(leaving, offsets, stamp, one_by_one=True)
+        for index in result.refused:
+            one = leaving[index]
+            where = f"{one.message.topic}-{one.message.partition}@{one.message.offset}"
+            if not one.is_judged:
+                raise ConfigurationError(
+                    f"The topic {one.output.topic} refuses the record {where}: {result.why} Correct the topic's "
+                    "settings with: stream-dedup topics apply"
+                )
+            _log.error("an output refused a record; it is retracted and becomes a dead letter", position=where,
+                       topic=one.output.topic, reason=result.why)  # fmt: skip
+            source = self._flow.source((one.message.topic, one.message.partition))
+            fields = {
+                "topic": source.topic,
+                "topic_id": source.topic_id.hex(),
+                "partition": source.partition,
+                "offset": one.message.offset,
+                "value_digest": value_digest(one.message.value),
+            }
+            self._appender.send(records.encode_control(records.Control("retract", fields)), None, lambda _: None)
+        self._appender.flush()
+
+    def _reread(self, keys: Sequence[TopicPartitionKey]) -> None:
+        """Go back to the committed offsets, as the broker has them now."""
+        self._source.restart_at(self._learn(self._source.committed(keys)))
+
+    def _learn(self, found: Mapping[TopicPartitionKey, OwnedOffset]) -> dict[TopicPartitionKey, int]:
+        """Take over what the broker has for each partition; a partition without a commit is begun."""
+        starts: dict[TopicPartitionKey, int] = {}
+        begun: dict[TopicPartitionKey, tuple[int, str]] = {}
+        for key, owned in found.items():
+            offset, epoch = owned.offset, epochs.from_metadata(owned.metadata)
+            if offset is None:
+                startup.start_without_commit(self._settings, self._cluster, key)
+                offset, epoch = self._source.low_watermark(key), 0
+                begun[key] = (offset, epochs.to_metadata(epoch))
+            elif epoch is None:
+                raise ConfigurationError(
+                    f"The committed offset {offset} of group {self._settings.group} for {key[0]}-{key[1]} carries no "
+                    "epoch, so it was not written by stream_dedup. Stop the workers and set it with: "
+                    f"stream-dedup rewind {key[0]}-{key[1]}@{offset}"
+                )
+            self._flow.assigned(key, self._cluster.source_id, offset, epoch)
+            starts[key] = offset
+        if begun:
+            self._source.commit_start(begun)
+            _log.info("partitions begun", partitions=sorted(f"{topic}-{part}" for topic, part in begun))
+        return starts
+
+    def _resolve_stale(self) -> None:
+        keys = list(self._flow.stale())
+        found = self._source.committed(keys)
+        known = {key: (owned.offset or 0, epochs.from_metadata(owned.metadata) or 0) for key, owned in found.items()}
+        self._flow.resolve_stale(known)
+        _log.warning("stale records dropped; reading again from the committed offset",
+                     partitions=[f"{topic}-{part}" for topic, part in keys])  # fmt: skip
+        self._reread(keys)
+
+    # -- RebalanceListener
+
+    def assigned(self, keys: Sequence[TopicPartitionKey]) -> Mapping[TopicPartitionKey, int]:
+        """Take over partitions at their committed offsets; pause those that the outputs lack."""
+        self._metrics.rebalanced()
+        starts = self._learn(self._source.committed(keys))
+        lacking = [key for key in keys if key[1] >= self._cluster.output_partitions]
+        if lacking:
+            self._unserved.update(lacking)
+            self._source.pause(lacking)
+            _log.error(
+                "the output topics have fewer partitions than the source; these wait: grow the outputs with "
+                "`stream-dedup topics apply`",
+                partitions=[f"{topic}-{part}" for topic, part in lacking],
+                output_partitions=self._cluster.output_partitions,
+            )
+        _log.info("partitions assigned", partitions=sorted(part for _, part in keys))
+        return starts
+
+    def revoked(self, keys: Sequence[TopicPartitionKey]) -> None:
+        """Give up partitions."""
+        self._metrics.rebalanced()
+        self._flow.revoked(keys)
+        self._unserved.difference_update(keys)
+        _log.info("partitions revoked", partitions=sorted(part for _, part in keys))
+
+    def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
+        """Give up partitions that somebody else may own already."""
+        self._metrics.rebalanced()
+        self._flow.lost(keys)
+        self._unserved.difference_update(keys)
+        self._must_reread = bool(self._flow.owned())
+        _log.warning("partitions lost", partitions=sorted(part for _, part in keys))
+
+    def settled(self, stamp: bytes) -> None:
+        """Stamp what survived."""
+        if self._flow.settled(stamp, generation(stamp)):
+            self._must_reread = True
+
+    # -- now and then
+
+    def _look_around(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_lag:
+            self._next_lag = now + _LAG_SECONDS
+            owned = self._flow.owned()
+            for key in owned:
+                lag = self._source.lag(key, self._flow.committed_offset(key))
+                if lag is not None:
+                    self._metrics.lag(key[0], key[1], lag)
+            self._metrics.in_flight(self._flow.in_flight, self._flow.documents_in_flight)
+            self._health.startup(1.0, "started")
+            if owned:
+                self._health.ready(True, f"{len(owned)} partitions, {self._flow.in_flight} batches in flight")
+            else:
+                self._health.ready(True, "a member of the group without partitions")
+        if now >= self._next_check:
+            self._next_check = now + _CHECK_TOPICS_SECONDS
+            self._check_topics()
+
+    def _check_topics(self) -> None:
+        """Notice a source topic that was created again, and outputs that have grown."""
+        names = self._cluster.names
+        try:
+            found = Admin(self._settings).topic_ids([names.documents, names.unique, names.duplicates, names.dead_letters])
+        except ConfigurationError:
+            raise
+        except StreamDedupError as error:
+            _log.warning("the topics could not be checked", reason=str(error))
+            return
+        source = found.get(names.documents)
+        if source is not None and source[0] != self._cluster.source_id:
+            raise StreamDedupError(
+                f"The topic {names.documents} was deleted and created again; this worker ends so that a restart begins "
+                "with the new topic's own positions."
+            )
+        outputs = [found[name][1] for name in (names.unique, names.duplicates, names.dead_letters) if name in found]
+        served = {key for key in self._unserved if len(outputs) == 3 and key[1] < min(outputs)}
+        if served:
+            self._unserved -= served
+            self._source.resume(served)
+            _log.info("the outputs have grown; reading on", partitions=sorted(part for _, part in served))

@@ -1,0 +1,189 @@
+"""What a worker checks before it reads its first record; whatever would endanger documents is a refusal with a remedy.
+
+Invariants: the log's first record declares recipe, plan and group, and the worker that appends it reads it back, so that
+of two first workers both follow the same one; a worker whose recipe or group differs from the declared one never sends
+a record.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import structlog
+
+from stream_dedup.document import Mode
+from stream_dedup.errors import BrokerError, ConfigurationError, FirstStartError, FormatError
+from stream_dedup.fingerprint import Recipe
+from stream_dedup.index.plan import Plan
+from stream_dedup.log import records
+from stream_dedup.log.kafka import Admin, LogAppender, LogReader, TopicState
+from stream_dedup.settings import Settings
+from stream_dedup.topics import TopicNames
+
+_log = structlog.get_logger("stream_dedup.worker")
+
+# The broker compares a whole record batch with max.message.bytes; its header is 61 bytes, a record's framing less than 40.
+_FRAMING_BYTES = 101
+_FIRST_RECORDS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What the cluster's topics allow, as read at start."""
+
+    names: TopicNames
+    source_id: bytes
+    source_partitions: int
+    output_partitions: int
+    record_bytes_max: int
+    dead_bytes_max: int
+    log_has_documents: bool
+    plan: Plan
+
+
+def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> Cluster:
+    """Read the topics' settings and the log's declaration; declare, if the log is empty.
+
+    Raises:
+        ConfigurationError: a topic is missing, a setting endangers documents, or the log was begun with another recipe
+            or for another group.
+        BrokerError: Kafka does not answer.
+    """
+    admin = Admin(settings)
+    outputs = (names.unique, names.duplicates, names.dead_letters)
+    needed = (names.documents, *outputs, names.fingerprints, names.verdicts)
+    topics = admin.describe(needed)
+    missing = [name for name in needed if name not in topics]
+    if missing:
+        raise ConfigurationError(
+            f"The topics {', '.join(missing)} do not exist; create them with: stream-dedup topics apply"
+            if len(missing) > 1
+            else f"The topic {missing[0]} does not exist; create it with: stream-dedup topics apply"
+        )
+    _check_log(topics[names.fingerprints])
+    declared, has_documents = _declaration(settings, names, recipe, topics[names.documents].topic_id)
+    output_partitions = min(topics[name].partitions for name in outputs)
+    limits = [int(topics[name].config.get("max.message.bytes", 1_048_588)) - _FRAMING_BYTES for name in outputs]
+    return Cluster(
+        names,
+        topics[names.documents].topic_id,
+        topics[names.documents].partitions,
+        output_partitions,
+        min(limits[:2]),
+        limits[2],
+        has_documents,
+        Plan.from_fields(declared["plan"]),
+    )
+
+
+def _check_log(topic: TopicState) -> None:
+    """Refuse a log that Kafka would trim, compact or split: everything else can be rebuilt from it, it from nothing."""
+    wanted = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    wanted["message.timestamp.type"] = "LogAppendTime"
+    wrong = [f"{name}={topic.config.get(name)} (must be {value})" for name, value in wanted.items()
+             if topic.config.get(name) != value]  # fmt: skip
+    if topic.partitions != 1:
+        wrong.append(f"{topic.partitions} partitions (must be 1: it is the one order)")
+    if wrong:
+        raise ConfigurationError(
+            f"The topic {topic.name} is the filter's only ground truth, and its settings do not keep it whole: "
+            f"{'; '.join(wrong)}. Set them with: stream-dedup topics apply"
+        )
+
+
+def _declaration(settings: Settings, names: TopicNames, recipe: Recipe, source_id: bytes) -> tuple[dict[str, object], bool]:
+    reader = LogReader(settings, names.fingerprints, f"declaration-{os.getpid()}")
+    try:
+        low, high = reader.watermarks()
+        if high == 0:
+            _declare(settings, names, recipe)
+            low, high = reader.watermarks()
+        if low > 0:
+            raise ConfigurationError(
+                f"The log {names.fingerprints} begins at offset {low}, so records of it were removed. Verdicts could not "
+                "be rebuilt from it, and documents that were duplicates would be kept again. Restore it from a backup, "
+                "or begin anew with another STREAM_DEDUP_TOPIC_PREFIX."
+            )
+        reader.start(0)
+        first = _take(reader, min(high, _FIRST_RECORDS), names.fingerprints)
+    finally:
+        reader.close()
+    declared = first[0]
+    if not isinstance(declared, records.Control) or declared.type != "declare":
+        raise ConfigurationError(
+            f"The first record of {names.fingerprints} does not declare recipe and plan, so it is not a log of "
+            "stream_dedup; choose another STREAM_DEDUP_TOPIC_PREFIX."
+        )
+    _check_declared(settings, recipe, declared.fields)
+    has_documents = any(
+        isinstance(record, records.Batch) and any(source.topic_id == source_id for source in record.sources) for record in first
+    )
+    return declared.fields, has_documents
+
+
+def _declare(settings: Settings, names: TopicNames, recipe: Recipe) -> None:
+    plan = Plan.parse(settings.plan)
+    fields = {
+        "recipe": recipe.id,
+        "width": recipe.width,
+        "floor": recipe.floor,
+        "plan": plan.to_fields(),
+        "group": settings.group,
+        "mode": int(Mode.ENFORCE),
+    }
+    appender = LogAppender(settings, names.fingerprints, "declare")
+    appender.send(records.encode_control(records.Control("declare", fields)), None, lambda _: None)
+    appender.flush()
+    _log.info("log begun", topic=names.fingerprints, recipe=recipe.id, plan=plan.id, group=settings.group)
+
+
+def _take(reader: LogReader, count: int, topic: str) -> list[records.Batch | records.Control | None]:
+    found: list[records.Batch | records.Control | None] = []
+    for _ in range(100):
+        for message in reader.take(count - len(found), 0.3):
+            try:
+                found.append(records.decode(message.value))
+            except FormatError:
+                found.append(None)
+        if len(found) >= count:
+            return found
+    raise BrokerError(f"The first records of {topic} did not arrive within 30 s; is its leader up?")
+
+
+def _check_declared(settings: Settings, recipe: Recipe, declared: dict[str, object]) -> None:
+    if declared.get("recipe") != recipe.id:
+        raise ConfigurationError(
+            f"The log was begun with recipe {declared.get('recipe')!r}, and this worker's is {recipe.id!r}: their "
+            "fingerprints cannot be compared. Set STREAM_DEDUP_RECIPE and STREAM_DEDUP_KEY_FILE as they were, or begin "
+            "a new log with another STREAM_DEDUP_TOPIC_PREFIX."
+        )
+    if declared.get("group") != settings.group:
+        raise ConfigurationError(
+            f"The log belongs to group {declared.get('group')!r}, and this worker's is {settings.group!r}: two groups "
+            "would read every document twice. Set STREAM_DEDUP_GROUP as it was."
+        )
+    plan = Plan.from_fields(declared.get("plan"))
+    if plan != Plan.parse(settings.plan):
+        _log.warning("the log's plan is in force, not the setting's", log=plan.id, setting=Plan.parse(settings.plan).id)
+
+
+def start_without_commit(settings: Settings, cluster: Cluster, key: tuple[str, int]) -> None:
+    """Check that a partition without a committed offset may be read from its beginning.
+
+    It may if the group has committed offsets for other partitions of the topic (then this one is new: a group's offsets
+    vanish together), or if the log holds no document of this topic (then this is the first start).
+
+    Raises:
+        FirstStartError: neither is so; the group's offsets have vanished.
+    """
+    if settings.first_start or not cluster.log_has_documents:
+        return
+    if any(topic == key[0] for topic, _ in Admin(settings).committed(settings.group)):
+        return
+    raise FirstStartError(
+        f"The group {settings.group} has no committed offset for {key[0]}-{key[1]}, though the log holds documents of "
+        "this topic: its offsets have vanished (Kafka forgets them after seven idle days), or were deleted. Reading from "
+        "the beginning gives every document that the topic still holds to the outputs again. To do so, start once with "
+        "STREAM_DEDUP_FIRST_START=true; to go on from a known place, restore the offsets with: stream-dedup rewind"
+    )
