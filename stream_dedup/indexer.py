@@ -20,7 +20,7 @@ from stream_dedup.failpoints import VARIABLE, Failpoints
 from stream_dedup.index.index import Index
 from stream_dedup.index.store import RocksStore
 from stream_dedup.log import answers
-from stream_dedup.log.kafka import LogReader, VerdictWriter
+from stream_dedup.log.kafka import Admin, LogReader, VerdictWriter
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.metrics import IndexMetrics
@@ -61,6 +61,12 @@ class _Indexer:
         folder = Path(settings.index_dir)
         folder.mkdir(parents=True, exist_ok=True)
         self._index = Index(RocksStore(folder))
+        admin = Admin(settings)
+        found = admin.topic_ids([names.fingerprints, names.verdicts])
+        for name in (names.fingerprints, names.verdicts):
+            if name not in found:
+                raise ConfigurationError(f"The topic {name} does not exist; create it with: stream-dedup topics apply")
+        self._index.bind(f"{admin.cluster_id()}/{found[names.fingerprints][0].hex()}")
         client = f"index-{os.uname().nodename}"
         self._name = client.encode()
         self._log_reader = LogReader(settings, names.fingerprints, client)
@@ -76,6 +82,7 @@ class _Indexer:
         self._sent = self._delivered = self._answers_from(applied)
         self._undelivered: dict[int, bool] = {}
         self._next_gauges = 0.0
+        self._recipe = ""
         self._log_reader.start(applied)
         _log.info("index started", folder=str(folder), applied=applied, log_end=self._catch_up_to)
 
@@ -96,6 +103,7 @@ class _Indexer:
             while not stop.is_set():
                 self._turn()
             self._writer.flush()
+            self._index.flush()
             _log.info("index stopped", applied=self._index.applied, answered=self._index.answered_offset)
         finally:
             self._log_reader.close()
@@ -143,8 +151,11 @@ class _Indexer:
             return
         self._next_gauges = now + _GAUGES_SECONDS
         applied = self._index.applied
-        statistics = self._index.statistics()
-        self._metrics.state(statistics)
+        self._metrics.state(self._index.statistics())
+        declared = self._index.declared
+        if declared is not None and declared.recipe != self._recipe:
+            self._recipe = declared.recipe
+            self._metrics.recipe(declared.recipe)
         behind = max(0, self._catch_up_to - applied)
         if behind:
             self._health.startup(applied / self._catch_up_to, f"replaying the log: {applied} of {self._catch_up_to}")

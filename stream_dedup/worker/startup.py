@@ -15,11 +15,12 @@ import structlog
 from stream_dedup.document import Mode
 from stream_dedup.errors import BrokerError, ConfigurationError, FirstStartError, FormatError
 from stream_dedup.fingerprint import Recipe
+from stream_dedup.index import plan as plans
 from stream_dedup.index.plan import Plan
 from stream_dedup.log import records
 from stream_dedup.log.kafka import Admin, LogAppender, LogReader, TopicState
 from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames
+from stream_dedup.topics import TopicNames, log_problems
 
 _log = structlog.get_logger("stream_dedup.worker")
 
@@ -79,17 +80,9 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> Cluster:
 
 def _check_log(topic: TopicState) -> None:
     """Refuse a log that Kafka would trim, compact or split: everything else can be rebuilt from it, it from nothing."""
-    wanted = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-    wanted["message.timestamp.type"] = "LogAppendTime"
-    wrong = [f"{name}={topic.config.get(name)} (must be {value})" for name, value in wanted.items()
-             if topic.config.get(name) != value]  # fmt: skip
-    if topic.partitions != 1:
-        wrong.append(f"{topic.partitions} partitions (must be 1: it is the one order)")
-    if wrong:
-        raise ConfigurationError(
-            f"The topic {topic.name} is the filter's only ground truth, and its settings do not keep it whole: "
-            f"{'; '.join(wrong)}. Set them with: stream-dedup topics apply"
-        )
+    problems = log_problems(topic.name, topic)
+    if problems:
+        raise ConfigurationError("\n".join(problems))
 
 
 def _declaration(settings: Settings, names: TopicNames, recipe: Recipe, source_id: bytes) -> tuple[dict[str, object], bool]:
@@ -123,7 +116,7 @@ def _declaration(settings: Settings, names: TopicNames, recipe: Recipe, source_i
 
 
 def _declare(settings: Settings, names: TopicNames, recipe: Recipe) -> None:
-    plan = Plan.parse(settings.plan)
+    plan = plans.parse(settings.plan)
     fields = {
         "recipe": recipe.id,
         "width": recipe.width,
@@ -164,8 +157,8 @@ def _check_declared(settings: Settings, recipe: Recipe, declared: dict[str, obje
             "would read every document twice. Set STREAM_DEDUP_GROUP as it was."
         )
     plan = Plan.from_fields(declared.get("plan"))
-    if plan != Plan.parse(settings.plan):
-        _log.warning("the log's plan is in force, not the setting's", log=plan.id, setting=Plan.parse(settings.plan).id)
+    if plan != plans.parse(settings.plan):
+        _log.warning("the log's plan is in force, not the setting's", log=plan.id, setting=plans.parse(settings.plan).id)
 
 
 def start_without_commit(settings: Settings, cluster: Cluster, key: tuple[str, int]) -> None:

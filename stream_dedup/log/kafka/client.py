@@ -7,6 +7,7 @@ other property of librdkafka is the operator's.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -18,6 +19,15 @@ from stream_dedup.errors import AbortableError, BrokerError, ConfigurationError,
 from stream_dedup.settings import Settings
 
 SOCKET_TIMEOUT_SECONDS = 10.0
+
+# The operator's properties are given to every client; librdkafka warns of each that is for the other kind.
+_CONSUMER_ONLY = re.compile(
+    r"group\.|session\.|heartbeat\.|max\.poll|fetch\.|queued\.|auto\.(commit|offset)|check\.crcs|consume\.|partition\.assign"
+)
+_PRODUCER_ONLY = re.compile(
+    r"linger|batch\.|queue\.buffering|compression\.|message\.(send|timeout)|retries|retry\.backoff|delivery\.|transaction"
+    r"|partitioner|sticky|request\.timeout"
+)
 
 _logger = logging.getLogger("stream_dedup.kafka")
 
@@ -56,14 +66,19 @@ def consumer_config(settings: Settings, client: str, group: str, fixed: Mapping[
         "enable.partition.eof": False,
         "allow.auto.create.topics": False,
     }
-    return base_config(settings, client, defaults, protocol | dict(fixed or {}))
+    return _without(_PRODUCER_ONLY, base_config(settings, client, defaults, protocol | dict(fixed or {})))
 
 
 def producer_config(settings: Settings, client: str, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties of a producer that writes each record once, to all in-sync replicas."""
     # The topic's own limit decides on sizes, not the client's.
     defaults = {"linger.ms": 1, "message.max.bytes": 100_000_000, "compression.type": "lz4"} | dict(defaults)
-    return base_config(settings, client, defaults, {"enable.idempotence": True, "acks": "all"} | dict(fixed))
+    config = base_config(settings, client, defaults, {"enable.idempotence": True, "acks": "all"} | dict(fixed))
+    return _without(_CONSUMER_ONLY, config)
+
+
+def _without(unfit: re.Pattern[str], config: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if not unfit.match(name)}
 
 
 def make_consumer(config: dict[str, Any]) -> Consumer:

@@ -1,0 +1,347 @@
+"""A filter on a real Apache Kafka: topics of its own, roles as child processes, and the checker that reads only Kafka."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+
+from stream_dedup import topics
+from stream_dedup.document import Headers, Message, Reason
+from stream_dedup.log import records
+from stream_dedup.log.kafka import Admin
+from stream_dedup.log.kafka.client import to_message
+from stream_dedup.settings import Settings
+from tests.oracle import Oracle
+
+WAIT_SECONDS = 120.0
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
+    """Return the condition's first true value; fail with a sentence after `seconds`."""
+    until = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > until:
+            raise AssertionError(f"waited {seconds:.0f} s in vain until {what}")
+        time.sleep(0.05)
+
+
+class Role:
+    """A role as a child process; its log lines are kept."""
+
+    def __init__(self, name: str, environment: dict[str, str], log_path: Path) -> None:
+        self.name = name
+        self.log_path = log_path
+        with log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "stream_dedup", "run", name],
+                env={**_clean_environment(), **environment},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def says(self, text: str, seconds: float = WAIT_SECONDS) -> None:
+        def said() -> bool:
+            if self.process.poll() is not None and text not in self.log:
+                raise AssertionError(f"{self.name} ended with {self.process.returncode} before saying {text!r}:\n{self.log}")
+            return text in self.log
+
+        wait_until(said, f"{self.name} says {text!r}", seconds)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(30)
+
+    def stop(self, seconds: float = 40) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"{self.name} did not stop within {seconds} s of SIGTERM:\n{self.log[-3000:]}") from None
+
+    def wait(self, seconds: float = WAIT_SECONDS) -> int:
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} did not end within {seconds} s:\n{self.log[-3000:]}") from None
+
+
+class Filter:
+    """One filter with topics of its own on a shared broker."""
+
+    def __init__(self, bootstrap: str, folder: Path, *, partitions: int = 4, **settings: Any) -> None:
+        self.bootstrap = bootstrap
+        self.folder = folder
+        self.partitions = partitions
+        prefix = f"t{uuid.uuid4().hex[:10]}"
+        self.environment = {
+            "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": bootstrap,
+            "STREAM_DEDUP_TOPIC_PREFIX": prefix,
+            "STREAM_DEDUP_GROUP": prefix,
+            "STREAM_DEDUP_STATE_DIR": str(folder / "state"),
+            "STREAM_DEDUP_HTTP_PORT": "0",
+            "STREAM_DEDUP_LOG_FORMAT": "console",
+            # A killed worker's partitions move after the session's end: short, so that tests need not wait for 45 s.
+            "STREAM_DEDUP_KAFKA_SESSION_TIMEOUT_MS": "6000",
+            "STREAM_DEDUP_KAFKA_HEARTBEAT_INTERVAL_MS": "500",
+        }
+        self.environment |= {f"STREAM_DEDUP_{name.upper()}": str(value) for name, value in settings.items()}
+        self.settings = Settings(kafka_bootstrap_servers=bootstrap, topic_prefix=prefix, group=prefix)
+        self.names = topics.TopicNames(prefix)
+        self.roles: list[Role] = []
+        self.admin = Admin(self.settings)
+        self.topic_config: dict[str, dict[str, str]] = {}
+
+    def create_topics(self, *, documents_bytes_max: int | None = None) -> None:
+        """Create the topics from the files in `topics/`, as `topics apply` does."""
+        declared = topics.fit_to_brokers(topics.with_partitions(topics.read_topics(self.names.prefix), self.partitions), 1)
+        existing = self.admin.describe([topic.name for topic in declared])
+        topics.apply(topics.plan(declared, existing), self.admin)
+        if documents_bytes_max is not None:
+            self.admin.set_config(self.names.documents, {"max.message.bytes": str(documents_bytes_max)})
+            for name in self.names.outputs:
+                self.admin.set_config(name, {"max.message.bytes": str(documents_bytes_max + 100_000)})
+
+    def start(self, name: str, **environment: str) -> Role:
+        """Start a role."""
+        role = Role(name, {**self.environment, **environment}, self.folder / f"{name}-{len(self.roles)}.log")
+        self.roles.append(role)
+        return role
+
+    def stop(self) -> None:
+        """Stop whatever still runs, and show the logs of a test that fails."""
+        for role in self.roles:
+            if role.process.poll() is None:
+                role.kill()
+            print(f"--- {role.log_path.name} (ended with {role.process.returncode})\n{role.log[-3000:]}")
+
+    def produce(
+        self, documents: Iterable[tuple[int, bytes | None, bytes | None, Headers]], timestamp_ms: int | None = None
+    ) -> int:
+        """Write (partition, key, value, headers) to `documents`; return how many."""
+        failures: list[KafkaError] = []
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "message.max.bytes": 50_000_000,
+                "queue.buffering.max.kbytes": 1_000_000,
+            }
+        )
+        count = 0
+        for partition, key, value, headers in documents:
+            while True:
+                try:
+                    producer.produce(
+                        self.names.documents,
+                        value,
+                        key,
+                        partition,
+                        on_delivery=lambda error, _: failures.append(error) if error else None,
+                        timestamp=timestamp_ms or 0,
+                        headers=headers,
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            count += 1
+        assert producer.flush(60) == 0
+        assert failures == []
+        return count
+
+    def committed(self) -> int:
+        """Return how far the group has come, summed over partitions."""
+        return sum(offset for offset, _ in self.admin.committed(self.settings.group).values())
+
+    def wait_until_committed(self, documents: int, seconds: float = WAIT_SECONDS) -> None:
+        """Wait until the group has committed past that many records."""
+
+        def done() -> bool:
+            for role in self.roles:
+                if role.process.poll() not in (None, 0, -signal.SIGKILL):
+                    raise AssertionError(f"{role.name} ended with {role.process.returncode}:\n{role.log[-3000:]}")
+            return self.committed() >= documents
+
+        wait_until(done, f"{documents} records are committed", seconds)
+
+    def read(self, topic: str) -> list[Message]:
+        """Return everything in a topic, in a read_committed view."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "checker",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "fetch.queue.backoff.ms": 10,
+            }
+        )
+        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        open_partitions = set(partitions)
+        consumer.assign([TopicPartition(topic, part, OFFSET_BEGINNING) for part in partitions])
+        found = []
+        until = time.monotonic() + WAIT_SECONDS
+        while open_partitions:
+            assert time.monotonic() < until, f"{topic} could not be read to its end: a transaction is left open"
+            for raw in consumer.consume(5000, 0.2):
+                error = raw.error()
+                if error is None:
+                    found.append(to_message(raw))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    open_partitions.discard(raw.partition())
+                else:
+                    raise AssertionError(str(error))
+        consumer.close()
+        return found
+
+
+class Outcome:
+    """What came out, beside what went in; `check` holds the invariants."""
+
+    def __init__(self, crawl: Filter) -> None:
+        names = crawl.names
+        self.source = crawl.read(names.documents)
+        self.unique = crawl.read(names.unique)
+        self.duplicates = crawl.read(names.duplicates)
+        self.dead = crawl.read(names.dead_letters)
+        self.log = crawl.read(names.fingerprints)
+        self.committed = crawl.admin.committed(crawl.settings.group)
+        self.topic_id = crawl.admin.topic_ids([names.documents])[names.documents][0]
+        self.oracle = Oracle()
+        self.batches: dict[int, records.Batch] = {}
+        for message in self.log:
+            record = records.decode(message.value)
+            self.oracle.fold(message.offset, record)
+            if isinstance(record, records.Batch):
+                self.batches[message.offset] = record
+
+    def reasons(self) -> Counter[str]:
+        """Count the outputs by reason; dead letters by `dead:` and their stage."""
+        counts = Counter(header(one, "dedup.reason") for one in (*self.unique, *self.duplicates))
+        counts.update("dead:" + header(one, "dedup.error.stage") for one in self.dead)
+        return counts
+
+    def check(self) -> None:
+        """Hold every invariant that a reader relies on, from Kafka alone."""
+        self._check_once_and_in_order()
+        self._check_verdicts()
+        ends = {part: offset for (_, part), (offset, _) in self.committed.items()}
+        for part, offset in Counter(one.partition for one in self.source).items():
+            assert ends[part] == offset, f"partition {part} is committed up to {ends[part]} of {offset}"
+
+    def _check_once_and_in_order(self) -> None:
+        """In = unique + duplicates + dead letters, each exactly once, per partition in order, bytes as they came."""
+        by_partition: dict[int, list[Message]] = defaultdict(list)
+        for one in self.source:
+            by_partition[one.partition].append(one)
+        expected = {part: [fingerprint_of(one) for one in sorted(ones, key=lambda m: m.offset)]
+                    for part, ones in by_partition.items()}  # fmt: skip
+        total = len(self.unique) + len(self.duplicates) + len(self.dead)
+        assert len(self.source) == total, f"{len(self.source)} went in and {total} came out"
+        for part, sources in expected.items():
+            came = Counter(fingerprint_of(one) for topic in (self.unique, self.duplicates, self.dead)
+                           for one in topic if one.partition == part)  # fmt: skip
+            assert Counter(sources) == came, f"partition {part}: what came out is not what went in"
+            for topic in (self.unique, self.duplicates, self.dead):
+                leaving = [fingerprint_of(one) for one in sorted(topic, key=lambda m: m.offset) if one.partition == part]
+                rest = iter(sources)
+                assert all(one in rest for one in leaving), f"partition {part}: the order was not kept"
+
+    def _check_verdicts(self) -> None:
+        """Every verdict equals the plain fold of the log, and every duplicate's representative is in `unique`."""
+        unique_at = {self._log_source(one) for one in self.unique if header(one, "dedup.log")}
+        for one in (*self.unique, *self.duplicates):
+            log = header(one, "dedup.log")
+            if not log:
+                assert header(one, "dedup.reason") in ("empty", "tombstone", "bypass")
+                continue
+            offset, place = map(int, log.split("/"))
+            expected = self.oracle.answers[offset, place]
+            reason = header(one, "dedup.reason")
+            assert expected.reason.label == reason, f"log {log}: expected {expected.reason.label}, found {reason}"
+            if expected.of is not None:
+                topic_id, partition, source_offset = expected.of
+                assert topic_id == self.topic_id
+                assert header(one, "dedup.of.position") == f"{self.source[0].topic}-{partition}@{source_offset}"
+                assert header(one, "dedup.distance") == str(expected.distance)
+                assert (partition, source_offset) in unique_at, f"log {log} names a document that is not in unique"
+
+    def _log_source(self, one: Message) -> tuple[int, int]:
+        offset, place = map(int, header(one, "dedup.log").split("/"))
+        position = self.batches[offset].position(place)
+        return position.partition, position.offset
+
+
+def header(message: Message, name: str) -> str:
+    """Return the last header of that name, or nothing."""
+    for found, value in reversed(message.headers):
+        if found == name:
+            return (value or b"").decode()
+    return ""
+
+
+def fingerprint_of(one: Message) -> tuple[Any, ...]:
+    """What must not change between input and output: key, value, timestamp, foreign headers."""
+    foreign = tuple((name, value) for name, value in one.headers
+                    if not name.startswith(("dedup.", "__dlq.errors.")))  # fmt: skip
+    return one.key, one.value, one.timestamp_ms, foreign
+
+
+_WORDS = [f"{a}{b}{c}" for a in ("ka", "lo", "mi", "ten", "sur") for b in ("ra", "ve", "dol", "nim", "po", "qua")
+          for c in ("s", "n", "tor", "la", "ri", "den", "mos")]  # fmt: skip
+
+
+def synthetic(
+    count: int, seed: int, *, partitions: int, duplicate_share: float = 0.3
+) -> list[tuple[int, bytes, bytes, Headers]]:
+    """Return documents of some 60 random words; a share of them are near copies of earlier ones, on any partition."""
+    generator = random.Random(seed)
+    texts: list[list[str]] = []
+    documents: list[tuple[int, bytes, bytes, Headers]] = []
+    for number in range(count):
+        if texts and generator.random() < duplicate_share:
+            words = list(generator.choice(texts[-5000:]))
+            for _ in range(generator.randint(0, 2)):
+                words[generator.randrange(len(words))] = generator.choice(_WORDS)
+        else:
+            words = generator.choices(_WORDS, k=60)
+            texts.append(words)
+        url = f"https://site-{number % 17}.example/{number}".encode()
+        documents.append((generator.randrange(partitions), url, " ".join(words).encode(), [("n", b"%d" % number)]))
+    return documents
+
+
+def _clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("STREAM_DEDUP_", "KAFKA_"))} | {
+        name: os.environ[name] for name in ("STREAM_DEDUP_CACHE_DIR",) if name in os.environ
+    }
+
+
+def total(found: Sequence[Message]) -> int:
+    """Return how many records there are."""
+    return len(found)
+
+
+__all__ = ["Filter", "Outcome", "Reason", "Role", "header", "synthetic", "wait_until"]

@@ -1,0 +1,51 @@
+"""What all tests share: where the real broker comes from, and what its absence means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+BROKER = "BROKER"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly what was not proved."""
+    missing = [report for report in terminalreporter.stats.get("skipped", []) if "no broker" in str(report.longrepr)]
+    if missing:
+        terminalreporter.section("NOT RUN: no broker", sep="!", red=True, bold=True)
+        terminalreporter.line(f"{len(missing)} tests need a real Apache Kafka and were not run; nothing below them is proved.")
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real Apache Kafka: the one named by BROKER, or one of our own for this run."""
+    given = os.environ.get(BROKER)
+    if given:
+        yield given
+        return
+    from stream_dedup.broker import LocalBroker
+    from stream_dedup.errors import LocalBrokerError
+
+    broker = LocalBroker(tmp_path_factory.mktemp("kafka"))
+    try:
+        broker.start()
+    except LocalBrokerError as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"There is no broker, and CI=true makes that a failure: {error}")
+        pytest.skip(f"no broker: {error}")
+    try:
+        yield broker.bootstrap
+    finally:
+        broker.stop()
+
+
+@pytest.fixture
+def corpora() -> Path:
+    """The folder with real texts and known duplicates, where there is one beside the project."""
+    folder = Path(__file__).parent.parent.parent / "shared" / "corpora"
+    if not folder.is_dir():
+        pytest.skip(f"no corpora: {folder} does not exist")
+    return folder

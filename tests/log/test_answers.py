@@ -1,0 +1,78 @@
+"""The bytes on `verdicts`: frozen, chained, whole or refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.document import LogPlace, Position, Reason, Representative
+from stream_dedup.errors import FormatError
+from stream_dedup.log import answers
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "answers.json"
+KEPT = Representative(Position("documents", bytes(range(16)), 3, 8812), "id-é".encode(), 1_790_000_000_000)
+ANSWER = answers.Answer(
+    17,
+    bytes(range(16)),
+    42,
+    (
+        answers.Judgement(Reason.NEW, LogPlace(17, 0)),
+        answers.Judgement(Reason.NEAR, LogPlace(17, 1), 2, KEPT),
+        answers.Judgement(Reason.STALE, LogPlace(17, 2)),
+        answers.Judgement(Reason.UNCHANGED, LogPlace(3, 999), 0, KEPT),
+        answers.Judgement(Reason.RETRACTED, LogPlace(17, 4)),
+        answers.Judgement(Reason.TOO_SHORT, LogPlace(17, 5)),
+    ),
+)
+REJECTED = answers.Rejected(18, bytes(16), 7, "The recipe is another.")
+
+
+def test_bytes_are_frozen() -> None:
+    """The encodings are what they were when version 1 was released."""
+    golden = json.loads(GOLDEN.read_text())
+
+    assert golden["answer"] == answers.encode(ANSWER, answers.CHAIN_START)[0].hex()
+    assert golden["rejected"] == answers.encode(REJECTED, answers.CHAIN_START)[0].hex()
+    assert golden["announce"] == answers.encode_announce(answers.Announce(99)).hex()
+
+
+@pytest.mark.parametrize("answer", [ANSWER, REJECTED])
+def test_there_and_back(answer: answers.Answer | answers.Rejected) -> None:
+    """Decoding an encoded answer gives the answer, with its chain."""
+    raw, chain = answers.encode(answer, b"12345678")
+
+    decoded = answers.decode(raw)
+
+    assert not isinstance(decoded, answers.Announce)
+    assert chain == decoded.chain
+    assert {name: getattr(answer, name) for name in answer.__dataclass_fields__ if name != "chain"} == {
+        name: getattr(decoded, name) for name in decoded.__dataclass_fields__ if name != "chain"
+    }
+
+
+def test_announce_there_and_back() -> None:
+    """Decoding an announcement gives it."""
+    assert answers.Announce(5) == answers.decode(answers.encode_announce(answers.Announce(5)))
+
+
+def test_chains_differ_for_ever_after_one_difference() -> None:
+    """Two replicas whose answers once differed have different chains for the same later answer."""
+    _, one = answers.encode(REJECTED, answers.CHAIN_START)
+    _, other = answers.encode(ANSWER, answers.CHAIN_START)
+
+    assert answers.encode(ANSWER, one)[1] != answers.encode(ANSWER, other)[1]
+
+
+def test_every_cut_and_every_flipped_byte_is_refused() -> None:
+    """A damaged answer is a FormatError and nothing else."""
+    raw, _ = answers.encode(ANSWER, answers.CHAIN_START)
+    for size in range(len(raw)):
+        with pytest.raises(FormatError):
+            answers.decode(raw[:size])
+    for place in range(len(raw)):
+        broken = bytearray(raw)
+        broken[place] ^= 0x41
+        with pytest.raises(FormatError):
+            answers.decode(bytes(broken))

@@ -1,0 +1,148 @@
+"""The bytes on `fingerprints`: frozen, whole or refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stream_dedup.document import Mode
+from stream_dedup.errors import FormatError, FutureFormatError
+from stream_dedup.log import records
+from stream_dedup.log.frame import seal
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "log_records.json"
+
+
+def make_batch(count: int = 3, words: int = 2, id_bytes: int = 9) -> records.Batch:
+    generator = random.Random(7)
+    return records.Batch(
+        recipe="words:128:jieba-0.42.1:1f3a9c",
+        mode=Mode.ENFORCE,
+        nonce=bytes(range(16)),
+        number=42,
+        sources=(
+            records.Source("documents", bytes(range(100, 116)), 3, 0, 8812),
+            records.Source("crawl.documents", bytes(16), 0, 2, 0),
+        ),
+        source=np.array([index % 2 for index in range(count)], np.uint16),
+        offset=np.arange(8812, 8812 + count, dtype=np.int64),
+        value_digest=np.array([generator.getrandbits(64) for _ in range(count)], np.uint64),
+        text_digest=np.array([[generator.getrandbits(8) for _ in range(16)] for _ in range(count)], np.uint8),
+        prints=np.array([[generator.getrandbits(64) for _ in range(words)] for _ in range(count)], np.uint64),
+        features=np.arange(count, dtype=np.uint32),
+        scope=np.zeros(count, np.uint64),
+        time_ms=np.full(count, 1_790_000_000_000, np.int64),
+        ids=tuple((f"id-{index}-é".encode() * 100)[:id_bytes] for index in range(count)),
+    )
+
+
+def same(left: records.Batch, right: records.Batch) -> bool:
+    for name in records.Batch.__dataclass_fields__:
+        one, other = getattr(left, name), getattr(right, name)
+        equal = np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
+        if not equal:
+            return False
+    return True
+
+
+def test_bytes_are_frozen() -> None:
+    """The encoding of a batch and of each control record is what it was when version 1 was released."""
+    golden = json.loads(GOLDEN.read_text())
+
+    assert golden["batch"] == records.encode_batch(make_batch()).hex()
+    assert golden["declare"] == records.encode_control(
+        records.Control("declare", {"recipe": "words:128:jieba-0.42.1:1f3a9c", "group": "stream-dedup", "plan": {"t": 18}})
+    ).hex()  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, 2, 1000])
+@pytest.mark.parametrize("words", [1, 2, 4])
+def test_there_and_back(count: int, words: int) -> None:
+    """Decoding an encoded batch gives the batch."""
+    batch = make_batch(count, words)
+
+    decoded = records.decode(records.encode_batch(batch))
+
+    assert isinstance(decoded, records.Batch)
+    assert same(batch, decoded)
+
+
+def test_every_cut_and_every_flipped_byte_is_refused() -> None:
+    """A record that was cut anywhere, or has one byte changed anywhere, is a FormatError and nothing else."""
+    raw = records.encode_batch(make_batch())
+    for size in range(len(raw)):
+        with pytest.raises(FormatError):
+            records.decode(raw[:size])
+    for place in range(len(raw)):
+        broken = bytearray(raw)
+        broken[place] ^= 0x41
+        with pytest.raises(FormatError):
+            records.decode(bytes(broken))
+
+
+def test_hostile_bodies_with_a_right_checksum_are_refused() -> None:
+    """A body that claims what it does not hold is a FormatError even though its checksum is right."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    body = records.encode_batch(make_batch())[6:-4]
+    for _ in range(2000):
+        hostile = bytearray(body)
+        for _ in range(generator.randint(1, 4)):
+            hostile[generator.randrange(len(hostile))] = generator.getrandbits(8)
+        hostile = hostile[: generator.randint(0, len(hostile))] if generator.random() < 0.3 else hostile
+        raw = seal(records.MAGIC, 1, generator.choice([1, 2]), bytes(hostile))
+        try:
+            records.decode(raw)
+        except FormatError:
+            continue
+
+
+def test_the_future_is_told_from_damage() -> None:
+    """A whole record of a later version stops the role with the remedy; a damaged one does not pretend to be one."""
+    with pytest.raises(FutureFormatError, match="upgrade"):
+        records.decode(seal(records.MAGIC, 2, 1, b"whatever"))
+
+
+def test_no_value_is_refused() -> None:
+    """A tombstone on the log is a FormatError."""
+    with pytest.raises(FormatError, match="no value"):
+        records.decode(None)
+
+
+def test_limits_hold() -> None:
+    """More documents or bytes than a record holds are refused when written."""
+    with pytest.raises(FormatError, match="1001"):
+        records.encode_batch(make_batch(1001))
+    with pytest.raises(FormatError, match="at most 256000 bytes"):
+        records.encode_batch(make_batch(1000, 2, 400))
+
+
+def test_split_sizes_fills_records_within_the_limits() -> None:
+    """Splitting loses no document, and every piece can be encoded, whatever the ids' sizes."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    for _ in range(30):
+        sizes = [generator.choice([0, 10, 80, 512]) for _ in range(generator.randint(1, 4000))]
+        pieces = list(records.split_sizes(sizes, 128, 2))
+
+        assert sum(pieces) == len(sizes)
+        assert max(pieces) <= records.DOCUMENTS_MAX
+        at = 0
+        for piece in pieces:
+            batch = make_batch(piece)
+            ids = tuple(bytes(size) for size in sizes[at : at + piece])
+            at += piece
+            fields = {name: getattr(batch, name) for name in records.Batch.__dataclass_fields__} | {"ids": ids}
+            records.encode_batch(records.Batch(**fields))
+
+
+def test_position_of_a_document() -> None:
+    """A document's position is its source partition and offset."""
+    assert str(make_batch().position(0)) == "documents-3@8812"
+    assert make_batch().position(1).topic_id == bytes(16)

@@ -1,0 +1,255 @@
+"""The worker's rules, event by event, without Kafka."""
+
+from __future__ import annotations
+
+import pytest
+
+from stream_dedup.document import LogPlace, Message, Reason
+from stream_dedup.errors import ConfigurationError, DivergedError, InvariantError
+from stream_dedup.log.answers import Announce, Answer, Judgement, Rejected
+from stream_dedup.worker.flow import Flow
+from stream_dedup.worker.prepare import InFlight, Part
+
+NONCE = bytes(range(16))
+TOPIC_ID = bytes(16)
+
+
+class Scene:
+    """A worker with two partitions, and batches whose log records are numbered 1, 2, 3..."""
+
+    def __init__(self, batches_max: int = 3) -> None:
+        self.flow = Flow(batches_max, 5000, NONCE)
+        self.flow.assigned(("documents", 0), TOPIC_ID, 100, 0)
+        self.flow.assigned(("documents", 1), TOPIC_ID, 200, 4)
+        self.flow.settled(b"stamp-1", 1)
+        self.numbers = 0
+
+    def batch(self, *positions: tuple[int, int], stamp: bytes = b"stamp-1") -> InFlight:
+        """A batch of one log record with these (partition, offset)."""
+        self.numbers += 1
+        messages = [Message("documents", part, offset, None, b"x", 0, []) for part, offset in positions]
+        keys = {("documents", part) for part, _ in positions}
+        part = Part(self.numbers, b"raw", list(range(len(messages))))
+        count = len(messages)
+        epochs = {key: self.flow.source(key).epoch for key in keys}
+        batch = InFlight(messages, [None] * count, [None] * count, [part], stamp, epochs, keys)
+        self.flow.admit(batch)
+        return batch
+
+    def answer(self, number: int, *reasons: Reason, chain: bytes = b"c" * 8) -> None:
+        judgements = tuple(Judgement(reason, LogPlace(number, place)) for place, reason in enumerate(reasons))
+        self.flow.answered(Answer(number, NONCE, number, judgements, chain))
+
+
+def test_one_log_record_until_the_first_answer() -> None:
+    """After a start there is room for one batch of one log record; the first answer opens the window."""
+    scene = Scene()
+    assert scene.flow.wants == 1000
+
+    scene.batch((0, 100))
+    assert scene.flow.wants == 0
+
+    scene.answer(1, Reason.NEW)
+    assert scene.flow.wants == 5000
+    scene.batch((0, 101))
+    assert scene.flow.wants == 5000
+    scene.batch((0, 102))
+    assert scene.flow.wants == 0
+
+
+def test_batches_leave_in_the_order_in_which_they_were_read() -> None:
+    """A later batch that is answered first waits for the earlier one."""
+    scene = Scene()
+    first, second = scene.batch((0, 100)), scene.batch((0, 101))
+
+    scene.answer(2, Reason.NEW)
+    assert scene.flow.ready() == []
+
+    scene.answer(1, Reason.NEW)
+    assert scene.flow.ready() == [first, second]
+    assert scene.flow.offsets([first, second]) == {("documents", 0): (102, 0)}
+
+
+def test_batches_of_two_generations_do_not_share_a_transaction() -> None:
+    """Only batches with the same stamp are committed together."""
+    scene = Scene()
+    first = scene.batch((0, 100))
+    scene.batch((0, 101), stamp=b"stamp-2")
+    scene.answer(1, Reason.NEW)
+    scene.answer(2, Reason.NEW)
+
+    assert scene.flow.ready() == [first]
+
+
+def test_committed_counts_only_what_was_confirmed() -> None:
+    """A log record states the offset that a commit confirmed, with the partition's epoch."""
+    scene = Scene()
+    batch = scene.batch((1, 200), (1, 201))
+    assert scene.flow.source(("documents", 1)).committed == 200
+
+    scene.answer(1, Reason.NEW, Reason.NEW)
+    assert scene.flow.source(("documents", 1)).committed == 200
+    scene.flow.committed([batch])
+
+    assert scene.flow.source(("documents", 1)).committed == 202
+    assert scene.flow.source(("documents", 1)).epoch == 4
+    assert scene.flow.in_flight == 0
+
+
+def test_committing_out_of_order_is_an_alarm() -> None:
+    """A batch that is not the oldest cannot be committed."""
+    scene = Scene()
+    scene.batch((0, 100))
+    second = scene.batch((0, 101))
+
+    with pytest.raises(InvariantError, match="out of order"):
+        scene.flow.committed([second])
+
+
+def test_an_abort_drops_all_that_is_in_flight() -> None:
+    """After an abort nothing in flight is left, its answers are ignored, and all partitions are read again."""
+    scene = Scene()
+    scene.batch((0, 100))
+    scene.batch((0, 101))
+
+    assert scene.flow.drop_all() == [("documents", 0), ("documents", 1)]
+    scene.answer(1, Reason.NEW)
+    scene.answer(2, Reason.NEW)
+    assert scene.flow.ready() == []
+
+
+def test_a_revoked_partition_leaves_every_batch() -> None:
+    """Records of a revoked partition are not committed; those of the others are."""
+    scene = Scene()
+    both = scene.batch((0, 100), (1, 200))
+    only = scene.batch((1, 201))
+    scene.flow.revoked([("documents", 1)])
+    scene.answer(1, Reason.NEW, Reason.NEW)
+    scene.answer(2, Reason.NEW)
+
+    assert scene.flow.ready() == [both]
+    assert only not in scene.flow.ready()
+    assert scene.flow.offsets([both]) == {("documents", 0): (101, 0)}
+
+
+def test_what_survives_a_rebalance_is_stamped_anew() -> None:
+    """A callback that moves nothing stamps the batches in flight with the generation read inside it."""
+    scene = Scene()
+    batch = scene.batch((0, 100))
+
+    assert scene.flow.settled(b"stamp-2", 2) is False
+    assert batch.stamp == b"stamp-2"
+
+
+def test_a_missed_generation_drops_everything() -> None:
+    """If a generation passed without a callback, somebody else may have owned our partitions meanwhile."""
+    scene = Scene()
+    scene.batch((0, 100))
+
+    assert scene.flow.settled(b"stamp-3", 3) is True
+    assert scene.flow.in_flight == 0
+
+
+def test_a_lost_assignment_drops_everything() -> None:
+    """After a lost assignment nothing in flight is committed, of no partition."""
+    scene = Scene()
+    scene.batch((0, 100))
+    scene.flow.lost([("documents", 1)])
+
+    assert scene.flow.in_flight == 0
+    assert scene.flow.owned() == [("documents", 0)]
+
+
+def test_stale_drops_the_partition_and_reads_again() -> None:
+    """A stale answer means that somebody committed past the record: the partition's records are dropped."""
+    scene = Scene()
+    scene.batch((0, 100), (1, 200))
+    scene.answer(1, Reason.NEW, Reason.STALE)
+    assert scene.flow.stale() == {("documents", 1): 200}
+    assert scene.flow.ready() == []
+    assert scene.flow.wants == 0
+
+    scene.flow.resolve_stale({("documents", 1): (260, 4)})
+
+    assert scene.flow.source(("documents", 1)).committed == 260
+    assert scene.flow.offsets(scene.flow.ready()) == {("documents", 0): (101, 0)}
+
+
+def test_stale_without_a_reason_is_an_alarm() -> None:
+    """A record that is ours, of this epoch and not yet committed cannot be stale: stop, never commit past it."""
+    scene = Scene()
+    scene.batch((1, 200))
+    scene.answer(1, Reason.STALE)
+
+    with pytest.raises(InvariantError, match=r"documents-1@200 stale"):
+        scene.flow.resolve_stale({("documents", 1): (200, 4)})
+
+
+def test_stale_of_a_partition_that_is_gone_changes_nothing() -> None:
+    """A stale answer for a partition that was revoked meanwhile is no concern of ours."""
+    scene = Scene()
+    scene.batch((0, 100), (1, 200))
+    scene.flow.revoked([("documents", 1)])
+    scene.answer(1, Reason.NEW, Reason.STALE)
+
+    assert scene.flow.stale() == {}
+
+
+def test_an_announcement_asks_again_for_what_is_older() -> None:
+    """What lies before the offset from which a rebuilt replica answers is appended once more, once."""
+    scene = Scene()
+    scene.batch((0, 100))
+    scene.flow.appended(1, 50)
+
+    again = scene.flow.announced(Announce(60))
+    assert [part.number for part in again] == [1]
+    assert scene.flow.announced(Announce(60)) == []
+    assert scene.flow.appended(1, 61) == []
+
+
+def test_an_acknowledgement_that_comes_after_the_announcement_asks_again_too() -> None:
+    """The order in which acknowledgement and announcement arrive does not matter."""
+    scene = Scene()
+    scene.batch((0, 100))
+    scene.flow.announced(Announce(60))
+
+    assert [part.number for part in scene.flow.appended(1, 50)] == [1]
+
+
+def test_answers_to_others_and_second_answers_change_nothing() -> None:
+    """Answers are matched by nonce and number; the second replica's answer is dropped."""
+    scene = Scene()
+    scene.batch((0, 100))
+    assert scene.flow.answered(Answer(1, bytes(16), 1, (), b"c" * 8)) is False
+    scene.answer(1, Reason.NEW)
+
+    answer = Answer(1, NONCE, 1, (Judgement(Reason.NEW, LogPlace(1, 0)),), b"c" * 8)
+    assert scene.flow.answered(answer) is False
+
+
+def test_diverged_replicas_stop_the_worker() -> None:
+    """Two running digests for one log offset mean that one replica is wrong, and nobody knows which."""
+    scene = Scene()
+    scene.batch((0, 100))
+    scene.answer(1, Reason.NEW, chain=b"a" * 8)
+
+    with pytest.raises(DivergedError, match="log offset 1"):
+        scene.answer(1, Reason.NEW, chain=b"b" * 8)
+
+
+def test_a_rejected_record_stops_the_worker_with_the_remedy() -> None:
+    """A record that the index cannot judge is a matter for an operator."""
+    scene = Scene()
+    scene.batch((0, 100))
+
+    with pytest.raises(ConfigurationError, match=r"another recipe.*start the worker again"):
+        scene.flow.answered(Rejected(1, NONCE, 1, "It is of another recipe.", b"c" * 8))
+
+
+def test_an_answer_of_another_length_is_an_alarm() -> None:
+    """An answer must judge exactly the documents that were asked."""
+    scene = Scene()
+    scene.batch((0, 100), (0, 101))
+
+    with pytest.raises(InvariantError, match="judges 1 documents"):
+        scene.answer(1, Reason.NEW)
