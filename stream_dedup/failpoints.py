@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 from stream_dedup.errors import ConfigurationError
 
@@ -53,9 +54,12 @@ class Failpoints:
         self._left = int(counts[0])
         self._in_flight_min = int(counts[1]) if len(counts) == 2 else 2
 
-    def reach(self, step: str, in_flight: int) -> None:
+    def reach(self, step: str, in_flight: int | Callable[[], int]) -> None:
         """Say that `step` is reached with so many batches in flight; does not return if this is the one that kills."""
-        if step != self._step or in_flight < self._in_flight_min:
+        if step != self._step:
+            return
+        in_flight = in_flight() if callable(in_flight) else in_flight
+        if in_flight < self._in_flight_min:
             return
         self._left -= 1
         if self._left <= 0:

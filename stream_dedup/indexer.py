@@ -21,6 +21,7 @@ from stream_dedup.index.index import Index
 from stream_dedup.index.store import RocksStore
 from stream_dedup.log import answers
 from stream_dedup.log.kafka import Admin, LogReader, VerdictWriter
+from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.metrics import IndexMetrics
@@ -118,15 +119,19 @@ class _Indexer:
         self._look_around()
 
     def _apply(self, messages: list[Message]) -> None:
-        self._failpoints.reach("index.before-write", len(messages))
+        self._failpoints.reach("index.before-write", self._in_flight)
         with self._metrics.stage("judge"):
             answered = self._index.apply([(one.offset, one.timestamp_ms or 0, one.value) for one in messages])
-        self._failpoints.reach("index.after-write", len(messages))
+        self._failpoints.reach("index.after-write", self._in_flight)
         for offset, raw in answered:
             if offset >= self._sent:
                 self._send(offset, raw)
         self._writer.poll()
-        self._failpoints.reach("index.after-answer", len(messages))
+        self._failpoints.reach("index.after-answer", self._in_flight)
+
+    def _in_flight(self) -> int:
+        """Return at least how many log records hold documents that no worker is known to have committed."""
+        return -(-self._index.statistics()["kept_verdicts"] // DOCUMENTS_MAX)
 
     def _send(self, offset: int, raw: bytes) -> None:
         """Send one stored answer; the answered offset moves over it once it is durable and all before it are."""

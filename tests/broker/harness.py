@@ -102,8 +102,8 @@ class Filter:
             "STREAM_DEDUP_HTTP_PORT": "0",
             "STREAM_DEDUP_LOG_FORMAT": "console",
             # A killed worker's partitions move after the session's end: short, so that tests need not wait for 45 s.
-            "STREAM_DEDUP_KAFKA_SESSION_TIMEOUT_MS": "6000",
-            "STREAM_DEDUP_KAFKA_HEARTBEAT_INTERVAL_MS": "500",
+            "STREAM_DEDUP_KAFKA_SESSION_TIMEOUT_MS": "3000",
+            "STREAM_DEDUP_KAFKA_HEARTBEAT_INTERVAL_MS": "300",
         }
         self.environment |= {f"STREAM_DEDUP_{name.upper()}": str(value) for name, value in settings.items()}
         self.settings = Settings(kafka_bootstrap_servers=bootstrap, topic_prefix=prefix, group=prefix)

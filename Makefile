@@ -1,0 +1,51 @@
+# One file of commands. `make` alone says what there is.
+#   PYTHON=python3.12 make setup    another Python (3.11 or newer)
+#   BROKER=host:port make demo      another Apache Kafka than one of our own
+
+PYTHON ?= python3
+RUN := .venv/bin/python -m
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format lock bench torture clean
+
+help:  ## say what there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: .venv/ready  ## make the environment in .venv (the other commands do it by themselves)
+
+.venv/ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "stream_dedup needs Python 3.11 or newer, and $(PYTHON) is older; try: make PYTHON=python3.12 setup" >&2; exit 1; }
+	$(PYTHON) -m venv --clear .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch .venv/ready
+
+demo: .venv/ready  ## run the filter on a mini-crawl in many languages, on a real Apache Kafka, and show what it did
+	.venv/bin/stream-dedup demo $(ARGS)
+
+test: .venv/ready  ## run all tests; ARGS='-k chain' for some
+	$(RUN) pytest $(ARGS)
+
+check: .venv/ready  ## lint, format and types
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+
+format: .venv/ready  ## let ruff format everything
+	$(RUN) ruff check --fix .
+	$(RUN) ruff format .
+
+bench: .venv/ready  ## measure the whole path beside a plain copy; ARGS='--documents 200000'
+	$(RUN) benchmarks.path $(ARGS)
+
+MINUTES ?= 10
+torture: .venv/ready  ## kill roles and broker at random for MINUTES, then hold every invariant
+	$(RUN) tests.broker.torture --minutes $(MINUTES) $(ARGS)
+
+lock:  ## write requirements.lock anew from pyproject.toml (needs uv)
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header \
+	  --no-emit-index-url --no-emit-find-links --quiet -o requirements.lock
+
+clean:  ## remove what was built
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache
