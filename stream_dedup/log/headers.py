@@ -26,6 +26,7 @@ OF_TIME = "dedup.of.time"
 LOG = "dedup.log"
 ERROR_STAGE = "dedup.error.stage"
 ERROR_CLASS = "dedup.error.class"
+ERROR_TIMESTAMP = "dedup.error.timestamp"
 ERROR_TRUNCATED = "dedup.error.truncated"
 DLQ_TOPIC = "__dlq.errors.topic"
 DLQ_PARTITION = "__dlq.errors.partition"
@@ -74,8 +75,12 @@ def of_verdict(
     return own
 
 
-def of_dead_letter(letter: DeadLetter, position: Position, group: str) -> Headers:
-    """Return our headers for a dead letter: Kafka's own names (KIP-1191) and the stage that could not go on."""
+def of_dead_letter(letter: DeadLetter, position: Position, group: str, timestamp_ms: int | None) -> Headers:
+    """Return our headers for a dead letter: Kafka's own names (KIP-1191) and the stage that could not go on.
+
+    The record's own timestamp goes into a header, in milliseconds, because the dead letters' topic stamps its records
+    anew: it is kept for days only, and an old timestamp would be deleted on arrival.
+    """
     message = letter.message.encode("utf-8", "replace")[:MESSAGE_BYTES_MAX].decode("utf-8", "ignore").encode()
     return [
         (DLQ_TOPIC, position.topic.encode()),
@@ -83,6 +88,7 @@ def of_dead_letter(letter: DeadLetter, position: Position, group: str) -> Header
         (DLQ_OFFSET, b"%d" % position.offset),
         (DLQ_GROUP, group.encode()),
         (DLQ_MESSAGE, message),
+        (ERROR_TIMESTAMP, b"" if timestamp_ms is None else b"%d" % timestamp_ms),
         (ERROR_STAGE, letter.stage.encode()),
         (ERROR_CLASS, letter.error_class.encode()),
     ]

@@ -83,7 +83,7 @@ class Outputs:
 
     def _dead_letter(self, message: Message, letter: DeadLetter, passed: Headers) -> Output:
         position = Position(message.topic, b"", message.partition, message.offset)
-        passed += headers.of_dead_letter(letter, position, self._group)
+        passed += headers.of_dead_letter(letter, position, self._group, message.timestamp_ms)
         value = message.value
         over = headers.record_bytes(message.key, value, message.headers) - self._dead_bytes_max
         if value is not None and over > 0:

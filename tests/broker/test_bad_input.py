@@ -102,6 +102,7 @@ def test_a_dead_letter_says_what_was_wrong_and_where(make_filter: Callable[..., 
     assert header(one, "__dlq.errors.group") == crawl.settings.group
     assert header(one, "__dlq.errors.message").startswith("The value is not JSON that can be read")
     assert header(one, "dedup.error.class") == "JSONDecodeError"
+    assert header(one, "dedup.error.timestamp").isdecimal()
     assert header(one, "x") == "y"
 
 

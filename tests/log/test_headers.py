@@ -47,7 +47,7 @@ def test_the_size_bound_is_an_upper_bound() -> None:
     generator = random.Random(3)
     for own in (
         headers.of_verdict(Reason.UNCHANGED, "r" * 60, "f" * 32, LogPlace(2**63, 2**31), 128, kept),
-        headers.of_dead_letter(DeadLetter("fingerprint", "E" * 60, "€" * 2000), long, "g" * 200),
+        headers.of_dead_letter(DeadLetter("fingerprint", "E" * 60, "€" * 2000), long, "g" * 200, 253_402_300_799_999),
     ):
         value = generator.randbytes(500)
         added = headers.passed_on(came) + own

@@ -41,6 +41,9 @@ _REFUSALS = frozenset(
     }
 )
 
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+_TIMED_OUT = frozenset({KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT})
+
 
 class Output(NamedTuple):
     """One record to write. A timestamp of None lets the client stamp it."""
@@ -163,7 +166,7 @@ class TransactionalOutput:
             self._flush(len(outputs), failures)  # 3
             reached("flushed")
             if failures:
-                return self._abort(_failure(failures[0][1]), failures)
+                return self._abort(_failure([error for _, error in failures]), failures)
             positions = [TopicPartition(topic, part, offset, metadata) for topic, part, offset, metadata in offsets]
             self._again(  # 4
                 lambda seconds: self._producer.send_offsets_to_transaction(positions, stamp, seconds),
@@ -238,6 +241,9 @@ class TransactionalOutput:
         if time.monotonic() - began >= self._socket_timeout_seconds:
             return self._recycle("The abort took as long as the socket timeout.")
         refused = tuple(sorted({index for index, error in failures if error.code() in _REFUSALS}))
+        if refused:
+            # librdkafka goes on with a gap in its sequence numbers, at which the next transaction would fail.
+            self._producer = self._new_producer()
         return Result(Outcome.ABORTED, refused, str(why))
 
     def _recycle(self, why: str) -> Result:
@@ -269,11 +275,16 @@ class TransactionalOutput:
             self._producer.flush(1.0)
 
 
-def _failure(error: KafkaError) -> BrokerError:
-    """Return what a failed output means: a refusal or a time-out aborts, anything else (an ACL, a fence) is the end."""
-    if error.code() in _REFUSALS or error.code() in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):
-        return AbortableError(f"An output was not written: {error.str()} ({error.name()}).")
-    return translate(error, "writing the outputs")
+def _failure(errors: Sequence[KafkaError]) -> BrokerError:
+    """Return what failed outputs mean: a refusal or a time-out aborts, anything else (an ACL, a fence) is the end.
+
+    Outputs queued behind the one that failed are purged, and may be reported before it.
+    """
+    causes = [error for error in errors if error.code() not in _PURGED] or list(errors)
+    for error in causes:
+        if error.code() not in _REFUSALS and error.code() not in _TIMED_OUT and error.code() not in _PURGED:
+            return translate(error, "writing the outputs")
+    return AbortableError(f"An output was not written: {causes[0].str()} ({causes[0].name()}).")
 
 
 class LoadProducer:

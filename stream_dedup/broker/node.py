@@ -1,0 +1,482 @@
+"""One node of Apache Kafka in KRaft mode, as a child process of this one.
+
+Invariants: a started broker answers as a cluster with a live node, it does not merely listen; its ports stay its own
+from construction to `stop`, also while it is killed; its process never outlives this one on Linux; what it writes is in
+its folder, and a temporary folder goes with it.
+
+How a child is bound to this process. On Linux a few lines of Python ask the kernel to kill the child with its parent
+(`prctl(2)`, PR_SET_PDEATHSIG) and then become Java by `execv`, so that no code has to run between fork and exec of a
+process with threads. The kernel means the parent *thread*, hence the thread that waits for the broker also starts it.
+Elsewhere (macOS) nothing of the kind exists: an exit, an exception or Ctrl-C still stops the broker, but `kill -9` of
+this process leaves it running, and it has to be ended by its process id, which is in `broker.pid` in its folder.
+
+How ports are kept. On Linux a socket that is bound but never listens holds each port: with SO_REUSEADDR on both sides
+Java can still listen there, while the kernel gives the port to nobody else, neither to `bind(0)` nor to an outgoing
+connection. A client that tries to reach a killed broker would otherwise sooner or later get that very port for itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import filelock
+
+from stream_dedup.broker import jars
+from stream_dedup.errors import LocalBrokerError
+
+HOST = "127.0.0.1"
+NODE_ID = 1
+LOG_LINES_SHOWN = 20
+ANSWER_TIMEOUT_SECONDS = 2.0
+POLL_SECONDS = 0.02
+FOLDER_PREFIX = "stream-dedup-broker-"
+# A temporary folder younger than this is left alone by other processes: its owner may not have locked it yet.
+ORPHAN_AGE_SECONDS = 600
+
+JAVA_FLAGS = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Djava.awt.headless=true",
+)
+
+# Runs with -I -S: argv is the expected parent, then the command. A parent that died before prctl is noticed by its id.
+_BIND_TO_PARENT = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the parent has gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+# The broker's standard output goes to the same file, so that a JVM's last words are found there too.
+_LOGGING = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<Configuration status="ERROR" shutdownHook="disable">
+  <Appenders>
+    <File name="server" fileName="server.log" append="true">
+      <PatternLayout pattern="%d{ISO8601} %p %m (%c)%n"/>
+    </File>
+  </Appenders>
+  <Loggers>
+    <Root level="INFO"><AppenderRef ref="server"/></Root>
+  </Loggers>
+</Configuration>
+"""
+
+
+def node_settings(node_id: int, port: int, controller_port: int, controllers: Mapping[int, int]) -> dict[str, str]:
+    """Return the server properties of one node that is broker and controller in one.
+
+    Args:
+        node_id: this node's number.
+        port: where clients and other brokers reach it on 127.0.0.1.
+        controller_port: where the other controllers reach it.
+        controllers: node number -> controller port, of all nodes including this one.
+    """
+    replicas = str(min(3, len(controllers)))
+    in_sync = str(min(2, len(controllers)))
+    voters = ",".join(f"{number}@{HOST}:{voter_port}" for number, voter_port in sorted(controllers.items()))
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node_id),
+        "controller.quorum.voters": voters,
+        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": "data",  # in the node's folder, where the process runs
+        "num.partitions": "1",
+        "auto.create.topics.enable": "false",
+        "offsets.topic.replication.factor": replicas,
+        "offsets.topic.num.partitions": "8",
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "transaction.state.log.num.partitions": "8",
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "share.coordinator.state.topic.num.partitions": "8",
+        # A group of one host need not wait for latecomers, and tests want short sessions.
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "100",
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.min.heartbeat.interval.ms": "100",
+        # After a kill the controller refuses the new process until the old one's session is over: 9 s by default.
+        "broker.session.timeout.ms": "2000",
+        "broker.heartbeat.interval.ms": "250",
+        # An expired transaction is aborted within a second of its timeout instead of ten.
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+        # The default buffer alone is 128 MB of heap.
+        "log.cleaner.dedupe.buffer.size": "2097152",
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+    }
+
+
+def render_properties(settings: Mapping[str, str]) -> str:
+    """Return a Java properties file: ASCII, with the escapes of JSON, which java.util.Properties reads as well."""
+    return "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in settings.items())
+
+
+class LocalBroker:
+    """One KRaft node of Apache Kafka on this machine, with its own folder and ports; a context manager.
+
+    `with LocalBroker() as broker:` gives a broker at `broker.bootstrap` and leaves nothing behind. Not for several
+    threads at once.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        port: int | None = None,
+        heap_mb: int = 384,
+        settings: Mapping[str, str] | None = None,
+        log: Callable[[str], None] | None = None,
+    ) -> None:
+        """Take the ports; nothing runs yet.
+
+        Args:
+            folder: where data, settings and log are kept and found again; None is a temporary one, deleted by `stop`.
+            port: where clients connect on 127.0.0.1; None is a free one chosen by the operating system.
+            heap_mb: most megabytes of Java heap; the process needs some 150 MB more.
+            settings: server properties beside or instead of `node_settings`.
+            log: told in a sentence what takes time.
+
+        Raises:
+            LocalBrokerError: the port is taken, or this system is not Linux or macOS.
+        """
+        if os.name != "posix":
+            raise LocalBrokerError("The local broker runs on Linux and macOS; use another with BROKER=host:port.")
+        self._temporary = folder is None
+        self.folder: Path = (
+            Path(tempfile.gettempdir()) / f"{FOLDER_PREFIX}{uuid.uuid4().hex}" if folder is None else folder.resolve()
+        )
+        self._port = _Port(port)
+        self._controller_port = _Port(None)
+        self._heap_mb = heap_mb
+        self._own_settings = dict(settings or {})
+        self._log = log or _say_nothing
+        self._child: _Child | None = None
+        self._owner_pid = os.getpid()
+        self._owner = filelock.FileLock(self.folder / "owner.lock", thread_local=False)
+        self.bootstrap: str = f"{HOST}:{self._port.number}"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running broker.
+
+        Raises:
+            LocalBrokerError: it is not running.
+        """
+        return self._running("has no process id").pid
+
+    def start(self, timeout_seconds: float = 60) -> None:
+        """Start, and return once the broker answers as a live node; after `kill` it recovers its data on the same port.
+
+        Fetches the jars and formats the folder where that was not done before; fetching is not part of the timeout.
+
+        Raises:
+            LocalBrokerError: it runs already; Java or jars are missing or damaged; the port is taken; the folder cannot
+                be written or is in use; the broker ended or did not answer in time (with the end of its log).
+        """
+        if self._child is not None and self._child.is_alive():
+            raise LocalBrokerError(f"The broker at {self.bootstrap} runs already; stop it before starting it again.")
+        java = jars.find_java(self._log)
+        class_path = jars.class_path(log=self._log)
+        deadline = time.monotonic() + timeout_seconds
+        for port in (self._port, self._controller_port):
+            port.take()
+        self._prepare_folder()
+        command = [
+            str(java),
+            f"-Xmx{self._heap_mb}m",
+            *JAVA_FLAGS,
+            f"-Djava.io.tmpdir={self.folder / 'tmp'}",  # compression codecs unpack themselves there; a crash leaves them
+            "-Dlog4j2.configurationFile=log4j2.xml",
+            "-cp",
+            os.pathsep.join(map(str, class_path)),
+        ]
+        if not (self.folder / "data" / "meta.properties").exists():
+            self._format(command, deadline)
+        self._child = _Child([*command, "kafka.Kafka", "server.properties"], self.folder, self._server_log)
+        (self.folder / "broker.pid").write_text(f"{self._child.pid}\n")
+        self._owner_pid = os.getpid()
+        atexit.register(self._stop_at_exit)
+        self._wait_until_it_answers(self._child, deadline, timeout_seconds)
+
+    def stop(self, timeout_seconds: float = 30) -> None:
+        """End the broker in order, or by force after the timeout, give its ports back and delete a temporary folder.
+
+        Does nothing to a broker that does not run; `start` may follow.
+        """
+        atexit.unregister(self._stop_at_exit)
+        if self._child is not None and self._child.is_alive():
+            self._child.send(signal.SIGTERM)
+            self._child.send(signal.SIGCONT)  # a paused process takes no other signal but SIGKILL
+            if not self._child.ended.wait(timeout_seconds):
+                self._log(f"The broker did not end within {timeout_seconds:g} s and is killed.")
+                self._child.end()
+        self._child = None
+        self._port.give_back()
+        self._controller_port.give_back()
+        self._owner.release(force=True)
+        if self._temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def kill(self) -> None:
+        """End the broker at once, as a crash would (SIGKILL); folder and ports stay, `start` recovers."""
+        self._running("cannot be killed").end()
+
+    def pause(self) -> None:
+        """Freeze the broker (SIGSTOP): connections stay open and nothing answers."""
+        self._running("cannot be paused").send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused broker go on (SIGCONT)."""
+        self._running("cannot go on").send(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def _server_log(self) -> Path:
+        return self.folder / "server.log"
+
+    def _stop_at_exit(self) -> None:
+        if os.getpid() == self._owner_pid:  # a forked child inherits the registration, not the broker
+            self.stop()
+
+    def _running(self, what: str) -> _Child:
+        if self._child is None or not self._child.is_alive():
+            raise LocalBrokerError(f"The broker at {self.bootstrap} does not run and {what}; call start() first.")
+        return self._child
+
+    def _prepare_folder(self) -> None:
+        try:
+            if self._temporary:
+                _delete_orphans()
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._owner.acquire(timeout=0)
+            shutil.rmtree(self.folder / "tmp", ignore_errors=True)
+            (self.folder / "tmp").mkdir()
+            controllers = {NODE_ID: self._controller_port.number}
+            settings = node_settings(NODE_ID, self._port.number, self._controller_port.number, controllers)
+            text = render_properties(settings | self._own_settings)
+            (self.folder / "server.properties").write_text(text, encoding="ascii")
+            (self.folder / "log4j2.xml").write_text(_LOGGING, encoding="utf-8")
+        except filelock.Timeout as error:
+            raise LocalBrokerError(
+                f"The folder {self.folder} belongs to another running broker; stop that one, or take another folder."
+            ) from error
+        except OSError as error:
+            raise LocalBrokerError(
+                f"The broker's folder {self.folder} cannot be written: {error}; take another folder."
+            ) from error
+
+    def _format(self, command: Sequence[str], deadline: float) -> None:
+        """Let Kafka's own tool write the cluster's id and the feature levels of a new cluster."""
+        tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "--cluster-id", _new_cluster_id()]
+        with self._server_log.open("ab") as output:
+            try:
+                ended = subprocess.run(
+                    [*command, *tool, "--config", "server.properties"],
+                    cwd=self.folder,
+                    env=_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    timeout=max(1.0, deadline - time.monotonic()),
+                    check=False,
+                )
+            except subprocess.TimeoutExpired as error:
+                raise self._failure("was still formatting its folder when the time was up") from error
+            except OSError as error:
+                raise LocalBrokerError(f"Java cannot be run: {error}; install the broker extra again.") from error
+        if ended.returncode != 0:
+            raise self._failure("could not format its folder")
+
+    def _wait_until_it_answers(self, child: _Child, deadline: float, timeout_seconds: float) -> None:
+        while not answers(self._port.number):
+            if child.ended.wait(POLL_SECONDS):
+                raise self._failure(f"ended while starting (exit status {child.status})")
+            if time.monotonic() > deadline:
+                child.end()
+                raise self._failure(f"did not answer within {timeout_seconds:g} s and was killed")
+
+    def _failure(self, what: str) -> LocalBrokerError:
+        try:
+            lines = self._server_log.read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            lines = []
+        end = "\n".join(lines[-LOG_LINES_SHOWN:]) or "(nothing)"
+        return LocalBrokerError(
+            f"The broker at {self.bootstrap} {what}; see what it said last, and start it again.\n"
+            f"Last lines of {self._server_log}:\n{end}"
+        )
+
+
+def answers(port: int, timeout_seconds: float = ANSWER_TIMEOUT_SECONDS) -> bool:
+    """Return whether a broker on 127.0.0.1 answers a Metadata request and counts at least one live broker.
+
+    A broker listens, and says which requests it knows, before its controller lets it take part; topics cannot be
+    created until then. Metadata version 1, without topics, names the brokers that take part (Kafka protocol guide).
+    """
+    client = b"stream-dedup"
+    request = struct.pack(">hhih", 3, 1, 0, len(client)) + client + struct.pack(">i", 0)
+    try:
+        with socket.create_connection((HOST, port), timeout_seconds) as connection, connection.makefile("rb") as stream:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            head = stream.read(12)  # length, correlation id, number of brokers
+    except OSError:
+        return False
+    return len(head) == 12 and struct.unpack(">iii", head)[2] > 0
+
+
+class _Port:
+    """A port of 127.0.0.1 that this process keeps for a child that listens on it; see the top of this module."""
+
+    def __init__(self, number: int | None) -> None:
+        self.number = 0 if number is None else number
+        self._holder: weakref.finalize[[], _Port] | None = None
+        self.take()
+
+    def take(self) -> None:
+        """Keep the port, or a free one if there is none yet; does nothing while it is kept."""
+        if self._holder is not None:
+            return
+        holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind((HOST, self.number))
+        except OSError as error:
+            holder.close()
+            raise LocalBrokerError(
+                f"Port {self.number} of {HOST} cannot be used: {error}; end the program that uses it, or take another port."
+            ) from error
+        self.number = holder.getsockname()[1]
+        self._holder = weakref.finalize(self, holder.close)
+        if sys.platform != "linux":  # elsewhere a bound socket would keep Java out as well
+            self._holder()
+
+    def give_back(self) -> None:
+        """Let the port go; `take` asks for the same number again."""
+        if self._holder is not None:
+            self._holder()
+            self._holder = None
+
+
+class _Child:
+    """A child process in a session of its own (Ctrl-C reaches only its parent) that ends with this process on Linux."""
+
+    def __init__(self, command: Sequence[str], folder: Path, output: Path) -> None:
+        self.ended = threading.Event()
+        self.status: int | None = None
+        self.pid: int = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._error: OSError | None = None
+        if sys.platform == "linux":
+            command = [sys.executable, "-I", "-S", "-c", _BIND_TO_PARENT, str(os.getpid()), *command]
+        started = threading.Event()
+        threading.Thread(target=self._keep, args=(command, folder, output, started), name="local-broker", daemon=True).start()
+        started.wait()
+        if self._process is None:
+            raise LocalBrokerError(f"Java cannot be run: {self._error}; install the broker extra again.")
+        self.pid = self._process.pid
+
+    def is_alive(self) -> bool:
+        return not self.ended.is_set()
+
+    def send(self, number: signal.Signals) -> None:
+        if self._process is not None and self.is_alive():
+            self._process.send_signal(number)
+
+    def end(self) -> None:
+        """Kill and wait until the kernel has let it go."""
+        self.send(signal.SIGKILL)
+        self.ended.wait()
+
+    def _keep(self, command: Sequence[str], folder: Path, output: Path, started: threading.Event) -> None:
+        # This thread is the parent that the child is bound to, so it must live as long as the child.
+        try:
+            with output.open("ab") as stream:
+                self._process = subprocess.Popen(
+                    command,
+                    cwd=folder,
+                    env=_environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=stream,
+                    stderr=stream,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._error = error
+        finally:
+            started.set()
+        if self._process is not None:
+            self.status = self._process.wait()
+        self.ended.set()
+
+
+def _delete_orphans() -> None:
+    """Delete the temporary folders of owners that were killed: this user's, old, locked by nobody, no broker running."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        with contextlib.suppress(OSError, filelock.Timeout):
+            status = folder.lstat()
+            old = time.time() - status.st_mtime > ORPHAN_AGE_SECONDS
+            if status.st_uid == os.getuid() and old and not _has_process(folder):
+                with filelock.FileLock(folder / "owner.lock", timeout=0):
+                    shutil.rmtree(folder)
+
+
+def _has_process(folder: Path) -> bool:
+    try:
+        os.kill(int((folder / "broker.pid").read_text()), 0)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment, in which Java can read paths of any script (by default it follows the locale)."""
+    return {**os.environ, "LC_ALL": "C.UTF-8"}
+
+
+def _new_cluster_id() -> str:
+    """Return a random id as Kafka writes its own: 16 bytes in URL-safe base64, not read as an option by its tools."""
+    while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return text
+
+
+def _say_nothing(_sentence: str) -> None:
+    pass

@@ -1,0 +1,389 @@
+"""A small crawl in nine languages with everything that makes near-duplicates hard, and an endless one for load tests.
+
+Invariants: a seed gives the same bytes on every Python (a golden test freezes them); a copy comes after the page it was made
+from; a kind says how a page came about, never whether it is a duplicate: that is measured by `truth`, on the texts alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from stream_dedup.demo.texts import HAN, LANGUAGES, Article, Dice, Sentence, Writer, language
+from stream_dedup.errors import InputError
+
+KINDS = ("original", "re-crawl", "mirror", "edit", "translation", "template", "short", "broken")
+PAGES_MIN = 40
+
+# Shares of a mini-crawl. One record is broken, the rest is originals.
+_SHARES = {"re-crawl": 0.12, "mirror": 0.13, "edit": 0.14, "translation": 0.06, "template": 0.07, "short": 0.06}
+_FIRST_FETCH = datetime(2025, 3, 1, 6, tzinfo=UTC)
+_SECONDS_PER_FETCH = 7
+
+# Hosts by their place in a language's list: three newspapers of falling weight, advertisements, a read-later service.
+_NEWSPAPERS = (0, 0, 0, 1, 1, 2)
+_ADVERTISEMENTS = 3
+_READ_LATER = 4
+# Navigation words and footer lines around every page of a host.
+_LAYOUTS = ((6, 1), (8, 2), (5, 1), (14, 9), (9, 3))
+# Shortest and longest article in `Language.size` (words, or characters where spaces do not part words), most of them short.
+_ARTICLE_SIZES = {"zh": (320, 1450), "ja": (320, 1450), "th": (560, 3200)}
+_ARTICLE_SIZE = (130, 800)
+_EDIT_SHARE = (0.01, 0.10)
+_REVISION_SHARE = (0.01, 0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One record of a crawl. `id` is the page's URL, `of` that of the page it was made from, `value` what the crawler sends."""
+
+    id: str
+    text: str
+    language: str
+    kind: str
+    of: str | None
+    key: bytes
+    value: bytes
+
+
+def mini_crawl(seed: int, pages: int = 600) -> list[Page]:
+    """Return a crawl of so many pages in crawl order.
+
+    Raises:
+        InputError: fewer than `PAGES_MIN` pages are asked for, too few for one of each kind in each language.
+    """
+    if pages < PAGES_MIN:
+        raise InputError(f"A mini-crawl of {pages} pages cannot show every kind of page; ask for at least {PAGES_MIN}.")
+    crawl = _MiniCrawl(seed)
+    kinds = [kind for kind, share in _SHARES.items() for _ in range(round(share * pages))] + ["broken"]
+    originals = pages - len(kinds) - len(LANGUAGES)
+    for kind in ["original"] * len(LANGUAGES) + crawl.dice.shuffled(["original"] * originals + kinds):
+        crawl.fetch(kind)
+    return crawl.pages
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A page that may be copied: what it says, and where it stood."""
+
+    id: str
+    language: str
+    host: int
+    article: Article
+    root: str
+
+
+class _MiniCrawl:
+    def __init__(self, seed: int) -> None:
+        self.dice = Dice("mini-crawl", seed)
+        self.pages: list[Page] = []
+        self._originals: list[_Source] = []
+        self._sources: list[_Source] = []
+        self._latest: dict[str, _Source] = {}
+        self._languages: list[str] = []
+        self._told_in: dict[str, list[str]] = {}
+        self._template: dict[str, _Source] = {}
+        self._shorts: dict[str, str] = {}
+
+    def fetch(self, kind: str) -> None:
+        """Add one page of a kind."""
+        make = {
+            "original": self._original,
+            "re-crawl": self._re_crawl,
+            "mirror": self._mirror,
+            "edit": self._edit,
+            "translation": self._translation,
+            "template": self._page_of_template,
+            "short": self._short,
+            "broken": self._broken,
+        }
+        make[kind]()
+
+    def _original(self) -> None:
+        code = self._next_language()
+        low, high = _ARTICLE_SIZES.get(code, _ARTICLE_SIZE)
+        size = low + (high - low) * self.dice.roll() * self.dice.roll()
+        article = Writer(self.dice).article(round(size / language(code).sentence_size))
+        self._originals.append(self._add("original", None, code, self.dice.pick(_NEWSPAPERS), article))
+
+    def _re_crawl(self) -> None:
+        source = self._latest[self._source().id]
+        how = self.dice.roll()
+        article = source.article
+        if how >= 0.6:
+            article = self._edited(article, source.language, self._between(*_REVISION_SHARE))
+        self._add("re-crawl", source, source.language, source.host, article, url=source.id, respaced=0.4 <= how < 0.6)
+
+    def _mirror(self) -> None:
+        source = self._source()
+        others = [host for host in (_READ_LATER, _READ_LATER, _READ_LATER, 0, 1, 2) if host != source.host]
+        self._add("mirror", source, source.language, self.dice.pick(others), source.article)
+
+    def _edit(self) -> None:
+        source = self._source()
+        host = source.host if self.dice.roll() < 0.5 else self.dice.pick(_NEWSPAPERS)
+        article = self._edited(source.article, source.language, self._between(*_EDIT_SHARE))
+        self._add("edit", source, source.language, host, article)
+
+    def _translation(self) -> None:
+        source = self.dice.pick([source for source in self._originals if len(self._told_in[source.root]) < len(LANGUAGES)])
+        code = self.dice.pick([code for code in LANGUAGES if code not in self._told_in[source.root]])
+        self._add("translation", source, code, self.dice.pick(_NEWSPAPERS), source.article)
+
+    def _page_of_template(self) -> None:
+        """Two advertisements in three say something else; the third is the first one with some fields filled in anew."""
+        code = self._next_language()
+        first = self._template.get(code)
+        article = Writer(self.dice).article(6 + self.dice.below(5))
+        if first and self.dice.roll() < 1 / 3:
+            article = self._refilled(first.article, self.dice.pick((0.05, 0.1, 0.2, 0.35, 0.5)))
+        source = self._add("template", first, code, _ADVERTISEMENTS, article)
+        self._template.setdefault(code, source)
+
+    def _short(self) -> None:
+        code = self.dice.pick_early(LANGUAGES)
+        texts = ("", *language(code).texts["short"])
+        text = self.dice.pick_early(texts)
+        url = self._url(code, self.dice.pick((*_NEWSPAPERS, _ADVERTISEMENTS)))
+        self.pages.append(_page(url, text, code, "short", self._shorts.get(text), len(self.pages)))
+        self._shorts.setdefault(text, url)
+
+    def _broken(self) -> None:
+        code = LANGUAGES[0]
+        url = self._url(code, 0)
+        whole = _page(url, language(code).tell(Writer(self.dice).article(10)), code, "broken", None, len(self.pages))
+        self.pages.append(Page(url, "", code, "broken", None, whole.key, whole.value[: len(whole.value) // 2]))
+
+    def _add(
+        self,
+        kind: str,
+        of: _Source | None,
+        code: str,
+        host: int,
+        article: Article,
+        *,
+        url: str | None = None,
+        respaced: bool = False,
+    ) -> _Source:
+        url = url or self._url(code, host)
+        body = language(code).tell(article)
+        text = _laid_out(code, host, _respaced(body) if respaced else body)
+        self.pages.append(_page(url, text, code, kind, of.id if of else None, len(self.pages)))
+        source = _Source(url, code, host, article, of.root if of else url)
+        self._sources.append(source)
+        self._latest[url] = source
+        told = self._told_in.setdefault(source.root, [])
+        if code not in told:
+            told.append(code)
+        return source
+
+    def _source(self) -> _Source:
+        """Return a page to copy: mostly an original, sometimes a copy, so that chains come about."""
+        return self.dice.pick(self._originals if self.dice.roll() < 0.8 else self._sources)
+
+    def _next_language(self) -> str:
+        if not self._languages:
+            self._languages = self.dice.shuffled(LANGUAGES)
+        return self._languages.pop()
+
+    def _url(self, code: str, host: int) -> str:
+        return f"https://{language(code).lists['host'][host][0]}/{code}/{len(self.pages):05d}"
+
+    def _between(self, low: float, high: float) -> float:
+        """Return a share from low to high; small ones are more likely."""
+        return low + (high - low) * self.dice.roll() * self.dice.roll()
+
+    def _edited(self, article: Article, code: str, share: float) -> Article:
+        """Return the article with about this share of its words changed: values replaced, sentences put in, left out, moved."""
+        said = language(code)
+        writer = Writer(self.dice)
+        body = list(article.body)
+        budget = share * sum(said.size(said.say(sentence)) for sentence in body)
+        while budget > 0 or tuple(body) == article.body:
+            how = self.dice.roll()
+            place = self.dice.below(len(body))
+            size = said.size(said.say(body[place]))
+            if how < 0.15:
+                aside = Sentence("aside", self.dice.below(len(said.texts["aside"])))
+                body.insert(place, aside)
+                budget -= said.size(said.say(aside))
+            elif how < 0.25 and size <= budget:
+                del body[place]
+                budget -= size
+            elif how < 0.35:
+                body.insert(self.dice.below(len(body)), body.pop(place))
+                budget -= size / 4
+            elif body[place].values:
+                before = said.say(body[place])
+                body[place] = writer.with_other_value(body[place], self.dice.below(len(body[place].values)))
+                budget -= max(1, said.size(_changed(before, said.say(body[place]))))
+        return Article(article.title, tuple(body))
+
+    def _refilled(self, article: Article, share: float) -> Article:
+        """Return the article with this share of its fields filled in anew."""
+        writer = Writer(self.dice)
+        body = list(article.body)
+        for place, sentence in enumerate(body):
+            for slot in range(len(sentence.values)):
+                if self.dice.roll() < share:
+                    body[place] = writer.with_other_value(body[place], slot)
+        return Article(writer.sentence("title", article.title.frame), tuple(body))
+
+
+def _changed(before: str, after: str) -> str:
+    """Return what stands in `after` between the common beginning and the common end of both."""
+    start = next((i for i, (one, other) in enumerate(zip(before, after, strict=False)) if one != other), len(before))
+    end = next((i for i, (one, other) in enumerate(zip(before[::-1], after[::-1], strict=False)) if one != other), 0)
+    return after[start : max(start, len(after) - end)]
+
+
+def _respaced(body: str) -> str:
+    """Return the same text with other line breaks, and its title in capitals where that loses nothing."""
+    title, rest = body.split("\n\n", 1)
+    capitals = title.upper()
+    return f"{capitals if capitals.lower() == title.lower() else title}\n{rest.replace(chr(10) * 2, chr(10))} \n"
+
+
+@functools.cache
+def _layout(code: str, host: int) -> tuple[str, str]:
+    """Return the navigation and the footer of a host; they never change."""
+    said = language(code)
+    dice = Dice("layout", code, host)
+    words, lines = _LAYOUTS[host]
+    navigation = " | ".join(word for (word,) in dice.shuffled(said.lists["nav"])[:words])
+    return navigation, "\n".join(dice.shuffled(said.texts["footer"])[:lines])
+
+
+def _laid_out(code: str, host: int, body: str) -> str:
+    navigation, footer = _layout(code, host)
+    return f"{navigation}\n\n{body}\n\n{footer}"
+
+
+def _page(url: str, text: str, code: str, kind: str, of: str | None, number: int) -> Page:
+    fetched = (_FIRST_FETCH + timedelta(seconds=_SECONDS_PER_FETCH * number)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    record = {"url": url, "text": text, "language": code, "fetched": fetched}
+    return Page(url, text, code, kind, of, url.encode(), json.dumps(record, ensure_ascii=False).encode())
+
+
+SIZE_BYTES_MIN, SIZE_BYTES_MAX = 250, 20_000
+_ORIGINALS_MIN = 10**8
+_SENTENCES_MIN = 4000
+
+
+def endless(
+    seed: int,
+    pages: int | None = None,
+    *,
+    size_bytes: int = 1000,
+    duplicate_share: float = 0.3,
+    languages: Sequence[str] = ("en",),
+) -> Iterator[Page]:
+    """Yield `pages` pages (None: without end) of about `size_bytes` of UTF-8 text, fast enough to load a broker.
+
+    The languages take turns. Originals are distinct for sure: two of one language share at most three sentences, and never
+    more than a third of them, for the first 10^8 originals of a language. A copy is made of any original before it, each
+    as likely: the same page again (`re-crawl`), the same text elsewhere (`mirror`), or one sentence put in or exchanged
+    (`edit`), which leaves a Jaccard above 0.8. Everything follows from the page's number, so no earlier page is kept.
+    A page has three sentences at least, so Hindi and Thai ones are never shorter than some 500 bytes.
+
+    Raises:
+        InputError: a size below 250 bytes or above 20 kB; a share outside of 0 to 1; an unknown language.
+    """
+    if not SIZE_BYTES_MIN <= size_bytes <= SIZE_BYTES_MAX:
+        raise InputError(f"There are no endless pages of {size_bytes} bytes; ask for {SIZE_BYTES_MIN} to {SIZE_BYTES_MAX}.")
+    if not 0 <= duplicate_share < 1:
+        raise InputError(f"A duplicate share of {duplicate_share} leaves no originals; give a number from 0 to below 1.")
+    unknown = [code for code in languages if code not in LANGUAGES]
+    if unknown or not languages:
+        raise InputError(f"There are no texts in {', '.join(unknown) or 'no language'}; choose from {', '.join(LANGUAGES)}.")
+    return _endless(seed, pages, size_bytes, duplicate_share, languages)
+
+
+def _endless(seed: int, pages: int | None, size_bytes: int, duplicate_share: float, languages: Sequence[str]) -> Iterator[Page]:
+    pools = [_Pool(seed, code, size_bytes) for code in languages]
+    dice = Dice("endless", seed)
+    originals = 0
+    number = 0
+    while pages is None or number < pages:
+        copied = originals > 0 and dice.roll() < duplicate_share
+        original = dice.below(originals) if copied else originals
+        pool = pools[original % len(pools)]
+        chosen = pool.sentences(original // len(pools))
+        url = of = f"https://{pool.hosts[original % 3]}/{pool.code}/{original}"
+        kind = "original"
+        if copied:
+            kind = dice.pick(("re-crawl", "mirror", "edit"))
+            if kind != "re-crawl":
+                url = f"https://{pool.hosts[_READ_LATER]}/{pool.code}/{number}"
+            if kind == "edit":
+                chosen = pool.edited(chosen, dice)
+        else:
+            originals += 1
+        yield _page(url, pool.gap.join(chosen), pool.code, kind, of if copied else None, number)
+        number += 1
+
+
+class _Pool:
+    """The sentences of one language's endless pages, and the rule that picks them.
+
+    Every place on a page has sentences of its own, a prime number p of them. The n-th original is a polynomial over the
+    integers modulo p with the digits of (a permutation of) n as coefficients; its value at the place's point is the sentence
+    there. Two polynomials of degree d agree in at most d points (the argument behind Reed and Solomon's codes, 1960).
+    """
+
+    def __init__(self, seed: int, code: str, size_bytes: int) -> None:
+        said = language(code)
+        dice = Dice("pool", seed, code)
+        frames = range(len(said.frames["frame"]))
+        size = sum(len(said.say(Writer(dice).sentence("frame", frame)).encode()) for frame in frames) / len(frames)
+        places = max(3, round(size_bytes / size))
+        self._degree = min(places // 3, 3)
+        self._prime = _prime_from(max(places + 1, _SENTENCES_MIN // places, round(_ORIGINALS_MIN ** (1 / (self._degree + 1)))))
+        pool: dict[str, None] = {}
+        while len(pool) < places * self._prime:
+            pool.update((said.say(sentence), None) for sentence in Writer(dice).article(len(frames)).body)
+        self.code = code
+        self.hosts = [name for (name,) in said.lists["host"]]
+        self.gap = "" if code in HAN else " "
+        self._asides = said.texts["aside"]
+        self._pool = list(pool)[: places * self._prime]
+        points = dice.shuffled(range(self._prime))
+        self._places = [(place * self._prime, points[place]) for place in range(places)]
+        self._numbers = self._prime ** (self._degree + 1)
+        self._stride = 1 + self._prime * dice.below(self._numbers // self._prime)
+        self._start = dice.below(self._numbers)
+
+    def sentences(self, original: int) -> list[str]:
+        """Return the sentences of the n-th original."""
+        prime, pool = self._prime, self._pool
+        rest = (self._start + original * self._stride) % self._numbers
+        coefficients = []
+        for _ in range(self._degree + 1):
+            rest, coefficient = divmod(rest, prime)
+            coefficients.append(coefficient)
+        chosen = []
+        for first, point in self._places:
+            value = 0
+            for coefficient in coefficients:
+                value = value * point + coefficient
+            chosen.append(pool[first + value % prime])
+        return chosen
+
+    def edited(self, sentences: list[str], dice: Dice) -> list[str]:
+        """Return the sentences with one of them exchanged if they are many, else with a short one put in."""
+        if len(sentences) >= 16:
+            place = dice.below(len(sentences))
+            return [*sentences[:place], dice.pick(self._pool), *sentences[place + 1 :]]
+        place = dice.below(len(sentences)) if len(sentences) >= 6 else len(sentences)
+        return [*sentences[:place], dice.pick(self._asides), *sentences[place:]]
+
+
+def _prime_from(number: int) -> int:
+    """Return the smallest prime from this number on."""
+    while any(number % divisor == 0 for divisor in range(2, math.isqrt(number) + 1)):
+        number += 1
+    return number

@@ -1,0 +1,113 @@
+"""The demo's tables, and duplicates shown beside the page they name, with what differs marked.
+
+Invariant: shows only what the outputs' headers say and what the two texts are; control characters never reach a terminal.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stream_dedup.demo import truth
+from stream_dedup.demo.crawl import Page
+from stream_dedup.document import Message
+from stream_dedup.printable import printable
+
+_CHANGES_SHOWN = 3
+_CONTEXT_TOKENS = 5
+_UNSPACED = frozenset({"zh", "ja", "th"})
+
+
+def show_balance(out: Console, came: int, unique: int, duplicates: int, dead: int, reasons: Counter[str]) -> None:
+    """Print what went in and what came out, by reason."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="in = unique + duplicates + dead letters", title_justify="left")
+    for heading in ("in", "unique", "duplicates", "dead letters"):
+        table.add_column(heading, justify="right")
+    table.add_column("reasons")
+    said = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    table.add_row(str(came), str(unique), str(duplicates), str(dead), said)
+    out.print(table)
+
+
+def show_languages(out: Console, tallies: Mapping[str, truth.Tally]) -> None:
+    """Print how well each language was served."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("language", "pages", "true duplicates", "found", "recall", "false drops", "grey", "grey dropped"):
+        table.add_column(heading, justify="left" if heading == "language" else "right")
+    for language, tally in sorted(tallies.items()):
+        figures = (tally.pages, tally.positives, tally.found, f"{tally.recall:.3f}", tally.false_drops, tally.grey)
+        table.add_row(language, *map(str, figures), str(tally.grey_dropped))
+    out.print(table)
+
+
+def choose(
+    pages: Sequence[Page], duplicates: Sequence[Message], number_at: Mapping[str, int], count: int
+) -> list[tuple[Message, int, int]]:
+    """Return `count` duplicates with the numbers of their page and of the page they name: of different languages and kinds."""
+    chosen: list[tuple[Message, int, int]] = []
+    languages: set[str] = set()
+    kinds: set[str] = set()
+    for one in sorted(duplicates, key=lambda one: -int(_header(one, "dedup.distance") or 0)):
+        kept = number_at.get(_header(one, "dedup.of.position"))
+        page = int(_header(one, "demo-page"))
+        if kept is None or pages[page].language in languages or pages[page].kind in kinds:
+            continue
+        languages.add(pages[page].language)
+        kinds.add(pages[page].kind)
+        chosen.append((one, page, kept))
+        if len(chosen) == count:
+            break
+    return chosen
+
+
+def show_duplicate(out: Console, one: Message, page: Page, kept: Page) -> None:
+    """Print one duplicate: what its headers say, how much the texts share, and the first differences."""
+    resemblance = truth.jaccard(truth.shingles(page.text, page.language), truth.shingles(kept.text, kept.language))
+    reason, distance = _header(one, "dedup.reason"), _header(one, "dedup.distance")
+    out.print(Text.assemble(("duplicate", "bold yellow"), f"  {printable(page.id)}"))
+    out.print(Text.assemble(("of       ", "bold"), f"  {printable(_header(one, 'dedup.of.id'))}"))
+    what = {"near": "another page, nearly the same text", "revised": "the same page, a little changed",
+            "exact": "another page, the same text", "unchanged": "the same page, the same text"}  # fmt: skip
+    out.print(
+        f"why        {reason}: {what[reason]}; {distance} of 128 bits differ, exact Jaccard {resemblance:.2f}, "
+        f"language {page.language}"
+    )
+    for line in _differences(kept, page):
+        out.print(line)
+
+
+def _differences(kept: Page, page: Page) -> list[Text]:
+    before, after = _tokens(kept), _tokens(page)
+    joint = "" if page.language in _UNSPACED else " "
+    lines = []
+    for action, first, last, start, end in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if action == "equal":
+            continue
+        if len(lines) == _CHANGES_SHOWN:
+            lines.append(Text("           ..."))
+            break
+        lead = joint.join(before[max(0, first - _CONTEXT_TOKENS) : first])
+        line = Text("           " + printable(lead + joint, 120))
+        line.append(printable(joint.join(before[first:last]), 160), style="red strike")
+        if first < last and start < end:
+            line.append(" -> ")
+        line.append(printable(joint.join(after[start:end]), 160), style="green")
+        tail = joint.join(before[last : last + _CONTEXT_TOKENS])
+        line.append(printable(joint + tail, 120))
+        lines.append(line)
+    return lines
+
+
+def _tokens(page: Page) -> list[str]:
+    return list(page.text.replace("\n", " ")) if page.language in _UNSPACED else re.findall(r"\S+", page.text)
+
+
+def _header(one: Message, name: str) -> str:
+    return next(((value or b"").decode("utf-8", "replace") for found, value in reversed(one.headers) if found == name), "")

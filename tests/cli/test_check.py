@@ -1,0 +1,219 @@
+"""`check`: files in, duplicates out, through the same decoding and core as the worker."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOURCE = random.Random(20260101)
+WORDS = [f"word{number}" for number in range(600)]
+
+
+def text(length: int = 150) -> str:
+    return " ".join(SOURCE.choice(WORDS) for _ in range(length))
+
+
+def edited(original: str) -> str:
+    words = original.split()
+    words[len(words) // 2] = "edited"
+    return " ".join(words)
+
+
+PAGE, OTHER = text(), text()
+DOCUMENTS: list[dict[str, Any]] = [
+    {"url": "http://a/1", "text": PAGE},
+    {"url": "http://b/1", "text": edited(PAGE)},
+    {"url": "http://a/1", "text": PAGE},
+    {"url": "http://c/1", "text": [OTHER[:300], OTHER[300:]]},
+    {"url": "http://d/1", "text": ""},
+    {"url": "http://e/1", "text": "hello"},
+    {"url": "http://f/1", "text": "HELLO "},
+]
+EXPECTED = [
+    ("http://a/1", "unique", "new", None),
+    ("http://b/1", "duplicate", "near", "http://a/1"),
+    ("http://a/1", "duplicate", "unchanged", "http://a/1"),
+    ("http://c/1", "unique", "new", None),
+    ("http://d/1", "unique", "empty", None),
+    ("http://e/1", "unique", "too-short", None),
+    ("http://f/1", "duplicate", "exact", "http://e/1"),
+]
+
+
+def jsonl(documents: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(document) + "\n" for document in documents)
+
+
+def verdicts(out: str) -> list[tuple[Any, ...]]:
+    found = [json.loads(line) for line in out.splitlines()]
+    return [(one["id"], one["verdict"], one["reason"], one["of"]) for one in found]
+
+
+def test_each_reason_from_jsonl(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Near, unchanged, empty, too short and exact are told apart, and each duplicate names the kept document."""
+    path = tmp_path / "pages.jsonl"
+    path.write_text(jsonl(DOCUMENTS))
+
+    ended = run("check", path, "--json")
+
+    assert ended.code == 0
+    assert verdicts(ended.out) == EXPECTED
+    assert [json.loads(line)["where"] for line in ended.out.splitlines()][1] == "pages.jsonl:2"
+
+
+def test_the_table_counts_and_lists(run: Callable[..., Any], tmp_path: Path) -> None:
+    """People get the duplicates and the totals; the number of rows can be limited."""
+    path = tmp_path / "pages.jsonl"
+    path.write_text(jsonl(DOCUMENTS))
+
+    full, one_row = run("check", path), run("check", path, "--rows", 1)
+
+    assert "http://b/1" in full.out
+    assert "documents  7" in full.out
+    assert "unique     4 (new 2, too-short 1, empty 1)" in full.out
+    assert "duplicate  3 (exact 1, near 1, unchanged 1)" in full.out
+    assert "... and 2 more" in one_row.out
+
+
+def test_standard_input_gzip_and_folders_say_the_same(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the lines arrive, the verdicts are equal."""
+    content = jsonl(DOCUMENTS).encode()
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "deep" / "er" / "pages.jsonl").write_bytes(content)
+    packed = tmp_path / "pages.ndjson.gz"
+    packed.write_bytes(gzip.compress(content))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    for target in ("-", packed, tmp_path / "deep"):
+        assert verdicts(run("check", target, "--json").out) == EXPECTED
+
+
+def test_plain_text_by_lines_and_by_files(run: Callable[..., Any], tmp_path: Path) -> None:
+    """One document a line, or one a file, named by line or path."""
+    lines = tmp_path / "lines"
+    lines.write_text(f"{PAGE}\n{OTHER}\n\n{edited(PAGE)}\n")
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text(PAGE)
+    (folder / "b.txt").write_text(edited(PAGE))
+    (folder / "c.log").write_text(PAGE)
+
+    by_line = verdicts(run("check", lines, "--lines", "--json").out)
+    by_file = verdicts(run("check", folder, "--json").out)
+
+    assert by_line == [
+        ("lines:1", "unique", "new", None),
+        ("lines:2", "unique", "new", None),
+        ("lines:4", "duplicate", "near", "lines:1"),
+    ]
+    assert by_file == [("a.txt", "unique", "new", None), ("b.txt", "duplicate", "near", "a.txt")]
+
+
+def test_fields_plan_and_scope(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Text and id are found at dotted paths, the plan decides what is near, and scopes are judged apart."""
+    path = tmp_path / "pages.jsonl"
+    path.write_text(
+        jsonl(
+            [
+                {"p": {"b": PAGE}, "k": 1, "site": "x"},
+                {"p": {"b": PAGE}, "k": 2, "site": "y"},
+                {"p": {"b": edited(PAGE)}, "k": 3, "site": "x"},
+            ]
+        )
+    )
+    fields = ["--text-field", "p.b", "--id-field", "k", "--json"]
+
+    assert verdicts(run("check", path, *fields).out) == [
+        ("1", "unique", "new", None),
+        ("2", "duplicate", "exact", "1"),
+        ("3", "duplicate", "near", "1"),
+    ]
+    assert [one[2] for one in verdicts(run("check", path, *fields, "--plan", "128:8:0:0").out)] == ["new", "exact", "new"]
+    assert [one[3] for one in verdicts(run("check", path, *fields, "--set", "scope_field=site").out)] == [None, None, "1"]
+
+
+def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Broken JSON, a missing text, a number for a text, invalid UTF-8 and a lone surrogate each have one outcome, in order."""
+    path = tmp_path / "rude.jsonl"
+    lines = [
+        b"{broken",
+        b'{"id": 1}',
+        b'{"id": 2, "text": 5}',
+        b"[1]",
+        b'{"id": 3, "text": "\xff\xfe' + PAGE.encode() + b'"}',
+        b'{"id": 4, "text": "\\ud800' + OTHER.encode() + b'"}',
+        b'{"id": "\\u001b[31mred", "text": "' + OTHER.encode() + b'"}',
+        b"[" * 100_000,
+        b'{"id": ' + b"9" * 5000 + b', "text": "x"}',
+        b"\xef\xbb\xbf" + b'{"id": 5, "text": "' + PAGE.encode() + b'"}',
+    ]
+    path.write_bytes(b"\r\n".join(lines))
+
+    as_json, as_text = run("check", path, "--json"), run("check", path)
+
+    found = [json.loads(line) for line in as_json.out.splitlines()]
+    assert [one["where"] for one in found] == [f"rude.jsonl:{number}" for number in range(1, len(lines) + 1)]
+    assert [one["verdict"] for one in found] == [
+        "dead-letter", "dead-letter", "dead-letter", "dead-letter", "unique", "unique", "duplicate", "dead-letter",
+        "dead-letter", "duplicate",
+    ]  # fmt: skip
+    assert as_text.code == as_json.code == 0
+    assert "dead letters  6 (decode 3, field 3)" in as_text.out
+    assert "rude.jsonl:1: The value is not JSON" in as_text.err
+    assert "\x1b" not in as_json.out + as_text.out + as_text.err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("none.jsonl", None, "does not exist"),
+        ("odd.xyz", b"x", "add --format jsonl, text or lines"),
+        ("bad.jsonl.gz", b"not gzip", "bad.jsonl.gz cannot be read"),
+        ("cut.jsonl.gz", gzip.compress(b'{"id": 1, "text": "x"}\n' * 1000)[:-30], "cut.jsonl.gz cannot be read"),
+    ],
+)
+def test_files_that_cannot_be_read(
+    run: Callable[..., Any], tmp_path: Path, name: str, content: bytes | None, says: str
+) -> None:
+    """A path that holds nothing usable is one sentence and exit code 1."""
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+
+    ended = run("check", path)
+
+    assert ended.code == 1
+    assert says in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_an_empty_folder_and_an_empty_file(run: Callable[..., Any], tmp_path: Path) -> None:
+    """A folder without documents is an error, because the path is surely wrong; an empty file has no documents."""
+    empty = tmp_path / "empty.jsonl"
+    empty.write_bytes(b"\n\n")
+
+    assert run("check", empty, "--json") == (0, "", "")
+    empty.unlink()
+    ended = run("check", tmp_path)
+    assert ended.code == 1
+    assert "holds no .jsonl, .ndjson or .txt files" in ended.err
+
+
+def test_a_wrong_setting_is_said_before_anything_is_judged(run: Callable[..., Any], tmp_path: Path) -> None:
+    """An unknown plan ends with 78."""
+    path = tmp_path / "pages.jsonl"
+    path.write_text(jsonl(DOCUMENTS))
+
+    ended = run("check", path, "--plan", "widest")
+
+    assert (ended.code, ended.out) == (78, "")
+    assert "there is no plan 'widest'" in ended.err

@@ -1,0 +1,68 @@
+"""`config check|show|reference`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dedup.settings_page import reference_page
+
+
+def test_check_says_that_all_is_well(run: Callable[..., Any]) -> None:
+    """A usable configuration ends with 0, as text and as JSON."""
+    assert run("config", "check").code == 0
+    assert json.loads(run("config", "check", "--json").out) == {"ok": True, "problems": []}
+
+
+def test_check_finds_what_only_use_would_show(run: Callable[..., Any], tmp_path: Path) -> None:
+    """A key that is too short and a property that librdkafka does not know are found without a broker, both at once."""
+    key = tmp_path / "key"
+    key.write_text("short")
+
+    ended = run("config", "check", "--json", "--set", f"key_file={key}", "--set", "kafka.sasl.pasword=s3cret")
+
+    found = json.loads(ended.out)
+    assert (ended.code, found["ok"]) == (78, False)
+    assert any(str(key) in problem for problem in found["problems"])
+    assert any("sasl.pasword" in problem for problem in found["problems"])
+    assert "s3cret" not in ended.out + ended.err
+
+
+def test_check_lists_wrong_values(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that `load_settings` refuses is listed, one line each."""
+    monkeypatch.setenv("STREAM_DEDUP_PLAN", "narrow")
+    monkeypatch.setenv("STREAM_DEDUP_NONSENSE", "1")
+
+    ended = run("config", "check")
+
+    assert ended.code == 78
+    assert len(ended.err.splitlines()) == 2
+    assert ended.out == ""
+
+
+def test_show_masks_secrets_and_tells_origins(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each value is shown with where it came from, and a password never."""
+    file = tmp_path / "settings.toml"
+    file.write_text('group = "crawl"\n')
+    monkeypatch.setenv("STREAM_DEDUP_KAFKA_SASL_PASSWORD", "s3cret")
+    arguments = ["config", "show", "--config", file, "-b", "broker:9092"]
+
+    as_text = run(*arguments, "--origin")
+    as_json = json.loads(run(*arguments, "--origin", "--json").out)
+
+    assert as_json["group"] == {"value": "crawl", "source": "file", "where": f"group in {file}"}
+    assert as_json["kafka_bootstrap_servers"] == {"value": "broker:9092", "source": "flag", "where": "--bootstrap-servers"}
+    assert as_json["kafka.sasl.password"]["value"] == "******"
+    assert as_json["kafka.sasl.password"]["where"] == "STREAM_DEDUP_KAFKA_SASL_PASSWORD"
+    assert as_json["http_port"] == {"value": "8080", "source": "default", "where": ""}
+    assert "flag --bootstrap-servers" in as_text.out
+    assert "s3cret" not in as_text.out
+
+
+def test_reference_prints_the_page(run: Callable[..., Any]) -> None:
+    """The page in the repository is made with this command."""
+    assert run("config", "reference").out == reference_page()

@@ -1,0 +1,79 @@
+"""`load`: what is sent for a document; the sending itself is tested on a real broker in test_with_broker."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.cli.load import _record
+from stream_dedup.cli.sources import RawDocument, find_files, key_of, read_documents
+from stream_dedup.errors import ConfigurationError
+from stream_dedup.settings import Settings, load_settings
+
+
+def json_settings(**more: str) -> Settings:
+    return load_settings({"value_format": "json", **more}, environ={})
+
+
+def test_a_line_of_jsonl_is_sent_byte_for_byte() -> None:
+    """Nothing is encoded again, whatever the settings and however broken the line."""
+    for raw in (b'{ "id" : 1,  "text":"\\u00e4" }', b"{broken", b"\xff"):
+        for settings in (Settings(), json_settings()):
+            assert _record(settings, RawDocument("f:1", raw, "jsonl"), None)[1] == raw
+
+
+@pytest.mark.parametrize(
+    ("fields", "key_field", "key"),
+    [
+        ({"id": "a", "url": "b"}, None, "a"),
+        ({"url": "b"}, None, "b"),
+        ({"id": {"x": 1}, "url": "b"}, None, "b"),
+        ({"id": None}, None, None),
+        ({"id": True}, None, None),
+        ({"id": 17}, None, "17"),
+        ({"url": ["b", "c"]}, None, "b"),
+        ({"page": {"key": "deep"}}, "page.key", "deep"),
+        ({"page.key": "flat", "page": {"key": "deep"}}, "page.key", "flat"),
+        ({"id": "a"}, "no.such", None),
+        (None, None, None),
+    ],
+)
+def test_the_key(fields: dict[str, object] | None, key_field: str | None, key: str | None) -> None:
+    """The key is what stands at the field, or at `id`, or at `url`; only texts and numbers are keys."""
+    assert key_of(fields, key_field) == key
+
+
+def test_a_text_file_becomes_what_the_worker_decodes(tmp_path: Path) -> None:
+    """Raw, JSON at the configured fields, and base64, as a crawler with these settings would send it."""
+    document = RawDocument("a/b.txt", "Grüße \x00".encode(), "text")
+
+    assert _record(Settings(), document, None) == (b"a/b.txt", document.raw)
+    key, value = _record(json_settings(text_field="page.body", id_field="page.id"), document, None)
+    assert (key, json.loads(value)) == (b"a/b.txt", {"page": {"id": "a/b.txt", "body": "Grüße \x00"}})
+    _, value = _record(json_settings(text_encoding="base64"), document, None)
+    assert base64.b64decode(json.loads(value)["text"]) == document.raw
+    _, value = _record(load_settings({"text_encoding": "base64"}, environ={}), document, None)
+    assert base64.b64decode(value) == document.raw
+
+
+def test_fields_that_cannot_both_be_written_are_a_sentence() -> None:
+    """An id within the text's own field is a configuration error."""
+    with pytest.raises(ConfigurationError, match="separate paths"):
+        _record(json_settings(text_field="id.text"), RawDocument("a", b"x", "text"), None)
+
+
+def test_progress_counts_what_is_on_disk(tmp_path: Path) -> None:
+    """The bytes told to the progress bar add up to the sizes of the files, and the documents to their number."""
+    (tmp_path / "a.jsonl").write_text('{"id":1}\n\n{"id":2}\n')
+    (tmp_path / "b.txt").write_text("text")
+    files = find_files(str(tmp_path), "auto")
+    told: list[tuple[int, int]] = []
+
+    documents = list(read_documents(files, lambda *more: told.append(more)))
+
+    assert [one.name for one in documents] == ["a.jsonl:1", "a.jsonl:3", "b.txt"]
+    assert sum(count for count, _ in told) == 3
+    assert sum(size for _, size in told) == sum(one.size_bytes for one in files) == 23

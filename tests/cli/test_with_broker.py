@@ -1,0 +1,181 @@
+"""Commands on a real Apache Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from stream_dedup import topics
+from tests.broker.harness import wait_until
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def prefix(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A filter of its own on the shared broker, by environment."""
+    name = f"c{uuid.uuid4().hex[:10]}"
+    monkeypatch.setenv("STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS", bootstrap)
+    monkeypatch.setenv("STREAM_DEDUP_TOPIC_PREFIX", name)
+    monkeypatch.setenv("STREAM_DEDUP_GROUP", name)
+    monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "0")
+    return name
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start commands as child processes with their output in a file; what is left is killed with its children."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start_it(*arguments: str, out: Path, err: Path) -> subprocess.Popen[bytes]:
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            command = [sys.executable, "-m", "stream_dedup", *arguments]
+            started.append(subprocess.Popen(command, stdout=stdout, stderr=stderr, stdin=subprocess.DEVNULL))
+        return started[-1]
+
+    yield start_it
+    for process in started:
+        if process.poll() is None:
+            for child in [*psutil.Process(process.pid).children(recursive=True), process]:
+                child.kill()
+            process.wait(30)
+
+
+def load_some(run: Callable[..., Any], tmp_path: Path) -> Any:
+    path = tmp_path / "pages.jsonl"
+    words = " ".join(f"word{number}" for number in range(100))
+    lines = [json.dumps({"url": f"http://h/{number}", "text": words}) for number in range(3)]
+    path.write_text("\n".join([*lines, "{broken", '{"id": "\\u001b[31mevil"}']) + "\n")
+    return run("load", path, "--json", "--set", "value_format=json")
+
+
+def test_topics_are_planned_created_and_then_right(run: Callable[..., Any], prefix: str) -> None:
+    """Plan shows what is missing and changes nothing; apply creates it; then there is nothing to do; growing works."""
+
+    def actions(*arguments: str) -> set[str]:
+        return {row["action"] for row in json.loads(run("topics", *arguments, "--fit-brokers", "--json").out)}
+
+    assert actions("plan") == {"create"}
+    assert actions("plan") == {"create"}
+    assert actions("apply", "--partitions", "2") == {"create"}
+    assert actions("plan", "--partitions", "2") == {"none"}
+    assert run("topics", "plan", "--fit-brokers").out.splitlines()[1].startswith(f"{prefix}.documents")
+
+
+def test_too_few_brokers_for_the_declared_replicas(run: Callable[..., Any], prefix: str) -> None:
+    """Without --fit-brokers a single broker is refused with the way out, and nothing is created."""
+    for command in ("plan", "apply"):
+        ended = run("topics", command)
+        assert ended.code == 78
+        assert "--fit-brokers" in ended.err
+    assert f"{prefix}.documents does not exist" in run("topics", "plan", "--fit-brokers").out
+
+
+def test_load_needs_its_topic(run: Callable[..., Any], prefix: str, tmp_path: Path) -> None:
+    """A topic is never created by loading into it."""
+    ended = load_some(run, tmp_path)
+
+    assert ended.code == 78
+    assert f"The topic {prefix}.documents does not exist" in ended.err
+    assert f"{prefix}.documents does not exist" in run("topics", "plan", "--fit-brokers").out
+
+
+def test_load_run_all_and_tap(
+    run: Callable[..., Any], start: Callable[..., subprocess.Popen[bytes]], prefix: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Documents loaded from a file come out of the filter and are seen in tap; SIGTERM ends everything with 0."""
+    monkeypatch.setenv("STREAM_DEDUP_VALUE_FORMAT", "json")
+    run("topics", "apply", "--fit-brokers", "--partitions", "1")
+    loaded = load_some(run, tmp_path)
+    assert loaded.code == 0
+    totals = json.loads(loaded.out)
+    assert (totals["documents"], totals["broken_lines"], totals["failed"]) == (5, 1, 0)
+    assert "pages.jsonl:4 is not JSON" in loaded.err
+    out, err = tmp_path / "out", tmp_path / "err"
+    filtering = start("run", "all", out=out, err=err)
+
+    tapped = run("tap", "--from-beginning", "--limit", "5", "--json")
+    filtering.send_signal(signal.SIGTERM)
+
+    found = [json.loads(line) for line in tapped.out.splitlines()]
+    assert sorted((one["id"], one["verdict"], one["reason"], one["of_id"]) for one in found if one["id"]) == [
+        ("\x1b[31mevil", "dead-letter", "field", None),
+        ("http://h/0", "unique", "new", None),
+        ("http://h/1", "duplicate", "exact", "http://h/0"),
+        ("http://h/2", "duplicate", "exact", "http://h/0"),
+    ]
+    assert [one["reason"] for one in found if one["id"] is None] == ["decode"]
+    shown = run("tap", "--from-beginning", "--limit", "2", "--only", "dead-letters")
+    assert "\\x1b[31mevil" in shown.out
+    assert "\x1b" not in shown.out
+    assert filtering.wait(60) == 0, err.read_text()
+    roles = {json.loads(line)["role"] for line in err.read_text().splitlines()}
+    assert roles == {"index", "worker"}
+
+
+def test_children_end_with_a_killed_parent(
+    run: Callable[..., Any], start: Callable[..., subprocess.Popen[bytes]], prefix: str, tmp_path: Path
+) -> None:
+    """After kill -9 of `run all` neither role stays behind."""
+    run("topics", "apply", "--fit-brokers", "--partitions", "1")
+    err = tmp_path / "err"
+    parent = start("run", "all", out=tmp_path / "out", err=err)
+    wait_until(lambda: "worker started" in err.read_text() and "index started" in err.read_text(), "both roles run")
+    children = psutil.Process(parent.pid).children(recursive=True)
+    assert len(children) == 2
+
+    parent.kill()
+    parent.wait(30)
+
+    gone, alive = psutil.wait_procs(children, timeout=60)
+    assert (len(gone), alive) == (2, [])
+
+
+def test_a_killed_role_takes_the_other_with_it(
+    run: Callable[..., Any], start: Callable[..., subprocess.Popen[bytes]], prefix: str, tmp_path: Path
+) -> None:
+    """When the index is killed the worker is stopped, and the exit code is that of a killed process."""
+    run("topics", "apply", "--fit-brokers", "--partitions", "1")
+    err = tmp_path / "err"
+    parent = start("run", "all", out=tmp_path / "out", err=err)
+    wait_until(lambda: "worker started" in err.read_text() and "index started" in err.read_text(), "both roles run")
+    children = psutil.Process(parent.pid).children()
+    index = next(child for child in children if "index" in child.cmdline())
+
+    index.kill()
+
+    assert parent.wait(60) == 128 + signal.SIGKILL
+    assert "The index ended by itself (killed by signal 9)" in err.read_text()
+    assert psutil.wait_procs(children, timeout=1)[1] == []
+
+
+@pytest.mark.skipif("BROKER" in os.environ, reason="no broker of our own: BROKER names another")
+def test_a_broker_to_play_with(
+    bootstrap: str, run: Callable[..., Any], start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    """`broker` starts one, creates the topics, says how to use it, and leaves nothing behind after Ctrl-C."""
+    del bootstrap  # where the shared one could be started, this one can
+    out, err = tmp_path / "out", tmp_path / "err"
+    broker = start("broker", "--partitions", "2", out=out, err=err)
+    wait_until(lambda: "runs until Ctrl-C" in err.read_text() or broker.poll() is not None, "the broker runs")
+    line = out.read_text().splitlines()[0]
+    address = line.removeprefix("export STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=")
+
+    planned = run("topics", "plan", "--fit-brokers", "--partitions", "2", "--json", "-b", address)
+    broker.send_signal(signal.SIGINT)
+
+    assert [(row["topic"], row["action"]) for row in json.loads(planned.out)] == [(kind, "none") for kind in topics.ALL]
+    assert broker.wait(60) == 0, err.read_text()
+    folder = err.read_text().split("keeps it): ")[1].split(".\n")[0]
+    assert not Path(folder).exists()

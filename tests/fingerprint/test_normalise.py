@@ -1,0 +1,125 @@
+"""Which texts count as the same."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import unicodedata
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from stream_dedup.fingerprint import characters
+from stream_dedup.fingerprint.normalise import normalise, normalise_batch
+from tests.fingerprint import golden, reference
+from tests.fingerprint.test_recipe import TEXTS
+
+
+def batch(texts: list[str]) -> list[str]:
+    """The compiled path's results, as text."""
+    data, bounds = normalise_batch(texts)
+    content = data.tobytes()
+    places = bounds.tolist()
+    return [content[start:stop].decode() for start, stop in itertools.pairwise(places)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("  Hello,\t\nWORLD!  ", "hello, world!"),
+        ("Straße STRASSE ſs", "strasse strasse ss"),
+        ("ﬁne ＡＢＣ １２３ ① Ⅷ x² ½ ™ …", "fine abc 123 1 viii x2 1\u20442 tm ..."),
+        ("Cafe\u0301 = Café", "café = café"),
+        ("soft\u00adhyphen zero\u200bwidth \ufefftag\U000e0041", "softhyphen zerowidth tag"),
+        ("line\u2028one\x85two\x1cthree\u3000four", "line one two three four"),
+        ("\ud800 and \udfff", "\ufffd and \ufffd"),
+        ("ﾃｷｽﾄ ｶﾞ", "テキスト ガ"),
+        ("İI", "i\u0307i"),
+        ("ΣΊΣΥΦΟΣ σίσυφος", "σίσυφοσ σίσυφοσ"),
+        ("a\0b\x7f", "a\0b\x7f"),
+        ("简体 簡體", "简体 簡體"),
+        ("?! \U0001f600", "?! \U0001f600"),
+        ("\u200b \u200b", ""),
+        ("", ""),
+    ],
+)
+def test_normalised_texts(text: str, expected: str) -> None:
+    """The written rules, one example each, alone and in a batch."""
+    assert normalise(text) == expected
+    assert batch([text]) == [expected]
+
+
+def test_a_run_of_marks_keeps_thirty() -> None:
+    """Of a run of combining marks the first thirty count; a run is not ended by an invisible character within."""
+    thirty = "\u0323" * 30
+    expected = unicodedata.normalize("NFKC", "q" + thirty + " x")
+
+    assert normalise("q" + thirty + " x") == expected
+    assert normalise("q" + "\u0323" * 31 + " x") == expected
+    assert normalise("q" + "\u0323" * 15 + "\u200d" + "\u0323" * 5000 + " x") == expected
+    assert batch(["q" + "\u0323" * 31 + " x", "b"]) == [expected, "b"]
+    assert batch(["ก" + "\u0e48" * 31]) == ["ก" + "\u0e48" * 30]
+
+
+@pytest.mark.parametrize("pattern", ["%s", "a%sb", " %s "])
+def test_every_code_point_normalises_as_by_the_reference(pattern: str) -> None:
+    """All 1,114,112 code points, alone and between letters and marks, in the compiled path; a sample by plain Python."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    texts = [pattern.replace("%s", chr(code_point)) for code_point in range(characters.CODE_POINTS)]
+    made = batch(texts)
+    interesting = [place for place, text in enumerate(texts) if made[place] != text]
+    sample = random.Random(seed).sample(range(len(texts)), 20_000) + random.Random(seed).sample(interesting, 5_000)
+
+    assert [made[place] for place in sample] == [reference.normalise(texts[place]) for place in sample]
+
+
+@pytest.mark.parametrize("pattern", ["e\u0301%s\u0323x", "\u1fb3%s\u0e48\u0328", "%s\u20e7\u1bac", "\uff76%s\uff9e"])
+def test_code_points_between_marks_normalise_as_by_the_reference(pattern: str) -> None:
+    """Those that a mark before or after them may reorder or compose with, and a sample of the others."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    foldings = characters.foldings()
+    acting = [code_point for code_point in range(characters.CODE_POINTS) if foldings.actions[code_point] != 0]
+    sample = random.Random(seed).sample(acting, 5_000) + random.Random(seed).sample(range(characters.CODE_POINTS), 5_000)
+    texts = [pattern.replace("%s", chr(code_point)) for code_point in sample]
+
+    assert batch(texts) == [reference.normalise(text) for text in texts]
+
+
+@hypothesis.settings(max_examples=300, deadline=None, print_blob=True)
+@hypothesis.given(texts=st.lists(TEXTS, max_size=5))
+def test_definition_and_compiled_path_equal_the_reference(texts: list[str]) -> None:
+    """On random Unicode `normalise`, the compiled path and plain Python agree; and normalising twice changes nothing."""
+    expected = [reference.normalise(text) for text in texts]
+
+    assert [normalise(text) for text in texts] == expected
+    assert batch(texts) == expected
+    assert batch(expected) == expected
+
+
+def test_golden_texts_normalise_in_one_batch() -> None:
+    """Texts done by compiled code and texts left to `unicodedata` stand in one batch, in their order."""
+    texts = list(golden.TEXTS.values())
+
+    assert batch(texts) == [reference.normalise(text) for text in texts]
+
+
+def test_texts_that_grow_find_room() -> None:
+    """The code point that becomes eighteen characters, many times, between texts that do not grow."""
+    texts = ["plain", "\ufdfa" * 5000, "", "\ufdfa x" * 7, "plain"]
+
+    assert batch(texts) == [reference.normalise(text) for text in texts]
+
+
+def test_nothing_is_left_that_normalising_removes() -> None:
+    """The results hold no surrogate, no invisible code point, no white space but single spaces inside."""
+    everything = "".join(map(chr, range(characters.CODE_POINTS)))
+    kinds = characters.table()
+    result = normalise(everything)
+
+    assert not {chr(place) for place in range(0xD800, 0xE000)} & set(result)
+    assert not [one for one in set(result) if kinds[ord(one)] & characters.KIND_BITS == characters.IGNORED]
+    assert {one for one in set(result) if one.isspace()} == {" "}
+    assert "  " not in result

@@ -1,0 +1,205 @@
+"""Log records for tests: single documents in words, and random logs with everything that can happen to them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stream_dedup.document import Mode
+from stream_dedup.index.plan import Plan
+from stream_dedup.log.records import Batch, Control, Source, encode_batch, encode_control
+
+RECIPE = "words:128:test:000000"
+TOPIC = "documents"
+TOPIC_ID = bytes(range(16))
+FLOOR = 3
+APPEND_MS = 1_790_000_000_000
+
+
+@dataclass(frozen=True)
+class Doc:
+    """One document of a batch; `print` is a number."""
+
+    partition: int
+    offset: int
+    value: int
+    digest: bytes
+    print: int
+    features: int = 100
+    scope: int = 0
+    id: bytes = b""
+    time_ms: int = APPEND_MS - 5_000
+
+
+def declare(plan: Plan, **fields: Any) -> bytes:
+    return control(
+        "declare", **{"recipe": RECIPE, "plan": plan.to_fields(), "group": "test", "floor": FLOOR, "mode": 0, **fields}
+    )
+
+
+def control(kind: str, **fields: Any) -> bytes:
+    return encode_control(Control(kind, fields))
+
+
+def retract(doc: Doc) -> bytes:
+    return control(
+        "retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), partition=doc.partition, offset=doc.offset, value_digest=doc.value
+    )
+
+
+def batch(
+    docs: Sequence[Doc],
+    marks: dict[int, tuple[int, int]] | None = None,
+    *,
+    number: int = 1,
+    words: int = 2,
+    recipe: str = RECIPE,
+    mode: Mode = Mode.ENFORCE,
+) -> bytes:
+    """Return a batch record; `marks` are (epoch, committed) by partition, (0, 0) where none is given."""
+    partitions = sorted({doc.partition for doc in docs} | set(marks or ()))
+    sources = tuple(Source(TOPIC, TOPIC_ID, one, *(marks or {}).get(one, (0, 0))) for one in partitions)
+    return encode_batch(
+        Batch(
+            recipe=recipe,
+            mode=mode,
+            nonce=number.to_bytes(16, "big"),
+            number=number,
+            sources=sources,
+            source=np.array([partitions.index(doc.partition) for doc in docs], np.uint16),
+            offset=np.array([doc.offset for doc in docs], np.int64),
+            value_digest=np.array([doc.value for doc in docs], np.uint64),
+            text_digest=np.array([list(doc.digest) for doc in docs], np.uint8),
+            prints=np.array([[(doc.print >> (64 * word)) & (2**64 - 1) for word in range(words)] for doc in docs], np.uint64),
+            features=np.array([doc.features for doc in docs], np.uint32),
+            scope=np.array([doc.scope for doc in docs], np.uint64),
+            time_ms=np.array([doc.time_ms for doc in docs], np.int64),
+            ids=tuple(doc.id for doc in docs),
+        )
+    )
+
+
+@dataclass
+class _Partition:
+    documents: list[Doc] = field(default_factory=list)
+    epoch: int = 0
+    committed: int = 0
+    next: int = 0
+
+
+class RandomLog:
+    """A seeded log as workers with faults would write it: redelivery, rewinds, zombies, retractions, and nonsense."""
+
+    def __init__(self, seed: int, plan: Plan, *, plan_changes: bool = False) -> None:
+        self._random = random.Random(seed)
+        self._plan = plan
+        self._plan_changes = plan_changes
+        self._bases = [self._random.getrandbits(128) for _ in range(4)]
+        self._partitions = [_Partition() for _ in range(3)]
+        self._sent: list[tuple[list[Doc], dict[int, tuple[int, int]]]] = []
+
+    def records(self, count: int) -> list[bytes | None]:
+        """Return the first `count` records; the first declares the plan."""
+        return [declare(self._plan), *(self._record() for _ in range(count - 1))]
+
+    def _record(self) -> bytes | None:
+        kind = self._random.random()
+        if kind < 0.72:
+            return self._batch()
+        if kind < 0.78 and self._sent:
+            docs, marks = self._random.choice(self._sent)  # a zombie's append, or one whose acknowledgement was lost
+            return batch(docs, marks)
+        if kind < 0.86:
+            return self._retraction()
+        if kind < 0.90:
+            one = self._random.choice(self._partitions)  # a rewind: the group is empty, the epoch rises
+            one.epoch += 1
+            one.committed = one.next = self._random.randint(0, one.committed)
+            return control("note")
+        return self._nonsense()
+
+    def _batch(self) -> bytes:
+        docs: list[Doc] = []
+        marks = {}
+        for number in self._random.sample(range(3), self._random.choice([1, 1, 2, 3])):
+            one = self._partitions[number]
+            fate = self._random.random()
+            if fate < 0.5:
+                one.committed = self._random.randint(one.committed, max(one.committed, one.next))
+            if fate > 0.8:
+                one.next = one.committed
+            for _ in range(self._random.randint(0, 6)):
+                if one.next == len(one.documents):
+                    one.documents.append(self._document(number, one.next))
+                docs.append(one.documents[one.next])
+                one.next += 1
+            marks[number] = (one.epoch, one.committed)
+        if not docs:
+            docs.append(self._document(0, 10_000 + self._random.randrange(1000)))
+        if self._random.random() < 0.1:
+            docs.append(self._random.choice(docs))
+        self._sent.append((docs, marks))
+        return batch(docs, marks, number=len(self._sent))
+
+    def _document(self, partition: int, offset: int) -> Doc:
+        chance = self._random
+        base = chance.choice(self._bases)
+        low = chance.randrange(100)
+        bits = range(low, low + 28) if chance.random() < 0.4 else range(self._plan.width)
+        print_bits = base
+        for bit in chance.sample(bits, chance.choice([0, 1, 2, 3, 4, 7, 12, 15, 16, 17, 18, 19, 20, 22])):
+            print_bits ^= 1 << bit
+        known = [doc for one in self._partitions for doc in one.documents]
+        digest = chance.choice(known).digest if known and chance.random() < 0.15 else chance.randbytes(16)
+        doc = Doc(
+            partition,
+            offset,
+            chance.getrandbits(64),
+            digest,
+            print_bits,
+            features=chance.choice([0, 2, 3, 50, 50, 50, 50]),
+            scope=chance.choice([0, 0, 0, 0, 7, 2**64 - 1]),
+            id=chance.choice([b"", b"a", b"b", b"c" * 512]),
+            time_ms=chance.choice([-1, 0, APPEND_MS + offset]),
+        )
+        for base_number in range(4):  # what is near wanders, so that there are chains
+            if chance.random() < 0.05:
+                self._bases[base_number] = print_bits
+        return doc
+
+    def _retraction(self) -> bytes:
+        known = [doc for one in self._partitions for doc in one.documents]
+        if not known:
+            return control("retract", topic=TOPIC)
+        doc = self._random.choice(known)
+        if self._random.random() < 0.1:
+            doc = Doc(doc.partition, doc.offset, doc.value ^ 1, doc.digest, doc.print)
+        return retract(doc)
+
+    def _nonsense(self) -> bytes | None:
+        doc = self._document(1, 5)
+        if self._plan_changes and self._random.random() < 0.5:
+            threshold = self._random.randrange(25)
+            plan = Plan(128, 8, self._random.randrange(3), threshold) if threshold % 2 else Plan(64, 4, 0, min(threshold, 9))
+            return control("plan", plan=plan.to_fields())
+        return self._random.choice(
+            [
+                None,
+                b"",
+                batch([doc])[:-1],
+                batch([doc], recipe="another"),
+                batch([doc], mode=Mode.SHADOW),
+                batch([doc], words=1),
+                batch([doc], {1: (3, 1 << 63)}),
+                batch([Doc(1, -1, 0, bytes(16), 0)]),
+                declare(self._plan),
+                declare(self._plan, group="another"),
+                control("forget", id="x"),
+                control("plan", plan={"width": 1024}),
+                control("retract", topic=TOPIC, topic_id="zz", partition=0, offset=0, value_digest=0),
+            ]
+        )

@@ -1,0 +1,494 @@
+"""The whole index: its answers are a function of the log alone, and equal those of a plain scan."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dedup.document import Mode, Reason
+from stream_dedup.errors import ConfigurationError, FutureFormatError, InvariantError, StoreError
+from stream_dedup.index.contract import Store
+from stream_dedup.index.index import Index
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.plan import PLANS, Plan
+from stream_dedup.index.store import RocksStore
+from stream_dedup.log import answers
+from stream_dedup.log.answers import CHAIN_START, Answer, Rejected
+from stream_dedup.log.frame import seal
+from tests.index.logs import APPEND_MS, RECIPE, TOPIC, TOPIC_ID, Doc, RandomLog, batch, control, declare, retract
+from tests.index.oracle import Oracle
+
+FRESH_SEED = random.SystemRandom().randrange(2**32)
+SEEDS = [*range(6), FRESH_SEED]
+OTHER_PLANS = {"scan": Plan(128, 0, 0, 18), "bits": Plan(64, 64, 0, 9), "thirds": Plan(64, 3, 1, 7), "odd": Plan(100, 5, 2, 14)}
+WIDE = PLANS["wide"]
+Opener = Callable[[], Store]
+
+
+@pytest.fixture(params=["memory", "rocks"])
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    """Opens one and the same volume, again and again."""
+    volume: dict[bytes, bytes] = {}
+    if request.param == "memory":
+        return lambda: MemoryStore(volume)
+    return lambda: RocksStore(tmp_path / "volume")
+
+
+def number(log: Sequence[bytes | None]) -> list[tuple[int, int, bytes | None]]:
+    return [(offset, APPEND_MS + offset, value) for offset, value in enumerate(log)]
+
+
+def fold(log: Sequence[bytes | None]) -> tuple[list[tuple[int, bytes]], bytes]:
+    index = Index(MemoryStore())
+    return index.apply(number(log)), index.chain
+
+
+def check_against_oracle(log: Sequence[bytes | None], given: list[tuple[int, bytes]]) -> set[Reason]:
+    oracle = Oracle()
+    seen: set[Reason] = set()
+    found = dict(given)
+    for offset, value in enumerate(log):
+        expected = oracle.fold(offset, value)
+        raw = found.get(offset)
+        got = None if raw is None else answers.decode(raw)
+        where = f"log offset {offset}"
+        if isinstance(expected, list):
+            assert isinstance(got, Answer), where
+            assert expected == list(got.judgements), where
+            assert offset == got.log_offset
+            seen |= {judgement.reason for judgement in got.judgements}
+        else:
+            assert (None if got is None else "rejected") == expected, where
+            assert got is None or isinstance(got, Rejected), where
+    return seen
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", ["wide", "classic", *OTHER_PLANS])
+def test_verdicts_equal_a_plain_scan(name: str, seed: int) -> None:
+    """For every plan, whatever workers do, each verdict is that of a list searched from its beginning."""
+    print(f"seed {seed}")
+    log = RandomLog(seed, {**PLANS, **OTHER_PLANS}[name]).records(160)
+    given, _ = fold(log)
+
+    seen = check_against_oracle(log, given)
+
+    assert {Reason.NEW, Reason.TOO_SHORT, Reason.EXACT, Reason.NEAR, Reason.STALE} <= seen
+
+
+def test_random_logs_hold_every_reason() -> None:
+    """What the random logs are compared on includes all that an index can answer."""
+    seen: set[Reason] = set()
+    for seed in range(8):
+        log = RandomLog(seed, WIDE).records(160)
+        seen |= check_against_oracle(log, fold(log)[0])
+
+    assert set(Reason) - {Reason.EMPTY, Reason.TOMBSTONE, Reason.BYPASS, Reason.FAIL_OPEN} == seen
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_changed_plan_holds_from_its_offset_on(seed: int) -> None:
+    """With plans changing in mid-log the verdicts still equal a plain scan, also when the volume is opened between."""
+    print(f"seed {seed}")
+    log = RandomLog(seed, WIDE, plan_changes=True).records(160)
+    volume: dict[bytes, bytes] = {}
+    given = []
+    for record in number(log):
+        index = Index(MemoryStore(volume))
+        given += index.apply([record])
+        index.close()
+
+    check_against_oracle(log, given)
+    assert fold(log)[0] == given
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_grouping_and_restarts_change_nothing(seed: int, opener: Opener) -> None:
+    """However the log is cut into calls, and wherever the volume is opened again, answers and chain are the same bytes."""
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    log = RandomLog(seed, PLANS[chance.choice(["wide", "classic"])], plan_changes=True).records(120)
+    expected, chain = fold(log)
+    given: list[tuple[int, bytes]] = []
+    records = number(log)
+    index = Index(opener())
+    while index.applied < len(log):
+        given += index.apply(records[index.applied : index.applied + chance.choice([1, 1, 2, 5, 40])])
+        if chance.random() < 0.3:
+            index.close()
+            index = Index(opener())
+        if chance.random() < 0.3:
+            index.answered(chance.randint(0, index.applied))
+
+    assert expected == given
+    assert chain == index.chain
+    assert [one for one in expected if one[0] >= index.answered_offset] == list(index.answers_since(0))
+    index.close()
+
+
+class Breaking:
+    """A memory store that fails at chosen writes, before or after they took effect; as a killed process would."""
+
+    def __init__(self, volume: dict[bytes, bytes], fails: Callable[[], str | None]) -> None:
+        self._inner = MemoryStore(volume)
+        self._fails = fails
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._inner.get_many(keys)
+
+    def write(self, puts: Mapping[bytes, bytes], deletes: Collection[bytes]) -> None:
+        when = self._fails()
+        if when == "before":
+            raise StoreError("The disk is full.")
+        self._inner.write(puts, deletes)
+        if when == "after":
+            raise StoreError("The disk is full.")
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._inner.scan(prefix)
+
+    def size_bytes(self) -> int:
+        return self._inner.size_bytes()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_failed_write_changes_nothing_after_a_restart(seed: int) -> None:
+    """A write that fails, before or after it took effect, ends the index; opened again it goes on to the same answers."""
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    log = RandomLog(seed, WIDE).records(120)
+    expected, chain = fold(log)
+    volume: dict[bytes, bytes] = {}
+    records = number(log)
+    failures = 0
+    index = Index(Breaking(volume, lambda: chance.choice([None, None, "before", "after"])))
+    while index.applied < len(log):
+        try:
+            index.apply(records[index.applied : index.applied + chance.choice([1, 3, 10])])
+        except StoreError:
+            failures += 1
+            with pytest.raises(StoreError, match="Open it again"):
+                index.apply([])
+            with pytest.raises(StoreError, match="Open it again"):
+                index.neighbours([0, 0])
+            index = Index(Breaking(volume, lambda: chance.choice([None, None, "before", "after"])))
+
+    assert failures > 3
+    assert chain == index.chain
+    assert expected == list(index.answers_since(0))
+
+
+def test_answers_are_kept_until_their_delivery_is_confirmed(opener: Opener) -> None:
+    """Stored answers are those given out; confirmed ones are gone, for good once anything was written."""
+    index = Index(opener())
+    given = index.apply(number([declare(WIDE), *(batch([Doc(0, n, n, bytes([n] * 16), 1 << 9 * n)]) for n in range(6))]))
+
+    assert given == list(index.answers_since(0))
+    assert given[2:] == list(index.answers_since(3))
+
+    index.answered(4)
+    index.flush()
+    index.close()
+    index = Index(opener())
+
+    assert index.answered_offset == 4
+    assert given[3:] == list(index.answers_since(0))
+
+    index.answered(2)
+
+    assert index.answered_offset == 4
+    index.close()
+
+
+def test_answers_that_nobody_waits_for_are_not_stored() -> None:
+    """A rebuilt replica that answers from log offset 3 on stores nothing below, and gives out the same bytes."""
+    log = [declare(WIDE), *(batch([Doc(0, n, n, bytes([n] * 16), 1 << 9 * n)]) for n in range(4))]
+    expected, _ = fold(log)
+    index = Index(MemoryStore())
+    index.answered(3)
+    given = index.apply(number(log))
+
+    assert expected == given
+    assert expected[2:] == list(index.answers_since(0))
+
+
+def test_the_log_must_follow_on_what_was_applied() -> None:
+    """A gap, a repetition and a start in mid-log are broken invariants, and leave the index as it was."""
+    log = number([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)]), batch([Doc(0, 1, 1, bytes(16), 0)])])
+    index = Index(MemoryStore())
+    with pytest.raises(InvariantError, match="offset 0 is missing before 1"):
+        index.apply(log[1:])
+    index.apply(log[:2])
+    with pytest.raises(InvariantError, match="given to the index again"):
+        index.apply(log[1:])
+    with pytest.raises(InvariantError, match="offset 3 is missing before 7"):
+        index.apply([log[2], (7, 0, None)])
+
+    assert index.applied == 2
+    assert len(index.apply(log[2:])) == 1
+
+
+def test_a_record_of_the_future_stops_the_index_behind_what_came_before() -> None:
+    """Records before one of a newer version are applied and their answers stored; the newer one is never passed."""
+    log = number([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)]), seal(b"SDF1", 9, 1, b"?"), None])
+    volume: dict[bytes, bytes] = {}
+    index = Index(MemoryStore(volume))
+    for _ in range(2):
+        with pytest.raises(FutureFormatError, match="upgrade"):
+            index.apply(log[index.applied :])
+
+    assert index.applied == 2
+    assert Index(MemoryStore(volume)).applied == 2
+    assert [offset for offset, _ in Index(MemoryStore(volume)).answers_since(0)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        ([batch([Doc(0, 0, 0, bytes(16), 0)])], "must begin with a declaration"),
+        ([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)], recipe="words:128:other")], "'words:128:other'"),
+        ([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)], mode=Mode.SHADOW)], "its own log"),
+        ([declare(PLANS["classic"], mode=2), batch([Doc(0, 0, 0, bytes(16), 0)])], "declared for 'shadow'"),
+        ([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)], words=1)], "64 bits, and the plan wide judges 128"),
+        ([declare(WIDE, width=128), batch([Doc(0, 0, 0, bytes(16), 0)], words=4)], "they have 128"),
+        ([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)]), batch([Doc(0, 1, 0, bytes(16), 0)], words=3)], "have 128"),
+        ([declare(WIDE), batch([Doc(0, -4, 0, bytes(16), 0)])], "no Kafka partition"),
+        ([declare(WIDE), batch([Doc(0, 4, 0, bytes(16), 0)], {0: (0, 1 << 63)})], "no Kafka partition"),
+        (
+            [control("declare", recipe=RECIPE, group="g", floor=1, plan=None), batch([Doc(0, 0, 0, bytes(16), 0)])],
+            "must begin with a declaration",
+        ),
+        ([declare(WIDE, width=64), batch([Doc(0, 0, 0, bytes(16), 0)])], "must begin with a declaration"),
+        ([declare(WIDE), b"rubbish"], "too short to be a record"),
+    ],
+)
+def test_what_cannot_be_judged_is_rejected_with_its_reason(log: list[bytes], why: str) -> None:
+    """A batch that breaks a rule gets a sentence instead of verdicts, and leaves nothing behind."""
+    given, _ = fold(log)
+    rejected = answers.decode(given[-1][1])
+
+    assert isinstance(rejected, Rejected)
+    assert why in rejected.why
+
+    index = Index(MemoryStore())
+    index.apply(number(log))
+
+    assert index.statistics()["rejected"] == 1
+    assert len(given) - 1 == index.statistics()["entries"]
+
+
+def escaped(kind: str, **fields: Any) -> bytes:
+    """Return a control record with whatever JSON can escape, lone surrogates too."""
+    return seal(b"SDF1", 1, 2, json.dumps({"type": kind, **fields}).encode("ascii"))
+
+
+HOSTILE = [
+    escaped("declare", recipe="\ud800", plan=WIDE.to_fields(), group="g", floor=1),
+    escaped("declare", recipe=7, plan=[], group=None, floor=-1),
+    escaped("declare", recipe="r" * 300, plan=WIDE.to_fields(), group="g", floor=10**30),
+    escaped("declare", recipe=RECIPE, plan={**WIDE.to_fields(), "radius": True}, group="g", floor=1),
+    escaped("declare", recipe=RECIPE, plan={**WIDE.to_fields(), "radius": 1.0}, group="g", floor=1),
+    escaped("declare", recipe=RECIPE, plan={"width": 64, "blocks": 1, "radius": 3, "threshold": 64}, group="g", floor="3"),
+    escaped("plan", plan={"width": 10**40, "blocks": 0, "radius": 0, "threshold": 0}),
+    escaped("plan", plan={"width": 256, "blocks": 8, "radius": 0, "threshold": 0}),
+    escaped("plan", plan=None),
+    escaped("plan"),
+    escaped("retract"),
+    escaped("retract", topic={}, topic_id=[], partition="0", offset=None, value_digest=1.5),
+    escaped("retract", topic=TOPIC, topic_id="00", partition=0, offset=0, value_digest=0),
+    escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), partition=-1, offset=0, value_digest=0),
+    escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), partition=0, offset=1 << 70, value_digest=0),
+    escaped("retract", topic="\udcff", topic_id=TOPIC_ID.hex(), partition=0, offset=0, value_digest=1 << 64),
+    escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), partition=0, offset=0, value_digest=True),
+    escaped("", anything=[[[]]]),
+    escaped("d" * 10_000),
+    seal(b"SDF1", 1, 2, b'{"type":"plan","plan":' + b"[" * 50_000 + b"]" * 50_000 + b"}"),
+    seal(b"SDF1", 1, 2, b'{"type":"retract","offset":' + b"9" * 5000 + b"}"),
+    seal(b"SDF1", 1, 2, b'{"type":["declare"]}'),
+    seal(b"SDF1", 1, 2, b"\xff\xfe"),
+    seal(b"SDF1", 1, 1, b""),
+    seal(b"SDF1", 1, 77, b"{}"),
+    seal(b"SDV1", 1, 1, b""),
+    bytes(100_000),
+    batch([Doc(2**32 - 1, 2**63 - 1, 2**64 - 1, b"\xff" * 16, 2**128 - 1, 2**32 - 1, 2**64 - 1, b"\xff" * 512, -(2**63))]),
+    batch([Doc(0, 0, 0, bytes(16), 0)], {0: (2**64 - 1, 2**63 - 1), 7: (2**64 - 1, 0)}),
+]
+
+
+@pytest.mark.parametrize("record", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "undeclared"])
+def test_no_record_can_stop_the_index(record: bytes, declared: bool) -> None:
+    """Whatever a record holds, the index goes on to the next one, and its volume can be opened again."""
+    volume: dict[bytes, bytes] = {}
+    index = Index(MemoryStore(volume))
+    log = [declare(WIDE, width=128)] * declared + [record, record, declare(WIDE), batch([Doc(5, 0, 0, bytes(16), 0)]), record]
+    given = index.apply(number(log))
+    index.close()
+
+    assert len(log) == Index(MemoryStore(volume)).applied
+    assert given == list(Index(MemoryStore(volume)).answers_since(0))
+    assert isinstance(answers.decode(dict(given)[len(log) - 2]), Answer)
+
+
+def test_ignored_control_records_are_counted() -> None:
+    """An unknown type, a second and different declaration, and an impossible plan change nothing but a count."""
+    index = Index(MemoryStore())
+    index.apply(number([declare(WIDE), declare(WIDE), declare(WIDE, group="b"), control("x"), control("plan", plan={})]))
+    declared = index.declared
+
+    assert index.statistics()["ignored_control_records"] == 3
+    assert declared is not None
+    assert (declared.group, declared.plan, declared.floor) == ("test", WIDE, 3)
+    assert index.chain == CHAIN_START
+
+
+def test_neighbours_are_listed_nearest_first_in_their_scope(opener: Opener) -> None:
+    """A look-up gives every live representative within reach with its details; short, far and foreign ones stay out."""
+    docs = [
+        Doc(0, 0, 10, b"a" * 16, 0b111, id=b"first"),
+        Doc(0, 1, 11, b"b" * 16, (1 << 40) - 1, id=b"far"),
+        Doc(0, 2, 12, b"c" * 16, ((1 << 17) - 1) << 3, id=b"second", features=9),
+        Doc(0, 3, 13, b"d" * 16, 0b1, scope=5),
+        Doc(0, 4, 14, b"e" * 16, 0b1, features=1),
+        Doc(1, 7, 15, b"f" * 16, 1 << 60, id=b"third"),
+    ]
+    index = Index(opener())
+    assert index.neighbours([0, 0]) == []
+    index.apply(number([declare(PLANS["classic"]), batch(docs), control("plan", plan=WIDE.to_fields())]))
+    index.close()
+    index = Index(opener())
+    found = index.neighbours([0, 0])
+
+    assert [(distance, entry.id) for distance, entry in found] == [(1, b"third"), (3, b"first"), (17, b"second")]
+    entry = found[2][1]
+    assert ("documents-0@2", "1/2", 9, docs[2].print) == (str(entry.position), str(entry.decided), entry.features, entry.print)
+    assert [distance for distance, _ in index.neighbours([0, 0], scope=5)] == [1]
+    with pytest.raises(ConfigurationError, match="prints of 128 bits, and 64"):
+        index.neighbours([0])
+    index.close()
+
+
+def test_look_ups_from_another_thread_see_whole_states() -> None:
+    """While one thread applies, another one's look-ups never fail and only ever find more."""
+    index = Index(MemoryStore())
+    index.apply(number([declare(PLANS["classic"])]))
+    counts: list[int] = []
+    failures: list[BaseException] = []
+    stop = threading.Event()
+
+    def look() -> None:
+        try:
+            while not stop.is_set():
+                counts.append(len(index.neighbours([0, 0])))
+                index.statistics()
+        except BaseException as error:  # noqa: BLE001 - reported below
+            failures.append(error)
+
+    thread = threading.Thread(target=look)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread.start()
+    try:
+        for offset in range(1, 22):  # each 3 bits from zero, and any two 6 bits apart
+            docs = [Doc(0, offset, 0, offset.to_bytes(16, "big"), 0b111 << 3 * (offset - 1))]
+            docs += [Doc(1, n, offset, bytes(15) + bytes([n]), (1 << 64) - 1 - n, scope=offset) for n in range(100)]
+            index.apply([(offset, 0, batch(docs))])
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+
+    assert failures == []
+    assert counts == sorted(counts)
+    assert len(index.neighbours([0, 0])) == 21
+
+
+def test_a_volume_follows_one_log(opener: Opener) -> None:
+    """A volume bound to one log refuses another with a sentence, also after it was opened again."""
+    index = Index(opener())
+    index.bind("cluster/topic-1")
+    index.apply(number([declare(WIDE)]))
+    index.close()
+    index = Index(opener())
+    index.bind("cluster/topic-1")
+    with pytest.raises(ConfigurationError, match="follows the log 'cluster/topic-1', and this is 'cluster/topic-2'"):
+        index.bind("cluster/topic-2")
+    index.close()
+    other = Index(MemoryStore())
+    other.apply(number([declare(WIDE)]))
+    with pytest.raises(InvariantError, match="bind"):
+        other.bind("cluster/topic-1")
+
+
+def test_a_damaged_or_foreign_volume_is_refused() -> None:
+    """Missing pages, missing marks, foreign data and newer versions are errors with a remedy, never a silent empty start."""
+    volume: dict[bytes, bytes] = {}
+    docs = [Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128)) for n in range(200)]
+    Index(MemoryStore(volume)).apply(number([declare(WIDE), batch(docs)]))
+
+    def without(start: bytes, value: bytes | None = None) -> Index:
+        damaged = dict(volume)
+        key = max(key for key in volume if key.startswith(start))
+        del damaged[key]
+        if value is not None:
+            damaged[key] = value
+        return Index(MemoryStore(damaged))
+
+    for start in (b"e", b"s", b"k", b"!"):
+        with pytest.raises(StoreError, match=r"rebuild|rebuilt|empty"):
+            without(start)
+    for start in (b"e", b"v", b"m", b"d", b"k", b"s", b"!"):
+        with pytest.raises(StoreError, match=r"rebuild|rebuilt|empty"):
+            without(start, b"\x01")
+    with pytest.raises(FutureFormatError, match="version 9"):
+        without(b"!", b"SDX1\x09\x00")
+    with pytest.raises(StoreError, match="no index wrote"):
+        Index(MemoryStore({b"x": b"y"}))
+
+
+def test_a_page_lost_while_running_stops_the_index() -> None:
+    """A duplicate whose representative can no longer be read is not answered; the index stops."""
+    volume: dict[bytes, bytes] = {}
+    docs = [Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128)) for n in range(200)]
+    index = Index(MemoryStore(volume))
+    index.apply(number([declare(WIDE), batch(docs)]))
+    del volume[b"e" + bytes(8)]
+    with pytest.raises(StoreError, match="lacks a page"):
+        index.apply([(2, 0, batch([Doc(0, 900, 0, docs[3].digest, 0)]))])
+    with pytest.raises(StoreError, match="Open it again"):
+        index.apply([])
+
+
+def test_figures_add_up(opener: Opener) -> None:
+    """The statistics count representatives by kind, kept verdicts, what is removed, and bytes."""
+    docs = [Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128), 50 if n % 4 else 1) for n in range(100)]
+    index = Index(opener())
+    index.apply(number([declare(WIDE), batch(docs, {0: (0, 10)}), retract(docs[21]), retract(docs[24]), retract(docs[99])]))
+    figures = index.statistics()
+
+    assert figures["entries"] == 90
+    assert (
+        figures["representatives_full"],
+        figures["representatives_digest_only"],
+        figures["removed"],
+    ) == (66, 21, 3)
+    assert (figures["kept_verdicts"], figures["applied"], figures["answered"], figures["unanswered"]) == (90, 5, 0, 1)
+    assert figures["hottest_bucket"] >= 1
+    assert figures["bytes_on_disk"] > 90 * 100
+    assert figures["bytes_in_memory"] > 90 * 60
+    index.close()
+    index = Index(opener())
+    reopened = index.statistics()
+    for name in ("entries", "representatives_full", "representatives_digest_only", "removed", "kept_verdicts", "applied"):
+        assert figures[name] == reopened[name], name
+    index.close()

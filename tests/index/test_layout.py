@@ -1,0 +1,184 @@
+"""The bytes on disk: frozen, read back, told apart from damage and from the future."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_dedup.errors import FormatError, FutureFormatError
+from stream_dedup.index import layout
+from stream_dedup.index.entries import Entries, live_and_full
+from stream_dedup.index.index import Index
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.plan import PLANS
+from stream_dedup.index.writes import Writes
+from stream_dedup.log import answers
+from tests.index.logs import APPEND_MS, Doc, batch, control, declare, retract
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "index_layout.json"
+A, B, C = (
+    Doc(0, 7, 11, b"a" * 16, 0x0123456789ABCDEF << 64 | 3, id=b"one"),
+    Doc(0, 8, 12, b"b" * 16, 5),
+    Doc(3, 1, 13, b"c" * 16, 6),
+)
+
+
+def example_volume() -> dict[bytes, bytes]:
+    """Return a volume with something of everything in it."""
+    volume: dict[bytes, bytes] = {}
+    index = Index(MemoryStore(volume))
+    index.bind("cluster/topic")
+    near = Doc(3, 2, 14, b"d" * 16, A.print ^ 0b11, id=b"two", time_ms=-5)
+    log = [
+        declare(PLANS["wide"], width=128),
+        batch([A, B, C], {0: (1, 7), 3: (0, 1)}),
+        batch([near, Doc(3, 3, 15, b"e" * 16, 9, features=2, scope=1 << 63)]),
+        retract(B),
+        control("plan", plan=PLANS["classic"].to_fields()),
+        b"rubbish",
+        control("unknown"),
+    ]
+    index.apply([(offset, APPEND_MS + offset, record) for offset, record in enumerate(log)])
+    index.answered(2)
+    index.flush()
+    index.close()
+    return volume
+
+
+def test_bytes_are_frozen() -> None:
+    """Every key and value of a volume is what it was when version 1 was released."""
+    golden = json.loads(GOLDEN.read_text())
+
+    assert {key.hex(): value.hex() for key, value in sorted(example_volume().items())} == golden
+
+
+def test_an_old_volume_goes_on() -> None:
+    """A volume as version 1 wrote it opens, and judges what comes next as if it had never been closed."""
+    golden = {bytes.fromhex(key): bytes.fromhex(value) for key, value in json.loads(GOLDEN.read_text()).items()}
+    index = Index(MemoryStore(golden))
+    index.bind("cluster/topic")
+    assert index.applied == 7
+    assert index.plan == PLANS["classic"]
+    asked = [A, B, Doc(3, 4, 16, b"f" * 16, A.print ^ 0b111), Doc(3, 5, 17, b"b" * 16, 0xFF << 40)]
+    ((_, raw),) = index.apply([(7, 0, batch(asked, {0: (1, 7), 3: (0, 1)}))])
+    answer = answers.decode(raw)
+    assert isinstance(answer, answers.Answer)
+
+    told = [
+        (one.reason.label, one.distance, str(one.of.position) if one.of else None, str(one.decided))
+        for one in answer.judgements
+    ]
+    assert told == [
+        ("new", 0, None, "1/0"),
+        ("retracted", 0, None, "3/0"),
+        ("near", 3, "documents-0@7", "7/2"),
+        ("new", 0, None, "7/3"),
+    ]
+    assert [offset for offset, _ in index.answers_since(0)] == [2, 5, 7]
+
+
+def test_sizes_per_document() -> None:
+    """A row of a 128-bit print takes 93 bytes beside its id, a kept verdict 64."""
+    assert layout.row_type(2).itemsize == 93
+    assert layout.KEPT.itemsize == 64
+
+
+U64 = st.integers(0, 2**64 - 1)
+
+
+@given(st.builds(layout.Meta, U64, U64, st.binary(min_size=8, max_size=8), U64, U64, U64, st.integers(0, 4)))
+def test_meta_leads_back(meta: layout.Meta) -> None:
+    """What a volume knows of itself is read as it was written."""
+    assert layout.decode_meta(layout.encode_meta(meta)) == meta
+
+
+@given(st.text(max_size=60), st.binary(min_size=16, max_size=16), st.integers(0, 2**32 - 1), U64, U64)
+def test_names_and_marks_lead_back(topic: str, topic_id: bytes, partition: int, epoch: int, committed: int) -> None:
+    """Source partitions and marks are read as they were written."""
+    assert layout.decode_source(layout.encode_source(topic, topic_id, partition)) == (topic, topic_id, partition)
+    assert layout.decode_mark(layout.encode_mark(epoch, committed)) == (epoch, committed)
+
+
+@given(st.lists(U64, min_size=2, max_size=9, unique=True))
+def test_keys_sort_as_their_numbers(numbers: list[int]) -> None:
+    """A scan meets pages, kept verdicts and answers in the order of their numbers."""
+    for make in (layout.page_key, layout.kept_key, layout.answer_key):
+        assert [layout.number_of(key) for key in sorted(map(make, numbers))] == sorted(numbers)
+
+
+def test_what_is_damaged_or_newer_is_told_apart() -> None:
+    """Cut values are format errors; a newer version is an error of its own, which stops rather than rebuilds."""
+    with pytest.raises(FutureFormatError, match="version 2"):
+        layout.check_format(b"SDX1\x02\x00")
+    for cut in (b"", b"SDX", b"SDF1\x01\x00", layout.encode_format() + b"x"):
+        with pytest.raises(FormatError, match="not written by stream_dedup"):
+            layout.check_format(cut)
+    for decode, value in (
+        (layout.decode_meta, layout.encode_meta(layout.Meta())),
+        (layout.decode_mark, layout.encode_mark(1, 2)),
+        (layout.decode_source, layout.encode_source("documents", bytes(16), 3)),
+        (layout.decode_kept, layout.encode_kept(np.zeros(2, layout.KEPT), [b"", b""])),
+        (layout.decode_object, layout.encode_object({"a": 1})),
+    ):
+        decode(value)
+        for damaged in (value[:-1], value + b"x", b""):
+            with pytest.raises(FormatError):
+                decode(damaged)
+
+
+def test_pages_hold_64_entries_whatever_comes_in_which_pieces() -> None:
+    """Entries added in pieces of any size are found by their number, before and after a write, and after opening again."""
+    pieces = [1, 62, 3, 64, 130, 1]
+    store = MemoryStore()
+    entries = Entries(store, 2)
+    added = 0
+    for piece in pieces:
+        rows = np.zeros(piece, layout.row_type(2))
+        rows["state"] = layout.STATE_FULL
+        rows["offset"] = np.arange(added, added + piece)
+        entries.append(rows, [b"id-%d" % number * (number % 4) for number in range(added, added + piece)])
+        added += piece
+        found = entries.details(range(added))
+        assert [(one.offset, one.id) for one in found] == [
+            (number, b"id-%d" % number * (number % 4)) for number in range(added)
+        ]
+        writes = Writes()
+        entries.collect(writes)
+        store.write(writes.puts, writes.deletes)
+        assert [one.offset for one in entries.details(range(added - 1, -1, -1))] == list(range(added - 1, -1, -1))
+    again = Entries(store, 2)
+    states = again.load()["state"]
+
+    assert again.count == added == 261
+    assert len(list(store.scan(b"e"))) == 5
+    assert live_and_full(states)[0].tolist() == list(range(261))
+    assert again.details([260, 3, 64])[2].id == b""
+    assert again.details([259])[0].id == b"id-259" * 3
+
+
+def test_a_removed_entry_keeps_its_row() -> None:
+    """Removing marks the row, on disk too, and tells what the entry was; the others keep their numbers."""
+    store = MemoryStore()
+    entries = Entries(store, 1)
+    rows = np.zeros(100, layout.row_type(1))
+    rows["state"] = layout.STATE_DIGEST_ONLY
+    rows["offset"] = np.arange(100)
+    entries.append(rows, [b"x"] * 100)
+    removed = [entries.remove(70)]
+    for number in (3, 99):
+        writes = Writes()
+        entries.collect(writes)
+        store.write(writes.puts, writes.deletes)
+        removed.append(entries.remove(number))
+    writes = Writes()
+    entries.collect(writes)
+    store.write(writes.puts, writes.deletes)
+    states = Entries(store, 1).load()["state"]
+
+    assert [(one.offset, one.state, one.reason.label) for one in removed] == [(n, 1, "too-short") for n in (70, 3, 99)]
+    assert [number for number, state in enumerate(states.tolist()) if not state] == [3, 70, 99]

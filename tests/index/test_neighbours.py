@@ -1,0 +1,257 @@
+"""The tables in memory: whatever is added, removed and looked up, they equal a list."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from stream_dedup.errors import InvariantError
+from stream_dedup.index import kernels, neighbours
+from stream_dedup.index.blocks import keys_of, tables_of, to_words
+from stream_dedup.index.neighbours import Neighbours, no_columns
+from stream_dedup.index.plan import PLANS, Plan
+
+PLANS_TRIED = [
+    *PLANS.values(), Plan(64, 0, 0, 6), Plan(64, 64, 0, 9), Plan(64, 3, 1, 7), Plan(100, 5, 2, 14), Plan(128, 3, 1, 9),
+    Plan(256, 8, 1, 30), Plan(1, 1, 0, 0), Plan(192, 2, 0, 40),
+]  # fmt: skip
+FLOOR = 3
+
+
+@pytest.mark.parametrize("plan", PLANS_TRIED, ids=lambda plan: plan.id)
+def test_compiled_keys_and_reach_equal_plain_python(plan: Plan) -> None:
+    """A print's bucket is its key in each table, tables share no bucket, and the compiled predicate is the plan's."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    tables = tables_of(plan)
+    bucket = np.zeros(len(tables.word), np.int64)
+    for _ in range(200):
+        number, scope = chance.getrandbits(256), chance.choice([0, chance.getrandbits(64)])
+        kernels.find_buckets(tables, to_words(number, 4).reshape(1, 4), 0, np.uint64(scope), bucket)
+        for table, key in enumerate(keys_of(plan, number)):
+            address = int(tables.address[table])
+            assert int(tables.base[table]) + ((key ^ scope) & address) == bucket[table]
+            assert table == 0 or int(tables.base[table]) > int(tables.base[table - 1]) + int(tables.address[table - 1])
+        other = number
+        for bit in chance.sample(range(plan.width), chance.randint(0, min(plan.width, plan.threshold + 2))):
+            other ^= 1 << bit
+        one, two = to_words(number, 4).reshape(1, 4), to_words(other, 4).reshape(1, 4)
+        expected = plan.distance(number, other) if plan.within_reach(number, other) else -1
+        assert expected == kernels.within_reach(tables, one, 0, two, 0)
+
+
+@dataclass
+class Modelled:
+    """A document, and then an entry, as the list knows it."""
+
+    print: int
+    scope: int
+    digest: bytes
+    position: tuple[int, int, int]
+    full: bool
+    live: bool = True
+
+
+def columns_of_all(documents: Sequence[Modelled], words: int) -> kernels.Columns:
+    columns = no_columns(words, len(documents))
+    for row, one in enumerate(documents):
+        columns.prints[row] = to_words(one.print, words)
+        columns.scopes[row] = one.scope
+        columns.digests[row] = np.frombuffer(one.digest, np.uint64)
+        columns.sources[row], columns.offsets[row], columns.values[row] = one.position
+    return columns
+
+
+class AgainstAList(RuleBasedStateMachine):
+    """Batches, removals, look-ups and changes of plan, beside a list that is searched from its beginning."""
+
+    @initialize(seed=st.integers(0, 2**32 - 1), words=st.sampled_from([2, 4]))
+    def begin(self, seed: int, words: int) -> None:
+        self.chance = random.Random(seed)
+        self.plans = [plan for plan in PLANS_TRIED if plan.words <= words]
+        self.plan = self.chance.choice(self.plans)
+        self.words = words
+        self.tables = Neighbours(self.plan, words)
+        self.model: list[Modelled] = []
+        self.bases = [self.chance.getrandbits(64 * words) for _ in range(3)]
+
+    def document(self) -> Modelled:
+        chance, number = self.chance, self.chance.choice(self.bases)
+        bits = range(self.plan.width) if chance.random() < 0.7 else range(min(self.plan.width, 24))
+        for bit in chance.sample(bits, chance.randint(0, min(len(bits), self.plan.threshold + 3))):
+            number ^= 1 << bit
+        return Modelled(
+            print=number,
+            scope=chance.choice([0, 0, 0, 1 << 32, 2**64 - 1]),
+            digest=chance.choice([chance.randbytes(16), bytes([chance.randrange(6)] * 16)]),
+            position=(chance.randrange(3), chance.randrange(50), chance.randrange(2)),
+            full=chance.random() < 0.8,
+        )
+
+    def judge_by_list(self, document: Modelled) -> tuple[int, int, int]:
+        peers = [(number, one) for number, one in enumerate(self.model) if one.live and one.scope == document.scope]
+        for number, one in peers:
+            if one.digest == document.digest:
+                return kernels.OUTCOME_DIGEST, number, 0
+        for number, one in peers if document.full else []:
+            if one.full and self.plan.within_reach(document.print, one.print):
+                return kernels.OUTCOME_NEAR, number, self.plan.distance(document.print, one.print)
+        self.model.append(document)
+        return kernels.OUTCOME_NEW if document.full else kernels.OUTCOME_SHORT, len(self.model) - 1, 0
+
+    @rule(count=st.integers(1, 60))
+    def judge(self, count: int) -> None:
+        documents = [self.document() for _ in range(count)]
+        columns = columns_of_all(documents, self.words)
+        features = np.array([FLOOR if one.full else FLOOR - 1 for one in documents], np.uint32)
+        found = self.tables.judge(columns, features, FLOOR)
+        expected = [self.judge_by_list(one) for one in documents]
+
+        assert expected == list(zip(found.outcome.tolist(), found.entry.tolist(), found.distance.tolist(), strict=True))
+
+        own = self.tables.find_positions(columns).tolist()
+        for one, entry in zip(documents, own, strict=True):
+            same = [number for number, other in enumerate(self.model) if other.live and other.position == one.position]
+            assert (entry in same) if same else entry == -1
+
+    @precondition(lambda self: any(one.live for one in self.model))
+    @rule(count=st.integers(1, 20))
+    def remove(self, count: int) -> None:
+        for _ in range(count):
+            live = [number for number, one in enumerate(self.model) if one.live]
+            if live:
+                number = self.chance.choice(live)
+                self.tables.remove(number, full=self.model[number].full)
+                self.model[number].live = False
+
+    @rule()
+    def look_up(self) -> None:
+        document = self.document()
+        expected = sorted(
+            (self.plan.distance(document.print, one.print), number)
+            for number, one in enumerate(self.model)
+            if one.live and one.full and one.scope == document.scope and self.plan.within_reach(document.print, one.print)
+        )
+
+        assert expected == self.tables.within_reach(to_words(document.print, self.words), document.scope)
+
+    @rule()
+    def change_plan(self) -> None:
+        self.plan = self.chance.choice(self.plans)
+        self.tables.change_plan(self.plan)
+
+    @rule()
+    def open_again(self) -> None:
+        live = np.array([number for number, one in enumerate(self.model) if one.live], np.int64)
+        full = np.array([number for number, one in enumerate(self.model) if one.live and one.full], np.int64)
+        self.tables = Neighbours(self.plan, self.words)
+        self.tables.load(columns_of_all(self.model, self.words), live, full)
+
+    @invariant()
+    def counts(self) -> None:
+        if hasattr(self, "model"):
+            live = [one for one in self.model if one.live]
+            assert (len(self.model), len(live)) == (self.tables.entries, self.tables.live)
+            assert sum(one.full for one in live) == self.tables.full
+
+
+TestAgainstAList = AgainstAList.TestCase
+TestAgainstAList.settings = settings(
+    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def columns_of(prints: list[int], words: int = 2) -> kernels.Columns:
+    columns = no_columns(words, len(prints))
+    for row, number in enumerate(prints):
+        columns.prints[row] = to_words(number, words)
+        columns.digests[row] = row, 1
+        columns.offsets[row] = row
+    return columns
+
+
+def test_one_bucket_may_hold_everything() -> None:
+    """Two thousand prints in one bucket of each of seven tables are told apart, and each search finds the earliest."""
+    plan = Plan(128, 8, 0, 1)
+    numbers = [number for number in range(4096) if number.bit_count() % 2 == 0]  # any two differ in two bits or more
+    tables = Neighbours(plan, 2)
+    found = tables.judge(columns_of([number << 112 for number in numbers]), np.full(2048, FLOOR, np.uint32), FLOOR)
+
+    assert tables.live == 2048
+    assert tables.hottest_bucket == 2048
+    assert set(found.outcome.tolist()) == {kernels.OUTCOME_NEW}
+
+    # One bit off in the eighth block: only the full buckets lead there.
+    asked = [number ^ 1 for number in numbers]
+    again = columns_of([number << 112 for number in asked])
+    again.digests[:, 1] = 2
+    found = tables.judge(again, np.full(2048, FLOOR, np.uint32), FLOOR)
+
+    assert found.entry.tolist() == [min(numbers.index(number ^ 1 << bit) for bit in range(12)) for number in asked]
+
+
+def test_positions_of_one_slot_are_told_apart_by_their_value() -> None:
+    """Two documents that share source, offset and slot, and differ in their value digest only, are two."""
+    columns = no_columns(2, 5000)
+    columns.values[:] = np.arange(5000)
+    slots: dict[int, int] = {}
+    for row in range(5000):
+        slot = kernels._position_slot(columns, row, np.uint64(2047))
+        if slot in slots:
+            break
+        slots[slot] = row
+    tables = Neighbours(PLANS["wide"], 2)
+    pair = kernels.take_rows(columns, np.array([slots[slot], row]))
+    tables.judge(kernels.take_rows(pair, slice(0, 1)), np.full(1, FLOOR, np.uint32), FLOOR)
+
+    assert tables.find_positions(pair).tolist() == [0, -1]
+
+
+@pytest.mark.parametrize("plan", [PLANS["wide"], Plan(128, 0, 0, 0)], ids=["small buckets", "one bucket"])
+def test_room_given_back_is_used_again(plan: Plan) -> None:
+    """Adding and removing over and over does not make the arena grow without end."""
+    tables = Neighbours(plan, 2)
+    chance = random.Random(5)
+    used = []
+    for _ in range(12):
+        first = tables.entries
+        columns = columns_of([chance.getrandbits(128) for _ in range(1500)])
+        columns.digests[:, 1] = first + 10
+        tables.judge(columns, np.full(1500, FLOOR, np.uint32), FLOOR)
+        for number in range(first, tables.entries):
+            tables.remove(number, full=True)
+        used.append(int(tables._buckets.top[0]))
+
+    assert used[0] > 0
+    assert used[-1] < 1.5 * used[0]
+
+
+def test_memory_per_entry_is_as_the_module_says() -> None:
+    """At 50,000 entries the wide plan takes less than 230 bytes an entry beside the heads of its buckets."""
+    tables = Neighbours(PLANS["wide"], 2)
+    empty = tables.bytes_used
+    chance = random.Random(6)
+    columns = columns_of([chance.getrandbits(128) for _ in range(50_000)])
+    tables.judge(columns, np.full(50_000, FLOOR, np.uint32), FLOOR)
+
+    assert tables.live == 50_000
+    assert 60 < (tables.bytes_used - empty) / 50_000 < 230
+
+
+def test_entries_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More entries than four bytes can number are refused with a sentence, before anything changes."""
+    monkeypatch.setattr(neighbours, "ENTRIES_MAX", 10)
+    tables = Neighbours(PLANS["wide"], 2)
+    tables.judge(columns_of(list(range(0, 1 << 60, 1 << 57))), np.full(8, 0, np.uint32), FLOOR)
+    with pytest.raises(InvariantError, match="slices"):
+        tables.judge(columns_of([1, 2, 3]), np.full(3, 0, np.uint32), FLOOR)
+
+    assert tables.entries == 8

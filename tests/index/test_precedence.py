@@ -1,0 +1,303 @@
+"""Which verdict wins, as tables: one document or control record a line, what must be answered in the last column.
+
+    log       the log record; lines with the same number are one batch, in this order
+    mark      epoch/committed of the document's partition, as the batch carries it
+    position  partition@offset
+    text      what the text digest is of
+    print     a letter is a print far from all other letters; A~7 is A with its lowest 7 bits turned, A~7^32 with 7 bits
+              from bit 32 on
+    id        the document's id, - for none
+    more      short: below the floor of features; scope:5; value:9, the value's digest (else 0); - for nothing
+    verdict   reason, distance if near, of which representative, by which place in the log
+
+Every table is also judged with the volume opened anew between any two records, and by the plain scan.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from stream_dedup.index.index import Index
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.plan import PLANS
+from stream_dedup.log import answers
+from stream_dedup.log.answers import Answer, Judgement
+from tests.index.logs import Doc, batch, declare, retract
+from tests.index.oracle import Oracle
+
+TABLES = {
+    "the same text wins over whatever is near, the earliest over the nearest": """
+        1 0/0 0@0 a A     - - new by 1/0
+        2 0/0 0@1 b A~18  - - near 18 of 0@0 by 2/0
+        3 0/0 0@2 c A~19  - - new by 3/0
+        4 0/0 0@3 d A~12  - - near 12 of 0@0 by 4/0
+        5 0/0 0@4 e A~18  - - near 18 of 0@0 by 5/0
+        6 0/0 0@5 c A~1   - - exact of 0@2 by 6/0
+        7 0/0 0@6 f A~37  - - near 18 of 0@2 by 7/0
+        8 0/0 0@7 f A~37  - - near 18 of 0@2 by 8/0
+    """,
+    "of two duplicates of one text neither is a representative": """
+        1 0/0 0@0 a A     - - new by 1/0
+        2 0/0 0@1 b A~2   - - near 2 of 0@0 by 2/0
+        3 0/0 0@2 b A~2   - - near 2 of 0@0 by 3/0
+        4 0/0 0@3 a A     - - exact of 0@0 by 4/0
+    """,
+    "a chain A-B-C: B is near A, C is near B only, and so is new": """
+        1 0/0 0@0 a A     - - new by 1/0
+        2 0/0 0@1 b A~10  - - near 10 of 0@0 by 2/0
+        3 0/0 0@2 c A~20  - - new by 3/0
+        4 0/0 0@3 d A~15  - - near 15 of 0@0 by 4/0
+        5 0/0 0@4 e A~30  - - near 10 of 0@2 by 5/0
+    """,
+    "earlier documents of a batch count as seen": """
+        1 0/0 0@0 a A     x - new by 1/0
+        1 0/0 0@1 b A~3   x - revised 3 of 0@0 by 1/1
+        1 0/0 1@7 a A     y - exact of 0@0 by 1/2
+        1 0/0 1@8 c B     y - new by 1/3
+        1 0/0 1@9 d B~18  z - near 18 of 1@8 by 1/4
+        1 0/0 2@0 e C     - short too-short by 1/5
+        1 0/0 2@1 e C     - short exact of 2@0 by 1/6
+    """,
+    "ids tell unchanged from exact and revised from near; no id is never the same": """
+        1 0/0 0@0 a A     url - new by 1/0
+        2 0/0 0@1 a A     url - unchanged of 0@0 by 2/0
+        3 0/0 0@2 a A     oth - exact of 0@0 by 3/0
+        4 0/0 0@3 b A~4   url - revised 4 of 0@0 by 4/0
+        5 0/0 0@4 b A~4   -   - near 4 of 0@0 by 5/0
+        6 0/0 0@5 c B     -   - new by 6/0
+        7 0/0 0@6 c B     -   - exact of 0@5 by 7/0
+    """,
+    "below the floor only the text counts, for and against": """
+        1 0/0 0@0 a A     - short too-short by 1/0
+        2 0/0 0@1 b A~1   - -     new by 2/0
+        3 0/0 0@2 c A~1   - short too-short by 3/0
+        4 0/0 0@3 c B     - -     exact of 0@2 by 4/0
+        5 0/0 0@4 b C     - short exact of 0@1 by 5/0
+    """,
+    "scopes do not see each other, neither by text nor by print": """
+        1 0/0 0@0 a A     - scope:5 new by 1/0
+        2 0/0 0@1 a A     - -       new by 2/0
+        3 0/0 0@2 a A     - scope:6 new by 3/0
+        4 0/0 0@3 b A~2   - scope:5 near 2 of 0@0 by 4/0
+        5 0/0 0@4 b A~2   - scope:6 near 2 of 0@2 by 5/0
+        6 0/0 0@5 b A~2   - -       near 2 of 0@1 by 6/0
+    """,
+    "some block within 1 bit, the whole within 18: turned bits that spare no block are too many": """
+        1 0/0 0@0 a A                 - - new by 1/0
+        2 0/0 0@1 b A~9^0~9^64        - - near 18 of 0@0 by 2/0
+        3 0/0 0@2 c A~2^0~2^16~2^32~2^48~2^64~2^80~2^96~2^112 - - new by 3/0
+        4 0/0 0@3 d A~2^0~2^16~2^32~2^48~2^64~2^80~2^96~1^112 - - near 15 of 0@0 by 4/0
+    """,
+    "a redelivered document gets its first verdict again, by its own position": """
+        1 0/0 0@0 a A     - - new by 1/0
+        1 0/0 0@1 b A~5   - - near 5 of 0@0 by 1/1
+        1 0/0 0@2 c B     - short too-short by 1/2
+        2 0/0 0@0 a A     - - new by 1/0
+        2 0/0 0@1 b A~5   - - near 5 of 0@0 by 1/1
+        2 0/0 0@2 c B     - short too-short by 1/2
+        3 0/1 0@1 b A~5   - - near 5 of 0@0 by 1/1
+        4 0/1 0@1 b A~5   - - near 5 of 0@0 by 1/1
+        4 0/1 0@1 b A~5   - - near 5 of 0@0 by 1/1
+    """,
+    "a document twice in one batch is one document": """
+        1 0/0 0@0 a A     - - new by 1/0
+        1 0/0 0@0 a A     - - new by 1/0
+        1 0/0 0@1 b A~1   - - near 1 of 0@0 by 1/2
+        1 0/0 0@1 b A~1   - - near 1 of 0@0 by 1/2
+    """,
+    "a redelivered document keeps its verdict although an earlier place now holds a nearer one": """
+        1 0/0 0@0 a A     - - new by 1/0
+        2 0/0 1@0 b A~10  - - near 10 of 0@0 by 2/0
+        3 0/0 0@1 c A~24  - - new by 3/0
+        4 0/0 1@0 b A~10  - - near 10 of 0@0 by 2/0
+    """,
+    "another value at the same position is another document": """
+        1 0/0 0@0 a A     - -       new by 1/0
+        2 0/0 0@0 b B     - value:9 new by 2/0
+        3 0/0 0@0 c A~2   - value:8 near 2 of 0@0 by 3/0
+        4 0/0 0@0 a A     - -       new by 1/0
+        5 0/0 0@0 c A~2   - value:8 near 2 of 0@0 by 3/0
+    """,
+    "below the mark: a representative's own position is unique, everything else is stale and changes nothing": """
+        1 0/0 0@0 a A     - - new by 1/0
+        1 0/0 0@1 b A~1   - - near 1 of 0@0 by 1/1
+        2 0/2 0@2 c B     - - new by 2/0
+        3 0/0 0@0 a A     - - new by 1/0
+        3 0/0 0@1 b A~1   - - stale by 3/1
+        3 0/0 0@2 c B     - - new by 2/0
+        4 0/3 0@3 d C     - - new by 4/0
+        5 0/0 0@1 b D     - value:7 stale by 5/0
+        6 0/3 0@4 e D~1   - - new by 6/0
+    """,
+    "a lower pair of epoch and offset moves no mark": """
+        1 1/5 0@5 a A     - - new by 1/0
+        2 1/3 0@3 b B     - - stale by 2/0
+        3 0/9 0@9 c C     - - stale by 3/0
+        4 1/5 0@6 d D     - - new by 4/0
+        5 0/9 0@6 d D     - - new by 4/0
+    """,
+    "an old epoch does not see the verdicts kept": """
+        1 0/0 0@0 a A     - - new by 1/0
+        1 0/0 0@1 b A~1   - - near 1 of 0@0 by 1/1
+        2 1/0 0@1 b A~1   - - near 1 of 0@0 by 2/0
+        3 0/0 0@1 b A~1   - - stale by 3/0
+        4 1/0 0@1 b A~1   - - near 1 of 0@0 by 2/0
+    """,
+    "a rewind: duplicates are judged again, the unique ones are what they were": """
+        1 0/0 0@0 a A     - - new by 1/0
+        1 0/0 0@1 b A~1   - - near 1 of 0@0 by 1/1
+        1 0/0 0@2 c B     - - new by 1/2
+        2 0/3 0@3 d C     - - new by 2/0
+        3 1/0 0@0 a A     - - new by 1/0
+        3 1/0 0@1 b A~1   - - near 1 of 0@0 by 3/1
+        3 1/0 0@2 c B     - - new by 1/2
+        4 1/3 0@3 d C     - - new by 2/0
+        5 1/3 0@1 b A~1   - - stale by 5/0
+    """,
+    "a rising epoch leaves nothing behind that only the old mark kept out": """
+        1 0/0 0@0 a A     - - new by 1/0
+        1 0/0 0@1 b A~1   - - near 1 of 0@0 by 1/1
+        1 0/0 0@2 c B     - short too-short by 1/2
+        1 0/0 1@0 d C     - - new by 1/3
+        2 0/3 0@3 e D     - - new by 2/0
+        3 retract 0@0
+        4 1/0 0@3 e D     - - new by 2/0
+        5 1/0 0@0 a A     - - new by 5/0
+        6 1/0 0@1 b A~1   - - near 1 of 0@0 by 6/0
+    """,
+    "partitions have marks of their own": """
+        1 0/4 0@4 a A     - - new by 1/0
+        2 3/0 1@0 b B     - - new by 2/0
+        3 0/4 0@3 c C     - - stale by 3/0
+        4 3/0 1@1 c C     - - new by 4/0
+    """,
+    "a retracted representative represents nobody, and its document is answered retracted": """
+        1 0/0 0@0 a A     - - new by 1/0
+        2 0/0 0@1 b A~3   - - near 3 of 0@0 by 2/0
+        3 0/0 1@0 a A     - - exact of 0@0 by 3/0
+        4 retract 0@0
+        5 0/0 0@0 a A     - - retracted by 4/0
+        6 0/0 0@1 b A~3   - - new by 6/0
+        7 0/0 1@0 a A     - - near 3 of 0@1 by 7/0
+        8 0/0 0@2 c A     - - near 3 of 0@1 by 8/0
+        9 0/0 0@0 a A     - - retracted by 4/0
+       10 0/1 0@0 a A     - - stale by 10/0
+       11 1/0 0@0 a A     - - near 3 of 0@1 by 11/0
+    """,
+    "a retraction of another value, of a duplicate or of nothing changes nothing": """
+        1 0/0 0@0 a A     - value:9 new by 1/0
+        2 0/0 0@1 b A~3   - - near 3 of 0@0 by 2/0
+        3 retract 0@0
+        4 retract 0@1
+        5 retract 7@7
+        6 0/0 0@0 a A     - value:9 new by 1/0
+        7 0/0 0@1 b A~3   - - near 3 of 0@0 by 2/0
+    """,
+    "retracting one of two leaves the other; a short one is retracted by its text": """
+        1 0/0 0@0 a A     - - new by 1/0
+        2 0/0 0@1 b A~20  - - new by 2/0
+        3 0/0 0@2 s B     - short too-short by 3/0
+        4 retract 0@0
+        5 0/0 0@3 c A~12  - - near 8 of 0@1 by 5/0
+        6 retract 0@2
+        7 0/0 0@4 s B     - short too-short by 7/0
+        8 0/0 0@2 s B     - short retracted by 6/0
+    """,
+}
+
+CLASSIC = """
+        1 0/0 0@0 a A      - - new by 1/0
+        2 0/0 0@1 b A~3    - - near 3 of 0@0 by 2/0
+        3 0/0 0@2 c A~4    - - new by 3/0
+        4 0/0 0@3 d A~1    - - near 1 of 0@0 by 4/0
+        5 0/0 0@4 e A~30^64 - - near 0 of 0@0 by 5/0
+        6 0/0 0@5 f A~7    - - near 3 of 0@2 by 6/0
+"""
+
+LETTERS = {letter: random.Random(letter).getrandbits(128) for letter in "ABCD"}
+
+
+def print_of(text: str) -> int:
+    number = LETTERS[text[0]]
+    for turned in text[1:].split("~")[1:]:
+        count, _, first = turned.partition("^")
+        number ^= ((1 << int(count)) - 1) << int(first or 0)
+    return number
+
+
+def read(table: str) -> tuple[list[bytes], dict[int, list[str]]]:
+    """Return the log records after the declaration, and the verdicts expected, by log offset."""
+    docs: dict[int, list[tuple[Doc, tuple[int, int]]]] = {}
+    controls: dict[int, bytes] = {}
+    expected: dict[int, list[str]] = {}
+    for line in table.strip().splitlines():
+        words = line.split()
+        log = int(words[0])
+        if words[1] == "retract":
+            partition, offset = map(int, words[2].split("@"))
+            controls[log] = retract(Doc(partition, offset, 0, b"", 0))
+            continue
+        mark, position, text, print_text, identifier, more = words[1:7]
+        epoch, committed = map(int, mark.split("/"))
+        partition, offset = map(int, position.split("@"))
+        facts = dict(re.findall(r"(\w+):(\d+)", more))
+        doc = Doc(
+            partition,
+            offset,
+            int(facts.get("value", 0)),
+            text.encode().ljust(16, b"."),
+            print_of(print_text),
+            features=2 if more == "short" else 50,
+            scope=int(facts.get("scope", 0)),
+            id=b"" if identifier == "-" else identifier.encode(),
+        )
+        docs.setdefault(log, []).append((doc, (epoch, committed)))
+        expected.setdefault(log, []).append(" ".join(words[7:]))
+    records = []
+    for log in range(1, max([*docs, *controls]) + 1):
+        if log in controls:
+            records.append(controls[log])
+        else:
+            records.append(batch([doc for doc, _ in docs[log]], {doc.partition: mark for doc, mark in docs[log]}))
+    return records, expected
+
+
+def told(judgement: Judgement) -> str:
+    words = [judgement.reason.label]
+    if judgement.reason.label in ("near", "revised"):
+        words.append(str(judgement.distance))
+    if judgement.of is not None:
+        words.append(f"of {judgement.of.position.partition}@{judgement.of.position.offset}")
+    return " ".join([*words, f"by {judgement.decided}"])
+
+
+def check(table: str, plan: str, *, reopening: bool) -> None:
+    records, expected = read(table)
+    volume: dict[bytes, bytes] = {}
+    index = Index(MemoryStore(volume))
+    oracle = Oracle()
+    for offset, record in enumerate([declare(PLANS[plan]), *records]):
+        if reopening:
+            index = Index(MemoryStore(volume))
+        given = index.apply([(offset, 0, record)])
+        scanned = oracle.fold(offset, record)
+        answer = answers.decode(given[0][1]) if given else None
+        lines = [told(judgement) for judgement in answer.judgements] if isinstance(answer, Answer) else None
+
+        assert lines == expected.get(offset)
+        assert scanned == (list(answer.judgements) if isinstance(answer, Answer) else None)
+
+
+@pytest.mark.parametrize("reopening", [False, True], ids=["running", "reopened"])
+@pytest.mark.parametrize("name", TABLES)
+def test_wide(name: str, reopening: bool) -> None:
+    """The rule that the table's name states, under the wide plan."""
+    check(TABLES[name], "wide", reopening=reopening)
+
+
+def test_classic_judges_the_low_half_within_3_bits() -> None:
+    """Under the classic plan only the low 64 bits count, and 3 of them may differ."""
+    check(CLASSIC, "classic", reopening=True)

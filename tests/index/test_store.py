@@ -1,0 +1,270 @@
+"""One contract, two stores; and what only a directory can suffer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rocksdict import Options, Rdict
+
+from stream_dedup.errors import StoreError
+from stream_dedup.index.contract import Store
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.store import RocksStore
+
+Opener = Callable[[], Store]
+
+
+class TestContract:
+    """What holds for every store."""
+
+    @pytest.fixture(params=["memory", "rocks"])
+    def opener(self, request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+        """Opens one and the same volume, again and again."""
+        volume: dict[bytes, bytes] = {}
+        if request.param == "memory":
+            return lambda: MemoryStore(volume)
+        return lambda: RocksStore(tmp_path / "deep" / "volume")
+
+    def test_values_come_back_in_the_order_of_the_keys(self, opener: Opener) -> None:
+        """Each key gets its value or None, also when asked for twice, and for none at all."""
+        store = opener()
+        store.write({b"a": b"1", b"b": b"", b"\x00\xff": bytes(range(256))}, [])
+
+        assert store.get_many([b"b", b"zz", b"a", b"b", b"\x00\xff"]) == [b"", None, b"1", b"", bytes(range(256))]
+        assert store.get_many([]) == []
+        store.close()
+
+    def test_a_write_puts_and_deletes(self, opener: Opener) -> None:
+        """Keys are overwritten and deleted; deleting what is not there does nothing; an empty write does nothing."""
+        store = opener()
+        store.write({b"a": b"1", b"b": b"2"}, [])
+        store.write({b"a": b"3"}, [b"b", b"never"])
+        store.write({}, [])
+
+        assert store.get_many([b"a", b"b", b"never"]) == [b"3", None, None]
+        store.close()
+
+    def test_a_scan_goes_in_key_order_within_a_prefix(self, opener: Opener) -> None:
+        """Only keys with the prefix, in the order of their bytes; the empty prefix means all."""
+        store = opener()
+        keys = [b"a", b"b", b"b\x00", b"b\x01", b"b\xff\xff", b"c", b"\xff"]
+        store.write({key: key * 2 for key in reversed(keys)}, [])
+
+        assert list(store.scan(b"b")) == [(key, key * 2) for key in keys[1:5]]
+        assert [key for key, _ in store.scan(b"")] == keys
+        assert list(store.scan(b"bb")) == []
+        store.close()
+
+    def test_what_was_written_is_there_after_opening_again(self, opener: Opener) -> None:
+        """A volume keeps its keys, and its deletions, over closing and opening."""
+        store = opener()
+        store.write({b"a": b"1", b"b": b"2"}, [])
+        store.write({}, [b"a"])
+        size = store.size_bytes()
+        store.close()
+        store.close()
+        store = opener()
+
+        assert list(store.scan(b"")) == [(b"b", b"2")]
+        assert size > 0
+        store.close()
+
+    def test_a_closed_store_says_so(self, opener: Opener) -> None:
+        """Every use of a closed store is an error, not an empty answer."""
+        store = opener()
+        store.close()
+        for use in (
+            lambda: store.get_many([b"a"]),
+            lambda: store.write({b"a": b""}, []),
+            lambda: list(store.scan(b"")),
+            store.size_bytes,
+        ):
+            with pytest.raises(StoreError, match="closed"):
+                use()
+
+    def test_an_abandoned_scan_does_not_hold_the_volume(self, opener: Opener) -> None:
+        """A scan that is not read to its end can be dropped, and the store closed and opened again."""
+        store = opener()
+        store.write({bytes([n]): b"" for n in range(100)}, [])
+        scan = store.scan(b"")
+        next(scan)
+        del scan
+        store.close()
+        opener().close()
+
+
+WRITER = """
+import sys
+from stream_dedup.index.store import RocksStore
+store = RocksStore(sys.argv[1])
+for number in range(1_000_000):
+    name = number.to_bytes(8, "big")
+    before = [b"two" + (number - 1).to_bytes(8, "big")] if number else []
+    store.write({b"one" + name: name * 500, b"two" + name: name, b"last": name}, before)
+    print(number, flush=True)
+"""
+
+
+def test_a_killed_process_loses_no_write_and_leaves_none_half_done(tmp_path: Path) -> None:
+    """After SIGKILL in mid-stream every write that returned is there, whole, and the next is there whole or not at all."""
+    child = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "v")], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    for line in child.stdout:
+        if int(line) == 3000:
+            break
+    child.send_signal(signal.SIGKILL)
+    returned = max([3000, *(int(line) for line in child.stdout.read().split("\n")[:-1])])
+    child.wait()
+    store = RocksStore(tmp_path / "v")
+    ones = [int.from_bytes(key[3:], "big") for key, value in store.scan(b"one") if len(value) == 4000]
+    (last,) = store.get_many([b"last"])
+    assert last is not None
+    written = int.from_bytes(last, "big")
+
+    assert ones == list(range(written + 1))
+    assert written in {returned, returned + 1}
+    assert [key for key, _ in store.scan(b"two")] == [b"two" + last]
+    store.close()
+
+
+FILLER = """
+import resource, signal, sys
+from stream_dedup.errors import StoreError
+from stream_dedup.index.store import RocksStore
+store = RocksStore(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+written = 0
+try:
+    while True:
+        store.write({written.to_bytes(8, "big"): bytes(1000), b"more" + written.to_bytes(8, "big"): bytes(1000)}, [])
+        written += 1
+except StoreError as error:
+    print(error)
+for use in (lambda: store.get_many([b"a"]), lambda: store.write({b"a": b"b"}, []), lambda: list(store.scan(b""))):
+    try:
+        use()
+    except StoreError as error:
+        print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+store.close()
+store = RocksStore(sys.argv[1])
+numbers = [int.from_bytes(key, "big") for key, _ in store.scan(bytes(4))]
+more = [int.from_bytes(key[4:], "big") for key, _ in store.scan(b"more")]
+print(numbers == more == list(range(len(numbers))), written <= len(numbers) <= written + 1, written > 50)
+"""
+
+
+def test_a_full_disk_stops_the_store_until_it_is_opened_again(tmp_path: Path) -> None:
+    """A write that finds no room is an error with a remedy; everything after it too; opened again, no write is half there."""
+    done = subprocess.run(
+        [sys.executable, "-c", FILLER, str(tmp_path / "v")], capture_output=True, text=True, check=True, timeout=60
+    )
+    failed, *later, whole = done.stdout.splitlines()
+
+    assert "Could not write to the index volume" in failed
+    assert "the disk is full; free or add space" in failed
+    assert len(later) == 3
+    assert all(line.endswith("Nothing more is read or written until it is opened again.") for line in later)
+    assert whole == "True True True"
+
+
+def filled(path: Path) -> Path:
+    """Make a volume whose keys lie in files, not only in the write-ahead log."""
+    options = Options(raw_mode=True)
+    database = Rdict(str(path), options)
+    for number in range(2000):
+        database.put(number.to_bytes(8, "big"), os.urandom(500))
+    database.flush()
+    database.close()
+    return path
+
+
+def table_file(path: Path) -> Path:
+    return next(path.glob("*.sst"))
+
+
+OPENER = "import sys; from stream_dedup.index.store import RocksStore; RocksStore(sys.argv[1])"
+
+
+def test_two_openings_exclude_each_other(tmp_path: Path) -> None:
+    """A volume that this or another process has open is refused, and the sentence says what to do."""
+    store = RocksStore(tmp_path / "v")
+    with pytest.raises(StoreError, match="another process has it open"):
+        RocksStore(tmp_path / "v")
+    other = subprocess.run(
+        [sys.executable, "-c", OPENER, tmp_path / "v"], capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert "another process has it open; stop that index" in other.stderr
+    store.close()
+
+
+def test_what_is_no_volume_is_refused(tmp_path: Path) -> None:
+    """A file, a path through a file, a folder with other files, and a pickling RocksDB are never opened or overwritten."""
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError, match="not a directory"):
+        RocksStore(tmp_path / "file")
+    with pytest.raises(StoreError, match="Could not open"):
+        RocksStore(tmp_path / "file" / "below")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "photo.jpg").write_text("x")
+    with pytest.raises(StoreError, match="not empty and holds no index volume"):
+        RocksStore(tmp_path / "other")
+    Rdict(str(tmp_path / "pickled")).close()
+    with pytest.raises(StoreError, match="raw_mode is False"):
+        RocksStore(tmp_path / "pickled")
+
+
+def test_a_fresh_file_system_is_an_empty_volume(tmp_path: Path) -> None:
+    """The folder `lost+found` of a new file system does not make a volume foreign."""
+    (tmp_path / "lost+found").mkdir()
+    RocksStore(tmp_path).close()
+
+
+def damage(path: Path, how: str) -> None:
+    file = table_file(path)
+    if how == "flipped":
+        raw = bytearray(file.read_bytes())
+        raw[len(raw) // 2] ^= 0xFF
+        file.write_bytes(raw)
+    elif how == "missing":
+        file.unlink()
+    elif how == "current":
+        (path / "CURRENT").unlink()
+    elif how == "manifest":
+        next(path.glob("MANIFEST-*")).write_bytes(b"")
+    elif how == "marker":
+        (path / "rocksdict-config.json").write_text("{")
+    else:
+        (path / "rocksdict-config.json").write_text(json.dumps([how]))
+
+
+@pytest.mark.parametrize("how", ["flipped", "missing", "current", "manifest", "marker", "list"])
+def test_a_damaged_volume_is_never_read_as_a_smaller_one(tmp_path: Path, how: str) -> None:
+    """Flipped bytes and missing files are errors at opening or at the first scan, never a shorter or an empty answer."""
+    path = filled(tmp_path / "v")
+    damage(path, how)
+    with pytest.raises(StoreError, match=r"damaged|missing") as caught:
+        list(RocksStore(path).scan(b""))
+
+    assert "log" in str(caught.value)
+
+
+def test_a_damaged_file_found_by_a_read_stops_the_store(tmp_path: Path) -> None:
+    """After one read met damage, reads of sound parts fail too: nobody can say what else is gone."""
+    path = filled(tmp_path / "v")
+    damage(path, "flipped")
+    store = RocksStore(path)
+    with pytest.raises(StoreError, match="damaged"):
+        store.get_many([number.to_bytes(8, "big") for number in range(2000)])
+    with pytest.raises(StoreError, match="until it is opened again"):
+        store.get_many([bytes(8)])
+    store.close()

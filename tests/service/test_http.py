@@ -1,0 +1,173 @@
+"""Probes and metrics, asked over a real socket."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from stream_dedup.errors import ConfigurationError
+from stream_dedup.service.health import Health
+from stream_dedup.service.http import HttpServer
+
+
+class Clock:
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def health(clock: Clock) -> Health:
+    return Health(60.0, clock)
+
+
+@pytest.fixture
+def server(health: Health) -> Iterator[HttpServer]:
+    registry = CollectorRegistry()
+    Counter("turns", "How often.", registry=registry).inc(3)
+
+    async def own(_: Request) -> JSONResponse:
+        return JSONResponse({"own": 1})
+
+    def broken(_: Request) -> JSONResponse:
+        raise RuntimeError("secret detail")
+
+    routes = [Route("/v1/own", own, methods=["GET"]), Route("/v1/broken", broken, methods=["GET"])]
+    one = HttpServer("127.0.0.1", 0, health, registry, routes)
+    one.start()
+    yield one
+    one.stop()
+
+
+def ask(server: HttpServer, path: str, method: str = "GET", headers: dict[str, str] | None = None) -> tuple[int, bytes, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    try:
+        connection.request(method, path, headers=headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.read(), answer.headers
+    finally:
+        connection.close()
+
+
+def ask_json(server: HttpServer, path: str) -> tuple[int, Any]:
+    status, body, _ = ask(server, path)
+    return status, json.loads(body)
+
+
+def test_probes_follow_the_health(server: HttpServer, health: Health, clock: Clock) -> None:
+    """Each probe answers 200 or 503 with a sentence, as the role's loop says."""
+    assert ask_json(server, "/startupz") == (503, {"started": False, "text": "The role is starting.", "progress": 0.0})
+    assert ask_json(server, "/readyz")[0] == 503
+    assert ask_json(server, "/livez")[0] == 200
+
+    health.beat()
+    health.startup(1.0, "caught up")
+    health.ready(True, "applied up to log offset 7")
+    assert ask_json(server, "/startupz") == (200, {"started": True, "text": "caught up", "progress": 1.0})
+    assert ask_json(server, "/readyz") == (200, {"ready": True, "text": "applied up to log offset 7"})
+    assert ask_json(server, "/livez")[0] == 200
+
+    clock.seconds = 61.0
+    status, body = ask_json(server, "/livez")
+    assert (status, body["live"]) == (503, False)
+    assert "has not turned for 61 s" in body["text"]
+    assert ask_json(server, "/readyz")[0] == 200
+
+
+def test_metrics_in_both_formats(server: HttpServer) -> None:
+    """The registry is served as Prometheus text, and as OpenMetrics when asked for."""
+    status, body, headers = ask(server, "/metrics")
+    assert status == 200
+    assert b"turns_total 3.0" in body
+    assert headers["Content-Type"].startswith("text/plain")
+
+    _, body, headers = ask(server, "/metrics", headers={"Accept": "application/openmetrics-text"})
+    assert headers["Content-Type"].startswith("application/openmetrics-text")
+    assert body.endswith(b"# EOF\n")
+
+
+def test_head_has_no_body_and_other_methods_are_refused(server: HttpServer) -> None:
+    """GET and HEAD only; nothing can be changed through this door."""
+    status, body, _ = ask(server, "/livez", "HEAD")
+    assert (status, body) == (200, b"")
+
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        status, body, headers = ask(server, "/livez", method)
+        assert status == 405
+        assert json.loads(body) == {"text": "Only GET and HEAD are answered here."}
+        assert set(headers["Allow"].split(", ")) == {"GET", "HEAD"}
+
+
+def test_unknown_paths_and_own_routes(server: HttpServer) -> None:
+    """A role's own routes are served beside ours, and an unknown path says what there is."""
+    assert ask_json(server, "/v1/own") == (200, {"own": 1})
+    status, body = ask_json(server, "/nothing")
+    assert status == 404
+    assert "/livez" in body["text"]
+
+
+def test_a_broken_route_tells_nothing_and_breaks_nothing(server: HttpServer) -> None:
+    """An error in a route is 500 without its detail, and the server goes on."""
+    status, body, _ = ask(server, "/v1/broken")
+
+    assert status == 500
+    assert b"secret detail" not in body
+    assert "text" in json.loads(body)
+    assert ask_json(server, "/livez")[0] == 200
+
+
+def test_rude_bytes_do_not_end_the_server(server: HttpServer) -> None:
+    """Bytes that are no HTTP are answered or dropped, and the next probe works."""
+    for rude in (b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"GET /" + b"a" * 100_000, b"\x00" * 1000):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            connection.sendall(rude)
+            connection.shutdown(socket.SHUT_WR)
+            try:
+                while connection.recv(65536):
+                    pass
+            except ConnectionResetError:
+                pass
+
+    assert ask_json(server, "/livez")[0] == 200
+
+
+def test_the_port_is_free_after_stop_and_a_taken_one_is_a_sentence(health: Health) -> None:
+    """A taken port ends the role at start with exit code 78 and the setting to change; stop gives the port back."""
+    first = HttpServer("127.0.0.1", 0, health, CollectorRegistry())
+    first.start()
+    port = first.port
+    second = HttpServer("127.0.0.1", port, health, CollectorRegistry())
+
+    with pytest.raises(ConfigurationError, match="STREAM_DEDUP_HTTP_PORT") as caught:
+        second.start()
+    assert (caught.value.exit_code, str(port) in str(caught.value)) == (78, True)
+    second.stop()
+
+    first.stop()
+    third = HttpServer("127.0.0.1", port, health, CollectorRegistry())
+    third.start()
+    assert third.port == port
+    third.stop()
+    third.stop()
+
+
+@pytest.mark.parametrize("host", ["203.0.113.7", "no.such.host.invalid", "x" * 300, "a..b"])
+def test_an_address_that_is_not_ours_is_a_sentence(health: Health, host: str) -> None:
+    """A host that cannot be bound names the setting that holds it."""
+    with pytest.raises(ConfigurationError, match="STREAM_DEDUP_HTTP_HOST"):
+        HttpServer(host, 0, health, CollectorRegistry()).start()

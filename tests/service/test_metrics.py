@@ -1,0 +1,173 @@
+"""Every metric moves, under the contract's name, and counts what left."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+
+from stream_dedup import __version__
+from stream_dedup.document import DeadLetter, LogPlace, Message, Position, Reason, Representative
+from stream_dedup.log.answers import Judgement
+from stream_dedup.log.kafka import Output
+from stream_dedup.service.metrics import BatchHistogram, IndexMetrics, WorkerMetrics
+from stream_dedup.worker.outputs import Leaving
+from stream_dedup.worker.prepare import Decided
+
+OF = Representative(Position("documents", bytes(16), 0, 1), b"id", 0)
+
+
+def leaving(decided: Decided, value: bytes | None = b"12345", timestamp_ms: int | None = None) -> Leaving:
+    message = Message("documents", 0, 7, b"k", value, timestamp_ms, [])
+    return Leaving(Output("t", 0, b"k", value, timestamp_ms, []), message, decided)
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    return registry.get_sample_value(f"stream_dedup_{name}", labels)
+
+
+def test_what_left_is_counted_by_verdict_reason_and_stage() -> None:
+    """In = out: every record of a committed transaction is one document or one dead letter, with its bytes."""
+    metrics = WorkerMetrics("words:128")
+    place = LogPlace(3, 4)
+    batch = [
+        leaving(Judgement(Reason.NEW, place)),
+        leaving(Judgement(Reason.NEW, place)),
+        leaving(Judgement(Reason.NEAR, place, 9, OF)),
+        leaving(Judgement(Reason.EXACT, place, 0, OF)),
+        leaving(Reason.EMPTY, b""),
+        leaving(Reason.TOMBSTONE, None),
+        leaving(DeadLetter("decode", "ValueError", "x")),
+        leaving(DeadLetter("size", "TooLarge", "x")),
+    ]
+
+    metrics.left(batch)
+
+    found = metrics.registry
+    assert value(found, "documents_total", verdict="unique", reason="new") == 2
+    assert value(found, "documents_total", verdict="duplicate", reason="near") == 1
+    assert value(found, "documents_total", verdict="duplicate", reason="exact") == 1
+    assert value(found, "documents_total", verdict="unique", reason="empty") == 1
+    assert value(found, "documents_total", verdict="unique", reason="tombstone") == 1
+    assert value(found, "bytes_total", verdict="unique") == 10
+    assert value(found, "bytes_total", verdict="duplicate") == 10
+    assert value(found, "dead_letters_total", stage="decode") == 1
+    assert value(found, "dead_letters_total", stage="size") == 1
+    assert value(found, "distance_bits_count") == 2
+    assert value(found, "distance_bits_sum") == 9
+    samples = [sample for metric in found.collect() for sample in metric.samples]
+    out = sum(one.value for one in samples if one.name.endswith(("documents_total", "dead_letters_total")))
+    assert out == len(batch)
+
+
+def test_latency_is_the_age_by_the_record_s_timestamp() -> None:
+    """A record of ten seconds ago lies in the bucket up to 30 s; one without a timestamp, or from the future, is no error."""
+    metrics = WorkerMetrics("r")
+    now_ms = int(time.time() * 1000)
+
+    metrics.left(
+        [leaving(Reason.EMPTY, b"", now_ms - 10_500), leaving(Reason.EMPTY, b"", now_ms + 10**9), leaving(Reason.EMPTY)]
+    )
+
+    assert value(metrics.registry, "verdict_latency_seconds_count") == 2
+    assert value(metrics.registry, "verdict_latency_seconds_bucket", le="10.0") == 1
+    assert value(metrics.registry, "verdict_latency_seconds_bucket", le="30.0") == 2
+
+
+def test_every_series_is_there_before_it_first_moves() -> None:
+    """Rates need a zero: all reasons and stages are exported from the start."""
+    metrics = WorkerMetrics("r")
+
+    for reason in Reason:
+        if reason.verdict is not None:
+            assert value(metrics.registry, "documents_total", verdict=reason.verdict.value, reason=reason.label) == 0
+    for stage in ("decode", "field", "size", "fingerprint"):
+        assert value(metrics.registry, "dead_letters_total", stage=stage) == 0
+
+
+def test_the_worker_s_other_metrics_move() -> None:
+    """Build, stages, transactions, rebalances, lag and what is in flight."""
+    metrics = WorkerMetrics("words:128:x")
+    with metrics.stage("prepare"):
+        pass
+    metrics.transaction("committed")
+    metrics.lag("documents", 3, 17)
+    metrics.in_flight(2, 900)
+
+    found = metrics.registry
+    assert value(found, "build_info", version=__version__, recipe="words:128:x") == 1
+    assert value(found, "stage_duration_seconds_count", stage="prepare") == 1
+    assert value(found, "transactions_total", result="committed") == 1
+    assert value(found, "consumer_lag_records", topic="documents", partition="3") == 17
+    assert (value(found, "batches_in_flight"), value(found, "documents_in_flight")) == (2, 900)
+
+    metrics.rebalanced()
+    assert value(found, "rebalances_total") == 1
+    assert value(found, "consumer_lag_records", topic="documents", partition="3") is None
+
+
+def test_the_index_s_metrics_move() -> None:
+    """Representatives, size and offset follow the index's statistics; the recipe is known once it was declared."""
+    metrics = IndexMetrics()
+    metrics.state({"entries": 10, "removed": 3, "bytes_on_disk": 4096, "applied": 77})
+    metrics.recipe("words:128:y")
+
+    found = metrics.registry
+    assert value(found, "index_entries") == 7
+    assert value(found, "index_size_bytes") == 4096
+    assert value(found, "index_applied_offset") == 77
+    assert value(found, "build_info", version=__version__, recipe="words:128:y") == 1
+    assert value(found, "build_info", version=__version__, recipe="") is None
+
+
+def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
+    """Exactly these names and labels are exported, besides those of the process."""
+    worker, index = WorkerMetrics("r"), IndexMetrics()
+    worker.left([leaving(Judgement(Reason.NEAR, LogPlace(0, 0), 1, OF))])
+    worker.lag("documents", 0, 1)
+    worker.transaction("committed")
+    for metrics in (worker, index):
+        with metrics.stage("s"):
+            pass
+    labels: dict[str, set[str]] = {}
+    for metrics in (worker, index):
+        for metric in metrics.registry.collect():
+            if not metric.name.startswith("process_"):
+                found = {label for sample in metric.samples for label in sample.labels}
+                labels[metric.name] = labels.get(metric.name, set()) | found
+
+    assert labels == {
+        "stream_dedup_build_info": {"version", "recipe"},
+        "stream_dedup_documents": {"verdict", "reason"},
+        "stream_dedup_bytes": {"verdict"},
+        "stream_dedup_dead_letters": {"stage"},
+        "stream_dedup_distance_bits": {"le"},
+        "stream_dedup_stage_duration_seconds": {"stage", "le"},
+        "stream_dedup_verdict_latency_seconds": {"le"},
+        "stream_dedup_consumer_lag_records": {"topic", "partition"},
+        "stream_dedup_transactions": {"result"},
+        "stream_dedup_rebalances": set(),
+        "stream_dedup_batches_in_flight": set(),
+        "stream_dedup_documents_in_flight": set(),
+        "stream_dedup_index_entries": set(),
+        "stream_dedup_index_size_bytes": set(),
+        "stream_dedup_index_applied_offset": set(),
+    }
+
+
+@pytest.mark.parametrize("values", [[], [0], [1, 1.5, 2, 2.1, 99], [-1, 0.5]])
+def test_a_batch_histogram_equals_single_observations(values: list[float]) -> None:
+    """Counting a batch at once exports the same as prometheus_client's own histogram, one by one."""
+    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    batch = BatchHistogram("h", "text", [1, 2, 10], ours)
+    single = Histogram("h", "text", buckets=[1, 2, 10], registry=theirs)
+    batch.observe_many(values[:2])
+    batch.observe_many(values[2:])
+    for one in values:
+        single.observe(one)
+
+    assert generate_latest(ours) == generate_latest(theirs)
+    assert openmetrics.generate_latest(ours) == openmetrics.generate_latest(theirs)

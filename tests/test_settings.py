@@ -1,0 +1,445 @@
+"""Where settings come from, what is refused, and that the reference page says the same as the code."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from stream_dedup.errors import ConfigurationError
+from stream_dedup.failpoints import VARIABLE as FAILPOINT_VARIABLE
+from stream_dedup.fingerprint import Recipe
+from stream_dedup.settings import (
+    FROM_FILE_PROPERTIES,
+    MASK,
+    Settings,
+    check_settings,
+    environment_name,
+    format_duration,
+    is_secret,
+    load_settings,
+    parse_duration,
+    parse_size,
+)
+from stream_dedup.settings_page import reference_page
+
+ROOT = Path(__file__).parent.parent
+
+
+def problems(
+    environ: dict[str, str] | None = None, overrides: dict[str, object] | None = None, file: Path | None = None
+) -> list[str]:
+    _, found = check_settings(overrides, file, environ or {})
+    return found
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+class TestOrder:
+    def test_flag_over_environment_over_file_over_default(self, tmp_path: Path) -> None:
+        """The first place that has a value wins, and each value knows where it came from."""
+        file = write(tmp_path, "s.toml", 'group = "file"\nhttp_port = 1\nlog_level = "error"\n')
+        environ = {"STREAM_DEDUP_GROUP": "environment", "STREAM_DEDUP_HTTP_PORT": "2", "STREAM_DEDUP_CONFIG": str(file)}
+
+        settings = load_settings({"group": "flag"}, environ=environ)
+
+        assert (
+            settings.group,
+            settings.http_port,
+            settings.log_level,
+            settings.kafka_bootstrap_servers,
+        ) == ("flag", 2, "error", "localhost:9092")
+        assert str(settings.origin("group")) == "flag --set group"
+        assert str(settings.origin("http_port")) == "environment STREAM_DEDUP_HTTP_PORT"
+        assert f"file log_level in {file}" == str(settings.origin("log_level"))
+        assert str(settings.origin("kafka_bootstrap_servers")) == "default"
+
+    def test_a_flag_that_was_not_given_says_nothing(self) -> None:
+        """None as an override means that the flag is absent."""
+        assert load_settings({"group": None}, environ={"STREAM_DEDUP_GROUP": "g"}).group == "g"
+
+    def test_the_file_argument_wins_over_the_variable(self, tmp_path: Path) -> None:
+        """`--config` names the file even if STREAM_DEDUP_CONFIG names another."""
+        mine = write(tmp_path, "mine.yaml", "group: mine")
+        other = write(tmp_path, "other.yaml", "group: other")
+
+        assert load_settings(file=mine, environ={"STREAM_DEDUP_CONFIG": str(other)}).group == "mine"
+
+    def test_the_plain_bootstrap_variable_is_honoured_below_ours(self) -> None:
+        """KAFKA_BOOTSTRAP_SERVERS counts, and the prefixed name wins over it."""
+        plain = {"KAFKA_BOOTSTRAP_SERVERS": "a:1"}
+        both = {**plain, "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": "b:2"}
+
+        assert load_settings(environ=plain).kafka_bootstrap_servers == "a:1"
+        assert load_settings(environ=both).kafka_bootstrap_servers == "b:2"
+        assert str(load_settings(environ=plain).origin("kafka_bootstrap_servers")) == "environment KAFKA_BOOTSTRAP_SERVERS"
+
+    def test_an_empty_variable_counts_as_not_given(self) -> None:
+        """`NAME=` in a compose file leaves the default in force."""
+        assert load_settings(environ={"STREAM_DEDUP_GROUP": "", "STREAM_DEDUP_KAFKA_SASL_PASSWORD": ""}) == Settings()
+
+    def test_nothing_is_read_from_the_process_when_an_environment_is_given(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A given environment replaces the process's own, and `Settings()` alone reads none at all."""
+        monkeypatch.setenv("STREAM_DEDUP_GROUP", "process")
+
+        assert load_settings(environ={}).group == "stream-dedup"
+        assert Settings().group == "stream-dedup"
+        assert load_settings().group == "process"
+
+    def test_yaml_and_toml_say_the_same(self, tmp_path: Path) -> None:
+        """Both file formats give equal settings, Kafka properties included, nested or dotted."""
+        toml = write(tmp_path, "a.toml", 'http_port = 9\nlivez_after = "2m"\n[kafka]\nsasl.username = "u"\n"linger.ms" = 5\n')
+        yaml = write(tmp_path, "a.yml", "http_port: 9\nlivez_after: 2m\nkafka:\n  sasl.username: u\n  linger.ms: 5\n")
+
+        assert load_settings(file=toml, environ={}).model_dump() == load_settings(file=yaml, environ={}).model_dump()
+        assert load_settings(file=toml, environ={}).kafka == {"sasl.username": "u", "linger.ms": "5"}
+
+    def test_the_index_folder_follows_the_state_folder(self, tmp_path: Path) -> None:
+        """Without an index folder of its own the index lies in the state folder."""
+        moved = load_settings({"state_dir": str(tmp_path)}, environ={})
+        apart = load_settings({"state_dir": str(tmp_path), "index_dir": "/fast"}, environ={})
+
+        assert moved.index_dir == tmp_path / "index"
+        assert apart.index_dir == Path("/fast")
+
+    def test_settings_are_frozen(self) -> None:
+        """Nobody changes a setting behind a role's back."""
+        with pytest.raises(ValidationError):
+            Settings().group = "other"  # type: ignore[misc]
+
+
+class TestKafkaProperties:
+    def test_the_apache_image_rule(self) -> None:
+        """One underscore is a dot, two are an underscore, three a hyphen."""
+        environ = {
+            "STREAM_DEDUP_KAFKA_SSL_CA_LOCATION": "/ca.pem",
+            "STREAM_DEDUP_KAFKA_A__B": "1",
+            "STREAM_DEDUP_KAFKA_A___B": "2",
+        }
+
+        assert load_settings(environ=environ).kafka == {"ssl.ca.location": "/ca.pem", "a_b": "1", "a-b": "2"}
+
+    @given(st.from_regex(r"[a-z]{1,5}([._-][a-z0-9]{1,5}){0,4}", fullmatch=True))
+    def test_every_property_has_a_variable_that_leads_back_to_it(self, prop: str) -> None:
+        """The name of the variable for a property is read as that very property."""
+        from stream_dedup.settings import _DECIDED_PROPERTIES
+
+        variable = environment_name(f"kafka.{prop}")
+        if prop in _DECIDED_PROPERTIES or variable in {environment_name(name) for name in Settings.model_fields}:
+            return
+
+        assert load_settings(environ={variable: "x" if not prop.endswith((".ms", "bytes")) else "1"}).kafka.keys() == {prop}
+
+    def test_layers_are_merged_property_by_property(self, tmp_path: Path) -> None:
+        """A property in the environment replaces that property of the file and leaves the others."""
+        file = write(tmp_path, "s.yaml", "kafka:\n  a.b: file\n  c.d: file\n  e.f: file\n")
+        environ = {"STREAM_DEDUP_KAFKA_A_B": "environment", "STREAM_DEDUP_KAFKA_C_D": "environment"}
+
+        settings = load_settings({"kafka.a.b": "flag"}, file, environ)
+
+        assert settings.kafka == {"a.b": "flag", "c.d": "environment", "e.f": "file"}
+        assert [settings.origin(f"kafka.{name}").source for name in ("a.b", "c.d", "e.f")] == ["flag", "environment", "file"]
+
+    def test_times_and_sizes_have_units_where_the_name_says_so(self) -> None:
+        """`*.ms` takes a time, `*.bytes` and `*.kbytes` a size; bare numbers and other properties pass as they are."""
+        environ = {
+            "STREAM_DEDUP_KAFKA_SOCKET_TIMEOUT_MS": "15s",
+            "STREAM_DEDUP_KAFKA_FETCH_MAX_BYTES": "64MiB",
+            "STREAM_DEDUP_KAFKA_QUEUED_MAX_MESSAGES_KBYTES": "1MiB",
+            "STREAM_DEDUP_KAFKA_LINGER_MS": "5",
+            "STREAM_DEDUP_KAFKA_CLIENT_RACK": "15s",
+        }
+
+        assert load_settings(environ=environ).kafka == {
+            "socket.timeout.ms": "15000",
+            "fetch.max.bytes": str(64 * 2**20),
+            "queued.max.messages.kbytes": "1024",
+            "linger.ms": "5",
+            "client.rack": "15s",
+        }
+
+    @pytest.mark.parametrize("prop", ["group.id", "enable.auto.commit", "isolation.level", "auto.offset.reset", "acks"])
+    def test_what_exactly_once_rests_on_is_refused(self, prop: str) -> None:
+        """A property that is ours to decide is an error wherever it stands, with the reason."""
+        (by_variable,) = problems({environment_name(f"kafka.{prop}"): "x"})
+        (by_flag,) = problems(overrides={f"kafka.{prop}": "x"})
+
+        assert f"the Kafka property {prop}, which is not free" in by_variable
+        assert f"the Kafka property {prop}, which is not free" in by_flag
+
+    def test_a_secret_from_a_file(self, tmp_path: Path) -> None:
+        """A variable ending in _FILE names a file; the line break at its end is not part of the secret."""
+        secret = write(tmp_path, "password", "p a s s\n")
+
+        settings = load_settings(environ={"STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE": str(secret)})
+
+        assert settings.kafka == {"sasl.password": "p a s s"}
+        assert str(secret) in str(settings.origin("kafka.sasl.password"))
+
+    def test_a_property_that_itself_ends_in_file_is_no_secret_file(self) -> None:
+        """`sasl.oauthbearer.assertion.file` is librdkafka's own; its value is a path and is not read here."""
+        environ = {"STREAM_DEDUP_KAFKA_SASL_OAUTHBEARER_ASSERTION_FILE": "/token"}
+
+        assert load_settings(environ=environ).kafka == {"sasl.oauthbearer.assertion.file": "/token"}
+
+    def test_a_secret_given_twice_or_unreadable_is_an_error(self, tmp_path: Path) -> None:
+        """Both forms at once are ambiguous, and a missing secret file is named."""
+        twice = {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "x", "STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE": str(tmp_path)}
+        missing = {"STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE": str(tmp_path / "none")}
+
+        assert "remove one of them" in problems(twice)[0]
+        assert "cannot be read: no such file or directory" in problems(missing)[0]
+
+
+class TestSecrets:
+    def test_secrets_are_shown_nowhere(self) -> None:
+        """Neither repr nor the rows of `config show` hold a secret; the property's name is still there."""
+        secrets = {environment_name(f"kafka.{prop}"): "s3cret" for prop in FROM_FILE_PROPERTIES if is_secret(prop)}
+
+        settings = load_settings(environ=secrets)
+
+        assert len(secrets) >= 9
+        assert "s3cret" not in repr(settings)
+        assert {one.value for one in settings.shown() if one.name.startswith("kafka.")} == {MASK}
+
+    def test_secrets_are_not_in_errors(self) -> None:
+        """A wrong value of a secret property never makes it into the error."""
+        environ = {"STREAM_DEDUP_KAFKA_SASL_PASSWORD": "s3cret", "STREAM_DEDUP_HTTP_PORT": "no"}
+
+        with pytest.raises(ConfigurationError) as caught:
+            load_settings(environ=environ)
+
+        assert "s3cret" not in str(caught.value)
+
+
+class TestErrors:
+    def test_all_errors_at_once(self, tmp_path: Path) -> None:
+        """Flags, environment and file are checked as a whole; every problem is one sentence, and the exit code is 78."""
+        file = write(tmp_path, "s.toml", 'grup = "x"\nbatch_documents = 0\n')
+        environ = {"STREAM_DEDUP_HTTP_PORT": "70000", "STREAM_DEDUP_NONSENSE": "1", "STREAM_DEDUP_VALUE_FORMAT": "jsn"}
+
+        with pytest.raises(ConfigurationError) as caught:
+            load_settings({"plan": "wid"}, file, environ)
+
+        text = str(caught.value)
+        assert caught.value.exit_code == 78
+        assert "for 6 reasons" in text
+        assert f"grup in {file} is not a setting; did you mean group?" in text
+        assert f"batch_documents in {file} is 0, but must be at least 1." in text
+        assert "STREAM_DEDUP_HTTP_PORT is '70000', but must be at most 65535." in text
+        assert "STREAM_DEDUP_NONSENSE is not a setting" in text
+        assert "STREAM_DEDUP_VALUE_FORMAT is 'jsn', but must be raw or json (did you mean json?)." in text
+        assert "--set plan is 'wid', but there is no plan 'wid'; did you mean 'wide'?" in text
+
+    @pytest.mark.parametrize(
+        ("variable", "nearest"),
+        [
+            ("STREAM_DEDUP_HTP_PORT", "STREAM_DEDUP_HTTP_PORT"),
+            ("STREAM_DEDUP_http_port", "STREAM_DEDUP_HTTP_PORT"),
+            ("stream_dedup_group", "STREAM_DEDUP_GROUP"),
+            ("STREAM_DEDUP_KAKFA_SASL_PASSWORD", "STREAM_DEDUP_KAFKA_SASL_PASSWORD"),
+            ("STREAM_DEDUP_CONFG", "STREAM_DEDUP_CONFIG"),
+        ],
+    )
+    def test_an_unknown_variable_names_the_nearest(self, variable: str, nearest: str) -> None:
+        """A misspelt variable is an error that names the one that was meant."""
+        assert problems({variable: "1"}) == [f"The environment variable {variable} is not a setting; did you mean {nearest}?"]
+
+    @pytest.mark.parametrize(
+        ("name", "value", "must"),
+        [
+            ("HTTP_PORT", "abc", "must be a whole number"),
+            ("HTTP_PORT", "80.5", "must be a whole number"),
+            ("HTTP_PORT", "-1", "must be at least 0"),
+            ("FIRST_START", "perhaps", "must be true or false"),
+            ("GROUP", "a b", "must be made of 1 to 200 letters"),
+            ("WORKER_ID", "x" * 101, "must have at most 100 characters"),
+            ("TOPIC_PREFIX", "a_b", "must consist of letters, digits, dots and hyphens"),
+            ("TOPIC_PREFIX", ".a", "must begin with a letter or digit"),
+            ("TOPIC_PREFIX", "x" * 249, "must leave topic names of at most 249 characters"),
+            ("KAFKA_BOOTSTRAP_SERVERS", "broker", "must be host:port"),
+            ("KAFKA_BOOTSTRAP_SERVERS", "a:1,,b:2", "must be host:port"),
+            ("TEXT_FIELD", "a..b", "must be a dotted path"),
+            ("LIVEZ_AFTER", "60", "must be a time with its unit"),
+            ("LIVEZ_AFTER", "10ms", "must be at least 1 second"),
+            ("LIVEZ_AFTER", "9" * 400 + "d", "must be a time"),
+            ("HTTP_HOST", "a b", "must be a host name or an address"),
+            ("KEY_FILE", "/does/not/exist", "must name a file that exists"),
+            ("KEY_FILE", "/", "must name a file that exists"),
+            ("STATE_DIR", "~nobody-of-that-name/x", "must not begin with the home folder of a user who has none"),
+            ("KAFKA_SOCKET_TIMEOUT_MS", "soon", "must be a time with its unit"),
+            ("KAFKA_FETCH_MAX_BYTES", "lots", "must be a size such as 500MB"),
+            ("PLAN", "64:4:9:3", "must be a whole number from 0 to 3"),
+        ],
+    )  # fmt: skip
+    def test_wrong_values_say_what_they_must_be(self, name: str, value: str, must: str) -> None:
+        """Each kind of wrong value ends in one sentence that names the variable and what it must be."""
+        environ = {f"STREAM_DEDUP_{name}": value, "STREAM_DEDUP_VALUE_FORMAT": "json"}
+
+        (problem,) = problems(environ)
+
+        assert problem.startswith(f"STREAM_DEDUP_{name} is '{value[:80]}")
+        assert must in problem
+        assert len(problem) < 500
+        assert problem.endswith(".")
+
+    @pytest.mark.parametrize("field", ["text_field", "id_field", "time_field", "scope_field"])
+    def test_a_field_of_raw_values_is_an_error(self, field: str) -> None:
+        """A setting that would have no effect is refused: raw values have no fields."""
+        (problem,) = problems({f"STREAM_DEDUP_{field.upper()}": "a.b"})
+
+        assert "needs STREAM_DEDUP_VALUE_FORMAT=json" in problem
+        assert problems({f"STREAM_DEDUP_{field.upper()}": "a.b", "STREAM_DEDUP_VALUE_FORMAT": "json"}) == []
+
+    @pytest.mark.parametrize(
+        ("name", "text", "says"),
+        [
+            ("s.toml", "group = ", "cannot be parsed"),
+            ("s.yaml", "a: [", "cannot be parsed"),
+            ("s.yaml", "- a", "must hold names and values"),
+            ("s.yaml", "just words", "must hold names and values"),
+            ("s.yaml", "kafka: 5", "must be a table of Kafka properties"),
+            ("s.yaml", "kafka: {a.b: [1]}", "must be a text or a number"),
+            ("s.yaml", "kafka: {'A B': 1}", "is not a property's name"),
+            ("s.yaml", "http_port: yes", "must be a whole number"),
+            ("s.yaml", "group: [a]", "must be a text"),
+            ("s.yaml", "!!python/object/apply:os.system [ls]", "cannot be parsed"),
+            ("s.yaml", "5: 6", "5 in"),
+            ("s.ini", "group=a", "must end in .toml, .yaml or .yml"),
+        ],
+    )
+    def test_rude_files(self, tmp_path: Path, name: str, text: str, says: str) -> None:
+        """A file that is no settings file ends in one sentence that names it."""
+        file = write(tmp_path, name, text)
+
+        (problem,) = problems(file=file)
+
+        assert says in problem
+        assert str(file) in problem
+        assert "\n" not in problem
+
+    def test_files_that_cannot_be_read(self, tmp_path: Path) -> None:
+        """A missing file, a folder and bytes that are no UTF-8 are each one sentence."""
+        binary = tmp_path / "b.toml"
+        binary.write_bytes(b"\xff\xfe\x00")
+
+        for path in (tmp_path / "none.toml", tmp_path, binary):
+            (problem,) = problems(file=path)
+            assert f"The configuration file {path} cannot be read" in problem
+
+    def test_an_empty_file_says_nothing(self, tmp_path: Path) -> None:
+        """An empty YAML file leaves the defaults in force."""
+        assert load_settings(file=write(tmp_path, "s.yaml", ""), environ={}) == Settings()
+
+    def test_variables_that_kubernetes_makes_are_passed_over(self) -> None:
+        """A Service called stream-dedup-index in the namespace must not keep every pod from starting."""
+        environ = {
+            "STREAM_DEDUP_INDEX_SERVICE_HOST": "10.0.0.1",
+            "STREAM_DEDUP_INDEX_SERVICE_PORT": "8080",
+            "STREAM_DEDUP_INDEX_SERVICE_PORT_HTTP": "8080",
+            "STREAM_DEDUP_INDEX_PORT": "tcp://10.0.0.1:8080",
+            "STREAM_DEDUP_INDEX_PORT_8080_TCP": "tcp://10.0.0.1:8080",
+            "STREAM_DEDUP_INDEX_PORT_8080_TCP_PROTO": "tcp",
+            "STREAM_DEDUP_INDEX_PORT_8080_TCP_ADDR": "10.0.0.1",
+            "STREAM_DEDUP_KAFKA_PORT": "tcp://10.0.0.2:9092",
+            "STREAM_DEDUP_KAFKA_SERVICE_HOST": "10.0.0.2",
+            "STREAM_DEDUP_HTTP_PORT": "tcp://10.0.0.3:80",
+        }
+
+        assert load_settings(environ=environ) == Settings()
+
+    def test_the_failpoint_of_the_tests_is_no_unknown_setting(self) -> None:
+        """The variable that kills a role at a step, for tests, does not stop it from starting."""
+        assert problems({FAILPOINT_VARIABLE: "worker.begin"}) == []
+
+    def test_hostile_text_is_shown_harmless(self) -> None:
+        """A variable with escape sequences in its name cannot repaint the terminal through the error."""
+        (problem,) = problems({"STREAM_DEDUP_\x1b[31m\u202e" + "A" * 5000: "1"})
+
+        assert problem.isprintable()
+        assert len(problem) < 400
+
+    @given(st.dictionaries(st.sampled_from(sorted(Settings.model_fields)), st.text(max_size=30)))
+    def test_no_text_at_all_makes_loading_raise_anything_else(self, values: dict[str, str]) -> None:
+        """Whatever the environment says, the outcome is settings or sentences."""
+        environ = {environment_name(name): value for name, value in values.items() if "\0" not in value}
+
+        settings, found = check_settings(None, None, environ)
+
+        assert (settings is None) == bool(found)
+
+
+class TestUnits:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("250ms", timedelta(milliseconds=250)),
+            ("30s", timedelta(seconds=30)),
+            ("15m", timedelta(minutes=15)),
+            ("12h", timedelta(hours=12)),
+            ("30d", timedelta(days=30)),
+            ("2w", timedelta(weeks=2)),
+            ("1h30m", timedelta(minutes=90)),
+            ("1.5h", timedelta(minutes=90)),
+            (" 15 M ", timedelta(minutes=15)),
+        ],
+    )
+    def test_times(self, text: str, expected: timedelta) -> None:
+        """Times are a number and a unit, or several."""
+        assert parse_duration(text) == expected
+
+    @pytest.mark.parametrize("text", ["", "5", "m", "5x", "-5s", "5s5", "1e3s"])
+    def test_what_is_no_time(self, text: str) -> None:
+        """A time without its unit, or with another, is refused."""
+        with pytest.raises(ValueError, match="must be a time"):
+            parse_duration(text)
+
+    @given(st.integers(0, 10**14))
+    def test_a_written_time_reads_back(self, milliseconds: int) -> None:
+        """Formatting and parsing lead back to the same time."""
+        value = timedelta(milliseconds=milliseconds)
+
+        assert parse_duration(format_duration(value)) == value
+
+    @pytest.mark.parametrize(
+        ("text", "expected"), [("500MB", 500 * 10**6), ("1GiB", 2**30), ("64 KiB", 2**16), ("65536", 65536), (7, 7)]
+    )
+    def test_sizes(self, text: object, expected: int) -> None:
+        """MB counts in thousands, MiB in 1024; a bare number is bytes."""
+        assert parse_size(text) == expected
+
+    @pytest.mark.parametrize("text", ["", "MB", "-1MB", "1 parsec", "1e999"])
+    def test_what_is_no_size(self, text: str) -> None:
+        """Anything else is refused."""
+        with pytest.raises(ValueError, match="must be a size"):
+            parse_size(text)
+
+
+class TestReferencePage:
+    def test_page_and_code_agree(self) -> None:
+        """The page in the repository is what the code prints; `stream-dedup config reference` writes it anew."""
+        page = ROOT / "docs" / "reference" / "configuration.md"
+
+        assert page.read_text(encoding="utf-8") == reference_page()
+
+    def test_every_setting_has_a_row_with_a_description(self) -> None:
+        """No setting is missing from the page, and each says something."""
+        page = reference_page()
+
+        for name, field in Settings.model_fields.items():
+            variable = "STREAM_DEDUP_KAFKA_<PROP>" if name == "kafka" else environment_name(name)
+            assert f"\n| `{variable}` | " in page
+            assert len(field.description or "") > 40, name
+
+    def test_the_recipes_that_can_be_set_exist(self) -> None:
+        """Every value that `recipe` accepts makes a recipe."""
+        for preset in Settings.model_fields["recipe"].annotation.__args__:  # type: ignore[union-attr]
+            assert Recipe(preset=preset).preset == preset

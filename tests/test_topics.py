@@ -1,0 +1,366 @@
+"""Topics as code: the files, the plan, and what the log must be."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stream_dedup import topics
+from stream_dedup.errors import ConfigurationError
+from stream_dedup.topics import Action, Topic, TopicNames
+
+FOREVER = "-1"
+LONGEST = str(2**63 - 1)
+
+
+@dataclass
+class Found:
+    """A topic as a cluster has it."""
+
+    partitions: int
+    config: dict[str, str] = field(default_factory=dict)
+
+
+class FakeCluster:
+    """Keeps topics, as an admin client does; refuses what Kafka refuses."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, Found] = {}
+
+    def create(self, name: str, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
+        assert name not in self.topics
+        assert replication_factor >= 1
+        self.topics[name] = Found(partitions, dict(config))
+
+    def set_config(self, name: str, config: dict[str, str]) -> None:
+        self.topics[name].config.update(config)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        assert total > self.topics[name].partitions
+        self.topics[name].partitions = total
+
+
+def declared(prefix: str = "") -> dict[str, Topic]:
+    return {topic.kind: topic for topic in topics.read_topics(prefix)}
+
+
+def as_declared(prefix: str = "") -> dict[str, Found]:
+    return {topic.name: Found(topic.partitions, dict(topic.config)) for topic in topics.read_topics(prefix)}
+
+
+def copy_files(folder: Path) -> Path:
+    for path in topics.topic_folder().glob("*.yaml"):
+        (folder / path.name).write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+    return folder
+
+
+class TestNames:
+    def test_a_prefix_with_or_without_its_dot(self) -> None:
+        """`crawl` and `crawl.` are one prefix; a hyphen is kept; no prefix changes nothing."""
+        assert TopicNames("crawl").documents == TopicNames("crawl.").documents == "crawl.documents"
+        assert TopicNames("crawl-").dead_letters == "crawl-dlq.documents"
+        assert TopicNames().all() == topics.ALL
+
+    @pytest.mark.parametrize("prefix", ["a_b", "a b", ".a", "-", "ä", "x" * 236, "a/b", "a\n"])
+    def test_a_prefix_that_kafka_or_its_metrics_would_not_take(self, prefix: str) -> None:
+        """Only dots, hyphens, letters and digits; an underscore collides with a dot in Kafka's metric names."""
+        with pytest.raises(ValueError, match="must"):
+            TopicNames(prefix)
+
+    def test_the_longest_name_is_one_kafka_takes(self) -> None:
+        """With the longest legal prefix no name has more than 249 characters."""
+        longest = "x" * (249 - len("dlq.documents") - 1)
+
+        assert max(map(len, TopicNames(longest).all())) == 249
+        with pytest.raises(ValueError, match="249"):
+            TopicNames(longest + "x")
+
+
+class TestFiles:
+    def test_each_topic_has_a_file_and_each_file_a_topic(self) -> None:
+        """Folder, code and README name the same topics."""
+        files = {path.stem for path in topics.topic_folder().glob("*.yaml")}
+        readme = (Path(__file__).parent.parent / "topics" / "README.md").read_text(encoding="utf-8")
+
+        assert files == set(topics.ALL)
+        assert re.findall(r"^\| `([^`]+)` \|", readme, re.MULTILINE) == list(topics.ALL)
+
+    def test_files_are_strimzi_topics(self) -> None:
+        """Each is a v1 KafkaTopic whose name Kubernetes takes and whose values Strimzi takes."""
+        for kind in topics.ALL:
+            content = yaml.safe_load((topics.topic_folder() / f"{kind}.yaml").read_text(encoding="utf-8"))
+            assert content["apiVersion"] == "kafka.strimzi.io/v1"
+            assert content["kind"] == "KafkaTopic"
+            assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", content["metadata"]["name"])
+            assert content["metadata"]["labels"]["strimzi.io/cluster"]
+            assert set(content["spec"]) == {"partitions", "replicas", "config"}
+            assert all(isinstance(value, str | int | float | bool) for value in content["spec"]["config"].values())
+
+    def test_the_log_is_kept_whole_for_ever(self) -> None:
+        """The declared log passes the very check that keeps a role from starting."""
+        log = declared()["fingerprints"]
+
+        assert topics.log_problems(log.name, Found(log.partitions, dict(log.config))) == []
+        assert (log.partitions, log.replicas) == (1, 3)
+        assert (log.config["min.insync.replicas"], log.config["unclean.leader.election.enable"]) == ("2", "false")
+        assert (log.config["retention.ms"], log.config["retention.bytes"]) == (FOREVER, FOREVER)
+
+    def test_outputs_refuse_nothing_that_came_in(self) -> None:
+        """The outputs take any timestamp, and the input's largest record with our headers; the dead letters take more."""
+        found = declared()
+        limit = {kind: int(found[kind].config["max.message.bytes"]) for kind in ("documents", "unique", "duplicates")}
+
+        assert limit["unique"] == limit["duplicates"] == limit["documents"] + topics.HEADER_BUDGET_BYTES
+        assert int(found["dlq.documents"].config["max.message.bytes"]) >= limit["unique"] + topics.HEADER_BUDGET_BYTES
+        for kind in ("unique", "duplicates"):
+            assert found[kind].config["message.timestamp.before.max.ms"] == LONGEST
+            assert found[kind].config["message.timestamp.after.max.ms"] == LONGEST
+
+    def test_retention_never_counts_from_an_original_timestamp(self) -> None:
+        """A topic that keeps the documents' own timestamps is not limited in time: an old page would vanish on arrival."""
+        for kind in ("unique", "duplicates", "dlq.documents"):
+            config = declared()[kind].config
+            assert config["retention.ms"] == FOREVER or config["message.timestamp.type"] == "LogAppendTime"
+        assert declared()["dlq.documents"].config["retention.ms"] == str(14 * 86_400_000)
+
+    def test_outputs_have_the_input_s_partitions_and_the_rest_has_one(self) -> None:
+        """Output partition = source partition; whatever is one order has one partition."""
+        found = declared()
+
+        assert {found[kind].partitions for kind in ("documents", "unique", "duplicates", "dlq.documents")} == {12}
+        assert {found[kind].partitions for kind in ("fingerprints", "verdicts", "insights", "host-signals")} == {1}
+
+    @pytest.mark.parametrize(
+        ("kind", "change", "says"),
+        [
+            ("unique", "gone", "does not exist"),
+            ("unique", "[", "unique.yaml"),
+            ("unique", "kind: Secret", "does not hold a Strimzi KafkaTopic"),
+            ("unique", {"metadata": None}, "lacks `metadata` or `spec`"),
+            ("unique", {"metadata": {"name": "other"}}, "must be 'unique'"),
+            ("unique", {"spec": {"partitions": 0, "replicas": 1}}, "spec.partitions is 0"),
+            ("unique", {"spec": {"partitions": True, "replicas": 1}}, "spec.partitions is True"),
+            ("unique", {"spec": {"partitions": 12, "replicas": 1, "config": ["a"]}}, "spec.config must hold"),
+            ("unique", {"spec": {"partitions": 3, "replicas": 1}}, "as many partitions as documents (12)"),
+            ("verdicts", {"spec": {"partitions": 2, "replicas": 1}}, "verdicts must have 1 partition"),
+            ("fingerprints", {"spec": {"partitions": 1, "replicas": 1}}, "fingerprints must have cleanup.policy=delete"),
+        ],
+    )
+    def test_files_that_cannot_be(self, tmp_path: Path, kind: str, change: Any, says: str) -> None:
+        """A wrong file is named, with what is wrong, before anything reaches a cluster."""
+        path = copy_files(tmp_path) / f"{kind}.yaml"
+        if change == "gone":
+            path.unlink()
+        elif isinstance(change, str):
+            path.write_text(change, encoding="utf-8")
+        else:
+            content = yaml.safe_load(path.read_text(encoding="utf-8")) | change
+            path.write_text(yaml.safe_dump(content), encoding="utf-8")
+
+        with pytest.raises(ConfigurationError) as caught:
+            topics.read_topics(folder=tmp_path)
+
+        assert says in str(caught.value)
+
+    def test_all_wrong_files_are_named_at_once(self, tmp_path: Path) -> None:
+        """An empty folder is eight problems, not one after another."""
+        with pytest.raises(ConfigurationError) as caught:
+            topics.read_topics(folder=tmp_path)
+
+        assert str(caught.value).count("does not exist") == len(topics.ALL)
+
+
+class TestPlan:
+    def test_an_empty_cluster_gets_every_topic(self) -> None:
+        """Everything is created under the prefix, with the declared partitions, replicas and settings."""
+        cluster = FakeCluster()
+        wanted = topics.read_topics("crawl")
+
+        changes = topics.plan(wanted, {})
+        topics.apply(changes, cluster)
+
+        assert {change.action for change in changes} == {Action.CREATE}
+        assert cluster.topics == as_declared("crawl")
+
+    def test_a_cluster_that_is_right_is_left_alone(self) -> None:
+        """Nothing to do is an empty plan; settings that the files do not name are none of our business."""
+        existing = as_declared()
+        for found in existing.values():
+            found.config["segment.index.bytes"] = "12345"
+
+        assert topics.plan(topics.read_topics(), existing) == []
+
+    def test_documents_is_the_crawler_s(self) -> None:
+        """An existing documents topic is never touched, whatever it looks like."""
+        existing = {**as_declared(), "documents": Found(12, {"retention.ms": "1", "cleanup.policy": "compact"})}
+
+        assert topics.plan(topics.read_topics(), existing) == []
+
+    def test_outputs_follow_an_existing_input(self) -> None:
+        """With more partitions and larger records in documents, outputs are created or grown to match."""
+        existing: dict[str, Found] = {
+            "documents": Found(24, {"max.message.bytes": "20000000"}),
+            "unique": Found(12, as_declared()["unique"].config),
+        }
+
+        changes = {(one.topic.kind, one.action): one for one in topics.plan(topics.read_topics(), existing)}
+
+        assert changes["unique", Action.GROW].partitions == (12, 24)
+        assert changes["unique", Action.SET].config == {"max.message.bytes": ("1114124", "20065536")}
+        assert changes["duplicates", Action.CREATE].topic.partitions == 24
+        assert changes["duplicates", Action.CREATE].topic.config["max.message.bytes"] == "20065536"
+        assert changes["dlq.documents", Action.CREATE].topic.config["max.message.bytes"] == "20131072"
+
+    def test_outputs_larger_than_needed_stay_so(self) -> None:
+        """Partitions are never removed, and a limit that somebody raised is not lowered."""
+        existing = as_declared()
+        existing["documents"].partitions = 6
+        existing["unique"].config["max.message.bytes"] = "99999999"
+
+        assert topics.plan(topics.read_topics(), existing) == []
+
+    @pytest.mark.parametrize("kind", ["fingerprints", "verdicts", "insights", "host-signals"])
+    def test_one_partition_too_many_cannot_be_undone(self, kind: str) -> None:
+        """A single-partition topic with two is refused in a sentence with the remedy, and then nothing is applied."""
+        existing = as_declared()
+        existing[kind].partitions = 2
+        del existing["unique"]
+        cluster = FakeCluster()
+
+        changes = topics.plan(topics.read_topics(), existing)
+
+        assert [change.topic.kind for change in changes if change.action is Action.REFUSE] == [kind]
+        with pytest.raises(ConfigurationError, match="STREAM_DEDUP_TOPIC_PREFIX"):
+            topics.apply(changes, cluster)
+        assert cluster.topics == {}
+
+    @pytest.mark.parametrize(
+        ("setting", "value"),
+        [
+            ("retention.ms", "604800000"),
+            ("retention.bytes", "1000000"),
+            ("cleanup.policy", "compact"),
+            ("cleanup.policy", "compact,delete"),
+            ("message.timestamp.type", "CreateTime"),
+        ],
+    )
+    def test_a_log_that_would_be_trimmed_is_called_by_name(self, setting: str, value: str) -> None:
+        """Such a setting keeps roles from starting, and the plan that repairs it says what may have happened."""
+        existing = as_declared()
+        existing["fingerprints"].config[setting] = value
+
+        (problem,) = topics.log_problems("fingerprints", existing["fingerprints"])
+        (change,) = topics.plan(topics.read_topics(), existing)
+
+        assert f"{setting}={value}" in problem
+        assert "stream-dedup topics apply" in problem
+        assert change.action is Action.SET
+        assert f"{setting} from {value} to" in change.sentence
+        assert "if that has happened already, the log is incomplete" in change.sentence
+
+    def test_a_log_that_is_harmless_to_repair_is_repaired_quietly(self) -> None:
+        """Fewer in-sync replicas are corrected without a warning of lost records."""
+        existing = as_declared()
+        existing["fingerprints"].config["min.insync.replicas"] = "1"
+
+        (change,) = topics.plan(topics.read_topics(), existing)
+
+        assert change.config == {"min.insync.replicas": ("1", "2")}
+        assert "incomplete" not in change.sentence
+
+    def test_a_log_with_several_partitions_is_no_log(self) -> None:
+        """Two partitions are not one order."""
+        log = declared()["fingerprints"]
+
+        (problem,) = topics.log_problems("fingerprints", Found(2, dict(log.config)))
+
+        assert "has 2 partitions and must have one" in problem
+
+    def test_applying_a_plan_leaves_nothing_to_plan(self) -> None:
+        """From any cluster that can be corrected, one apply leads to an empty plan, without shrinking anything."""
+        seed = random.randrange(2**32)
+        print(f"seed {seed}")
+        source = random.Random(seed)
+        wanted = topics.read_topics("p")
+        for _ in range(200):
+            cluster = FakeCluster()
+            for topic in wanted:
+                if source.random() < 0.7:
+                    several = topic.kind in ("documents", "unique", "duplicates", "dlq.documents")
+                    config = {key: value for key, value in topic.config.items() if source.random() < 0.8}
+                    config["max.message.bytes"] = str(source.choice([1000, 1048588, 5_000_000]))
+                    cluster.topics[topic.name] = Found(source.randint(1, 30) if several else 1, config)
+            before = {name: found.partitions for name, found in cluster.topics.items()}
+            untouched = {**cluster.topics["p.documents"].config} if "p.documents" in cluster.topics else None
+
+            topics.apply(topics.plan(wanted, cluster.topics), cluster)
+
+            assert topics.plan(wanted, cluster.topics) == []
+            assert all(cluster.topics[name].partitions >= count for name, count in before.items())
+            assert set(cluster.topics) == set(TopicNames("p").all())
+            if untouched is not None:
+                assert cluster.topics["p.documents"].config == untouched
+            for name in TopicNames("p").outputs:
+                assert cluster.topics[name].partitions >= cluster.topics["p.documents"].partitions
+
+
+class TestFitting:
+    @pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(1, 1, "1"), (2, 2, "1"), (3, 3, "2"), (9, 3, "2")])
+    def test_replicas_follow_the_brokers(self, brokers: int, replicas: int, in_sync: str) -> None:
+        """No more replicas than brokers, and one broker may fail wherever there are two."""
+        for topic in topics.fit_to_brokers(topics.read_topics(), brokers):
+            assert (topic.replicas, topic.config["min.insync.replicas"]) == (replicas, in_sync)
+
+    def test_too_few_brokers_are_said_before_anything_is_done(self) -> None:
+        """Creating with more replicas than brokers, or making a topic unwritable, is a sentence that names the way out."""
+        low = as_declared()
+        low["unique"].config["min.insync.replicas"] = "1"
+
+        for changes in (topics.plan(topics.read_topics(), {}), topics.plan(topics.read_topics(), low)):
+            assert "--fit-brokers" in str(topics.replicas_problem(changes, 1))
+            assert topics.replicas_problem(changes, 3) is None
+
+    def test_other_corrections_do_not_need_all_brokers(self) -> None:
+        """With a broker down, a setting can still be corrected."""
+        existing = as_declared()
+        existing["verdicts"].config["retention.ms"] = "1"
+
+        assert topics.replicas_problem(topics.plan(topics.read_topics(), existing), 1) is None
+
+    def test_partitions_on_request(self) -> None:
+        """Another number of partitions goes for documents and the outputs, never for the one order."""
+        changed = topics.with_partitions(topics.read_topics(), 5)
+
+        assert {topic.partitions for topic in changed if topic.kind in ("documents", "unique")} == {5}
+        assert {topic.partitions for topic in changed if topic.kind in ("fingerprints", "verdicts")} == {1}
+
+
+def test_rows_tell_every_topic_and_every_step() -> None:
+    """A table or JSON of a plan has a row for each step, and one for each topic that needs none."""
+    wanted = topics.read_topics()
+    existing = as_declared()
+    del existing["insights"]
+    existing["unique"].partitions = 3
+    existing["unique"].config["retention.ms"] = "5"
+
+    rows = topics.as_rows(wanted, topics.plan(wanted, existing))
+
+    assert [(row["topic"], row["action"]) for row in rows] == [
+        ("documents", "none"),
+        ("unique", "grow"),
+        ("unique", "set"),
+        ("duplicates", "none"),
+        ("dlq.documents", "none"),
+        ("fingerprints", "none"),
+        ("verdicts", "none"),
+        ("insights", "create"),
+        ("host-signals", "none"),
+    ]
+    assert rows[1]["partitions"] == {"now": 3, "wanted": 12}
+    assert rows[2]["config"] == {"retention.ms": {"now": "5", "wanted": "-1"}}
