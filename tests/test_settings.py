@@ -177,11 +177,11 @@ class TestKafkaProperties:
 
     def test_a_secret_from_a_file(self, tmp_path: Path) -> None:
         """A variable ending in _FILE names a file; the line break at its end is not part of the secret."""
-        secret = write(tmp_path, "password", "p a s s\n")
+        secret = write(tmp_path, "password", " p a s s\n")
 
         settings = load_settings(environ={"STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE": str(secret)})
 
-        assert settings.kafka == {"sasl.password": "p a s s"}
+        assert settings.kafka == {"sasl.password": " p a s s"}
         assert str(secret) in str(settings.origin("kafka.sasl.password"))
 
     def test_a_property_that_itself_ends_in_file_is_no_secret_file(self) -> None:

@@ -86,7 +86,7 @@ def show_duplicate(out: Console, one: Message, page: Page, kept: Page) -> None:
 def _differences(kept: Page, page: Page) -> list[Text]:
     before, after = _tokens(kept), _tokens(page)
     joint = "" if page.language in _UNSPACED else " "
-    lines = []
+    lines: list[Text] = []
     for action, first, last, start, end in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if action == "equal":
             continue

@@ -35,7 +35,7 @@ def test_a_duplicate_names_the_kept_document() -> None:
 def test_a_dead_letter_says_why() -> None:
     """The stage is the reason, and the sentence is shown."""
     letter = DeadLetter("field", "MissingField", "The value has no field 'text'.")
-    own = headers.of_dead_letter(letter, OF.position, "group")
+    own = headers.of_dead_letter(letter, OF.position, "group", 5)
 
     tapped = describe(message("p.dlq.documents", own, None), "p.dlq.documents")
 

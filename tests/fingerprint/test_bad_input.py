@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ def _distinct(count: int) -> str:
 
 
 # Each makes a text of a size in proportion to n; at n = 1 about 200 kB.
-HURTFUL = {
+HURTFUL: dict[str, Callable[[int], str]] = {
     "one letter": lambda n: "a" * 200_000 * n,
     "one letter, not ASCII": lambda n: "\u00e9" * 100_000 * n,
     "NULs": lambda n: "\0" * 200_000 * n,

@@ -77,7 +77,7 @@ def test_no_home_falls_back_to_the_temporary_directory(tmp_path: Path, monkeypat
     directory = compiled.cache_directory()
 
     assert directory is not None
-    assert directory.parent == tmp_path / f"stream-dedup-{os.getuid()}" / "kernels"
+    assert directory.parent == tmp_path / f"stream-dedup-kernels-{os.getuid()}"
 
 
 def test_nowhere_to_write_means_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_kernels_work_where_nothing_can_be_kept(tmp_path: Path) -> None:
     nowhere = tmp_path / "file"
     nowhere.write_text("")
     code = (
-        "import numpy, tempfile; tempfile.tempdir = '/nonexistent';"
+        f"import numpy, tempfile; tempfile.tempdir = {str(nowhere)!r};"
         "from stream_dedup.fingerprint import compiled, simhash;"
         "assert compiled.cache_directory() is None;"
         "print(int(simhash.sip_hash(numpy.zeros(3, numpy.uint8), numpy.uint64(1), numpy.uint64(2), 1, 3)))"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -255,3 +258,19 @@ def test_entries_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         tables.judge(columns_of([1, 2, 3]), np.full(3, 0, np.uint32), FLOOR)
 
     assert tables.entries == 8
+
+
+def test_compiles_where_nothing_can_be_kept() -> None:
+    """Under a read-only root, where numba finds no place for what it compiled, the index works all the same."""
+    program = (
+        "import numpy as np\n"
+        "from stream_dedup.index import kernels\n"
+        "print(kernels.room_needed(np.zeros((4, 2), np.uint32), np.arange(3)), kernels.room_needed.stats.cache_path)"
+    )
+    # Of numba's places only the one that the user names is left, and none is named.
+    environment = {**os.environ, "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator", "NUMBA_CACHE_DIR": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+
+    assert done.stdout.split() == ["3", "None"]

@@ -73,6 +73,7 @@ def test_latency_is_the_age_by_the_record_s_timestamp() -> None:
     )
 
     assert value(metrics.registry, "verdict_latency_seconds_count") == 2
+    assert 10 < (value(metrics.registry, "verdict_latency_seconds_sum") or 0) < 300
     assert value(metrics.registry, "verdict_latency_seconds_bucket", le="10.0") == 1
     assert value(metrics.registry, "verdict_latency_seconds_bucket", le="30.0") == 2
 

@@ -1,0 +1,417 @@
+"""All commands with their options and help, and the one place where errors become sentences and exit codes.
+
+Nothing heavy is imported before a command runs, so that `--help` and completion answer at once.
+"""
+# ruff: noqa: PLC0415 - see above: every import within a function is there for that reason
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stream_dedup.errors import StreamDedupError
+from stream_dedup.printable import printable
+
+if TYPE_CHECKING:
+    from stream_dedup.settings import Settings
+
+EXIT_FAILURE = 1
+EXIT_INTERRUPTED = 130
+_SENTENCE_CHARACTERS_MAX = 4000
+
+
+class DocumentFormat(enum.StrEnum):
+    """How a file holds documents."""
+
+    AUTO = "auto"
+    JSONL = "jsonl"
+    TEXT = "text"
+    LINES = "lines"
+
+
+class Outlet(enum.StrEnum):
+    """Where documents end, as `tap --only` names it."""
+
+    UNIQUE = "unique"
+    DUPLICATES = "duplicates"
+    DEAD_LETTERS = "dead-letters"
+
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Settings file (TOML or YAML); else STREAM_DEDUP_CONFIG."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any setting, above environment and file: --set group=crawl; can be given several times.",
+    ),
+]
+BrokersOption = Annotated[
+    str | None,
+    typer.Option("--bootstrap-servers", "-b", metavar="HOST:PORT", help="First brokers to ask."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+FitOption = Annotated[
+    bool,
+    typer.Option(
+        "--fit-brokers",
+        help="Lower replicas and min.insync.replicas to the brokers there are. For a broker to play with.",
+    ),
+]
+PartitionsOption = Annotated[
+    int | None,
+    typer.Option("--partitions", min=1, max=10_000, help="Partitions of documents and the outputs where they are created."),
+]
+TopicFilesOption = Annotated[
+    Path | None,
+    typer.Option("--from", metavar="FOLDER", help="Your own copy of the topic files instead of the packaged one."),
+]
+StopWithParentOption = Annotated[bool, typer.Option("--stop-with-parent", hidden=True)]
+FirstStartOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--first-start",
+        help="Confirm that a group without committed offsets may begin at the beginning.",
+        show_default=False,
+    ),
+]
+
+app = typer.Typer(
+    name="stream-dedup",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Near-duplicate filter for crawled documents on Apache Kafka: exactly once, over all partitions, with the "
+    "reason on every record.",
+    epilog="Try it without any set-up: stream-dedup demo. Your own documents without Kafka: stream-dedup check pages.jsonl.",
+)
+run_app = typer.Typer(no_args_is_help=True, help="Run a role of the filter until SIGTERM or Ctrl-C.")
+topics_app = typer.Typer(
+    no_args_is_help=True, help="Compare the cluster's topics with the declared ones, and create or correct them."
+)
+config_app = typer.Typer(no_args_is_help=True, help="Check and show the settings, and print their reference.")
+app.add_typer(run_app, name="run")
+app.add_typer(topics_app, name="topics")
+app.add_typer(config_app, name="config")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; an error of ours is its sentence on standard error, never a traceback.
+
+    With the log level `debug` the traceback follows. An error that is not ours is a fault of the program: its
+    traceback is always shown, because nothing else tells what happened.
+    """
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="stream-dedup")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else EXIT_FAILURE if end.code else 0
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except StreamDedupError as error:
+        if _is_debug():
+            traceback.print_exc()
+        print_sentence(str(error))
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the last resort of a program
+        traceback.print_exc()
+        print_sentence(f"This is a fault of stream-dedup: {type(error).__name__}: {error}. Please report the lines above.")
+        return EXIT_FAILURE
+    return 0
+
+
+def print_sentence(text: str) -> None:
+    """Print a sentence for people on standard error, line by line, each safe to show."""
+    for line in text.splitlines():
+        sys.stderr.write(printable(line, _SENTENCE_CHARACTERS_MAX) + "\n")
+    sys.stderr.flush()
+
+
+def _is_debug() -> bool:
+    asked = os.environ.get("STREAM_DEDUP_LOG_LEVEL", "").lower() == "debug"
+    return asked or logging.getLogger("stream_dedup").level == logging.DEBUG
+
+
+def _settings(config: Path | None, assignments: list[str] | None, brokers: str | None = None, **flags: object) -> Settings:
+    from stream_dedup.settings import load_settings
+
+    return load_settings({**_assigned(assignments), "kafka_bootstrap_servers": brokers, **flags}, config)
+
+
+def _assigned(assignments: list[str] | None) -> dict[str, object]:
+    """Return what `--set NAME=VALUE` options say; names may be written as in the environment or with hyphens."""
+    found: dict[str, object] = {}
+    for text in assignments or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"write NAME=VALUE, not {printable(text)!r}", param_hint="--set")
+        name = name.strip()
+        if not name.startswith("kafka."):
+            name = name.removeprefix("STREAM_DEDUP_").lower().replace("-", "_")
+        found[name] = value
+    return found
+
+
+def _plain_logs(settings: Settings) -> None:
+    """Set up logs for a command that is not a role: warnings and errors only, for whoever typed it."""
+    from stream_dedup.service import logs
+
+    is_debug = settings.log_level == "debug"
+    logs.configure("debug" if is_debug else "warning", settings.log_format)
+    # librdkafka warns of whatever it will try again; a command says at its end whether it worked.
+    logs.kafka_logger().setLevel(logging.DEBUG if is_debug else logging.ERROR)
+
+
+@run_app.command("worker")
+def run_worker(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    first_start: FirstStartOption = None,
+    stop_with_parent: StopWithParentOption = False,
+) -> None:
+    """Fingerprint documents, ask the index, and write each to `unique` or `duplicates` in a transaction."""
+    from stream_dedup.cli.run import run_role
+
+    settings = _settings(config, assignments, brokers, first_start=first_start)
+    raise typer.Exit(run_role("worker", settings, stop_with_parent=stop_with_parent))
+
+
+@run_app.command("index")
+def run_index(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    stop_with_parent: StopWithParentOption = False,
+) -> None:
+    """Apply the log of fingerprints to an index on disk, and answer each record with its verdicts."""
+    from stream_dedup.cli.run import run_role
+
+    settings = _settings(config, assignments, brokers)
+    raise typer.Exit(run_role("index", settings, stop_with_parent=stop_with_parent))
+
+
+@run_app.command("all")
+def run_all(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    first_start: FirstStartOption = None,
+) -> None:
+    """Run an index and a worker together, as two processes, for a laptop. The index takes the port after HTTP_PORT."""
+    from stream_dedup.cli.supervise import supervise
+
+    settings = _settings(config, assignments, brokers, first_start=first_start)
+    common: list[str] = []
+    if config is not None:
+        common += ["--config", str(config)]
+    for text in assignments or []:
+        common += ["--set", text]
+    if brokers is not None:
+        common += ["--bootstrap-servers", brokers]
+    raise typer.Exit(supervise(settings, common, ["--first-start"] if first_start else []))
+
+
+@topics_app.command("plan")
+def topics_plan(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    fit_brokers: FitOption = False,
+    partitions: PartitionsOption = None,
+    folder: TopicFilesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what the cluster's topics lack, and change nothing. Ends with 78 if something cannot be corrected."""
+    from stream_dedup.cli.topics import show_plan
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    raise typer.Exit(show_plan(settings, folder, partitions, fit_brokers=fit_brokers, as_json=as_json))
+
+
+@topics_app.command("apply")
+def topics_apply(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    fit_brokers: FitOption = False,
+    partitions: PartitionsOption = None,
+    folder: TopicFilesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Create missing topics, add partitions, correct settings. Nothing is ever deleted or shrunk."""
+    from stream_dedup.cli.topics import apply_plan
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    raise typer.Exit(apply_plan(settings, folder, partitions, fit_brokers=fit_brokers, as_json=as_json))
+
+
+@config_app.command("check")
+def config_check(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check all settings, the key and the Kafka properties, without connecting. All problems at once; 78 if any."""
+    from stream_dedup.cli.config import check
+
+    overrides = {**_assigned(assignments), "kafka_bootstrap_servers": brokers}
+    raise typer.Exit(check(overrides, config, as_json=as_json))
+
+
+@config_app.command("show")
+def config_show(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    origin: Annotated[bool, typer.Option("--origin", help="Also say where each value came from.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show every setting in force, secrets masked."""
+    from stream_dedup.cli.config import show
+
+    show(_settings(config, assignments, brokers), origin=origin, as_json=as_json)
+
+
+@config_app.command("reference")
+def config_reference() -> None:
+    """Print the reference page of all settings, as Markdown."""
+    from stream_dedup.settings_page import reference_page
+
+    sys.stdout.write(reference_page())
+
+
+@app.command("load")
+def load(
+    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL or text; - is standard input.")],
+    topic: Annotated[str | None, typer.Option("--topic", help="Topic to write to.  [default: documents]")] = None,
+    document_format: Annotated[
+        DocumentFormat,
+        typer.Option("--format", help="auto: by the name (.jsonl, .ndjson, .txt; + .gz), standard input is jsonl."),
+    ] = DocumentFormat.AUTO,
+    key_field: Annotated[
+        str | None,
+        typer.Option("--key-field", metavar="PATH", help="Field that becomes the record's key.  [default: id, else url]"),
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write documents from files into `documents`, for a first try or a backfill.
+
+    A line of JSONL becomes a record's value as it is. A text file becomes one record, whose key is its path.
+    """
+    from stream_dedup.cli.load import load_documents
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    code = load_documents(settings, target, topic, document_format.value, key_field, as_json=as_json)
+    raise typer.Exit(code)
+
+
+@app.command("tap")
+def tap(
+    only: Annotated[list[Outlet] | None, typer.Option("--only", help="Show these only; can be given several times.")] = None,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Begin with the oldest verdicts instead of the next one.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many.")] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Watch verdicts as they are given: time, verdict, reason, distance, id, and the kept document's id and position."""
+    from stream_dedup.cli.tap import watch
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    outlets = [one.value for one in only or []]
+    raise typer.Exit(watch(settings, outlets, limit, from_beginning=from_beginning, as_json=as_json))
+
+
+@app.command("check")
+def check(
+    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL or text; - is standard input.")],
+    document_format: Annotated[
+        DocumentFormat,
+        typer.Option("--format", help="auto: by the name (.jsonl, .ndjson, .txt; + .gz), standard input is jsonl."),
+    ] = DocumentFormat.AUTO,
+    lines: Annotated[bool, typer.Option("--lines", help="Plain text, one document a line (= --format lines).")] = False,
+    text_field: Annotated[str | None, typer.Option("--text-field", metavar="PATH", help="Field that holds the text.")] = None,
+    id_field: Annotated[
+        str | None, typer.Option("--id-field", metavar="PATH", help="Field that holds the id.  [default: id, else url]")
+    ] = None,
+    plan: Annotated[str | None, typer.Option("--plan", help="Plan to judge with: wide, classic, or in numbers.")] = None,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Most duplicates to list in the table; 0 lists all.")] = 50,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the duplicates in a file with the same core, without Kafka. With --json one object per document."""
+    from stream_dedup.cli.check import check_documents
+
+    chosen = DocumentFormat.LINES if lines else document_format
+    flags = {"text_field": text_field, "id_field": id_field, "plan": plan}
+    overrides = {**_assigned(assignments), **{name: value for name, value in flags.items() if value is not None}}
+    raise typer.Exit(check_documents(overrides, config, target, chosen.value, rows, as_json=as_json))
+
+
+@app.command("broker")
+def broker(
+    port: Annotated[
+        int | None, typer.Option("--port", min=1, max=65535, help="Port on 127.0.0.1.  [default: any free one]")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="Folder for its data, kept.  [default: a temporary one, deleted]")
+    ] = None,
+    partitions: PartitionsOption = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+) -> None:
+    """Run a real Apache Kafka on this machine to play with, with all topics, until Ctrl-C. Needs no Java and no Docker."""
+    from stream_dedup.cli.broker import run_broker
+
+    settings = _settings(config, assignments)
+    _plain_logs(settings)
+    raise typer.Exit(run_broker(settings, folder, port, partitions))
+
+
+@app.command("demo")
+def demo(
+    documents: Annotated[int | None, typer.Option("--documents", min=100, help="Size of the generated crawl.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the generated crawl.")] = 1,
+    brokers: Annotated[
+        str | None,
+        typer.Option(
+            "--broker", envvar="BROKER", metavar="HOST:PORT", help="Use this Kafka.  [default: a local one, set up for you]"
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the whole filter on a generated crawl in many languages, on a real Kafka, and show what it found."""
+    from stream_dedup.cli.demo import show_demo
+
+    raise typer.Exit(show_demo(documents, seed, brokers, as_json=as_json))
+
+
+@app.command("version")
+def version(as_json: JsonOption = False) -> None:
+    """Print the version, and those of the libraries that matter in a report."""
+    from stream_dedup.cli.version import show_version
+
+    show_version(as_json=as_json)

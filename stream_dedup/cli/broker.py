@@ -1,0 +1,61 @@
+"""`broker`: a real Apache Kafka on this machine, to play with, until Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from stream_dedup.broker import LocalBroker
+from stream_dedup.cli.output import note
+from stream_dedup.cli.topics import apply_topics
+from stream_dedup.errors import LocalBrokerError
+from stream_dedup.service.signals import stop_on_signals
+from stream_dedup.settings import Settings
+
+_LOOK_SECONDS = 0.5
+
+
+def run_broker(settings: Settings, folder: Path | None, port: int | None, partitions: int | None) -> int:
+    """Start a broker, create the topics on it, say how to use it, and stop it on SIGTERM or Ctrl-C.
+
+    Raises:
+        LocalBrokerError: it cannot be set up, does not start, or ended by itself.
+    """
+    broker = LocalBroker(folder, port=port, log=note)
+    try:
+        with stop_on_signals() as stop:
+            note("Starting Apache Kafka; the first time its parts are fetched, which takes a while.")
+            broker.start()
+            apply_topics(
+                settings.model_copy(update={"kafka_bootstrap_servers": broker.bootstrap, "kafka": {}}),
+                partitions=partitions,
+            )
+            sys.stdout.write(_how_to_use(broker.bootstrap, settings.topic_prefix))
+            sys.stdout.flush()
+            kept = "Its data stays in {}." if folder else "Its data goes with it (--folder keeps it): {}."
+            note(f"The broker runs until Ctrl-C. {kept.format(broker.folder)}")
+            while not stop.wait(_LOOK_SECONDS):
+                _check_alive(broker)
+    finally:
+        broker.stop()
+    note("The broker has stopped.")
+    return 0
+
+
+def _how_to_use(bootstrap: str, prefix: str) -> str:
+    lines = ["export STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=" + bootstrap]
+    lines += [f"export STREAM_DEDUP_TOPIC_PREFIX={prefix}"] if prefix else []
+    lines += [
+        "# then, in other terminals:",
+        "#   stream-dedup run all               the filter",
+        "#   stream-dedup tap                   its verdicts, as they are given",
+        "#   stream-dedup load pages.jsonl      documents",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _check_alive(broker: LocalBroker) -> None:
+    try:
+        _ = broker.pid
+    except LocalBrokerError as error:
+        raise LocalBrokerError(f"The broker ended by itself; the end of {broker.folder / 'server.log'} says why.") from error

@@ -1,0 +1,165 @@
+"""Documents in files: JSONL, text files, or plain lines, from a file, a folder or standard input; gzip is read too.
+
+Invariants: a document's bytes are given as they stand in the file, only without the line's end; nothing here judges
+whether they can be used; whatever is wrong with a path is an `InputError`, before or where it is met.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from stream_dedup.errors import InputError
+
+Format = Literal["jsonl", "text", "lines"]
+STANDARD_INPUT = "-"
+
+_BY_SUFFIX: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "text", ".text": "text"}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file to read; `path` None is standard input. `name` is how it is called in messages and keys."""
+
+    path: Path | None
+    name: str
+    form: Format
+
+    @property
+    def size_bytes(self) -> int:
+        """The size on disk; 0 for standard input."""
+        return self.path.stat().st_size if self.path else 0
+
+
+@dataclass(frozen=True, slots=True)
+class RawDocument:
+    """One document: `name` is `pages.jsonl:12` or a text file's path, `raw` its bytes, `fields` its JSON if it has any.
+
+    `problem` says in a sentence why a line of JSONL is not a JSON object; then `fields` is None.
+    """
+
+    name: str
+    raw: bytes
+    form: Format
+    fields: dict[str, Any] | None = None
+    problem: str | None = None
+
+
+def find_files(target: str, form: str) -> list[SourceFile]:
+    """Return the files that `target` (a file, a folder, or `-`) stands for; `form` is a `Format` or `auto`.
+
+    Raises:
+        InputError: there is nothing to read there, or its format cannot be told.
+    """
+    if target == STANDARD_INPUT:
+        return [SourceFile(None, "standard input", "jsonl" if form == "auto" else _form(form))]
+    path = Path(target)
+    if path.is_dir():
+        found = [
+            SourceFile(one, one.relative_to(path).as_posix(), _guess(one) or "text" if form == "auto" else _form(form))
+            for one in sorted(path.rglob("*"))
+            if one.is_file() and (form != "auto" or _guess(one))
+        ]
+        if not found:
+            raise InputError(f"The folder {path} holds no .jsonl, .ndjson or .txt files (plain or .gz).")
+        return found
+    if not path.exists():
+        raise InputError(f"{path} does not exist; name a file, a folder, or - for standard input.")
+    guessed = _guess(path) if form == "auto" else _form(form)
+    if guessed is None:
+        raise InputError(f"How {path} holds documents cannot be told from its name; add --format jsonl, text or lines.")
+    return [SourceFile(path, path.name, guessed)]
+
+
+def read_documents(
+    files: Sequence[SourceFile], advance: Callable[[int, int], None] = lambda _documents, _bytes: None
+) -> Iterator[RawDocument]:
+    """Yield every document; `advance(documents, bytes on disk)` is told how far the reading is.
+
+    Raises:
+        InputError: a file cannot be read, or its compression is damaged.
+    """
+    for file in files:
+        try:
+            yield from _read(file, advance)
+        except (OSError, EOFError, zlib.error) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise InputError(f"{file.name} cannot be read: {reason}.") from error
+
+
+def key_of(fields: dict[str, Any] | None, key_field: str | None) -> str | None:
+    """Return what stands at a dotted path of a JSON document, else at `id`, else at `url`; None if it is no scalar."""
+    for path in [key_field] if key_field else ["id", "url"]:
+        found: Any = fields
+        if isinstance(fields, dict) and path in fields:
+            found = fields[path]
+        else:
+            for name in path.split("."):
+                found = found.get(name) if isinstance(found, dict) else None
+        if isinstance(found, list) and found:
+            found = found[0]
+        if isinstance(found, str | int | float) and not isinstance(found, bool):
+            return str(found)
+    return None
+
+
+def _read(file: SourceFile, advance: Callable[[int, int], None]) -> Iterator[RawDocument]:
+    if file.path is None:
+        yield from _lines(file, sys.stdin.buffer, None, advance)
+        return
+    with file.path.open("rb") as plain:
+        if file.path.suffix != ".gz":
+            yield from _lines(file, plain, plain, advance)
+            return
+        with gzip.open(plain) as unpacked:
+            yield from _lines(file, unpacked, plain, advance)
+
+
+def _lines(
+    file: SourceFile, stream: IO[bytes] | gzip.GzipFile, packed: IO[bytes] | None, advance: Callable[[int, int], None]
+) -> Iterator[RawDocument]:
+    """Yield the documents of `stream`; progress is measured in `packed`, what is on disk, None for standard input."""
+    if file.form == "text":
+        raw = stream.read()
+        advance(1, file.size_bytes)
+        yield RawDocument(file.name, raw, "text")
+        return
+    read_before = 0
+    for number, line in enumerate(stream, 1):
+        read = read_before + len(line) if packed is None or packed is stream else packed.tell()
+        raw = line.rstrip(b"\r\n")
+        is_blank = not raw.strip()
+        if not is_blank:
+            yield _line(file, f"{file.name}:{number}", raw)
+        advance(0 if is_blank else 1, read - read_before)
+        read_before = read
+
+
+def _line(file: SourceFile, name: str, raw: bytes) -> RawDocument:
+    if file.form == "lines":
+        return RawDocument(name, raw, "lines")
+    try:
+        fields = json.loads(raw.decode("utf-8-sig", "replace"))
+    except (ValueError, RecursionError, MemoryError) as error:
+        return RawDocument(name, raw, "jsonl", problem=f"{name} is not JSON: {error}.")
+    if not isinstance(fields, dict):
+        return RawDocument(name, raw, "jsonl", problem=f"{name} is JSON, but not an object.")
+    return RawDocument(name, raw, "jsonl", fields)
+
+
+def _guess(path: Path) -> Format | None:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] == ".gz":
+        suffixes.pop()
+    return _BY_SUFFIX.get(suffixes[-1]) if suffixes else None
+
+
+def _form(form: str) -> Format:
+    forms: dict[str, Format] = {"jsonl": "jsonl", "text": "text", "lines": "lines"}
+    return forms[form]

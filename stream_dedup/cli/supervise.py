@@ -1,0 +1,128 @@
+"""`run all`: an index and a worker as child processes, for a laptop.
+
+Invariants: the children live and die together: when one ends by itself all are stopped, and its exit code is ours; they
+get SIGTERM once, whatever signal we got; they also stop when this process is killed, because their standard input is a
+pipe whose other end only we hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from stream_dedup.service.signals import stop_on_signals
+from stream_dedup.settings import Settings
+
+_LOOK_SECONDS = 0.1
+_GRACE_SECONDS = 60.0
+_COLOURS = {"index": "\033[36m", "worker": "\033[35m"}
+
+
+@dataclass(slots=True)
+class _Child:
+    role: str
+    process: subprocess.Popen[bytes]
+    reader: threading.Thread
+
+
+def supervise(settings: Settings, common: Sequence[str], worker_only: Sequence[str]) -> int:
+    """Run both roles with the options `common` until a signal comes or one ends; return the exit code."""
+    is_console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
+    index_port = settings.http_port + 1 if settings.http_port else 0
+    options = {
+        "index": [*common, "--set", f"http_port={index_port}"],
+        "worker": [*common, *worker_only, "--set", f"http_port={settings.http_port}"],
+    }
+    with stop_on_signals() as stop:
+        children: list[_Child] = []
+        try:
+            for role, arguments in options.items():
+                children.append(_start(role, arguments, is_console=is_console))
+            dead = _wait(children, stop)
+        finally:
+            _stop_all(children)
+    for child in children:
+        child.reader.join(5.0)
+    if dead is not None:
+        code = _exit_code(dead)
+        _say(f"The {dead.role} ended by itself ({_how(dead)}), so everything was stopped; its last lines above say why.")
+        return code or 1
+    return next((code for child in children if (code := _exit_code(child))), 0)
+
+
+def _start(role: str, arguments: Sequence[str], *, is_console: bool) -> _Child:
+    command = [sys.executable, "-m", "stream_dedup", "run", role, "--stop-with-parent", *arguments]
+    command += ["--set", f"log_format={'console' if is_console else 'json'}"]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        # A Ctrl-C in the terminal goes to a whole session. The children are to get one signal only, ours.
+        start_new_session=True,
+    )
+    assert process.stdout is not None  # noqa: S101 - for the type checker
+    # JSON lines stay whole; they carry the role themselves.
+    prefix = _prefix(role) if is_console else b""
+    reader = threading.Thread(target=_pass_on, args=(process.stdout, prefix), name=f"{role}-output", daemon=True)
+    reader.start()
+    return _Child(role, process, reader)
+
+
+def _prefix(role: str) -> bytes:
+    text = f"{role:<6} | "
+    return (f"{_COLOURS[role]}{text}\033[0m" if sys.stderr.isatty() else text).encode()
+
+
+def _pass_on(stream: IO[bytes], prefix: bytes) -> None:
+    for line in stream:
+        sys.stderr.buffer.write(prefix + line)
+        sys.stderr.buffer.flush()
+
+
+def _wait(children: Sequence[_Child], stop: threading.Event) -> _Child | None:
+    """Return the child that ended by itself, or None when we were told to stop."""
+    while not stop.wait(_LOOK_SECONDS):
+        for child in children:
+            if child.process.poll() is not None:
+                return child
+    return None
+
+
+def _stop_all(children: Sequence[_Child]) -> None:
+    """Ask all to end, and kill what has not after the time a drain may take."""
+    for child in children:
+        if child.process.poll() is None:
+            child.process.terminate()
+    until = time.monotonic() + _GRACE_SECONDS
+    for child in children:
+        try:
+            child.process.wait(max(0.1, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            _say(f"The {child.role} did not end within {_GRACE_SECONDS:.0f} s and is killed; a restart recovers.")
+            child.process.kill()
+            child.process.wait()
+        if child.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                child.process.stdin.close()
+
+
+def _exit_code(child: _Child) -> int:
+    code = child.process.returncode
+    return code if code >= 0 else 128 - code
+
+
+def _how(child: _Child) -> str:
+    code = child.process.returncode
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,118 @@
+"""`tap`: verdicts as they are given, from the output topics.
+
+Invariants: only committed records are shown; whatever comes from a record is made printable first; a record without our
+headers (somebody else's) is shown as such, never a crash.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from rich.text import Text
+
+from stream_dedup.cli.output import console, note, print_json
+from stream_dedup.document import Message
+from stream_dedup.log import headers
+from stream_dedup.log.kafka import reader
+from stream_dedup.printable import printable
+from stream_dedup.settings import Settings
+from stream_dedup.topics import TopicNames
+
+_COLOURS = {"unique": "green", "duplicate": "yellow", "dead-letter": "red", "unknown": "magenta"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tapped:
+    """One record of an output topic, as text: what `--json` prints. What a record does not say is None."""
+
+    time: str | None
+    topic: str
+    partition: int
+    offset: int
+    verdict: str
+    reason: str | None
+    distance: str | None
+    id: str | None
+    of_id: str | None
+    of_position: str | None
+    message: str | None
+
+
+def watch(settings: Settings, outlets: Sequence[str], limit: int | None, *, from_beginning: bool, as_json: bool) -> int:
+    """Print verdicts until `limit` is reached or Ctrl-C; return the exit code."""
+    names = TopicNames(settings.topic_prefix)
+    by_outlet = {"unique": names.unique, "duplicates": names.duplicates, "dead-letters": names.dead_letters}
+    topics = [topic for outlet, topic in by_outlet.items() if outlet in outlets or not outlets]
+    out = console()
+    shown = 0
+    try:
+        if not as_json:
+            note(f"Verdicts from {', '.join(topics)}; Ctrl-C ends.")
+        for message in reader(settings, topics, from_beginning=from_beginning):
+            if message is None:
+                continue
+            tapped = describe(message, names.dead_letters)
+            if as_json:
+                print_json(asdict(tapped))
+                out.file.flush()
+            else:
+                out.print(_line(tapped), soft_wrap=True)
+            shown += 1
+            if shown == limit:
+                break
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def describe(message: Message, dead_letters: str) -> Tapped:
+    """Return what a record of an output topic says."""
+    found = dict(message.headers or [])  # ours come last, so they win
+    is_dead = message.topic == dead_letters
+    verdict = "dead-letter" if is_dead else _text(found, headers.VERDICT) or "unknown"
+    return Tapped(
+        time=None if message.timestamp_ms is None else headers.rfc3339(message.timestamp_ms) or None,
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        verdict=verdict,
+        reason=_text(found, headers.ERROR_STAGE if is_dead else headers.REASON),
+        distance=_text(found, headers.DISTANCE),
+        id=None if message.key is None else message.key.decode("utf-8", "replace"),
+        of_id=_text(found, headers.OF_ID),
+        of_position=_text(found, headers.OF_POSITION),
+        message=_text(found, headers.DLQ_MESSAGE),
+    )
+
+
+def _text(found: Mapping[str, bytes | None], name: str) -> str | None:
+    value = found.get(name)
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def _line(tapped: Tapped) -> Text:
+    line = Text()
+    line.append(f"{_clock(tapped.time):<12} ", "dim")
+    line.append(f"{printable(tapped.verdict, 12):<11} ", _COLOURS.get(tapped.verdict, "magenta"))
+    line.append(f"{printable(tapped.reason or '-', 12):<10} ")
+    line.append(f"{printable(tapped.distance or '', 4):>3} ", "cyan")
+    line.append(printable(tapped.id) if tapped.id else "(no key)", "bold")
+    if tapped.of_id is not None:
+        line.append("  of ", "dim")
+        line.append(printable(tapped.of_id) or "(no id)")
+    if tapped.of_position is not None:
+        line.append(f"  {printable(tapped.of_position)}", "dim")
+    if tapped.message is not None:
+        line.append(f"  {printable(tapped.message)}", "red")
+    return line
+
+
+def _clock(time: str | None) -> str:
+    """Return the local time of day, with the date if that is not today."""
+    if time is None:
+        return "-"
+    moment = dt.datetime.fromisoformat(time).astimezone()
+    is_today = moment.date() == dt.datetime.now(tz=dt.UTC).astimezone().date()
+    return moment.strftime("%H:%M:%S.%f")[:12] if is_today else moment.strftime("%Y-%m-%d")

@@ -1,0 +1,81 @@
+"""`topics plan|apply`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.text import Text
+
+from stream_dedup.cli.output import print_json, print_table
+from stream_dedup.errors import ConfigurationError
+from stream_dedup.log.kafka import Admin
+from stream_dedup.settings import Settings
+from stream_dedup.topics import (
+    Change,
+    Topic,
+    apply,
+    as_rows,
+    fit_to_brokers,
+    plan,
+    read_topics,
+    refusals,
+    replicas_problem,
+    with_partitions,
+)
+
+_COLOURS = {"create": "green", "grow": "green", "set": "yellow", "refuse": "bold red", "none": "dim"}
+
+
+def show_plan(settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool, as_json: bool) -> int:
+    """Print what must change; return the exit code, 78 if something cannot be done."""
+    _, desired, changes = _compare(settings, folder, partitions, fit_brokers=fit_brokers)
+    _print(desired, changes, as_json=as_json)
+    return ConfigurationError.exit_code if refusals(changes) else 0
+
+
+def apply_plan(settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool, as_json: bool) -> int:
+    """Change what must change, and print it.
+
+    Raises:
+        ConfigurationError: something cannot be done; then nothing was.
+        BrokerError: Kafka refused a step; those before it are done.
+    """
+    admin, desired, changes = _compare(settings, folder, partitions, fit_brokers=fit_brokers)
+    apply(changes, admin)
+    _print(desired, changes, as_json=as_json)
+    return 0
+
+
+def apply_topics(settings: Settings, *, partitions: int | None = None, fit_brokers: bool = True) -> list[Change]:
+    """Bring a cluster to the declared topics without printing, as `broker` and `demo` do; return what was changed."""
+    admin, _, changes = _compare(settings, None, partitions, fit_brokers=fit_brokers)
+    apply(changes, admin)
+    return changes
+
+
+def _compare(
+    settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool
+) -> tuple[Admin, Sequence[Topic], list[Change]]:
+    desired: Sequence[Topic] = read_topics(settings.topic_prefix, folder)
+    if partitions is not None:
+        desired = with_partitions(desired, partitions)
+    admin = Admin(settings)
+    brokers = admin.broker_count()
+    if fit_brokers:
+        desired = fit_to_brokers(desired, brokers)
+    changes = plan(desired, admin.describe([topic.name for topic in desired]))
+    if problem := replicas_problem(changes, brokers):
+        raise ConfigurationError(problem)
+    return admin, desired, changes
+
+
+def _print(desired: Sequence[Topic], changes: Sequence[Change], *, as_json: bool) -> None:
+    rows = as_rows(desired, changes)
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        ["topic", "", "what"],
+        [[str(row["topic"]), Text(str(row["action"]), _COLOURS[str(row["action"])]), str(row["sentence"])] for row in rows],
+    )

@@ -1,0 +1,258 @@
+"""What each code point is, and what normalising makes of it: two tables frozen at one Unicode version.
+
+Invariants: the tables are part of the recipe (their digest is in the recipe id), so prints do not depend on the
+Unicode version of the running Python; the files `characters.txt` (kinds) and `foldings.txt` (normalising) hold them as
+ranges and are only ever made by `python -m stream_dedup.fingerprint.characters`, with a Python that knows exactly
+`UNICODE_VERSION`.
+
+The kinds of a normalised text's characters decide where its words are:
+
+- `WORD`: letters, marks and numbers (general categories L, M, N). Marks include the vowel signs of Indic scripts, so
+  they stay in their word.
+- `HAN`: ideographs of the Han script; runs of them are cut by jieba.
+- `UNSPACED`: letters and marks of the other scripts that are written without spaces between words: those which
+  UAX #14 puts into line breaking class SA (Thai, Lao, Khmer, Myanmar, Tai, Ahom), the syllabaries (Hiragana,
+  Katakana, Bopomofo, Yi) and the ideographic scripts beside Han (Tangut, Nushu, Khitan).
+- `SEPARATOR`: everything else. `SPACE`: a separator that is white space, as `str.isspace` sees it.
+- `IGNORED`: default ignorable code points (zero-width characters, soft hyphens, variation selectors, tags): removed by
+  normalising, as NFKC_Casefold of the Unicode standard does, so that inserting them does not make a text new.
+
+Two flags stand beside the kind: `MARK` (counts towards a run of combining marks) and `UNASSIGNED` (no character in
+this Unicode version; normalising leaves it alone, whatever a newer Python may know of it).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.fingerprint.compiled import inlined
+
+UNICODE_VERSION = "14.0.0"
+CODE_POINTS = 0x110000
+
+SEPARATOR, WORD, HAN, UNSPACED, SPACE, IGNORED = range(6)
+KIND_BITS = 0x07
+MARK = 0x08
+UNASSIGNED = 0x10
+
+# Actions of the foldings besides 1 to 254, a combining class, and from `MAPPED` on, a number of a mapping.
+COPIED = 0
+CONTEXTUAL = 255
+MAPPED = 256
+
+_FILE = Path(__file__).with_name("characters.txt")
+_FOLDINGS_FILE = Path(__file__).with_name("foldings.txt")
+
+# Default_Ignorable_Code_Point of DerivedCoreProperties.txt, which Python's unicodedata does not carry.
+_DEFAULT_IGNORABLE = (
+    (0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F),
+    (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF),
+    (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
+)  # fmt: skip
+# Letters and numerals of the Han script besides the ideographs proper: iteration mark, zero, Hangzhou numerals.
+_HAN_BESIDES = ((0x3005, 0x3005), (0x3007, 0x3007), (0x3021, 0x3029), (0x3038, 0x303B))
+_UNSPACED_BLOCKS = (
+    (0x0E00, 0x0E7F),  # Thai
+    (0x0E80, 0x0EFF),  # Lao
+    (0x1000, 0x109F), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F),  # Myanmar
+    (0x1780, 0x17FF),  # Khmer
+    (0x1950, 0x19DF), (0x1A20, 0x1AAF), (0xAA80, 0xAADF),  # Tai Le, New Tai Lue, Tai Tham, Tai Viet
+    (0x11700, 0x1174F),  # Ahom
+    (0x3040, 0x30FF), (0x31F0, 0x31FF), (0x1AFF0, 0x1B16F),  # Hiragana, Katakana
+    (0x3100, 0x312F), (0x31A0, 0x31BF),  # Bopomofo
+    (0xA000, 0xA48F),  # Yi
+    (0x17000, 0x18AFF), (0x18B00, 0x18CFF), (0x18D00, 0x18D7F), (0x1B170, 0x1B2FF),  # Tangut, Khitan, Nushu
+)  # fmt: skip
+
+
+def _within(code_point: int, ranges: tuple[tuple[int, int], ...]) -> bool:
+    return any(first <= code_point <= last for first, last in ranges)
+
+
+def _kind(code_point: int) -> int:
+    """Return the kind of one code point, flags included, by this Python's Unicode data."""
+    character = chr(code_point)
+    category = unicodedata.category(character)
+    flags = 0
+    # The half-width voicing marks are letters, but compatibility decomposition turns them into marks.
+    if category[0] == "M" or unicodedata.combining(unicodedata.normalize("NFKD", character)[0]):
+        flags |= MARK
+    if category == "Cn":
+        flags |= UNASSIGNED
+    if _within(code_point, _DEFAULT_IGNORABLE):
+        return IGNORED | flags
+    if character.isspace():
+        return SPACE | flags
+    if category[0] not in "LMN":
+        return SEPARATOR | flags
+    ideograph = unicodedata.name(character, "").startswith(("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH"))
+    if ideograph or _within(code_point, _HAN_BESIDES):
+        return HAN | flags
+    if category[0] in "LM" and _within(code_point, _UNSPACED_BLOCKS):
+        return UNSPACED | flags
+    return WORD | flags
+
+
+def _ranges(values: Iterator[Any]) -> Iterator[tuple[int, int, Any]]:
+    """Yield first code point, last code point and value of every range of equal values."""
+    first, value = 0, next(values)
+    for code_point, following in enumerate(values, 1):
+        if following != value:
+            yield first, code_point - 1, value
+            first, value = code_point, following
+    yield first, CODE_POINTS - 1, value
+
+
+def generate_kinds() -> str:
+    """Return the text of `characters.txt`: a line `first last kind` (hexadecimal) a range, separators left out."""
+    lines = [f"# Unicode {unicodedata.unidata_version}: first code point, last code point, kind and flags"]
+    for first, last, kind in _ranges(map(_kind, range(CODE_POINTS))):
+        if kind != SEPARATOR:
+            lines.append(f"{first:X} {last:X} {kind:X}")
+    return "\n".join(lines) + "\n"
+
+
+def _second_of_pairs() -> set[str]:
+    """Return every character that can compose with one before it."""
+    seconds = {chr(code_point) for code_point in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))}  # Hangul jamo
+    for code_point in range(CODE_POINTS):
+        decomposition = unicodedata.decomposition(chr(code_point)).split()
+        if len(decomposition) == 2 and not decomposition[0].startswith("<"):
+            seconds.add(chr(int(decomposition[1], 16)))
+    return seconds
+
+
+def _folding(code_point: int, seconds: set[str]) -> str:
+    """Return what normalising makes of one code point: `=` itself, a combining class, `?` it depends, `>` and text."""
+    character = chr(code_point)
+    kind = _kind(code_point)
+    if kind & KIND_BITS == IGNORED:
+        return ">"
+    if kind & UNASSIGNED:
+        return "="
+    if 0xD800 <= code_point <= 0xDFFF:
+        return ">FFFD"
+    if kind & KIND_BITS == SPACE:
+        return ">20"
+    folded = unicodedata.normalize("NFKC", character).casefold()
+    mapped = unicodedata.normalize("NFKC", folded)
+    combining = unicodedata.combining(character)
+    if combining and character not in seconds and mapped == character == unicodedata.normalize("NFKD", character):
+        return str(combining)
+    composed = unicodedata.normalize("NFKC", character)
+    for form in (unicodedata.normalize("NFKD", character), unicodedata.normalize("NFKD", folded), mapped):
+        if form[0] in seconds or unicodedata.combining(form[0]):
+            return "?"
+    if unicodedata.combining(composed[-1]) > unicodedata.combining(mapped[-1]):
+        return "?"  # a mark after it may be moved before it, which the result no longer shows
+    return "=" if mapped == character else ">" + " ".join(f"{ord(part):X}" for part in mapped)
+
+
+def generate_foldings() -> str:
+    """Return the text of `foldings.txt`: a line `first last folding` a range, copied code points left out."""
+    seconds = _second_of_pairs()
+    lines = [f"# Unicode {unicodedata.unidata_version}: first code point, last code point, combining class, ? or >text"]
+    for first, last, folding in _ranges(_folding(code_point, seconds) for code_point in range(CODE_POINTS)):
+        if folding != "=":
+            lines.append(f"{first:X} {last:X} {folding}")
+    return "\n".join(lines) + "\n"
+
+
+@cache
+def table() -> NDArray[np.uint8]:
+    """Return kind and flags of every code point: (0x110000,), read-only."""
+    kinds = np.zeros(CODE_POINTS, np.uint8)
+    for line in _FILE.read_text("ascii").splitlines()[1:]:
+        first, last, kind = (int(field, 16) for field in line.split())
+        kinds[first : last + 1] = kind
+    kinds.setflags(write=False)
+    return kinds
+
+
+class Foldings(NamedTuple):
+    """What normalising makes of every code point by itself.
+
+    `actions`: (0x110000,): `COPIED`; 1 to 254, copied, and its combining class; `CONTEXTUAL`, needs its neighbours;
+    from `MAPPED` on, replaced by mapping number `action - MAPPED`. `offsets`: (m + 1,), where each mapping begins in
+    `replacements`, UTF-8. `trailing`: (m,), the combining class of each mapping's last character. `ascii`: (128,),
+    what each ASCII character becomes: lower case, and white space a space.
+    """
+
+    actions: NDArray[np.uint16]
+    offsets: NDArray[np.int32]
+    replacements: NDArray[np.uint8]
+    trailing: NDArray[np.uint8]
+    ascii: NDArray[np.uint8]
+
+
+@cache
+def foldings() -> Foldings:
+    """Return the foldings, read-only."""
+    actions = np.full(CODE_POINTS, COPIED, np.uint16)
+    mappings: dict[str, int] = {}
+    for line in _FOLDINGS_FILE.read_text("ascii").splitlines()[1:]:
+        first, last, folding = line.split(" ", 2)
+        if folding == "?":
+            action = CONTEXTUAL
+        elif folding[0] == ">":
+            action = MAPPED + mappings.setdefault(folding, len(mappings))
+        else:
+            action = int(folding)
+        actions[int(first, 16) : int(last, 16) + 1] = action
+    texts = ["".join(chr(int(part, 16)) for part in mapping[1:].split()) for mapping in mappings]
+    encoded = [text.encode() for text in texts]
+    offsets = np.zeros(len(texts) + 1, np.int32)
+    np.cumsum([len(text) for text in encoded], out=offsets[1:])
+    trailing = np.array([unicodedata.combining(text[-1]) if text else 0 for text in texts], np.uint8)
+    lower = np.frombuffer(
+        "".join(" " if character.isspace() else character for character in map(chr, range(128))).lower().encode(), np.uint8
+    )
+    made = Foldings(actions, offsets, np.frombuffer(b"".join(encoded), np.uint8), trailing, lower)
+    for array in made:
+        array.setflags(write=False)
+    return made
+
+
+@cache
+def digest() -> bytes:
+    """Return 16 bytes that name the content of both tables."""
+    return hashlib.blake2b(_FILE.read_bytes() + _FOLDINGS_FILE.read_bytes(), digest_size=16).digest()
+
+
+@inlined
+def code_point_at(data: Any, place: Any) -> Any:
+    """Return the code point that begins at `place` of valid UTF-8 (surrogates allowed), and its length in bytes."""
+    first = np.int64(data[place])
+    if first < 0x80:
+        return first, 1
+    second = np.int64(data[place + 1]) & 0x3F
+    if first < 0xE0:
+        return (first & 0x1F) << 6 | second, 2
+    third = np.int64(data[place + 2]) & 0x3F
+    if first < 0xF0:
+        return (first & 0x0F) << 12 | second << 6 | third, 3
+    return (first & 0x07) << 18 | second << 12 | third << 6 | (np.int64(data[place + 3]) & 0x3F), 4
+
+
+def main() -> None:
+    """Write the two files beside this module."""
+    if unicodedata.unidata_version != UNICODE_VERSION:
+        sys.exit(
+            f"This Python knows Unicode {unicodedata.unidata_version}; the tables are frozen at {UNICODE_VERSION}. "
+            "Run this with a Python of that version, or raise UNICODE_VERSION and with it every print."
+        )
+    _FILE.write_text(generate_kinds(), "ascii")
+    _FOLDINGS_FILE.write_text(generate_foldings(), "ascii")
+
+
+if __name__ == "__main__":
+    main()

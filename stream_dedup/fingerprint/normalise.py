@@ -1,0 +1,203 @@
+"""Which texts count as the same: text -> normalised text.
+
+Invariants: a pure function of the text, equal under every Unicode version since `characters.UNICODE_VERSION`; time
+linear in the text, whatever it holds; the result has no surrogate, no default ignorable code point, and no white space
+but single spaces inside.
+
+The steps, in this order:
+
+1. Every surrogate (a `str` from JSON may hold lone ones) becomes U+FFFD, so that the text can be encoded.
+2. Default ignorable code points (zero-width characters, soft hyphens, variation selectors, tags) are removed, as
+   NFKC_Casefold of the Unicode standard does.
+3. Runs of combining marks are cut after `MARKS_MAX`: the stream-safe limit of UAX #15. Canonical ordering is quadratic
+   in such a run, and no text of any language comes near the limit.
+4. NFKC, full case folding, and NFKC again, because folding can undo it.
+5. Every stretch of white space becomes one space; none is left at the ends.
+
+Punctuation and symbols stay: the text digest covers them, so `exact` means what it says, and texts that hold nothing
+but emoji or punctuation stay distinct. Control characters other than white space stay too; they separate words.
+Traditional and simplified Han stay distinct.
+
+`normalise` is the definition. `normalise_batch` gives the same bytes: compiled code does every text whose code points
+normalise by themselves (`characters.foldings`), and hands the others to `normalise`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.fingerprint import characters
+from stream_dedup.fingerprint.characters import (
+    CONTEXTUAL,
+    IGNORED,
+    KIND_BITS,
+    MAPPED,
+    MARK,
+    UNASSIGNED,
+    code_point_at,
+)
+from stream_dedup.fingerprint.compiled import inlined, kernel
+
+MARKS_MAX = 30
+
+_REPLACEMENT = 0xFFFD
+_NATIVE_UTF_32 = f"utf-32-{sys.byteorder[0]}e"
+_SPACE = 0x20
+_ROOM = 64  # more than the longest replacement of one code point, in bytes
+
+
+@kernel
+def _clean(code_points: Any, kinds: Any, out: Any) -> Any:
+    """Do steps 1 to 3 on an array of code points; return how many are left in `out`."""
+    kept = 0
+    marks = 0
+    for place in range(len(code_points)):
+        code_point = code_points[place]
+        if 0xD800 <= code_point < 0xE000:
+            code_point = np.uint32(_REPLACEMENT)
+        kind = kinds[code_point]
+        if kind & KIND_BITS == IGNORED:
+            continue
+        marks = marks + 1 if kind & MARK else 0
+        if marks <= MARKS_MAX:
+            out[kept] = code_point
+            kept += 1
+    return kept
+
+
+def _fold(text: str) -> str:
+    """Return NFKC, case folding, NFKC of a text whose code points are all assigned."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return unicodedata.normalize("NFKC", folded)
+
+
+def normalise(text: str) -> str:
+    """Return the normalised text; texts with equal results are the same text to the filter.
+
+    Sources: The Unicode Standard 3.13 (D145 and D146, NFKC_Casefold); UAX #15, section 13 (Stream-Safe Text Format).
+    """
+    if text.isascii():
+        return " ".join(text.lower().split())
+    kinds = characters.table()
+    given = np.frombuffer(text.encode("utf-32", "surrogatepass"), np.uint32)[1:]  # without the byte order mark
+    kept = np.empty(len(given), np.uint32)
+    kept = kept[: _clean(given, kinds, kept)]
+    # Unassigned code points neither combine nor decompose; set aside, so that a newer Python cannot know better.
+    unassigned = (kinds[kept] & UNASSIGNED) != 0
+    edges = [0, *(np.flatnonzero(unassigned[1:] != unassigned[:-1]) + 1).tolist(), len(kept)]
+    parts = []
+    for start, stop in itertools.pairwise(edges):
+        part = kept[start:stop].tobytes().decode(_NATIVE_UTF_32)
+        parts.append(part if start < stop and unassigned[start] else _fold(part))
+    return " ".join("".join(parts).split())
+
+
+@inlined
+def _normalise_ascii(data: Any, place: Any, stop: Any, lower: Any, out: Any, end: Any, previous: Any) -> Any:
+    """Normalise up to the first byte that is not ASCII; return where reading and writing stopped, and the last byte."""
+    while place < stop:
+        byte = data[place]
+        if byte >= 0x80:
+            break
+        byte = lower[byte]
+        out[end] = byte
+        end += np.int64((byte != _SPACE) | (previous != _SPACE))
+        previous = byte
+        place += 1
+    return place, end, previous
+
+
+@kernel
+def _normalise_each(
+    data: Any, offsets: Any, begin_at: Any, kinds: Any, foldings: Any, out: Any, ends: Any, contextual: Any
+) -> Any:
+    """Normalise texts of UTF-8 one after another, from number `begin_at` on, into `out`.
+
+    Fills `ends` (n + 1,) with where each result ends, and `contextual` with 1 where a text needs its neighbourhood
+    looked at (its result is then empty). Returns the number of the first text that is not done because `out` may be
+    too short for what is left.
+    """
+    end = ends[begin_at]
+    for text in range(begin_at, len(offsets) - 1):
+        place = offsets[text]
+        stop = offsets[text + 1]
+        begin = end
+        previous = np.uint8(_SPACE)  # as if a space stood before the text: leading ones are dropped like doubled ones
+        combining: Any = 0
+        marks = 0
+        while place < stop:
+            if data[place] < 0x80:
+                place, end, previous = _normalise_ascii(data, place, stop, foldings.ascii, out, end, previous)
+                combining = 0
+                marks = 0
+                continue
+            code_point, length = code_point_at(data, place)
+            action = np.int64(foldings.actions[code_point])
+            place += length
+            if action >= MAPPED:
+                first = np.int64(foldings.offsets[action - MAPPED])
+                last = np.int64(foldings.offsets[action - MAPPED + 1])
+                if first == last:
+                    continue  # removed, so what stands on either side of it are neighbours
+                marks = marks + 1 if kinds[code_point] & MARK else 0
+                if len(out) < end + (last - first) + (offsets[-1] - place):
+                    return text
+                for source in range(first, last):
+                    byte = foldings.replacements[source]
+                    out[end] = byte
+                    end += np.int64((byte != _SPACE) | (previous != _SPACE))
+                    previous = byte
+                combining = np.int64(foldings.trailing[action - MAPPED])
+            else:
+                marks = marks + 1 if kinds[code_point] & MARK else 0
+                if action == CONTEXTUAL or (action != 0 and action < combining) or marks > MARKS_MAX:
+                    contextual[text] = 1
+                    end = begin
+                    previous = np.uint8(_SPACE)
+                    break
+                combining = action
+                for source in range(place - length, place):
+                    out[end] = data[source]
+                    end += 1
+                previous = np.uint8(0xFF)
+        if end > begin and previous == _SPACE:
+            end -= 1
+        ends[text + 1] = end
+    return len(offsets) - 1
+
+
+def normalise_batch(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Normalise a batch: the results' UTF-8 one after another, and (n + 1,) where each begins."""
+    raw = [text.encode("utf-8", "surrogatepass") for text in texts]
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)), out=offsets[1:])
+    data = np.frombuffer(b"".join(raw), np.uint8)
+    bounds = np.zeros(len(texts) + 1, np.int64)
+    contextual = np.zeros(len(texts), np.uint8)
+    out = np.empty(len(data) + _ROOM, np.uint8)
+    done = 0
+    while done < len(texts):
+        done = _normalise_each(data, offsets, done, characters.table(), characters.foldings(), out, bounds, contextual)
+        if done < len(texts):
+            out = np.concatenate((out[: bounds[done]], np.empty(2 * len(out), np.uint8)))
+    left = np.flatnonzero(contextual)
+    if not len(left):
+        out.setflags(write=False)  # as the other way out does: to numba a writable array is another type
+        return out, bounds
+    pieces = []
+    done = 0
+    for text in left.tolist():
+        pieces += [out[bounds[done] : bounds[text]].tobytes(), normalise(texts[text]).encode()]
+        done = text
+    pieces.append(out[bounds[done] : bounds[-1]].tobytes())
+    lengths = np.diff(bounds)
+    lengths[left] = list(map(len, pieces[1::2]))
+    np.cumsum(lengths, out=bounds[1:])
+    return np.frombuffer(b"".join(pieces), np.uint8), bounds

@@ -1,0 +1,388 @@
+"""One log record applied: state and record in, answer out; what is to be written is gathered in the state's rooms.
+
+Nothing here writes, and nothing reads but the pages of entries that a duplicate or a redelivered document names.
+
+The steps of a batch:
+  1  refuse it if it breaks a rule of the log: `rejected`, and nothing else changes
+  2  raise the marks of its source partitions
+  3  for each document: kept verdict, own live representative, stale, or judge (see `positions`)
+  4  new representatives get their rows, verdicts at or above the marks are kept
+  5  encode the answer, chained to the one before
+
+Invariants: the answer is a function of the log's prefix alone; no record can make a step fail: what its fields may hold
+is checked before anything changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.document import NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Mode, Reason, Representative
+from stream_dedup.errors import ConfigurationError, FormatError
+from stream_dedup.index.entries import Detail, Entries
+from stream_dedup.index.judge import reason_of_duplicate
+from stream_dedup.index.kernels import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, take_rows
+from stream_dedup.index.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
+from stream_dedup.index.neighbours import Neighbours, no_columns
+from stream_dedup.index.plan import WIDTH_MAX, Plan
+from stream_dedup.index.positions import KeptRecord, Key, Positions, cut_at_repeats, keys_of
+from stream_dedup.index.sources import Sources
+from stream_dedup.log.answers import Answer, Judgement, Rejected, encode
+from stream_dedup.log.records import Batch, Control
+
+_OFFSET_MAX: Final = (1 << 63) - 1
+_U32_MAX: Final = (1 << 32) - 1
+_U64_MAX: Final = (1 << 64) - 1
+_NAME_BYTES_MAX: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the log's first record says: under which recipe, plan, group, floor of features and mode it is judged.
+
+    `width` is the recipe's, in bits; where it is not declared, the first batch tells it.
+    """
+
+    recipe: str
+    plan: Plan
+    group: str
+    floor: int
+    mode: Mode = Mode.ENFORCE
+    width: int | None = None
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the fields of a `declare` control record."""
+        fields = {
+            "recipe": self.recipe,
+            "plan": self.plan.to_fields(),
+            "group": self.group,
+            "floor": self.floor,
+            "mode": int(self.mode),
+        }
+        return fields if self.width is None else {**fields, "width": self.width}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Declared:
+        """Return what a `declare` control record says; a missing mode is `enforce`, foreign fields are passed over.
+
+        Raises:
+            ConfigurationError: a field is missing or cannot be.
+        """
+        plan = Plan.from_fields(fields.get("plan"))
+        width = _integer(fields, "width", WIDTH_MAX) if "width" in fields else None
+        if width is not None and (width % 64 or width < plan.width):
+            raise ConfigurationError(f"The plan {plan.id} cannot judge prints of {width} bits; name a narrower plan.")
+        return cls(
+            recipe=_name(fields, "recipe"),
+            plan=plan,
+            group=_name(fields, "group"),
+            floor=_integer(fields, "floor", _U32_MAX),
+            mode=Mode(_integer(fields, "mode", len(Mode) - 1)) if "mode" in fields else Mode.ENFORCE,
+            width=width,
+        )
+
+
+@dataclass(slots=True)
+class State:
+    """All that the log's prefix has led to. `entries` and `neighbours` exist from the first judged batch on."""
+
+    sources: Sources
+    positions: Positions
+    chain: bytes
+    declared: Declared | None = None
+    plan: Plan | None = None
+    entries: Entries | None = None
+    neighbours: Neighbours | None = None
+    print_words: int = 0
+    rejected: int = 0
+    ignored: int = 0
+    declaration_changed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Judging:
+    """A batch on its way through step 3."""
+
+    batch: Batch
+    log_offset: int
+    append_ms: int
+    columns: Columns
+    features: NDArray[np.uint32]
+    keys: list[Key]
+    epoch_below: NDArray[np.bool_]
+    below: NDArray[np.bool_]
+    record: KeptRecord
+    floor: int
+
+
+def step(
+    state: State, log_offset: int, append_ms: int, record: Batch | Control | FormatError, open_rooms: Callable[[State], None]
+) -> bytes | None:
+    """Apply one log record and return the bytes of its answer; control records get none.
+
+    A record that could not be decoded is given as its error. `open_rooms(state)` makes `entries` and `neighbours` when
+    the first batch tells how wide prints are.
+    """
+    if isinstance(record, FormatError):
+        return _reject(state, log_offset, bytes(NONCE_BYTES), 0, str(record))
+    if isinstance(record, Control):
+        if not _control(state, log_offset, record):
+            state.ignored += 1
+        return None
+    why = _refusal(state, record)
+    if why is not None:
+        return _reject(state, log_offset, record.nonce, record.number, why)
+    if not state.print_words:
+        state.print_words = record.prints.shape[1]
+        open_rooms(state)
+    judgements = _judge_batch(state, log_offset, append_ms, record)
+    answer, state.chain = encode(Answer(log_offset, record.nonce, record.number, judgements), state.chain)
+    return answer
+
+
+def _reject(state: State, log_offset: int, nonce: bytes, number: int, why: str) -> bytes:
+    state.rejected += 1
+    answer, state.chain = encode(Rejected(log_offset, nonce, number, why), state.chain)
+    return answer
+
+
+def _refusal(state: State, batch: Batch) -> str | None:
+    """Return the sentence that refuses a batch, or None."""
+    declared, plan = state.declared, state.plan
+    if declared is None or plan is None:
+        return (
+            "No record before this batch declares recipe and plan, so it cannot be judged; the log must begin with a "
+            "declaration, which a worker of this version appends at its first start."
+        )
+    if batch.recipe != declared.recipe:
+        return (
+            f"The batch was fingerprinted under the recipe {batch.recipe!r}, and this log was declared for "
+            f"{declared.recipe!r}: their prints cannot be compared. Give the worker the declared recipe, or a log of "
+            "its own."
+        )
+    if batch.mode is not declared.mode:
+        return (
+            f"The batch is for mode {batch.mode.name.lower()!r}, and this log was declared for "
+            f"{declared.mode.name.lower()!r}: what one delivered says nothing of the other. Give that mode its own log."
+        )
+    bits = batch.prints.shape[1] * 64
+    if bits < plan.width:
+        return f"The batch carries prints of {bits} bits, and the plan {plan.name} judges {plan.width}."
+    if bits != (width := _width(state) or bits):
+        return f"The batch carries prints of {bits} bits, and under this log's recipe they have {width}."
+    if int(batch.offset.min()) < 0 or any(source.committed > _OFFSET_MAX for source in batch.sources):
+        return "The batch names an offset that no Kafka partition can have; its worker is broken."
+    return None
+
+
+def _width(state: State) -> int | None:
+    """Return how many bits prints have, if the declaration or a batch told."""
+    declared = None if state.declared is None else state.declared.width
+    return declared or state.print_words * 64 or None
+
+
+def _judge_batch(state: State, log_offset: int, append_ms: int, batch: Batch) -> tuple[Judgement, ...]:
+    numbers = [state.sources.number(source.topic, source.topic_id, source.partition) for source in batch.sources]
+    for number, source in zip(numbers, batch.sources, strict=True):
+        state.positions.raise_mark(number, source.epoch, source.committed)
+    marks = [state.positions.mark(number) for number in numbers]
+    epoch_below = np.array([source.epoch < epoch for source, (epoch, _) in zip(batch.sources, marks, strict=True)])[
+        batch.source
+    ]
+    committed = np.array([committed for _, committed in marks], np.int64)[batch.source]
+    # Fresh arrays throughout: what was decoded lies unaligned and read-only in the record, another type to numba.
+    columns = Columns(
+        prints=np.array(batch.prints, np.uint64),
+        scopes=np.array(batch.scope, np.uint64),
+        digests=np.array(batch.text_digest, np.uint8).view(np.uint64),
+        sources=np.array(numbers, np.uint32)[batch.source],
+        offsets=np.array(batch.offset, np.int64),
+        values=np.array(batch.value_digest, np.uint64),
+    )
+    assert state.declared is not None  # noqa: S101 - `_refusal` says so; this is for the type checker
+    judging = _Judging(
+        batch, log_offset, append_ms, columns, np.array(batch.features, np.uint32),
+        keys_of(columns.sources, columns.offsets, columns.values), epoch_below, epoch_below | (columns.offsets < committed),
+        KeptRecord(log_offset), state.declared.floor,
+    )  # fmt: skip
+    judgements: list[Judgement] = []
+    for first, end in cut_at_repeats(judging.keys):
+        judgements += _judge_stretch(state, judging, first, end)
+    state.positions.close(judging.record)
+    return tuple(judgements)
+
+
+def _judge_stretch(state: State, judging: _Judging, first: int, end: int) -> list[Judgement]:
+    """Judge the documents [first, end), in which no document occurs twice."""
+    assert state.entries is not None  # noqa: S101 - for the type checker
+    assert state.neighbours is not None  # noqa: S101
+    log_offset, keys, positions = judging.log_offset, judging.keys, state.positions
+    part = take_rows(judging.columns, slice(first, end))
+    below = judging.below[first:end]
+    judgements: list[Judgement | None] = [None] * (end - first)
+    open_places = np.ones(end - first, np.bool_)
+    if not positions.none_kept(keys[first:end]):
+        for place in range(end - first):
+            kept = None if judging.epoch_below[first + place] else positions.kept(keys[first + place])
+            if kept is not None:
+                judgements[place] = kept
+                open_places[place] = False
+    own = state.neighbours.find_positions(part)
+    own[~open_places] = -1
+    found_own = np.flatnonzero(own >= 0)
+    if len(found_own):
+        details = state.entries.details(own[found_own].tolist())
+        for place, detail in zip(found_own.tolist(), details, strict=True):
+            judgements[place] = Judgement(detail.reason, LogPlace(detail.log_offset, detail.place))
+    stale = np.flatnonzero(open_places & (own < 0) & below)
+    for place in stale.tolist():
+        judgements[place] = Judgement(Reason.STALE, LogPlace(log_offset, first + place))
+    fresh = np.flatnonzero(open_places & (own < 0) & ~below)
+    if len(fresh):
+        own[fresh] = _judge_fresh(state, judging, first + fresh, judgements, first)
+    decided = [judgement for judgement in judgements if judgement is not None]
+    keep = np.flatnonzero(open_places & ~below).tolist()
+    if len(keep) == end - first:
+        positions.keep(judging.record, keys[first:end], decided, own.tolist())
+    elif keep:
+        positions.keep(
+            judging.record, [keys[first + place] for place in keep], [decided[place] for place in keep], own[keep].tolist()
+        )
+    return decided
+
+
+def _judge_fresh(
+    state: State, judging: _Judging, places: NDArray[np.int64], judgements: list[Judgement | None], first: int
+) -> NDArray[np.int64]:
+    """Judge the documents at `places` of the batch, and return the entry that each is about."""
+    assert state.entries is not None  # noqa: S101 - for the type checker
+    assert state.neighbours is not None  # noqa: S101
+    batch, log_offset = judging.batch, judging.log_offset
+    whole = len(places) == len(batch)
+    columns = judging.columns if whole else take_rows(judging.columns, places)
+    features = judging.features if whole else judging.features[places]
+    found = state.neighbours.judge(columns, features, judging.floor)
+    added = np.flatnonzero(found.outcome <= OUTCOME_SHORT)
+    if len(added):
+        rows = _rows(state, judging, places[added], found.outcome[added])
+        state.entries.append(rows, [batch.ids[place] for place in places[added].tolist()])
+    named = np.flatnonzero(found.outcome >= OUTCOME_DIGEST)
+    details = iter(state.entries.details(found.entry[named].tolist()))
+    outcomes, distances = found.outcome.tolist(), found.distance.tolist()
+    for at, place in enumerate(places.tolist()):
+        here = LogPlace(log_offset, place)
+        if outcomes[at] >= OUTCOME_DIGEST:
+            detail = next(details)
+            reason = reason_of_duplicate(
+                same_text=outcomes[at] != OUTCOME_NEAR, identifier=batch.ids[place], representative=detail.id
+            )
+            judgements[place - first] = Judgement(reason, here, distances[at], _representative(state, detail))
+        else:
+            reason = Reason.TOO_SHORT if outcomes[at] == OUTCOME_SHORT else Reason.NEW
+            judgements[place - first] = Judgement(reason, here)
+    return found.entry
+
+
+def _representative(state: State, detail: Detail) -> Representative:
+    return Representative(state.sources.position(detail.source, detail.offset), detail.id, detail.time_ms)
+
+
+def _rows(state: State, judging: _Judging, places: NDArray[np.int64], outcomes: NDArray[np.uint8]) -> NDArray[Any]:
+    batch = judging.batch
+    rows = np.zeros(len(places), row_type(state.print_words))
+    rows["state"] = np.where(outcomes == OUTCOME_SHORT, STATE_DIGEST_ONLY, STATE_FULL)
+    rows["text_digest"] = batch.text_digest[places]
+    rows["print"] = batch.prints[places]
+    rows["scope"] = batch.scope[places]
+    rows["features"] = batch.features[places]
+    rows["source"] = judging.columns.sources[places]
+    rows["offset"] = batch.offset[places]
+    rows["value_digest"] = batch.value_digest[places]
+    rows["time_ms"] = batch.time_ms[places]
+    rows["log_offset"] = judging.log_offset
+    rows["place"] = places
+    rows["append_ms"] = judging.append_ms
+    return rows
+
+
+def _control(state: State, log_offset: int, control: Control) -> bool:
+    """Carry out a control record; return False for one that says nothing to this version, or nothing that can be."""
+    try:
+        if control.type == "declare":
+            return _declare(state, Declared.from_fields(control.fields))
+        if control.type == "plan":
+            return _change_plan(state, Plan.from_fields(control.fields.get("plan")))
+        if control.type == "retract":
+            return _retract(state, log_offset, control.fields)
+    except ConfigurationError:
+        pass
+    return False
+
+
+def _declare(state: State, declared: Declared) -> bool:
+    if state.declared is not None:
+        return state.declared == declared
+    state.declared, state.plan = declared, declared.plan
+    state.declaration_changed = True
+    return True
+
+
+def _change_plan(state: State, plan: Plan) -> bool:
+    if state.declared is None or plan.width > (_width(state) or WIDTH_MAX):
+        return False
+    if plan != state.plan:
+        state.plan = plan
+        state.declaration_changed = True
+        if state.neighbours is not None:
+            state.neighbours.change_plan(plan)
+    return True
+
+
+def _retract(state: State, log_offset: int, fields: Mapping[str, Any]) -> bool:
+    try:
+        topic_id = bytes.fromhex(_text(fields, "topic_id"))
+    except ValueError:
+        return False
+    partition = _integer(fields, "partition", _U32_MAX)
+    offset = _integer(fields, "offset", _OFFSET_MAX)
+    value_digest = _integer(fields, "value_digest", _U64_MAX)
+    source = state.sources.find(_text(fields, "topic"), topic_id, partition)
+    if len(topic_id) != TOPIC_ID_BYTES:
+        return False
+    if source is None or state.neighbours is None or state.entries is None:
+        return True
+    wanted = no_columns(state.print_words, 1)
+    wanted.sources[0], wanted.offsets[0], wanted.values[0] = source, offset, value_digest
+    entry = int(state.neighbours.find_positions(wanted)[0])
+    if entry >= 0:
+        detail = state.entries.remove(entry)
+        state.neighbours.remove(entry, full=detail.state == STATE_FULL)
+        judgement = Judgement(Reason.RETRACTED, LogPlace(log_offset, 0))
+        state.positions.retract((source, offset, value_digest), entry, judgement)
+    return True
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise ConfigurationError(f"The field {name} of a control record must be a text, not {value!r:.100}.")
+    return value
+
+
+def _name(fields: Mapping[str, Any], name: str) -> str:
+    value = _text(fields, name)
+    if not 0 < len(value.encode("utf-8", "surrogatepass")) <= _NAME_BYTES_MAX or not value.isprintable():
+        raise ConfigurationError(f"The field {name} of a control record must be a printable name, not {value!r:.100}.")
+    return value
+
+
+def _integer(fields: Mapping[str, Any], name: str, highest: int) -> int:
+    value = fields.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
+        raise ConfigurationError(f"The field {name} of a control record must be a whole number, not {value!r:.100}.")
+    return value

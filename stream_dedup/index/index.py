@@ -1,0 +1,379 @@
+"""The index: log records in, answers out, everything that they led to in one atomic write.
+
+The order of `Index.apply`:
+  1  check that the records follow on what was applied
+  2  decode them
+  3  step by step: `apply.step`, in memory
+  4  gather entries, verdicts, marks, answers, chain and the next log offset into one write
+  5  write it; only then the answers are given out
+
+Invariants: the volume always holds the state after a whole number of log records, and says which; an answer given out
+can be read back until its delivery was confirmed; after any failure between 3 and 5 memory may be ahead of the volume,
+so the index refuses all further work until it is opened again.
+
+Threads: one thread applies; `neighbours` and `statistics` may be called from others at any time. A lock is held for
+one log record at a time (some milliseconds), so a look-up never waits for a whole backlog; it may see entries whose
+write is still under way.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.document import LogPlace, Position, Reason
+from stream_dedup.errors import (
+    ConfigurationError,
+    FormatError,
+    FutureFormatError,
+    InvariantError,
+    StoreError,
+)
+from stream_dedup.index import layout
+from stream_dedup.index.apply import Declared, State, step
+from stream_dedup.index.contract import Store
+from stream_dedup.index.entries import Entries, live_and_full
+from stream_dedup.index.kernels import Columns
+from stream_dedup.index.layout import Meta
+from stream_dedup.index.neighbours import Neighbours
+from stream_dedup.index.plan import Plan
+from stream_dedup.index.positions import Positions
+from stream_dedup.index.sources import Sources
+from stream_dedup.index.writes import Writes
+from stream_dedup.log import records as log_records
+from stream_dedup.log.records import Batch, Control
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A live representative, as a look-up shows it. `print` is a number, its low bits the print's low word."""
+
+    number: int
+    position: Position
+    id: bytes
+    time_ms: int
+    decided: LogPlace
+    reason: Reason
+    print: int
+    text_digest: bytes
+    scope: int
+    features: int
+
+
+class Index:
+    """An index on one store. Opening it reads the volume; an empty one begins at log offset 0.
+
+    Raises:
+        FutureFormatError: the volume was written by a newer version.
+        StoreError: the volume is damaged or cannot be read.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._failure: str | None = None
+        self._writes = Writes()
+        self._applied = self._answered = 0
+        self._unanswered: list[int] = []
+        try:
+            self._read_volume()
+        except FutureFormatError:
+            raise
+        except FormatError as error:
+            raise StoreError(str(error)) from error
+
+    @property
+    def applied(self) -> int:
+        """The next log offset to read; 0 for a new volume."""
+        return self._applied
+
+    @property
+    def answered_offset(self) -> int:
+        """All answers to log offsets below it were delivered."""
+        return self._answered
+
+    @property
+    def declared(self) -> Declared | None:
+        """What the log declared; None before its first declaration."""
+        return self._state.declared
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan in force: the declared one, or what a control record changed it to."""
+        return self._state.plan
+
+    @property
+    def chain(self) -> bytes:
+        """The running digest of all answers."""
+        return self._state.chain
+
+    def bind(self, log: str) -> None:
+        """Tie the volume to one log, named by its cluster and topic id; the first call writes it down.
+
+        Raises:
+            ConfigurationError: the volume follows another log.
+        """
+        self._check()
+        (known,) = self._store.get_many([layout.KEY_LOG])
+        if known is None:
+            if self._applied:
+                raise InvariantError("The index applied records of a log that was not named; call bind() first.")
+            self._writes.put(layout.KEY_LOG, log.encode("utf-8"))
+            self.flush()
+        elif known != log.encode("utf-8"):
+            raise ConfigurationError(
+                f"The index volume follows the log {known.decode('utf-8', 'replace')!r}, and this is {log!r}: the topic "
+                "was made anew, or the volume belongs to another cluster. Give the index the volume of this log, or an "
+                "empty one to rebuild."
+            )
+
+    def apply(self, records: Sequence[tuple[int, int, bytes | None]]) -> list[tuple[int, bytes]]:
+        """Apply (log offset, append time in ms, value) in log order and return (log offset, answer) where there is one.
+
+        Everything is durable when it returns. How records are grouped into calls changes nothing.
+
+        Raises:
+            InvariantError: the records do not follow on `applied`: some were trimmed, skipped, or applied before.
+            FutureFormatError: a record was written by a newer version; those before it are applied, and their answers
+                can be read with `answers_since`.
+            StoreError: the volume failed; open it again.
+        """
+        self._check()
+        self._check_offsets(records)
+        future: FutureFormatError | None = None
+        answers: list[tuple[int, bytes]] = []
+        try:
+            for log_offset, append_ms, value in records:
+                try:
+                    record = _decode(log_offset, value)
+                except FutureFormatError as error:
+                    future = error
+                    break
+                with self._lock:
+                    answer = step(self._state, log_offset, append_ms, record, self._open_rooms)
+                    self._applied = log_offset + 1
+                if answer is not None:
+                    answers.append((log_offset, answer))
+                    if log_offset >= self._answered:
+                        self._writes.put(layout.answer_key(log_offset), answer)
+                        self._unanswered.append(log_offset)
+            if answers or future is None or self._applied > records[0][0]:
+                self._write()
+        except FormatError as error:  # a page of the volume, not a record: those are values
+            self._failure = str(error)
+            raise StoreError(str(error)) from error
+        except BaseException as error:
+            self._failure = str(error) or type(error).__name__
+            raise
+        if future is not None:
+            raise future
+        return answers
+
+    def answers_since(self, offset: int) -> Iterator[tuple[int, bytes]]:
+        """Return (log offset, answer) of the stored answers from a log offset on, as they were first given out."""
+        self._check()
+        for log_offset in self._unanswered[bisect_left(self._unanswered, offset) :]:
+            (answer,) = self._store.get_many([layout.answer_key(log_offset)])
+            if answer is not None:  # its delivery may have been confirmed meanwhile
+                yield log_offset, answer
+
+    def answered(self, offset: int) -> None:
+        """Take note that all answers below a log offset were delivered; the next write makes it durable.
+
+        An offset above `applied` says that nobody waits for the answers up to there: they are not stored at all.
+        """
+        if offset <= self._answered:
+            return
+        self._answered = offset
+        done = bisect_left(self._unanswered, offset)
+        for log_offset in self._unanswered[:done]:
+            self._writes.delete(layout.answer_key(log_offset))
+        del self._unanswered[:done]
+
+    def flush(self) -> None:
+        """Write the answered offset now."""
+        self._check()
+        try:
+            self._write()
+        except BaseException as error:
+            self._failure = str(error) or type(error).__name__
+            raise
+
+    def neighbours(self, print_words: Sequence[int] | NDArray[np.uint64], scope: int = 0) -> list[tuple[int, Entry]]:
+        """Return (distance in bits, entry) of every representative within reach in a scope, nearest first.
+
+        `print_words` are the print's 64-bit words, low word first. Changes nothing; safe from any thread.
+
+        Raises:
+            ConfigurationError: the print has not as many words as those in the index.
+        """
+        self._check()
+        with self._lock:
+            tables, entries = self._state.neighbours, self._state.entries
+            if tables is None or entries is None:
+                return []
+            words = np.array(print_words, np.uint64)
+            if words.shape != (tables.words,):
+                raise ConfigurationError(
+                    f"The index holds prints of {tables.words * 64} bits, and {len(words) * 64} were asked for; use the "
+                    "recipe that its log declares."
+                )
+            found = tables.within_reach(words, scope)
+            details = entries.details(number for _, number in found)
+            sources = self._state.sources
+            return [
+                (
+                    distance,
+                    Entry(
+                        number, sources.position(detail.source, detail.offset), detail.id, detail.time_ms,
+                        LogPlace(detail.log_offset, detail.place), detail.reason,
+                        int.from_bytes(detail.print, "little"), detail.text_digest, detail.scope, detail.features,
+                    ),
+                )
+                for (distance, number), detail in zip(found, details, strict=True)
+            ]  # fmt: skip
+
+    def statistics(self) -> dict[str, int]:
+        """Return figures for metrics and `stats`; sizes in bytes."""
+        self._check()
+        with self._lock:
+            state, tables = self._state, self._state.neighbours
+            entries = 0 if state.entries is None else state.entries.count
+            return {
+                "applied": self._applied,
+                "answered": self._answered,
+                "unanswered": len(self._unanswered),
+                "entries": entries,
+                "representatives_full": 0 if tables is None else tables.full,
+                "representatives_digest_only": 0 if tables is None else tables.live - tables.full,
+                "removed": 0 if tables is None else entries - tables.live,
+                "kept_verdicts": len(state.positions),
+                "rejected": state.rejected,
+                "ignored_control_records": state.ignored,
+                "candidates": 0 if tables is None else tables.candidates,
+                "hottest_bucket": 0 if tables is None else tables.hottest_bucket,
+                "bytes_in_memory": 0 if tables is None else tables.bytes_used,
+                "bytes_on_disk": self._store.size_bytes(),
+            }
+
+    def close(self) -> None:
+        """Release the volume; what `answered` noted since the last write is lost unless `flush` was called."""
+        with self._lock:
+            self._failure = "It was closed."
+            self._store.close()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise StoreError(f"The index cannot go on: {self._failure} Open it again; it resumes from its volume.")
+
+    def _check_offsets(self, records: Sequence[tuple[int, int, bytes | None]]) -> None:
+        expected = self._applied
+        for log_offset, _, _ in records:
+            if log_offset < expected:
+                raise InvariantError(
+                    f"Log offset {log_offset} was given to the index again, and it has applied everything below "
+                    f"{expected}; its reader must begin at {expected}."
+                )
+            if log_offset > expected:
+                raise InvariantError(
+                    f"Log offset {expected} is missing before {log_offset}: the log was trimmed, or records were "
+                    "skipped. The log must be kept for ever; restore it, or rebuild from a log that begins at 0."
+                )
+            expected += 1
+
+    def _write(self) -> None:
+        state, writes = self._state, self._writes
+        with self._lock:
+            state.sources.collect(writes)
+            state.positions.collect(writes)
+            if state.entries is not None:
+                state.entries.collect(writes)
+            if state.declaration_changed and state.declared is not None and state.plan is not None:
+                fields = {**state.declared.to_fields(), "plan_in_force": state.plan.to_fields()}
+                writes.put(layout.KEY_DECLARED, layout.encode_object(fields))
+                state.declaration_changed = False
+            count = 0 if state.entries is None else state.entries.count
+            writes.put(layout.KEY_FORMAT, layout.encode_format())
+            writes.put(
+                layout.KEY_META,
+                layout.encode_meta(
+                    Meta(
+                        self._applied, self._answered, state.chain, count, state.rejected, state.ignored,
+                        state.print_words,
+                    )
+                ),
+            )  # fmt: skip
+            self._store.write(writes.puts, writes.deletes)
+        self._writes = Writes()
+
+    def _open_rooms(self, state: State) -> None:
+        if state.plan is None:
+            raise InvariantError("A batch was judged before a plan was declared; this is a fault of the program.")
+        state.entries = Entries(self._store, state.print_words)
+        state.neighbours = Neighbours(state.plan, state.print_words)
+
+    def _read_volume(self) -> None:
+        form, raw_meta, declared = self._store.get_many([layout.KEY_FORMAT, layout.KEY_META, layout.KEY_DECLARED])
+        if form is not None:
+            layout.check_format(form)
+        elif next(iter(self._store.scan(b"")), None) is not None:
+            raise FormatError("The volume holds data that no index wrote; point the index at an empty directory.")
+        meta = Meta() if raw_meta is None else layout.decode_meta(raw_meta)
+        sources = Sources(self._store.scan(layout.PREFIX_SOURCE))
+        marks = list(self._store.scan(layout.PREFIX_MARK))
+        if [layout.number_of(key) for key, _ in marks] != list(range(len(sources))):
+            raise FormatError("The index volume lacks the mark or name of a source partition; rebuild it from the log.")
+        positions = Positions(sources, marks, self._store.scan(layout.PREFIX_KEPT))
+        self._state = State(
+            sources, positions, meta.chain, print_words=meta.print_words, rejected=meta.rejected, ignored=meta.ignored
+        )
+        self._applied, self._answered = meta.applied, meta.answered
+        self._unanswered = [layout.number_of(key) for key, _ in self._store.scan(layout.PREFIX_ANSWER)]
+        if declared is not None:
+            self._read_declared(declared)
+        if meta.print_words:
+            self._read_entries(meta.entries)
+
+    def _read_declared(self, value: bytes) -> None:
+        fields = layout.decode_object(value)
+        try:
+            self._state.plan = Plan.from_fields(fields.pop("plan_in_force", None))
+            self._state.declared = Declared.from_fields(fields)
+        except ConfigurationError as error:
+            raise FormatError("The volume's declaration of recipe and plan is damaged; rebuild it from the log.") from error
+
+    def _read_entries(self, count: int) -> None:
+        state = self._state
+        self._open_rooms(state)
+        assert state.entries is not None  # noqa: S101 - for the type checker
+        assert state.neighbours is not None  # noqa: S101
+        rows = state.entries.load()
+        if len(rows) != count:
+            raise FormatError(
+                f"The index volume holds {len(rows)} entries and should hold {count}; give the index an empty volume, "
+                "and it is rebuilt from the log."
+            )
+        if count and int(rows["source"].max()) >= len(state.sources):
+            raise FormatError("The index volume lacks the name of a source partition; rebuild it from the log.")
+        live, full = live_and_full(rows["state"])
+        columns = Columns(
+            prints=rows["print"], scopes=rows["scope"],
+            digests=np.ascontiguousarray(rows["text_digest"]).view(np.uint64),
+            sources=rows["source"], offsets=rows["offset"], values=rows["value_digest"],
+        )  # fmt: skip
+        state.neighbours.load(columns, live, full)
+
+
+def _decode(log_offset: int, value: bytes | None) -> Batch | Control | FormatError:
+    """Return what a log record holds; a malformed one is a value too, because it is answered like any other."""
+    try:
+        return log_records.decode(value, f"Log record {log_offset}")
+    except FutureFormatError:
+        raise
+    except FormatError as error:
+        return error

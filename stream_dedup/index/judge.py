@@ -1,0 +1,21 @@
+"""Precedence and reasons.
+
+Of all representatives in a document's scope, the one with its text digest wins, whatever else is near; else, of those
+within the plan's reach, the earliest in the log; else the document is unique and becomes a representative. Naming the
+earliest rather than the nearest is what keeps a redelivered document's verdict in place: an earlier representative can
+never appear later. (`neighbours` finds them; here is what the outcome is called.)
+
+Invariants: a duplicate of the same text is never called near; an empty id is nobody's, so it is never the same id.
+"""
+
+from __future__ import annotations
+
+from stream_dedup.document import Reason
+
+
+def reason_of_duplicate(*, same_text: bool, identifier: bytes, representative: bytes) -> Reason:
+    """Return why a document is a duplicate, given its id and its representative's."""
+    same_id = bool(identifier) and identifier == representative
+    if same_text:
+        return Reason.UNCHANGED if same_id else Reason.EXACT
+    return Reason.REVISED if same_id else Reason.NEAR

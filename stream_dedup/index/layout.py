@@ -1,0 +1,268 @@
+"""Bytes on disk: keys, values and their version. Everything lies in one column family; the key's first byte tells what.
+
+    key                     value
+    !                       magic "SDX1" version(u16)
+    L                       the log that this volume follows, as its role names it
+    m                       meta: applied(u64) answered(u64) chain(8) entries(u64) rejected(u64) ignored(u64)
+                            print_words(u8)
+    d                       JSON object with sorted keys: what was declared, and the plan in force
+    s number(u32)           source partition: topic(str8) topic_id(16) partition(u32)
+    k source(u32)           its mark: epoch(u64) committed(u64)
+    e page(u64)             up to 64 entries, 64 * page being the first: count(u16) row* ids
+    v log_offset(u64)       the verdicts kept of one log record: count(u16) kept* ids
+    a log_offset(u64)       an answer, as sent, until its delivery is confirmed
+
+    row     := state(u8) text_digest(16) print(u64 x print_words, low word first) scope(u64) features(u32)
+               source(u32) offset(i64) value_digest(u64) time_ms(i64) log_offset(u64) place(u16) append_ms(i64)
+               ids_end(u16): where the entry's id ends in the page's ids; it begins where the one before it ends
+    kept    := source(u32) offset(i64) value_digest(u64) reason(u8) distance(u8) decided_offset(u64) decided_place(u32)
+               entry(u64), and of a duplicate's representative (else zero): of_source(u32) of_offset(i64)
+               of_time_ms(i64) id_bytes(u16)
+    state   := 0 removed, 1 found by its digest alone (too short for neighbours), 2 found by digest and neighbours
+
+Numbers in keys are big-endian, so that a scan goes in their order; in values little-endian. A page of entries is
+written anew when entries join it (it then is the last page) or one of its entries is removed; all other values but
+`m`, `k` and `v` are written once.
+
+Invariants: the bytes are a function of the fields alone; a volume of a newer version is told apart from a damaged one.
+Frozen in tests/golden/index_layout.json; a change of any byte is a new version.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.document import NO_TOPIC_ID, TOPIC_ID_BYTES
+from stream_dedup.errors import FormatError, FutureFormatError
+from stream_dedup.log.answers import CHAIN_START
+
+VERSION: Final = 1
+PAGE_ENTRIES: Final = 64
+
+KEY_FORMAT: Final = b"!"
+KEY_LOG: Final = b"L"
+KEY_META: Final = b"m"
+KEY_DECLARED: Final = b"d"
+PREFIX_SOURCE: Final = b"s"
+PREFIX_MARK: Final = b"k"
+PREFIX_PAGE: Final = b"e"
+PREFIX_KEPT: Final = b"v"
+PREFIX_ANSWER: Final = b"a"
+
+STATE_REMOVED: Final = 0
+STATE_DIGEST_ONLY: Final = 1
+STATE_FULL: Final = 2
+
+_FORMAT: Final = struct.Struct("<4sH")
+_MAGIC: Final = b"SDX1"
+_META: Final = struct.Struct("<QQ8sQQQB")
+_MARK: Final = struct.Struct("<QQ")
+_COUNT: Final = struct.Struct("<H")
+_U32: Final = struct.Struct(">I")
+_U64: Final = struct.Struct(">Q")
+
+KEPT: Final = np.dtype(
+    [
+        ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"), ("reason", "u1"), ("distance", "u1"),
+        ("decided_offset", "<u8"), ("decided_place", "<u4"), ("entry", "<u8"), ("of_source", "<u4"),
+        ("of_offset", "<i8"), ("of_time_ms", "<i8"), ("id_bytes", "<u2"),
+    ]
+)  # fmt: skip
+
+
+@lru_cache
+def row_type(words: int) -> np.dtype[Any]:
+    """Return the layout of one entry whose print has `words` words."""
+    return np.dtype(
+        [
+            ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (words,)), ("scope", "<u8"),
+            ("features", "<u4"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"), ("time_ms", "<i8"),
+            ("log_offset", "<u8"), ("place", "<u2"), ("append_ms", "<i8"), ("ids_end", "<u2"),
+        ]
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What a volume knows of itself, written with every step.
+
+    `applied` is the next log offset to read; answers below `answered` were delivered; `entries` were ever made;
+    `rejected` and `ignored` count log records; `print_words` is 0 until the first batch was judged.
+    """
+
+    applied: int = 0
+    answered: int = 0
+    chain: bytes = CHAIN_START
+    entries: int = 0
+    rejected: int = 0
+    ignored: int = 0
+    print_words: int = 0
+
+
+def encode_format() -> bytes:
+    """Return the value that names this layout's version."""
+    return _FORMAT.pack(_MAGIC, VERSION)
+
+
+def check_format(value: bytes) -> None:
+    """Check that a volume is ours and not of a newer version.
+
+    Raises:
+        FutureFormatError: it was written by a newer version of this program.
+        FormatError: it was not written by this program.
+    """
+    if len(value) != _FORMAT.size or not value.startswith(_MAGIC):
+        raise FormatError("The index volume was not written by stream_dedup; point the index at an empty directory.")
+    _, version = _FORMAT.unpack(value)
+    if version > VERSION:
+        raise FutureFormatError(
+            f"The index volume is of format version {version}, and this program reads up to {VERSION}; upgrade the "
+            "index to the version that wrote it, or give it an empty volume to rebuild from the log."
+        )
+
+
+def source_key(source: int) -> bytes:
+    """Return the key of a source partition."""
+    return PREFIX_SOURCE + _U32.pack(source)
+
+
+def mark_key(source: int) -> bytes:
+    """Return the key of a source partition's mark."""
+    return PREFIX_MARK + _U32.pack(source)
+
+
+def page_key(page: int) -> bytes:
+    """Return the key of a page of entries."""
+    return PREFIX_PAGE + _U64.pack(page)
+
+
+def kept_key(log_offset: int) -> bytes:
+    """Return the key of the verdicts kept of one log record."""
+    return PREFIX_KEPT + _U64.pack(log_offset)
+
+
+def answer_key(log_offset: int) -> bytes:
+    """Return the key of the answer to one log record."""
+    return PREFIX_ANSWER + _U64.pack(log_offset)
+
+
+def number_of(key: bytes) -> int:
+    """Return the number in a key, whatever its prefix."""
+    return int.from_bytes(key[1:], "big")
+
+
+def encode_meta(meta: Meta) -> bytes:
+    """Return the bytes of a volume's meta value."""
+    return _META.pack(meta.applied, meta.answered, meta.chain, meta.entries, meta.rejected, meta.ignored, meta.print_words)
+
+
+def decode_meta(value: bytes) -> Meta:
+    """Return the meta value in `value`.
+
+    Raises:
+        FormatError: it is damaged.
+    """
+    if len(value) != _META.size:
+        raise FormatError("The index volume's meta value is damaged; give the index an empty volume to rebuild.")
+    return Meta(*_META.unpack(value))
+
+
+def encode_object(fields: Mapping[str, Any]) -> bytes:
+    """Return a JSON object's bytes."""
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def decode_object(value: bytes) -> dict[str, Any]:
+    """Return the JSON object in `value`.
+
+    Raises:
+        FormatError: it is damaged.
+    """
+    try:
+        fields = json.loads(value)
+    except ValueError as error:
+        raise FormatError("A value of the index volume is no longer readable JSON; rebuild it from the log.") from error
+    if not isinstance(fields, dict):
+        raise FormatError("A value of the index volume is not a JSON object; rebuild it from the log.")
+    return fields
+
+
+def encode_source(topic: str, topic_id: bytes, partition: int) -> bytes:
+    """Return the bytes of a source partition's name."""
+    name = topic.encode("utf-8")
+    return bytes((len(name),)) + name + topic_id + struct.pack("<I", partition)
+
+
+def decode_source(value: bytes) -> tuple[str, bytes, int]:
+    """Return (topic, topic id, partition).
+
+    Raises:
+        FormatError: it is damaged.
+    """
+    end = 1 + value[0] if value else 0
+    if len(value) != end + len(NO_TOPIC_ID) + 4:
+        raise FormatError("A source partition's name in the index volume is damaged; rebuild it from the log.")
+    (partition,) = struct.unpack_from("<I", value, end + TOPIC_ID_BYTES)
+    return value[1:end].decode("utf-8"), value[end : end + TOPIC_ID_BYTES], partition
+
+
+def encode_mark(epoch: int, committed: int) -> bytes:
+    """Return the bytes of a mark."""
+    return _MARK.pack(epoch, committed)
+
+
+def decode_mark(value: bytes) -> tuple[int, int]:
+    """Return (epoch, committed).
+
+    Raises:
+        FormatError: it is damaged.
+    """
+    if len(value) != _MARK.size:
+        raise FormatError("A mark in the index volume is damaged; rebuild it from the log.")
+    epoch, committed = _MARK.unpack(value)
+    return epoch, committed
+
+
+def encode_rows(rows: bytes, count: int, ids: bytes) -> bytes:
+    """Return the value of a page of entries, or of kept verdicts: count, rows, ids."""
+    return b"".join((_COUNT.pack(count), rows, ids))
+
+
+def split_rows(value: bytes, row_bytes: int) -> tuple[int, bytes, bytes]:
+    """Return (count, rows, ids) of such a value.
+
+    Raises:
+        FormatError: it is damaged.
+    """
+    count = _COUNT.unpack_from(value)[0] if len(value) >= _COUNT.size else 0
+    end = _COUNT.size + count * row_bytes
+    if count == 0 or len(value) < end:
+        raise FormatError("A page of the index volume is damaged; give the index an empty volume to rebuild.")
+    return count, value[_COUNT.size : end], value[end:]
+
+
+def encode_kept(rows: NDArray[Any], ids: Sequence[bytes]) -> bytes:
+    """Return the value of one log record's kept verdicts; `rows` (n,) KEPT, `ids` one for each row."""
+    return encode_rows(rows.tobytes(), len(rows), b"".join(ids))
+
+
+def decode_kept(value: bytes) -> tuple[NDArray[Any], list[bytes]]:
+    """Return (rows (n,) KEPT, their ids).
+
+    Raises:
+        FormatError: it is damaged.
+    """
+    _, raw, blob = split_rows(value, KEPT.itemsize)
+    rows: NDArray[Any] = np.frombuffer(raw, KEPT)
+    ends = np.cumsum(rows["id_bytes"], dtype=np.int64).tolist()
+    if ends[-1] != len(blob):
+        raise FormatError("Kept verdicts of the index volume are damaged; rebuild it from the log.")
+    return rows, [blob[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]

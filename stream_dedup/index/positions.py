@@ -1,0 +1,222 @@
+"""What was said before, by source position: marks and kept verdicts (design: "Memory of positions").
+
+    mark    per source partition, the lexicographic maximum of the (epoch, committed offset) that its batches carried;
+            a lower pair changes nothing
+    kept    every verdict on a document at or above its partition's mark, by (source, offset, value digest)
+
+    rises   when the mark moves, verdicts below it are dropped; when its epoch rises, first all verdicts of the
+            partition go but the unique ones, which stay until the new mark passes them
+
+Look-up, for a document at (epoch, offset), as `apply` carries it out: (1) a verdict kept, unless the epoch is below the
+mark's; (2) a live representative at this very position: unique; (3) (epoch, offset) below the mark: stale, and nothing
+changes; (4) judge, and keep the verdict. A position with another value digest is another document.
+
+Invariants: no kept verdict lies below its partition's mark; what is stored may hold more rows than are kept, but after
+a look at the marks exactly the kept ones are left (so passing a mark costs no write, and a rising epoch rewrites what
+is stored); a kept duplicate names a representative that was not retracted.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.document import LogPlace, Reason, Representative, Verdict
+from stream_dedup.index.layout import KEPT, decode_kept, decode_mark, encode_kept, encode_mark, kept_key, mark_key, number_of
+from stream_dedup.index.sources import Sources
+from stream_dedup.index.writes import Writes
+from stream_dedup.log.answers import Judgement
+
+Key = tuple[int, int, int]
+"""A document's identity: (source number, offset, value digest)."""
+
+
+class KeptRecord:
+    """The verdicts kept of one log record; the lists run side by side."""
+
+    __slots__ = ("entries", "judgements", "keys", "left", "log_offset")
+
+    def __init__(self, log_offset: int) -> None:
+        self.log_offset = log_offset
+        self.keys: list[Key] = []
+        self.judgements: list[Judgement] = []
+        self.entries: list[int] = []
+        self.left = 0
+
+
+class _Run:
+    """The kept keys of one log record and partition, by offset; those before `at` are dropped."""
+
+    __slots__ = ("at", "keys")
+
+    def __init__(self, keys: list[Key]) -> None:
+        self.keys = keys
+        self.at = 0
+
+
+class Positions:
+    """Marks and kept verdicts of all source partitions."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        marks: Iterable[tuple[bytes, bytes]] = (),
+        kept: Iterable[tuple[bytes, bytes]] = (),
+    ) -> None:
+        self._sources = sources
+        self._marks = {number_of(key): decode_mark(value) for key, value in marks}
+        self._kept: dict[Key, tuple[KeptRecord, int]] = {}
+        self._runs: dict[int, list[_Run]] = {}
+        self._changed_marks: set[int] = set()
+        self._changed: dict[int, KeptRecord] = {}
+        for key, value in kept:
+            self._load(number_of(key), value)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def mark(self, source: int) -> tuple[int, int]:
+        """Return the (epoch, committed offset) of a partition's mark."""
+        return self._marks[source]
+
+    def raise_mark(self, source: int, epoch: int, committed: int) -> None:
+        """Move a partition's mark up to (epoch, committed), and drop the verdicts that the rules drop."""
+        old = self._marks.get(source)
+        if old is not None and (epoch, committed) <= old:
+            return
+        self._marks[source] = (epoch, committed)
+        self._changed_marks.add(source)
+        if old is not None and epoch > old[0]:
+            for key in [key for key in self._kept if key[0] == source]:
+                record, row = self._kept[key]
+                if record.judgements[row].reason.verdict is not Verdict.UNIQUE:
+                    self._drop(key)
+            # A lower offset may be above the new mark: rows that only the old mark kept out must leave the volume.
+            self._changed.update((record.log_offset, record) for record, _ in self._kept.values())
+        self._pass(source, committed)
+
+    def none_kept(self, keys: Sequence[Key]) -> bool:
+        """Return whether there is no verdict for any of these documents: the usual case, told quickly."""
+        return self._kept.keys().isdisjoint(keys)
+
+    def kept(self, key: Key) -> Judgement | None:
+        """Return the verdict kept for a document."""
+        found = self._kept.get(key)
+        return None if found is None else found[0].judgements[found[1]]
+
+    def keep(self, record: KeptRecord, keys: Sequence[Key], judgements: Sequence[Judgement], entries: Sequence[int]) -> None:
+        """Keep verdicts on documents at or above their marks; `entries` are the representatives that they are about."""
+        first = len(record.keys)
+        record.keys += keys
+        record.judgements += judgements
+        record.entries += entries
+        record.left += len(keys)
+        self._kept.update(zip(keys, zip(itertools.repeat(record), range(first, len(record.keys))), strict=False))
+
+    def close(self, record: KeptRecord) -> None:
+        """Finish a log record after its last `keep`."""
+        if record.keys:
+            self._add_runs(sorted(record.keys))
+            self._changed[record.log_offset] = record
+
+    def retract(self, key: Key, entry: int, judgement: Judgement) -> None:
+        """Replace the verdict kept for a retracted document, and drop those on duplicates that name it."""
+        for other, (record, row) in list(self._kept.items()):
+            if other == key:
+                record.judgements[row] = judgement
+                self._changed[record.log_offset] = record
+            elif record.entries[row] == entry and record.judgements[row].reason.verdict is Verdict.DUPLICATE:
+                self._drop(other)
+                self._changed[record.log_offset] = record
+
+    def collect(self, writes: Writes) -> None:
+        """Add what changed since the last call."""
+        for source in sorted(self._changed_marks):
+            writes.put(mark_key(source), encode_mark(*self._marks[source]))
+        for log_offset, record in sorted(self._changed.items()):
+            if record.left:
+                writes.put(kept_key(log_offset), self._encode(record))
+            else:
+                writes.delete(kept_key(log_offset))
+        self._changed_marks.clear()
+        self._changed.clear()
+
+    def _drop(self, key: Key) -> None:
+        record, _ = self._kept.pop(key)
+        record.left -= 1
+        if not record.left:
+            self._changed[record.log_offset] = record
+
+    def _pass(self, source: int, committed: int) -> None:
+        runs = self._runs.get(source)
+        if not runs:
+            return
+        for run in runs:
+            while run.at < len(run.keys) and run.keys[run.at][1] < committed:
+                if run.keys[run.at] in self._kept:  # it may have gone when an epoch rose, or with its representative
+                    self._drop(run.keys[run.at])
+                run.at += 1
+        self._runs[source] = [run for run in runs if run.at < len(run.keys)]
+
+    def _add_runs(self, ordered: list[Key]) -> None:
+        for source, keys in itertools.groupby(ordered, key=itemgetter(0)):
+            self._runs.setdefault(source, []).append(_Run(list(keys)))
+
+    def _encode(self, record: KeptRecord) -> bytes:
+        places = [place for place, key in enumerate(record.keys) if (held := self._kept.get(key)) and held[0] is record]
+        judgements = [record.judgements[place] for place in places]
+        rows = np.zeros(len(places), KEPT)
+        keys = np.array([record.keys[place] for place in places], dtype=object)
+        rows["source"], rows["offset"], rows["value_digest"] = keys[:, 0], keys[:, 1], keys[:, 2]
+        rows["reason"] = [judgement.reason for judgement in judgements]
+        rows["distance"] = [judgement.distance for judgement in judgements]
+        rows["decided_offset"] = [judgement.decided.offset for judgement in judgements]
+        rows["decided_place"] = [judgement.decided.place for judgement in judgements]
+        rows["entry"] = [record.entries[place] for place in places]
+        ids = []
+        for row, judgement in enumerate(judgements):
+            if judgement.of is not None:
+                rows["of_source"][row], rows["of_offset"][row] = self._sources.place(judgement.of.position)
+                rows["of_time_ms"][row] = judgement.of.time_ms
+                rows["id_bytes"][row] = len(judgement.of.id)
+                ids.append(judgement.of.id)
+        return encode_kept(rows, ids)
+
+    def _load(self, log_offset: int, value: bytes) -> None:
+        rows, ids = decode_kept(value)
+        record = KeptRecord(log_offset)
+        for row, identifier in zip(rows.tolist(), ids, strict=True):
+            source, offset, value_digest, reason, distance, decided, place, entry, of_source, of_offset, of_time, _ = row
+            if offset < self._marks[source][1]:
+                continue
+            of = None
+            if Reason(reason).verdict is Verdict.DUPLICATE:
+                of = Representative(self._sources.position(of_source, of_offset), identifier, of_time)
+            judgement = Judgement(Reason(reason), LogPlace(decided, place), distance, of)
+            self.keep(record, [(source, offset, value_digest)], [judgement], [entry])
+        if record.keys:
+            self._add_runs(sorted(record.keys))
+
+
+def keys_of(sources: NDArray[Any], offsets: NDArray[Any], value_digests: NDArray[Any]) -> list[Key]:
+    """Return the identities of a batch's documents."""
+    return list(zip(sources.tolist(), offsets.tolist(), value_digests.tolist(), strict=True))
+
+
+def cut_at_repeats(keys: Sequence[Key]) -> list[tuple[int, int]]:
+    """Return the batch as stretches [first, end) in none of which a document occurs twice; usually one."""
+    if len(set(keys)) == len(keys):
+        return [(0, len(keys))]
+    cuts = [0]
+    seen: set[Key] = set()
+    for place, key in enumerate(keys):
+        if key in seen:
+            cuts.append(place)
+            seen = set()
+        seen.add(key)
+    return list(itertools.pairwise([*cuts, len(keys)]))

@@ -1,0 +1,57 @@
+"""Source partitions, numbered in the order in which the log names them, so that an entry needs four bytes for one.
+
+Invariants: a number is given once and never again; a partition is known by its topic's name, id and number together,
+because the id of a topic that has none (a file) is all zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stream_dedup.document import Position
+from stream_dedup.errors import FormatError
+from stream_dedup.index.layout import decode_source, encode_source, number_of, source_key
+from stream_dedup.index.writes import Writes
+
+
+class Sources:
+    """The numbered source partitions."""
+
+    def __init__(self, stored: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        self._names: list[tuple[str, bytes, int]] = []
+        self._numbers: dict[tuple[str, bytes, int], int] = {}
+        for key, value in stored:
+            if number_of(key) != len(self._names):
+                raise FormatError("The index volume lacks the name of a source partition; rebuild it from the log.")
+            self.number(*decode_source(value))
+        self._stored = len(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def number(self, topic: str, topic_id: bytes, partition: int) -> int:
+        """Return the partition's number, giving it one if it is new."""
+        name = (topic, topic_id, partition)
+        number = self._numbers.setdefault(name, len(self._names))
+        if number == len(self._names):
+            self._names.append(name)
+        return number
+
+    def find(self, topic: str, topic_id: bytes, partition: int) -> int | None:
+        """Return the partition's number, or None if no batch named it."""
+        return self._numbers.get((topic, topic_id, partition))
+
+    def position(self, source: int, offset: int) -> Position:
+        """Return a position in a numbered partition."""
+        topic, topic_id, partition = self._names[source]
+        return Position(topic, topic_id, partition, offset)
+
+    def place(self, position: Position) -> tuple[int, int]:
+        """Return the (source, offset) of a position in a numbered partition."""
+        return self._numbers[position.topic, position.topic_id, position.partition], position.offset
+
+    def collect(self, writes: Writes) -> None:
+        """Add the partitions that were numbered since the last call."""
+        for number in range(self._stored, len(self._names)):
+            writes.put(source_key(number), encode_source(*self._names[number]))
+        self._stored = len(self._names)

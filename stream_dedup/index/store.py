@@ -1,0 +1,181 @@
+"""The store on RocksDB; the only user of rocksdict.
+
+Invariants: raw mode, so that no value is ever unpickled; one column family; the write-ahead log is on, so a killed
+process loses nothing, and not synced, so a machine that loses power may lose the newest steps whole (the log topic has
+them); a directory that holds the remains of a volume is never opened as an empty one; a scan that ended early because a
+file is damaged raises instead of looking complete (rocksdict's own `items()` just stops there).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch
+
+from stream_dedup.errors import StoreError
+
+_BLOCK_CACHE_BYTES: Final = 64 << 20
+_WRITE_BUFFER_BYTES: Final = 32 << 20
+_WAL_BYTES_MAX: Final = 128 << 20
+_FOREIGN: Final = frozenset({"lost+found"})  # what a freshly made file system holds
+_CAUSES: Final = (
+    (
+        ("lock hold by current process", "No locks available", "While lock file"),
+        "another process has it open; stop that index, or give this one its own volume",
+    ),
+    (
+        ("No space left on device", "Disk quota exceeded", "File too large"),
+        "the disk is full; free or add space, then restart",
+    ),
+    (
+        ("Permission denied", "Read-only file system", "Operation not permitted"),
+        "it may not be written; check its owner and its mount",
+    ),
+    (("Not a directory", "File exists"), "it is not a directory; name a directory"),
+    (
+        ("Corruption", "No such file or directory", "checksum mismatch"),
+        "a file of it is damaged or missing; give the index an empty directory, and it is rebuilt from the log",
+    ),
+)
+
+
+class RocksStore:
+    """A `contract.Store` in a directory, which is made if it is missing.
+
+    Raises:
+        StoreError: the directory cannot be opened; the sentence names the cause and the remedy.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = Path(path)
+        self._failure: str | None = None
+        self._check_directory()
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._database: Rdict | None = Rdict(str(self._path), _options())
+        except Exception as error:
+            raise self._error("open", error) from error
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """See `contract.Store`."""
+        database = self._open()
+        try:
+            values: list[bytes | None] = database.get(list(keys)) or []
+        except Exception as error:  # noqa: BLE001
+            self._fail("read", error)
+        return values
+
+    def write(self, puts: Mapping[bytes, bytes], deletes: Collection[bytes]) -> None:
+        """See `contract.Store`."""
+        database = self._open()
+        batch = WriteBatch(raw_mode=True)
+        for key, value in puts.items():
+            batch.put(key, value)
+        for key in deletes:
+            batch.delete(key)
+        try:
+            database.write(batch)
+        except Exception as error:  # noqa: BLE001
+            self._fail("write to", error)
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """See `contract.Store`."""
+        database = self._open()
+        try:
+            iterator = database.iter()
+            iterator.seek(prefix)
+            while iterator.valid():
+                key = iterator.key()
+                if not key.startswith(prefix):
+                    break
+                yield key, iterator.value()
+                iterator.next()
+            iterator.status()
+        except Exception as error:  # noqa: BLE001
+            self._fail("read", error)
+
+    def size_bytes(self) -> int:
+        """See `contract.Store`."""
+        self._open()
+        total = 0
+        for file in self._path.iterdir():
+            try:
+                total += file.stat().st_size
+            except FileNotFoundError:  # RocksDB removes files in the background
+                continue
+        return total
+
+    def close(self) -> None:
+        """See `contract.Store`."""
+        database, self._database = self._database, None
+        if database is None:
+            return
+        try:
+            database.close()
+        except Exception as error:  # noqa: BLE001 - rocksdict raises bare Exception
+            if self._failure is None:  # after a failed write RocksDB tells the same once more
+                self._fail("close", error)
+
+    def _open(self) -> Rdict:
+        if self._failure is not None:
+            raise StoreError(f"{self._failure} Nothing more is read or written until it is opened again.")
+        if self._database is None:
+            raise StoreError(f"The index volume {self._path} was closed; open it again before using it.")
+        return self._database
+
+    def _fail(self, doing: str, error: Exception) -> NoReturn:
+        failure = self._error(doing, error)
+        self._failure = str(failure)
+        raise failure from error
+
+    def _error(self, doing: str, error: Exception) -> StoreError:
+        told = str(error)
+        cause = next((cause for signs, cause in _CAUSES if any(sign in told for sign in signs)), None)
+        if cause is None:
+            return StoreError(f"Could not {doing} the index volume {self._path}: {told}; restart the index.")
+        return StoreError(f"Could not {doing} the index volume {self._path}: {cause} (RocksDB says: {told}).")
+
+    def _check_directory(self) -> None:
+        if not self._path.is_dir():
+            if self._path.exists():
+                raise StoreError(f"The index volume {self._path} is not a directory; name a directory.")
+            return
+        names = {file.name for file in self._path.iterdir()} - _FOREIGN
+        if not names:
+            return
+        if "CURRENT" not in names:
+            raise StoreError(
+                f"The directory {self._path} is not empty and holds no index volume (RocksDB's file CURRENT is missing: "
+                f"there are {', '.join(sorted(names)[:5])}); name an empty directory, and the index is rebuilt from "
+                "the log."
+            )
+        marker = self._path / "rocksdict-config.json"
+        try:
+            raw_mode: Any = json.loads(marker.read_text("utf-8"))["raw_mode"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(
+                f"The directory {self._path} holds a RocksDB without a readable {marker.name}; it was not made by this "
+                "index, or is damaged. Name an empty directory, and the index is rebuilt from the log."
+            ) from error
+        if raw_mode is not True:
+            raise StoreError(
+                f"The directory {self._path} holds a RocksDB of another program (its values are pickled, raw_mode is "
+                f"{raw_mode!r}); name an empty directory."
+            )
+
+
+def _options() -> Options:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_compression_type(DBCompressionType.lz4())
+    options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+    options.set_max_total_wal_size(_WAL_BYTES_MAX)
+    options.set_keep_log_file_num(4)
+    table = BlockBasedOptions()
+    table.set_block_cache(Cache(_BLOCK_CACHE_BYTES))
+    table.set_bloom_filter(10, block_based=False)
+    options.set_block_based_table_factory(table)
+    return options

@@ -1,0 +1,29 @@
+"""The writes of one step, gathered as values; the coordinator carries them out in one atomic write.
+
+Invariant: a key is put or deleted, never both; the last word on a key counts.
+"""
+
+from __future__ import annotations
+
+
+class Writes:
+    """Puts and deletes that belong together."""
+
+    __slots__ = ("deletes", "puts")
+
+    def __init__(self) -> None:
+        self.puts: dict[bytes, bytes] = {}
+        self.deletes: set[bytes] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self.puts or self.deletes)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set a key's value."""
+        self.deletes.discard(key)
+        self.puts[key] = value
+
+    def delete(self, key: bytes) -> None:
+        """Remove a key."""
+        self.puts.pop(key, None)
+        self.deletes.add(key)

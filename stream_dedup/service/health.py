@@ -1,0 +1,80 @@
+"""What a role says about itself, for the probes.
+
+    /livez     the loop turns. Lag never fails it: a restart would only add to the lag.
+    /readyz    the role does its work now.
+    /startupz  the role has started; until then, how far it is.
+
+Invariant: every answer carries a sentence; a role is dead only after its loop has turned at least once and then stopped,
+so that a long start (a dictionary, a rebuild) is never taken for a hang; the start-up probe bounds that.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The answer to one probe; `progress` (0 to 1) is given by the start-up probe only."""
+
+    ok: bool
+    sentence: str
+    progress: float | None = None
+
+
+class Health:
+    """Written by the role's loop, read by the HTTP server's thread.
+
+    `stalled_after_seconds` is how long the loop may go without a turn before `/livez` fails.
+    """
+
+    def __init__(self, stalled_after_seconds: float = 60.0, now_seconds: Callable[[], float] = time.monotonic) -> None:
+        self._stalled_after_seconds = stalled_after_seconds
+        self._now_seconds = now_seconds
+        self._lock = threading.Lock()
+        self._last_beat_seconds: float | None = None
+        self._ready = State(False, "The role has not begun its work yet.")
+        self._startup = State(False, "The role is starting.", 0.0)
+
+    def beat(self) -> None:
+        """Say that the loop has turned."""
+        self._last_beat_seconds = self._now_seconds()  # one assignment; no lock in the loop
+
+    def ready(self, is_ready: bool, why: str) -> None:
+        """Say whether the role does its work, and why (or why not)."""
+        with self._lock:
+            self._ready = State(is_ready, why)
+
+    def startup(self, progress: float, text: str) -> None:
+        """Say how far the start is, from 0 to 1; once 1 was reached the role counts as started for good."""
+        with self._lock:
+            if not self._startup.ok:
+                progress = min(max(progress, 0.0), 1.0)
+                self._startup = State(progress >= 1.0, text, progress)
+
+    def live_state(self) -> State:
+        """Return the answer to `/livez`."""
+        beat = self._last_beat_seconds
+        if beat is None:
+            return State(True, "The role is starting; its loop has not turned yet.")
+        age = self._now_seconds() - beat
+        if age > self._stalled_after_seconds:
+            return State(
+                False,
+                f"The loop has not turned for {age:.0f} s, and {self._stalled_after_seconds:.0f} s are allowed "
+                "(STREAM_DEDUP_LIVEZ_AFTER); the role hangs and should be restarted.",
+            )
+        return State(True, f"The loop turned {age:.1f} s ago.")
+
+    def ready_state(self) -> State:
+        """Return the answer to `/readyz`."""
+        with self._lock:
+            return self._ready
+
+    def startup_state(self) -> State:
+        """Return the answer to `/startupz`."""
+        with self._lock:
+            return self._startup

@@ -1,0 +1,145 @@
+"""Probes and metrics over HTTP, served by a thread beside the role's loop.
+
+Invariants: GET and HEAD only, nothing is changed through it; every answer but `/metrics` is JSON with a sentence; the
+port is bound before `start` returns, so that a taken port ends the role at once rather than leaving it without probes.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Sequence
+
+import structlog
+import uvicorn
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from stream_dedup.errors import ConfigurationError, StreamDedupError
+from stream_dedup.service.health import Health, State
+
+_log = structlog.get_logger("stream_dedup.http")
+
+_START_SECONDS = 10.0
+_STOP_SECONDS = 5.0
+
+
+class HttpServer:
+    """Serves `/livez`, `/readyz`, `/startupz`, `/metrics` and the role's own `routes`. Port 0 takes any free one."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        health: Health,
+        registry: CollectorRegistry,
+        routes: Sequence[BaseRoute] = (),
+    ) -> None:
+        self._host = host
+        self._wanted_port = port
+
+        async def livez(_: Request) -> Response:
+            return _probe(health.live_state(), "live")
+
+        async def readyz(_: Request) -> Response:
+            return _probe(health.ready_state(), "ready")
+
+        async def startupz(_: Request) -> Response:
+            return _probe(health.startup_state(), "started")
+
+        def metrics(request: Request) -> Response:  # may take a while, so it gets a thread of its own
+            encode, content_type = choose_encoder(request.headers.get("accept", ""))
+            return Response(encode(registry), headers={"Content-Type": content_type})
+
+        own = {"/livez": livez, "/readyz": readyz, "/startupz": startupz, "/metrics": metrics}
+        app = Starlette(
+            routes=[*(Route(path, endpoint, methods=["GET"]) for path, endpoint in own.items()), *routes],
+            exception_handlers={HTTPException: _on_http_error, Exception: _on_error},
+        )
+        config = uvicorn.Config(
+            app,
+            log_config=None,  # our own logs; its loggers propagate to them
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_keep_alive=5,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._socket: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that is bound; 0 before `start`."""
+        return int(self._socket.getsockname()[1]) if self._socket else 0
+
+    def start(self) -> None:
+        """Bind the port and serve.
+
+        Raises:
+            ConfigurationError: the address cannot be bound.
+        """
+        self._socket = self._bind()
+        port = self.port
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, name="http", daemon=True)
+        self._thread.start()
+        until = time.monotonic() + _START_SECONDS
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > until:
+                raise StreamDedupError(f"The HTTP server on {self._host} port {port} did not start; see the log above.")
+            time.sleep(0.005)
+        _log.info("serving probes and metrics", host=self._host, port=port)
+
+    def stop(self) -> None:
+        """Stop serving and free the port; does nothing if it was never started."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(_STOP_SECONDS)
+            self._thread = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _bind(self) -> socket.socket:
+        try:
+            found = socket.getaddrinfo(self._host, self._wanted_port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, address = found[0][0], found[0][4]
+            return socket.create_server((str(address[0]), int(address[1])), family=family)
+        except (OSError, OverflowError, UnicodeError) as error:
+            raise ConfigurationError(
+                f"Probes and metrics cannot be served on {self._host} port {self._wanted_port} "
+                f"({getattr(error, 'strerror', None) or error}); set STREAM_DEDUP_HTTP_PORT to a free port (0 takes any) "
+                "and STREAM_DEDUP_HTTP_HOST to an address of this machine."
+            ) from error
+
+
+def _probe(state: State, what: str) -> JSONResponse:
+    body: dict[str, object] = {what: state.ok, "text": state.sentence}
+    if state.progress is not None:
+        body["progress"] = round(state.progress, 4)
+    return JSONResponse(body, status_code=200 if state.ok else 503, headers={"Cache-Control": "no-store"})
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    del request
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    texts = {
+        404: "There is nothing here; try /livez, /readyz, /startupz or /metrics.",
+        405: "Only GET and HEAD are answered here.",
+    }
+    headers = error.headers if isinstance(error, HTTPException) else None
+    return JSONResponse({"text": texts.get(status, f"The request failed ({status}).")}, status, headers)
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    del request
+    _log.error("a request failed", error=f"{type(error).__name__}: {error}")
+    return JSONResponse({"text": "The request failed; the role's log says why."}, 500)

@@ -1,0 +1,223 @@
+"""Prometheus metrics of the roles, each on a registry of its own.
+
+Names are the contract's; a role serves only what it moves, so that an index does not report a worker's zeros. No label
+holds a host, an address or an id: the number of series must not grow with the crawl.
+
+Invariant: documents_total + dead_letters_total = source records whose transaction committed; nothing is counted before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter as Tally
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from stream_dedup import __version__
+from stream_dedup.document import DeadLetter, Reason, Verdict
+from stream_dedup.log.answers import Judgement
+
+if TYPE_CHECKING:
+    from stream_dedup.worker.outputs import Leaving
+
+# The time each series began would double their number and tells nobody anything here.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+_STAGE_BUCKETS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_LATENCY_BUCKETS_SECONDS = (
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 21600.0, 86400.0,
+)  # fmt: skip
+_DISTANCE_BUCKETS_BITS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 24, 32)
+
+
+class BatchHistogram(Collector):
+    """A histogram that takes a whole batch at once: 5,000 single observations would cost a worker several milliseconds."""
+
+    def __init__(self, name: str, text: str, buckets: Sequence[float], registry: CollectorRegistry) -> None:
+        self._name = name
+        self._text = text
+        self._edges = np.asarray(buckets, dtype=np.float64)
+        # (counts, sum) is replaced as one value, so that the HTTP thread never sees half an observation.
+        self._state = (np.zeros(len(buckets) + 1, dtype=np.int64), 0.0)
+        registry.register(self)
+
+    def observe_many(self, values: ArrayLike) -> None:
+        """Count all of `values`, shape (n,)."""
+        array = np.asarray(values, dtype=np.float64)
+        counts, total = self._state
+        places = np.searchsorted(self._edges, array, side="left")
+        self._state = (counts + np.bincount(places, minlength=len(counts)), total + float(array.sum()))
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """Yield the histogram as Prometheus wants it: cumulative, with the sum."""
+        counts, total = self._state
+        names = [*(repr(edge) for edge in self._edges.tolist()), "+Inf"]
+        buckets: list[tuple[str, float]] = [
+            (name, float(count)) for name, count in zip(names, np.cumsum(counts).tolist(), strict=True)
+        ]
+        yield HistogramMetricFamily(self._name, self._text, buckets=buckets, sum_value=total)
+
+
+class _Metrics:
+    """What every role has."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._build = Gauge(
+            "stream_dedup_build_info",
+            "Always 1; the labels say which version runs, and with which recipe.",
+            ["version", "recipe"],
+            registry=self.registry,
+        )
+        self._stages = Histogram(
+            "stream_dedup_stage_duration_seconds",
+            "Time that one batch spent in one stage of the role's loop.",
+            ["stage"],
+            buckets=_STAGE_BUCKETS_SECONDS,
+            registry=self.registry,
+        )
+
+    def recipe(self, recipe: str) -> None:
+        """Say which recipe is in force."""
+        self._build.clear()
+        self._build.labels(__version__, recipe).set(1)
+
+    def stage(self, name: str) -> AbstractContextManager[object]:
+        """Time one stage: `with metrics.stage("prepare"): ...`."""
+        timer: AbstractContextManager[object] = self._stages.labels(name).time()
+        return timer
+
+
+class WorkerMetrics(_Metrics):
+    """What a worker counts."""
+
+    def __init__(self, recipe: str) -> None:
+        super().__init__()
+        self.recipe(recipe)
+        registry = self.registry
+        self._documents = Counter(
+            "stream_dedup_documents",
+            "Documents that left with a verdict, by verdict and reason.",
+            ["verdict", "reason"],
+            registry=registry,
+        )
+        self._bytes = Counter("stream_dedup_bytes", "Bytes of the values of those documents.", ["verdict"], registry=registry)
+        self._dead_letters = Counter(
+            "stream_dedup_dead_letters",
+            "Documents that went to the dead letters, by the stage that could not go on.",
+            ["stage"],
+            registry=registry,
+        )
+        self._transactions = Counter(
+            "stream_dedup_transactions", "Transactions, by how they ended.", ["result"], registry=registry
+        )
+        self._rebalances = Counter(
+            "stream_dedup_rebalances", "Times that the group moved partitions to or from this worker.", registry=registry
+        )
+        self._lag = Gauge(
+            "stream_dedup_consumer_lag_records",
+            "Records between the committed offset and the end of each partition of this worker.",
+            ["topic", "partition"],
+            registry=registry,
+        )
+        self._batches_in_flight = Gauge(
+            "stream_dedup_batches_in_flight", "Batches that wait for the index or for their commit.", registry=registry
+        )
+        self._documents_in_flight = Gauge("stream_dedup_documents_in_flight", "Documents in those batches.", registry=registry)
+        self._distance = BatchHistogram(
+            "stream_dedup_distance_bits",
+            "Distance of duplicates from the document they name.",
+            _DISTANCE_BUCKETS_BITS,
+            registry,
+        )
+        self._latency = BatchHistogram(
+            "stream_dedup_verdict_latency_seconds",
+            "Age of a document, by its record's timestamp, when its verdict was committed. Crawlers that send the "
+            "fetch time as timestamp see the age of the page.",
+            _LATENCY_BUCKETS_SECONDS,
+            registry,
+        )
+        for verdict in Verdict:
+            self._bytes.labels(verdict.value)
+        for reason in Reason:
+            if reason.verdict is not None:
+                self._documents.labels(reason.verdict.value, reason.label)
+        for stage in ("decode", "field", "size", "fingerprint"):
+            self._dead_letters.labels(stage)
+
+    def left(self, leaving: Sequence[Leaving]) -> None:
+        """Count the records of a transaction that has committed."""
+        reasons: Tally[Reason] = Tally()
+        stages: Tally[str] = Tally()
+        sizes: Tally[str] = Tally()
+        distances: list[int] = []
+        timestamps_ms: list[int] = []
+        for one in leaving:
+            decided = one.decided
+            if one.message.timestamp_ms is not None:
+                timestamps_ms.append(one.message.timestamp_ms)
+            if isinstance(decided, DeadLetter):
+                stages[decided.stage] += 1
+                continue
+            reason = decided.reason if isinstance(decided, Judgement) else decided
+            if isinstance(decided, Judgement) and decided.of is not None:
+                distances.append(decided.distance)
+            if reason.verdict is not None:
+                reasons[reason] += 1
+                sizes[reason.verdict.value] += len(one.message.value or b"")
+        for reason, count in reasons.items():
+            self._documents.labels(str(reason.verdict), reason.label).inc(count)
+        for verdict, size in sizes.items():
+            self._bytes.labels(verdict).inc(size)
+        for stage, count in stages.items():
+            self._dead_letters.labels(stage).inc(count)
+        self._distance.observe_many(distances)
+        ages_ms = time.time() * 1000 - np.asarray(timestamps_ms, dtype=np.float64)
+        self._latency.observe_many(np.maximum(ages_ms, 0.0) / 1000)
+
+    def transaction(self, result: str) -> None:
+        """Count a transaction that ended so: `committed`, `aborted` or `unknown`."""
+        self._transactions.labels(result).inc()
+
+    def rebalanced(self) -> None:
+        """Count a rebalance; the lag of partitions that went away is not reported any longer."""
+        self._rebalances.inc()
+        self._lag.clear()
+
+    def lag(self, topic: str, partition: int, records: int) -> None:
+        """Say how far behind its partition this worker is."""
+        self._lag.labels(topic, str(partition)).set(records)
+
+    def in_flight(self, batches: int, documents: int) -> None:
+        """Say how much is on its way."""
+        self._batches_in_flight.set(batches)
+        self._documents_in_flight.set(documents)
+
+
+class IndexMetrics(_Metrics):
+    """What an index reports."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recipe("")  # known once the log's declaration was read
+        self._entries = Gauge("stream_dedup_index_entries", "Representatives in the index.", registry=self.registry)
+        self._size = Gauge("stream_dedup_index_size_bytes", "Bytes that the index takes on its volume.", registry=self.registry)
+        self._applied = Gauge(
+            "stream_dedup_index_applied_offset",
+            "The log offset up to which the index has applied the log: the next one it will read.",
+            registry=self.registry,
+        )
+
+    def state(self, statistics: Mapping[str, int]) -> None:
+        """Report the index's state, as `Index.statistics` gives it."""
+        self._entries.set(statistics["entries"] - statistics["removed"])
+        self._size.set(statistics["bytes_on_disk"])
+        self._applied.set(statistics["applied"])
