@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.document import NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Mode, Reason, Representative
-from stream_dedup.errors import ConfigurationError, FormatError
+from stream_dedup.errors import ConfigurationError, FormatError, InvariantError
 from stream_dedup.index.entries import Detail, Entries
 from stream_dedup.index.judge import reason_of_duplicate
 from stream_dedup.index.kernels import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, take_rows
@@ -39,6 +39,10 @@ _OFFSET_MAX: Final = (1 << 63) - 1
 _U32_MAX: Final = (1 << 32) - 1
 _U64_MAX: Final = (1 << 64) - 1
 _NAME_BYTES_MAX: Final = 255
+_UNDECLARED: Final = (
+    "No record before this batch declares recipe and plan, so it cannot be judged; the log must begin with a "
+    "declaration, which a worker appends at its first start."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,14 @@ class State:
     ignored: int = 0
     declaration_changed: bool = False
 
+    def rooms(self) -> tuple[Entries, Neighbours]:
+        """Return entries and neighbours, which a batch being judged has."""
+        if self.entries is None or self.neighbours is None:
+            raise InvariantError(
+                "A batch is judged before there are entries to compare it with; this is a fault of the program."
+            )
+        return self.entries, self.neighbours
+
 
 @dataclass(frozen=True, slots=True)
 class _Judging:
@@ -135,12 +147,12 @@ def step(
             state.ignored += 1
         return None
     why = _refusal(state, record)
-    if why is not None:
-        return _reject(state, log_offset, record.nonce, record.number, why)
+    if why is not None or state.declared is None:
+        return _reject(state, log_offset, record.nonce, record.number, why or _UNDECLARED)
     if not state.print_words:
         state.print_words = record.prints.shape[1]
         open_rooms(state)
-    judgements = _judge_batch(state, log_offset, append_ms, record)
+    judgements = _judge_batch(state, log_offset, append_ms, record, state.declared.floor)
     answer, state.chain = encode(Answer(log_offset, record.nonce, record.number, judgements), state.chain)
     return answer
 
@@ -155,10 +167,7 @@ def _refusal(state: State, batch: Batch) -> str | None:
     """Return the sentence that refuses a batch, or None."""
     declared, plan = state.declared, state.plan
     if declared is None or plan is None:
-        return (
-            "No record before this batch declares recipe and plan, so it cannot be judged; the log must begin with a "
-            "declaration, which a worker of this version appends at its first start."
-        )
+        return _UNDECLARED
     if batch.recipe != declared.recipe:
         return (
             f"The batch was fingerprinted under the recipe {batch.recipe!r}, and this log was declared for "
@@ -186,7 +195,7 @@ def _width(state: State) -> int | None:
     return declared or state.print_words * 64 or None
 
 
-def _judge_batch(state: State, log_offset: int, append_ms: int, batch: Batch) -> tuple[Judgement, ...]:
+def _judge_batch(state: State, log_offset: int, append_ms: int, batch: Batch, floor: int) -> tuple[Judgement, ...]:
     numbers = [state.sources.number(source.topic, source.topic_id, source.partition) for source in batch.sources]
     for number, source in zip(numbers, batch.sources, strict=True):
         state.positions.raise_mark(number, source.epoch, source.committed)
@@ -204,11 +213,10 @@ def _judge_batch(state: State, log_offset: int, append_ms: int, batch: Batch) ->
         offsets=np.array(batch.offset, np.int64),
         values=np.array(batch.value_digest, np.uint64),
     )
-    assert state.declared is not None  # noqa: S101 - `_refusal` says so; this is for the type checker
     judging = _Judging(
         batch, log_offset, append_ms, columns, np.array(batch.features, np.uint32),
         keys_of(columns.sources, columns.offsets, columns.values), epoch_below, epoch_below | (columns.offsets < committed),
-        KeptRecord(log_offset), state.declared.floor,
+        KeptRecord(log_offset), floor,
     )  # fmt: skip
     judgements: list[Judgement] = []
     for first, end in cut_at_repeats(judging.keys):
@@ -219,8 +227,7 @@ def _judge_batch(state: State, log_offset: int, append_ms: int, batch: Batch) ->
 
 def _judge_stretch(state: State, judging: _Judging, first: int, end: int) -> list[Judgement]:
     """Judge the documents [first, end), in which no document occurs twice."""
-    assert state.entries is not None  # noqa: S101 - for the type checker
-    assert state.neighbours is not None  # noqa: S101
+    entries, neighbours = state.rooms()
     log_offset, keys, positions = judging.log_offset, judging.keys, state.positions
     part = take_rows(judging.columns, slice(first, end))
     below = judging.below[first:end]
@@ -232,11 +239,11 @@ def _judge_stretch(state: State, judging: _Judging, first: int, end: int) -> lis
             if kept is not None:
                 judgements[place] = kept
                 open_places[place] = False
-    own = state.neighbours.find_positions(part)
-    own[~open_places] = -1
+    own = neighbours.find_positions(part)
+    own[~open_places] = -1  # what is kept needs no second look-up
     found_own = np.flatnonzero(own >= 0)
     if len(found_own):
-        details = state.entries.details(own[found_own].tolist())
+        details = entries.details(own[found_own].tolist())
         for place, detail in zip(found_own.tolist(), details, strict=True):
             judgements[place] = Judgement(detail.reason, LogPlace(detail.log_offset, detail.place))
     stale = np.flatnonzero(open_places & (own < 0) & below)
@@ -260,19 +267,18 @@ def _judge_fresh(
     state: State, judging: _Judging, places: NDArray[np.int64], judgements: list[Judgement | None], first: int
 ) -> NDArray[np.int64]:
     """Judge the documents at `places` of the batch, and return the entry that each is about."""
-    assert state.entries is not None  # noqa: S101 - for the type checker
-    assert state.neighbours is not None  # noqa: S101
+    entries, neighbours = state.rooms()
     batch, log_offset = judging.batch, judging.log_offset
     whole = len(places) == len(batch)
     columns = judging.columns if whole else take_rows(judging.columns, places)
     features = judging.features if whole else judging.features[places]
-    found = state.neighbours.judge(columns, features, judging.floor)
+    found = neighbours.judge(columns, features, judging.floor)
     added = np.flatnonzero(found.outcome <= OUTCOME_SHORT)
     if len(added):
         rows = _rows(state, judging, places[added], found.outcome[added])
-        state.entries.append(rows, [batch.ids[place] for place in places[added].tolist()])
+        entries.append(rows, [batch.ids[place] for place in places[added].tolist()])
     named = np.flatnonzero(found.outcome >= OUTCOME_DIGEST)
-    details = iter(state.entries.details(found.entry[named].tolist()))
+    details = iter(entries.details(found.entry[named].tolist()))
     outcomes, distances = found.outcome.tolist(), found.distance.tolist()
     for at, place in enumerate(places.tolist()):
         here = LogPlace(log_offset, place)

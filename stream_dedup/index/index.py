@@ -350,9 +350,8 @@ class Index:
     def _read_entries(self, count: int) -> None:
         state = self._state
         self._open_rooms(state)
-        assert state.entries is not None  # noqa: S101 - for the type checker
-        assert state.neighbours is not None  # noqa: S101
-        rows = state.entries.load()
+        entries, neighbours = state.rooms()
+        rows = entries.load()
         if len(rows) != count:
             raise FormatError(
                 f"The index volume holds {len(rows)} entries and should hold {count}; give the index an empty volume, "
@@ -366,7 +365,7 @@ class Index:
             digests=np.ascontiguousarray(rows["text_digest"]).view(np.uint64),
             sources=rows["source"], offsets=rows["offset"], values=rows["value_digest"],
         )  # fmt: skip
-        state.neighbours.load(columns, live, full)
+        neighbours.load(columns, live, full)
 
 
 def _decode(log_offset: int, value: bytes | None) -> Batch | Control | FormatError:

@@ -161,6 +161,18 @@ def test_pages_hold_64_entries_whatever_comes_in_which_pieces() -> None:
     assert again.details([259])[0].id == b"id-259" * 3
 
 
+def test_the_last_word_on_a_key_counts() -> None:
+    """A key put and then deleted is deleted, a key deleted and then put is put; never both."""
+    writes = Writes()
+    assert not writes
+    writes.put(b"a", b"1")
+    writes.delete(b"a")
+    writes.delete(b"b")
+    writes.put(b"b", b"2")
+
+    assert (writes.puts, writes.deletes) == ({b"b": b"2"}, {b"a"})
+
+
 def test_a_removed_entry_keeps_its_row() -> None:
     """Removing marks the row, on disk too, and tells what the entry was; the others keep their numbers."""
     store = MemoryStore()

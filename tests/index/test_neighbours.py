@@ -182,7 +182,7 @@ def columns_of(prints: list[int], words: int = 2) -> kernels.Columns:
 
 
 def test_one_bucket_may_hold_everything() -> None:
-    """Two thousand prints in one bucket of each of seven tables are told apart, and each search finds the earliest."""
+    """Two thousand prints in one bucket of each of seven tables are told apart."""
     plan = Plan(128, 8, 0, 1)
     numbers = [number for number in range(4096) if number.bit_count() % 2 == 0]  # any two differ in two bits or more
     tables = Neighbours(plan, 2)
@@ -192,13 +192,35 @@ def test_one_bucket_may_hold_everything() -> None:
     assert tables.hottest_bucket == 2048
     assert set(found.outcome.tolist()) == {kernels.OUTCOME_NEW}
 
-    # One bit off in the eighth block: only the full buckets lead there.
-    asked = [number ^ 1 for number in numbers]
-    again = columns_of([number << 112 for number in asked])
-    again.digests[:, 1] = 2
-    found = tables.judge(again, np.full(2048, FLOOR, np.uint32), FLOOR)
 
-    assert found.entry.tolist() == [min(numbers.index(number ^ 1 << bit) for bit in range(12)) for number in asked]
+def test_a_search_goes_to_the_end_of_a_bucket() -> None:
+    """In a bucket of thousands the only entry within reach is found wherever it lies."""
+    chance = random.Random(8)
+    prints = [chance.getrandbits(128) for _ in range(2500)]
+    tables = Neighbours(Plan(128, 0, 0, 2), 2)
+    tables.judge(columns_of(prints), np.full(2500, FLOOR, np.uint32), FLOOR)
+    asked = columns_of([number ^ 0b11 for number in prints])
+    asked.digests[:, 1] = 2
+    found = tables.judge(asked, np.full(2500, FLOOR, np.uint32), FLOOR)
+
+    assert tables.hottest_bucket == 2500
+    assert found.entry.tolist() == list(range(2500))
+
+
+def test_the_earliest_stays_the_earliest_when_the_plan_changes() -> None:
+    """Entries that only a new plan brings together are found in log order, however the old plan's tables held them."""
+    chance = random.Random(9)
+    prints = [chance.getrandbits(128) for _ in range(1500)]
+    apart = sum(1 << bit for bit in (15, 31, 47, 63, *range(70, 80)))  # every block of classic differs, far off
+    tables = Neighbours(PLANS["classic"], 2)
+    tables.judge(columns_of([*prints, *(number ^ apart for number in prints)]), np.full(3000, FLOOR, np.uint32), FLOOR)
+    assert tables.entries == 3000
+    tables.change_plan(Plan(128, 0, 0, 18))
+    asked = columns_of([number ^ 1 << 127 for number in prints])
+    asked.digests[:, 1] = 2
+    found = tables.judge(asked, np.full(1500, FLOOR, np.uint32), FLOOR)
+
+    assert found.entry.tolist() == list(range(1500))
 
 
 def test_positions_of_one_slot_are_told_apart_by_their_value() -> None:
