@@ -255,7 +255,7 @@ class Settings(BaseSettings):
     plan: str = Field(
         default="wide",
         description="Which fingerprints count as near. `wide`: 128 bits, 8 blocks, one block within 1 bit and the "
-        "whole within 18. `classic`: the textbook's 64 bits, 4 blocks, within 3 bits; cheaper to look "
+        "whole within 19. `classic`: the textbook's 64 bits, 4 blocks, within 3 bits; cheaper to look "
         "up, and finds about half of the near-duplicates. Or in numbers, "
         "`WIDTH:BLOCKS:RADIUS:THRESHOLD`. It is taken by the first worker of an empty log; later the "
         "log's own plan is in force.",

@@ -147,13 +147,16 @@ class Oracle:
     def _retract(self, log_offset: int, fields: dict[str, Any]) -> None:
         partition = (bytes.fromhex(fields["topic_id"]), fields["partition"])
         here: Place = (*partition, fields["offset"])
-        kept = self._by_place.pop(here, None)
-        if kept is not None:
+        kept = self._by_place.get(here)
+        if kept is not None and kept.value_digest == fields["value_digest"]:
+            del self._by_place[here]
             self._by_digest = {key: one for key, one in self._by_digest.items() if one is not kept}
             if kept.row is not None:
                 self._alive[kept.row] = False
-        gone = Expected(Reason.RETRACTED, None, 0, (log_offset, 0))
-        self._memory.setdefault(partition, {})[fields["offset"]] = (fields["value_digest"], gone)
+        remembered = self._memory.setdefault(partition, {}).get(fields["offset"])
+        if remembered is not None and remembered[0] == fields["value_digest"]:
+            gone = Expected(Reason.RETRACTED, None, 0, (log_offset, 0))
+            self._memory[partition][fields["offset"]] = (fields["value_digest"], gone)
         for memory in self._memory.values():
             for offset, (_, expected) in list(memory.items()):
                 if expected.of == here:

@@ -368,8 +368,8 @@ def _retract(state: State, log_offset: int, fields: Mapping[str, Any]) -> bool:
     if entry >= 0:
         detail = state.entries.remove(entry)
         state.neighbours.remove(entry, full=detail.state == STATE_FULL)
-        judgement = Judgement(Reason.RETRACTED, LogPlace(log_offset, 0))
-        state.positions.retract((source, offset, value_digest), entry, judgement)
+    # A duplicate can be refused by its output too: it represents nobody, and still must not be given its verdict again.
+    state.positions.retract((source, offset, value_digest), entry, Judgement(Reason.RETRACTED, LogPlace(log_offset, 0)))
     return True
 
 

@@ -26,7 +26,7 @@ BLOCKS_MAX: Final = 64
 RADIUS_MAX: Final = 3
 THRESHOLD_MAX: Final = 255
 ADDRESS_BITS_MAX: Final = 20
-_FORM: Final = "WIDTH:BLOCKS:RADIUS:THRESHOLD, as in 128:8:1:18"
+_FORM: Final = "WIDTH:BLOCKS:RADIUS:THRESHOLD, as in 128:8:1:19"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Plan:
 
     @property
     def id(self) -> str:
-        """The plan in numbers, as `parse` reads them: `128:8:1:18`."""
+        """The plan in numbers, as `parse` reads them: `128:8:1:19`."""
         return f"{self.width}:{self.blocks}:{self.radius}:{self.threshold}"
 
     @property
@@ -125,7 +125,7 @@ class Plan:
 
 
 PLANS: Final[dict[str, Plan]] = {}
-PLANS["wide"] = Plan(width=128, blocks=8, radius=1, threshold=18)
+PLANS["wide"] = Plan(width=128, blocks=8, radius=1, threshold=19)
 PLANS["classic"] = Plan(width=64, blocks=4, radius=0, threshold=3)
 
 

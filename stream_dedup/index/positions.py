@@ -125,12 +125,15 @@ class Positions:
             self._changed[record.log_offset] = record
 
     def retract(self, key: Key, entry: int, judgement: Judgement) -> None:
-        """Replace the verdict kept for a retracted document, and drop those on duplicates that name it."""
+        """Replace the verdict kept for a retracted document, and drop those on duplicates that name it.
+
+        `entry` is its representative, or negative if it represents nobody.
+        """
         for other, (record, row) in list(self._kept.items()):
             if other == key:
                 record.judgements[row] = judgement
                 self._changed[record.log_offset] = record
-            elif record.entries[row] == entry and record.judgements[row].reason.verdict is Verdict.DUPLICATE:
+            elif entry >= 0 and record.entries[row] == entry and record.judgements[row].reason.verdict is Verdict.DUPLICATE:
                 self._drop(other)
                 self._changed[record.log_offset] = record
 

@@ -117,6 +117,11 @@ def _declaration(settings: Settings, names: TopicNames, recipe: Recipe, source_i
 
 def _declare(settings: Settings, names: TopicNames, recipe: Recipe) -> None:
     plan = plans.parse(settings.plan)
+    if plan.width > recipe.width:
+        raise ConfigurationError(
+            f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes {recipe.width}; choose a plan of "
+            "at most that width with STREAM_DEDUP_PLAN."
+        )
     fields = {
         "recipe": recipe.id,
         "width": recipe.width,

@@ -106,25 +106,29 @@ def test_a_dead_letter_says_what_was_wrong_and_where(make_filter: Callable[..., 
     assert header(one, "x") == "y"
 
 
-def test_a_record_that_an_output_refuses_is_retracted(make_filter: Callable[..., Filter]) -> None:
+@pytest.mark.parametrize("refusing", ["unique", "duplicates"])
+def test_a_record_that_an_output_refuses_is_retracted(make_filter: Callable[..., Filter], refusing: str) -> None:
     """An output that takes less than it said at start: the record becomes a dead letter and represents nobody."""
     crawl = make_filter(partitions=1)
     crawl.start("index")
     worker = crawl.start("worker")
-    crawl.produce([(0, b"before", LONG.encode(), [])])
-    crawl.wait_until_committed(1)
-    crawl.admin.set_config(crawl.names.unique, {"max.message.bytes": "20000"})
     generator = random.Random(1)  # random letters, so that compression cannot help the large one through
-    large = " ".join(f"{generator.getrandbits(64):x}" for _ in range(4000))
-    small = " ".join(f"{generator.getrandbits(64):x}" for _ in range(300))
-    crawl.produce([(0, b"small", small.encode(), []), (0, b"large", large.encode(), [])])
-    crawl.produce([(0, b"large again", large.encode(), []), (0, b"after", LONG.encode(), [])])
-    crawl.wait_until_committed(5)
+    large = " ".join(f"{generator.getrandbits(64):x}" for _ in range(4000)).encode()
+    small = " ".join(f"{generator.getrandbits(64):x}" for _ in range(300)).encode()
+    before = [(b"before", LONG.encode())] + ([(b"kept", large)] if refusing == "duplicates" else [])
+    crawl.produce((0, key, value, []) for key, value in before)
+    crawl.wait_until_committed(len(before))
+    crawl.admin.set_config(getattr(crawl.names, refusing), {"max.message.bytes": "20000"})
+    after = [(b"small", small), (b"large", large), (b"large again", large), (b"after", LONG.encode())]
+    crawl.produce((0, key, value, []) for key, value in after)
+    crawl.wait_until_committed(len(before) + len(after))
 
     outcome = Outcome(crawl)
 
     outcome.check()
     assert "is retracted" in worker.log
-    assert {"small", "before"} == {(one.key or b"").decode() for one in outcome.unique}
+    assert {"before", "small"} | ({"kept"} if refusing == "duplicates" else set()) == {
+        (one.key or b"").decode() for one in outcome.unique
+    }
     assert {"large", "large again"} == {(one.key or b"").decode() for one in outcome.dead}
-    assert [(one.key or b"").decode() for one in outcome.duplicates] == ["after"]
+    assert ["after"] == [(one.key or b"").decode() for one in outcome.duplicates]

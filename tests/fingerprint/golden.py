@@ -83,7 +83,7 @@ TEXTS = {
     "beyond the greatest count": "ham " * 1500 + "eggs " * 1024 + "toast",
     "a to z": " ".join(f"{first}{second}" for first in "abcdefghijklmnopqrstuvwxyz" for second in "aeiou"),
     "one long word": "x" * 5000,
-    "han without end": "研究生命起源" * 200,
+    "han without end": "研究生命起源于" * 200,
     "han unknown to the dictionary": "龘靐齉爩麤龗灪吁龖厵爨滟 鑫森淼焱垚",
     "han beyond jieba": "\u3400\u3401\u9fd6\u9fff\U00020000\U0002a6d6 \uf900\ufa0e 々〇〡",
     "names": "他来到了网易杭研大厦，小明硕士毕业于中国科学院计算所，后在日本京都大学深造",

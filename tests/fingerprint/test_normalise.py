@@ -88,7 +88,7 @@ def test_code_points_between_marks_normalise_as_by_the_reference(pattern: str) -
     assert batch(texts) == [reference.normalise(text) for text in texts]
 
 
-@hypothesis.settings(max_examples=300, deadline=None, print_blob=True)
+@hypothesis.settings(max_examples=300, deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 @hypothesis.given(texts=st.lists(TEXTS, max_size=5))
 def test_definition_and_compiled_path_equal_the_reference(texts: list[str]) -> None:
     """On random Unicode `normalise`, the compiled path and plain Python agree; and normalising twice changes nothing."""

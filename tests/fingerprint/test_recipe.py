@@ -69,7 +69,7 @@ def rows(prints: Prints) -> list[reference.Print]:
     return [reference.Print(high << 64 | low, features, digest, empty) for (low, high), features, digest, empty in columns]
 
 
-@hypothesis.settings(max_examples=150, deadline=None, print_blob=True)
+@hypothesis.settings(max_examples=150, deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 @hypothesis.given(texts=st.lists(TEXTS, max_size=6))
 def test_compiled_path_equals_plain_python(fingerprinter: Fingerprinter, texts: list[str]) -> None:
     """On random Unicode (surrogates, marks, NULs, all scripts) prints, counts and digests are those of plain Python."""
@@ -313,4 +313,6 @@ def test_the_room_starts_without_importing_jieba() -> None:
         "Fingerprinter(Recipe()).fingerprint(['中华人民共和国']); sys.exit('jieba' in sys.modules)"
     )
 
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr

@@ -11,7 +11,7 @@ import pytest
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.fingerprint import characters, tokens
 from stream_dedup.fingerprint.normalise import normalise
-from stream_dedup.fingerprint.tokens import HAN_PIECE, character_ngrams, words
+from stream_dedup.fingerprint.tokens import character_ngrams, words
 from tests.fingerprint import golden, reference
 
 
@@ -107,7 +107,7 @@ def test_han_of_real_texts_is_cut_as_jieba_cuts_it(corpora: Path) -> None:
 def test_long_runs_of_han_are_cut_in_pieces() -> None:
     """A run is cut as if it were broken after every so many characters, so no run is too long for jieba's method."""
     run = "研究生命起源于" * 200
-    pieces = [run[start : start + HAN_PIECE] for start in range(0, len(run), HAN_PIECE)]
+    pieces = [run[start : start + 512] for start in range(0, len(run), 512)]
 
     assert words(run) == [word for piece in pieces for word in reference.cut_with_jieba(piece)]
     assert "".join(words(run)) == run

@@ -139,10 +139,10 @@ class Oracle:
                 fields["value_digest"],
             )
             gone = next((one for one in self.representatives if one.live and one.key == key), None)
+            if key in self.verdicts:
+                self.verdicts[key] = (Judgement(Reason.RETRACTED, LogPlace(offset, 0)), None)
             if gone is not None:
                 gone.live = False
-                if key in self.verdicts:
-                    self.verdicts[key] = (Judgement(Reason.RETRACTED, LogPlace(offset, 0)), None)
                 for other, (judgement, about) in list(self.verdicts.items()):
                     if about is gone and judgement.reason.verdict is Verdict.DUPLICATE:
                         del self.verdicts[other]

@@ -15,7 +15,7 @@ from stream_dedup.index import layout
 from stream_dedup.index.entries import Entries, live_and_full
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import PLANS
+from stream_dedup.index.plan import PLANS, Plan
 from stream_dedup.index.writes import Writes
 from stream_dedup.log import answers
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare, retract
@@ -35,7 +35,7 @@ def example_volume() -> dict[bytes, bytes]:
     index.bind("cluster/topic")
     near = Doc(3, 2, 14, b"d" * 16, A.print ^ 0b11, id=b"two", time_ms=-5)
     log = [
-        declare(PLANS["wide"], width=128),
+        declare(Plan(128, 8, 1, 18), width=128),  # what the frozen volume holds, whatever the default is
         batch([A, B, C], {0: (1, 7), 3: (0, 1)}),
         batch([near, Doc(3, 3, 15, b"e" * 16, 9, features=2, scope=1 << 63)]),
         retract(B),

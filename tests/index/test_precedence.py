@@ -31,13 +31,13 @@ from tests.index.oracle import Oracle
 TABLES = {
     "the same text wins over whatever is near, the earliest over the nearest": """
         1 0/0 0@0 a A     - - new by 1/0
-        2 0/0 0@1 b A~18  - - near 18 of 0@0 by 2/0
-        3 0/0 0@2 c A~19  - - new by 3/0
+        2 0/0 0@1 b A~19  - - near 19 of 0@0 by 2/0
+        3 0/0 0@2 c A~20  - - new by 3/0
         4 0/0 0@3 d A~12  - - near 12 of 0@0 by 4/0
-        5 0/0 0@4 e A~18  - - near 18 of 0@0 by 5/0
+        5 0/0 0@4 e A~19  - - near 19 of 0@0 by 5/0
         6 0/0 0@5 c A~1   - - exact of 0@2 by 6/0
-        7 0/0 0@6 f A~37  - - near 18 of 0@2 by 7/0
-        8 0/0 0@7 f A~37  - - near 18 of 0@2 by 8/0
+        7 0/0 0@6 f A~39  - - near 19 of 0@2 by 7/0
+        8 0/0 0@7 f A~39  - - near 19 of 0@2 by 8/0
     """,
     "of two duplicates of one text neither is a representative": """
         1 0/0 0@0 a A     - - new by 1/0
@@ -85,11 +85,12 @@ TABLES = {
         5 0/0 0@4 b A~2   - scope:6 near 2 of 0@2 by 5/0
         6 0/0 0@5 b A~2   - -       near 2 of 0@1 by 6/0
     """,
-    "some block within 1 bit, the whole within 18: turned bits that spare no block are too many": """
+    "some block within 1 bit, the whole within 19: turned bits that spare no block are too many": """
         1 0/0 0@0 a A                 - - new by 1/0
-        2 0/0 0@1 b A~9^0~9^64        - - near 18 of 0@0 by 2/0
+        2 0/0 0@1 b A~10^0~9^64       - - near 19 of 0@0 by 2/0
         3 0/0 0@2 c A~2^0~2^16~2^32~2^48~2^64~2^80~2^96~2^112 - - new by 3/0
         4 0/0 0@3 d A~2^0~2^16~2^32~2^48~2^64~2^80~2^96~1^112 - - near 15 of 0@0 by 4/0
+        5 0/0 0@4 e A~10^0~10^64      - - new by 5/0
     """,
     "a redelivered document gets its first verdict again, by its own position": """
         1 0/0 0@0 a A     - - new by 1/0
@@ -187,14 +188,23 @@ TABLES = {
        10 0/1 0@0 a A     - - stale by 10/0
        11 1/0 0@0 a A     - - near 3 of 0@1 by 11/0
     """,
-    "a retraction of another value, of a duplicate or of nothing changes nothing": """
+    "a retraction of another value or of nothing changes nothing": """
         1 0/0 0@0 a A     - value:9 new by 1/0
         2 0/0 0@1 b A~3   - - near 3 of 0@0 by 2/0
         3 retract 0@0
+        4 retract 7@7
+        5 0/0 0@0 a A     - value:9 new by 1/0
+        6 0/0 0@1 b A~3   - - near 3 of 0@0 by 2/0
+    """,
+    "a retracted duplicate is answered retracted until it is committed, and what it named stays": """
+        1 0/0 0@0 a A     - - new by 1/0
+        2 0/0 0@1 b A~3   - - near 3 of 0@0 by 2/0
+        3 0/0 0@2 a A     - - exact of 0@0 by 3/0
         4 retract 0@1
-        5 retract 7@7
-        6 0/0 0@0 a A     - value:9 new by 1/0
-        7 0/0 0@1 b A~3   - - near 3 of 0@0 by 2/0
+        5 0/0 0@1 b A~3   - - retracted by 4/0
+        6 0/0 0@2 a A     - - exact of 0@0 by 3/0
+        7 0/2 0@3 d A~3   - - near 3 of 0@0 by 7/0
+        8 0/2 0@1 b A~3   - - stale by 8/0
     """,
     "retracting one of two leaves the other; a short one is retracted by its text": """
         1 0/0 0@0 a A     - - new by 1/0

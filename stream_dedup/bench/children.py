@@ -1,0 +1,153 @@
+"""The measured programs as child processes: started as an operator starts them, watched from outside, ended in order.
+
+Invariants: a child ends when its standard input does, and only this process holds the other end, so that no child outlives
+it however it dies; a child that ends by itself is an error with its last log lines, never a slow measurement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client import ProcessCollector
+from prometheus_client.parser import text_string_to_metric_families
+
+from stream_dedup.errors import StreamDedupError
+
+_END_SECONDS = 60.0
+_LOOK_SECONDS = 0.02
+_HTTP_SECONDS = 10.0
+_LOG_CHARACTERS = 3000
+# getrusage(2): kilobytes on Linux, bytes on macOS.
+_MEMORY_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
+
+Metrics = Mapping[tuple[str, str], float]
+"""The value of each sample of a role's /metrics by its name and by the values of its labels, joined by commas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a child has used from its start to its end (wait4(2)): CPU of user and system, and the most resident memory."""
+
+    cpu_seconds: float
+    memory_bytes_max: int
+
+
+class Child:
+    """One running child, with its output in a file."""
+
+    def __init__(self, name: str, module: Sequence[str], settings: Mapping[str, str], folder: Path) -> None:
+        """Start `python -m MODULE ...`; `settings` are setting name -> value, and the only ones that it gets."""
+        self.name = name
+        self.usage: Usage | None = None
+        self._log_path = folder / f"{name}.log"
+        keep = {key: value for key, value in os.environ.items() if not key.startswith(("STREAM_DEDUP_", "KAFKA_"))}
+        keep |= {key: os.environ[key] for key in ("STREAM_DEDUP_CACHE_DIR",) if key in os.environ}
+        own = {f"STREAM_DEDUP_{key.upper()}": value for key, value in settings.items()}
+        with self._log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *module],
+                env=keep | own,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a Ctrl-C is for us, and we end it
+            )
+        self._looker = process_looker(self._process.pid)
+        self._port: int | None = None
+
+    def cpu_seconds(self) -> float | None:
+        """Return the CPU time used so far, to a hundredth of a second; None where the system has no /proc."""
+        return cpu_seconds(self._looker)
+
+    def metrics(self) -> Metrics:
+        """Return what the role's /metrics says now.
+
+        Raises:
+            StreamDedupError: it does not answer.
+        """
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", self._http_port(), timeout=_HTTP_SECONDS)
+            with contextlib.closing(connection):
+                connection.request("GET", "/metrics")
+                text = connection.getresponse().read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            self.check()
+            raise StreamDedupError(f"The {self.name}'s metrics cannot be read: {error}.") from error
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        return {(sample.name, ",".join(sample.labels.values())): sample.value for sample in samples}
+
+    def check(self) -> None:
+        """Raise StreamDedupError if the child has ended."""
+        code = self._process.poll()
+        if code is not None:
+            raise StreamDedupError(f"The {self.name} ended by itself with {code}. It said last:\n{self.log}")
+
+    @property
+    def log(self) -> str:
+        """The end of what it has written."""
+        return self._log_path.read_text(errors="replace")[-_LOG_CHARACTERS:]
+
+    def stop(self) -> None:
+        """Let it finish what it has in hand and end, by force after a minute; then `usage` is known."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        if self._process.returncode is not None:
+            return
+        until = time.monotonic() + _END_SECONDS
+        pid, status, used = os.wait4(self._process.pid, os.WNOHANG)
+        while not pid:
+            if time.monotonic() > until:
+                self._process.kill()
+            time.sleep(_LOOK_SECONDS)
+            pid, status, used = os.wait4(self._process.pid, os.WNOHANG)
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        self.usage = Usage(used.ru_utime + used.ru_stime, used.ru_maxrss * _MEMORY_UNIT_BYTES)
+
+    def _http_port(self) -> int:
+        if self._port is None:
+            self._port = _port_in(self._log_path.read_text(errors="replace").splitlines())
+        if self._port is None:
+            raise StreamDedupError(f"The {self.name} does not say where its metrics are. It said:\n{self.log}")
+        return self._port
+
+
+def process_looker(pid: int) -> ProcessCollector:
+    """Return what looks at another process's use of the machine."""
+    return ProcessCollector(pid=lambda: pid, registry=None)
+
+
+def cpu_seconds(looker: ProcessCollector) -> float | None:
+    """Return the CPU time that a process has used so far; None where that cannot be seen, or if it has gone."""
+    for family in looker.collect():
+        if family.name == "process_cpu_seconds":
+            return float(family.samples[0].value)
+    return None
+
+
+@contextlib.contextmanager
+def running(children: Sequence[Child]) -> Iterator[None]:
+    """Stop the children at the end, whatever happens; the last one first, as it asks those before it."""
+    try:
+        yield
+    finally:
+        for child in reversed(children):
+            child.stop()
+
+
+def _port_in(lines: Sequence[str]) -> int | None:
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            fields = json.loads(line)
+            if isinstance(fields, dict) and isinstance(fields.get("port"), int):
+                return int(fields["port"])
+    return None

@@ -1,0 +1,93 @@
+"""The yardstick: a program that copies `documents` to `copy` exactly once and does nothing else.
+
+It uses the worker's own clients in the worker's own order (take, write, offsets, commit), so that the difference to the
+whole path is what the filter does, not how Kafka is used. It is a child process like a worker, for the same reason.
+
+Invariant: nothing is in flight while records are taken, so partitions may move at any time.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Mapping, Sequence
+
+from stream_dedup.document import Message, TopicPartitionKey
+from stream_dedup.errors import StreamDedupError
+from stream_dedup.log.kafka import Outcome, Output, SourceConsumer, TransactionalOutput
+from stream_dedup.settings import Settings, load_settings
+from stream_dedup.topics import TopicNames
+
+TOPIC = "copy"
+_IDLE_SECONDS = 0.1
+# How long a transaction that is not full waits for more.
+_FILL_SECONDS = 0.02
+
+
+class _Positions:
+    """The next offset of each partition; the group is new, so the first is 0. There is nothing to give up."""
+
+    def __init__(self) -> None:
+        self.next: dict[TopicPartitionKey, int] = {}
+
+    def assigned(self, keys: Sequence[TopicPartitionKey]) -> Mapping[TopicPartitionKey, int]:
+        return {key: self.next.get(key, 0) for key in keys}
+
+    def revoked(self, keys: Sequence[TopicPartitionKey]) -> None:
+        pass
+
+    def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
+        pass
+
+    def settled(self, stamp: bytes) -> None:
+        pass
+
+
+def run(settings: Settings) -> None:
+    """Copy until standard input ends.
+
+    Raises:
+        StreamDedupError: a transaction did not commit; a measurement with aborts would measure something else.
+    """
+    names = TopicNames(settings.topic_prefix)
+    target = names.named(TOPIC)
+    positions = _Positions()
+    output = TransactionalOutput(settings, f"{settings.group}-copy", "copy-output")
+    source = SourceConsumer(settings, names.documents, "copy", positions)
+    try:
+        while not _input_has_ended():
+            messages = _fill(source, settings.batch_documents)
+            if not messages:
+                continue
+            stamp = source.stamp()
+            for one in messages:
+                positions.next[one.topic, one.partition] = one.offset + 1
+            moved = {(one.topic, one.partition) for one in messages}
+            result = output.run(
+                [Output(target, one.partition, one.key, one.value, one.timestamp_ms, one.headers) for one in messages],
+                [(topic, partition, positions.next[topic, partition], "") for topic, partition in moved],
+                stamp,
+            )
+            if result.outcome is not Outcome.COMMITTED:
+                raise StreamDedupError(f"A transaction of the copy ended as {result.outcome.value}: {result.why}")
+    finally:
+        source.close()
+        output.close()
+
+
+def _fill(source: SourceConsumer, most: int) -> list[Message]:
+    messages = source.take(most, _IDLE_SECONDS)
+    while messages and len(messages) < most:
+        more = source.take(most - len(messages), _FILL_SECONDS)
+        if not more:
+            break
+        messages += more
+    return messages
+
+
+def _input_has_ended() -> bool:
+    """Return whether the parent closed our standard input; nothing is ever written to it."""
+    return bool(select.select([0], [], [], 0)[0])
+
+
+if __name__ == "__main__":
+    run(load_settings({}))
