@@ -670,7 +670,8 @@ def _sentences(error: ValidationError, origins: Mapping[str, Origin]) -> Iterato
         where = origin.where or name
         must = _must(one["type"], one.get("ctx", {}), one["msg"], one["input"])
         given = one["input"]
-        yield f"{where} is {_cut(repr(given if isinstance(given, str | int | float | list | dict) else as_text(given)))}, but {must}."
+        shown = repr(given if isinstance(given, str | int | float | list | dict) else as_text(given))
+        yield f"{where} is {_cut(shown)}, but {must}."
 
 
 def _must(kind: str, context: Mapping[str, Any], message: str, value: object) -> str:

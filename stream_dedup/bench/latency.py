@@ -6,9 +6,10 @@ was due: a stall of sender, broker or filter makes all records behind it older, 
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,74 +22,104 @@ from stream_dedup.log.kafka import LoadProducer, reader
 from stream_dedup.settings import Settings
 from stream_dedup.topics import TopicNames
 
-WARM_UP_DOCUMENTS = 2000
+PERCENTILES = {"p50_ms": 50.0, "p99_ms": 99.0, "p99_9_ms": 99.9, "max_ms": 100.0}
+# Starting and compiling are not the filter's latency.
+_WARM_UP_DOCUMENTS = 2000
+_WARM_UP_PER_SECOND = 1000.0
 _TICK_SECONDS = 0.001
 _WAIT_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """The ages at one rate, in ms."""
+    """The ages of all records of one steady rate, in ms; `load` is that rate's share of the full throughput."""
 
     load: float
     documents_per_second: float
     ages_ms: Sequence[float]
 
-    def percentile_ms(self, percent: float) -> float:
-        """Return the age that this share of the records did not exceed."""
-        return float(np.percentile(self.ages_ms, percent))
-
-    def as_json(self) -> Mapping[str, object]:
+    def as_json(self) -> Mapping[str, float]:
         """Return the figures."""
-        percentiles = {name: round(self.percentile_ms(percent), 1) for name, percent in PERCENTILES.items()}
-        return {
+        found = {
             "load": self.load,
             "documents_per_second": round(self.documents_per_second, 1),
             "documents": len(self.ages_ms),
-            **percentiles,
         }
-
-
-PERCENTILES = {"p50_ms": 50.0, "p99_ms": 99.0, "p99_9_ms": 99.9, "max_ms": 100.0}
+        percentiles = np.percentile(self.ages_ms, list(PERCENTILES.values())).tolist()
+        return found | {name: round(value, 1) for name, value in zip(PERCENTILES, percentiles, strict=True)}
 
 
 def measure(
     settings: Settings,
     pages: Iterator[Page],
     children: Sequence[Child],
-    full_documents_per_second: float,
+    full_per_second: float,
     loads: Sequence[float],
     seconds: float,
 ) -> list[Latency]:
-    """Return the ages at each of these shares of the full throughput, for so long each; the roles must be running.
+    """Return the ages at each of `loads` (shares of the full throughput), for so long each; the roles are running.
 
     Raises:
         StreamDedupError: a role ended, or documents did not come out in time.
     """
-    names = TopicNames(settings.topic_prefix)
-    partitions = settings.model_copy(update={"kafka": {"linger.ms": "0"}})
-    outputs = reader(settings, names.outputs, from_beginning=True)
-    # Starting and compiling are not the filter's latency.
-    _send_paced(partitions, names, list(_some(pages, WARM_UP_DOCUMENTS)), float("inf"))
-    _receive(outputs, WARM_UP_DOCUMENTS, children, _WAIT_SECONDS)
+    outputs = reader(settings, TopicNames(settings.topic_prefix).outputs, from_beginning=True)
+    _run(settings, outputs, list(itertools.islice(pages, _WARM_UP_DOCUMENTS)), _WARM_UP_PER_SECOND, children)
     found = []
     for load in loads:
-        rate = full_documents_per_second * load
-        chosen = list(_some(pages, max(1, round(rate * seconds))))
-        problems: list[StreamDedupError] = []
-
-        def send(chosen: Sequence[Page] = chosen, rate: float = rate, problems: list[StreamDedupError] = problems) -> None:
-            try:
-                _send_paced(partitions, names, chosen, rate)
-            except StreamDedupError as error:
-                problems.append(error)
-
-        sender = threading.Thread(target=send, name="sender", daemon=True)
-        sender.start()
-        ages = _receive(outputs, len(chosen), children, seconds + _WAIT_SECONDS)
-        sender.join()
-        if problems:
-            raise problems[0]
-        found.append(Latency(load, rate, ages))
-    outputs.close()
+        per_second = full_per_second * load
+        chosen = list(itertools.islice(pages, max(1, round(per_second * seconds))))
+        found.append(Latency(load, per_second, _run(settings, outputs, chosen, per_second, children)))
     return found
+
+
+def _run(
+    settings: Settings,
+    outputs: Iterator[Message | None],
+    pages: Sequence[Page],
+    per_second: float,
+    children: Sequence[Child],
+) -> list[float]:
+    """Send the pages at this rate, and return how old each was when it came out."""
+    sender = _Sender(settings, pages, per_second)
+    until = time.monotonic() + len(pages) / per_second + _WAIT_SECONDS
+    sender.start()
+    ages_ms: list[float] = []
+    for message in outputs:
+        if message is not None and message.timestamp_ms is not None:
+            ages_ms.append(time.time() * 1000 - message.timestamp_ms)
+            if len(ages_ms) == len(pages):
+                break
+            continue
+        for child in children:
+            child.check()
+        if sender.failure or time.monotonic() > until:
+            raise StreamDedupError(
+                f"Only {len(ages_ms)} of {len(pages)} documents came out within {_WAIT_SECONDS:.0f} s of the last one's "
+                f"turn. {sender.failure}"
+            )
+    sender.join()
+    return ages_ms
+
+
+class _Sender(threading.Thread):
+    """Sends pages at a steady rate; `failure` is a sentence if they could not be written."""
+
+    def __init__(self, settings: Settings, pages: Sequence[Page], per_second: float) -> None:
+        super().__init__(name="sender", daemon=True)
+        # A producer that waits for more records before it sends would be measured here too.
+        self._producer = LoadProducer(settings.model_copy(update={"kafka": {"linger.ms": "0"}}))
+        self._names = TopicNames(settings.topic_prefix)
+        self._pages = pages
+        self._per_second = per_second
+        self.failure = ""
+
+    def run(self) -> None:
+        """Send all, then wait until they are written."""
+        began, began_ms = time.monotonic(), time.time() * 1000
+        for number, page in enumerate(self._pages):
+            due = number / self._per_second
+            while time.monotonic() - began < due:
+                time.sleep(_TICK_SECONDS)
+            self._producer.send(self._names.documents, page.key, page.value, timestamp_ms=int(began_ms + due * 1000))
+        self._producer.flush()
+        self.failure = self._producer.first_failure

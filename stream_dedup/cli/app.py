@@ -104,6 +104,8 @@ config_app = typer.Typer(no_args_is_help=True, help="Check and show the settings
 app.add_typer(run_app, name="run")
 app.add_typer(topics_app, name="topics")
 app.add_typer(config_app, name="config")
+bench_app = typer.Typer(no_args_is_help=True, help="Measure the filter beside a yardstick, in one run on one machine.")
+app.add_typer(bench_app, name="bench")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -344,6 +346,29 @@ def tap(
     raise typer.Exit(watch(settings, outlets, limit, from_beginning=from_beginning, as_json=as_json))
 
 
+@app.command("rewind")
+def rewind(
+    positions: Annotated[
+        list[str],
+        typer.Argument(metavar="PARTITION@OFFSET", help="Where to read on: 3@8812 or documents-3@8812; several at once."),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and change nothing.")] = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have partitions of `documents` read again from an offset on, while no worker runs. What left already leaves again.
+
+    Other tools must not set the group's offsets: only this raises the epoch that tells the index of it.
+    """
+    from stream_dedup.cli.rewind import rewind_group
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    raise typer.Exit(rewind_group(settings, positions, dry_run=dry_run, as_json=as_json))
+
+
 @app.command("check")
 def check(
     target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL or text; - is standard input.")],
@@ -407,6 +432,45 @@ def demo(
     from stream_dedup.cli.demo import show_demo
 
     raise typer.Exit(show_demo(documents, seed, brokers, as_json=as_json))
+
+
+@bench_app.command("path")
+def bench_path(
+    documents: Annotated[int, typer.Option("--documents", min=2000, help="How many; below 20,000 only tries it out.")] = 100_000,
+    size_bytes: Annotated[int, typer.Option("--size", help="Bytes of text in each, about; 250 to 20,000.")] = 1000,
+    duplicate_share: Annotated[float, typer.Option("--duplicates", help="Share of near or exact copies, 0 to below 1.")] = 0.3,
+    languages: Annotated[str, typer.Option("--languages", metavar="EN,..", help="Languages that take turns.")] = "en",
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Measurements of each variant; medians are shown.")] = 3,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the generated documents.")] = 1,
+    brokers: Annotated[
+        str | None,
+        typer.Option(
+            "--broker", envvar="BROKER", metavar="HOST:PORT", help="Use this Kafka.  [default: a local one, set up for you]"
+        ),
+    ] = None,
+    latency: Annotated[bool, typer.Option(help="Then measure latency too, at 10 % and 50 % of the full throughput.")] = True,
+    target: Annotated[
+        str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
+    ] = None,
+) -> None:
+    """Measure the whole path with the plans wide and classic beside a plain exactly-once copy of the same documents.
+
+    Ratios are what can be compared; figures per second are the machine's as much as the filter's.
+    """
+    from stream_dedup.cli.bench import show_path
+
+    code = show_path(
+        documents=documents,
+        size_bytes=size_bytes,
+        duplicate_share=duplicate_share,
+        languages=languages,
+        rounds=rounds,
+        seed=seed,
+        broker=brokers,
+        with_latency=latency,
+        target=target,
+    )
+    raise typer.Exit(code)
 
 
 @app.command("version")

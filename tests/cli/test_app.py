@@ -19,6 +19,7 @@ HEAVY = ("numba", "jieba", "confluent_kafka", "rocksdict", "pydantic_settings", 
 COMMANDS = [
     ("run", "worker"), ("run", "index"), ("run", "all"), ("topics", "plan"), ("topics", "apply"), ("config", "check"),
     ("config", "show"), ("config", "reference"), ("load",), ("tap",), ("check",), ("broker",), ("demo",), ("version",),
+    ("rewind",),
 ]  # fmt: skip
 
 
@@ -75,6 +76,9 @@ def test_no_command_is_missing_from_these_tests() -> None:
         ["tap", "--limit", "0"],
         ["tap", "--only", "everything"],
         ["topics", "apply", "--partitions", "many"],
+        ["rewind"],
+        ["rewind", "0@1", "here"],
+        ["rewind", "0@1", "unique-1@1"],
         ["config", "show", "--set", "group"],
         ["config", "show", "--set", "=x"],
     ],

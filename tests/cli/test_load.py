@@ -77,3 +77,13 @@ def test_progress_counts_what_is_on_disk(tmp_path: Path) -> None:
     assert [one.name for one in documents] == ["a.jsonl:1", "a.jsonl:3", "b.txt"]
     assert sum(count for count, _ in told) == 3
     assert sum(size for _, size in told) == sum(one.size_bytes for one in files) == 23
+
+
+def test_documents_are_given_without_their_line_end_only(tmp_path: Path) -> None:
+    """Of a line only the line break goes, Windows's too; blanks around a document are its own."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b' {"id":1} \r\n{"id":2}\n \r\n{"id":3}')
+
+    documents = list(read_documents(find_files(str(path), "auto")))
+
+    assert [one.raw for one in documents] == [b' {"id":1} ', b'{"id":2}', b'{"id":3}']

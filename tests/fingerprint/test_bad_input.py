@@ -11,7 +11,7 @@ import pytest
 
 from stream_dedup.fingerprint import Fingerprinter, Recipe
 from tests.fingerprint import reference
-from tests.fingerprint.test_recipe import OTHER_KEY, rows
+from tests.fingerprint.texts import OTHER_KEY, rows
 
 
 def _distinct(count: int) -> str:

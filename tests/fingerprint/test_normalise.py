@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stream_dedup.fingerprint import characters
 from stream_dedup.fingerprint.normalise import normalise, normalise_batch
 from tests.fingerprint import golden, reference
-from tests.fingerprint.test_recipe import TEXTS
+from tests.fingerprint.texts import TEXTS
 
 
 def batch(texts: list[str]) -> list[str]:

@@ -17,7 +17,6 @@ from stream_dedup.errors import ConfigurationError
 from stream_dedup.fingerprint import (
     PUBLIC_DEMO_KEY,
     Fingerprinter,
-    Prints,
     Recipe,
     canary,
     characters,
@@ -29,44 +28,17 @@ from stream_dedup.fingerprint import (
     tokens,
 )
 from tests.fingerprint import reference
-
-OTHER_KEY = bytes(range(32))
+from tests.fingerprint.texts import OTHER_KEY, TEXTS, rows
 
 ENGLISH = (
     "The filter stands behind a crawler and reads every page it brings in. A page that says nearly the same as one seen "
     "before is set aside with a note that names the earlier page, and the rest goes on to the index in the order it came."
 )
 
-# Characters that take part in a rule, so that random texts meet the rules and each other.
-_SPECIAL = (
-    "\ud800\udfff\ufffd\0\x1c\x85\u3000\u2028\u00ad\u200b\u200d\ufe0f\U000e0041\u034f\u115f\uffa0\u3164"
-    "\u0300\u0323\u0301\u0345\u037a\u0390\u1fb4\u0130\u00df\ufb01\u1e9e\u03c2\u01c5\ufdfa\u0958\u093c\u0915\u0651\u064e"
-    "\u0e33\u0e48\u0eb3\u1100\u1161\u11a8\uac00\u3099\u304b\uff76\uff9e\u30fc\u4e2d\u9fd5\u9fd6\u3400\U00020000\u3005\u3007"
-    "\uf900\U0001d400\U0001f600\u0378\U0001fae8\U0010ffff9aZ_'-"
-)
-_CHARACTER = st.one_of(
-    st.characters(),
-    st.characters(categories=["Cs"]),
-    st.characters(categories=["Mn", "Mc"]),
-    st.sampled_from(_SPECIAL),
-    st.sampled_from("ab C.\t1"),
-    st.sampled_from("中国人民研究生命起源杭大厦"),
-    st.sampled_from("ひらカタกขคงម្ដဗမာ"),
-)
-TEXTS = st.lists(_CHARACTER, max_size=60).map("".join)
-
 
 @pytest.fixture(scope="module")
 def fingerprinter() -> Fingerprinter:
     return Fingerprinter(Recipe(key=OTHER_KEY))
-
-
-def rows(prints: Prints) -> list[reference.Print]:
-    """The rows of a batch as the reference writes them."""
-    columns = zip(
-        prints.prints.tolist(), prints.features.tolist(), map(bytes, prints.digests), prints.empty.tolist(), strict=True
-    )
-    return [reference.Print(high << 64 | low, features, digest, empty) for (low, high), features, digest, empty in columns]
 
 
 @hypothesis.settings(max_examples=150, deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow])

@@ -34,7 +34,7 @@ def make_batch(count: int = 3, words: int = 2, id_bytes: int = 9) -> records.Bat
         text_digest=np.array([[generator.getrandbits(8) for _ in range(16)] for _ in range(count)], np.uint8),
         prints=np.array([[generator.getrandbits(64) for _ in range(words)] for _ in range(count)], np.uint64),
         features=np.arange(count, dtype=np.uint32),
-        scope=np.zeros(count, np.uint64),
+        scope=np.arange(count, dtype=np.uint64) << np.uint64(40),
         time_ms=np.full(count, 1_790_000_000_000, np.int64),
         ids=tuple((f"id-{index}-é".encode() * 100)[:id_bytes] for index in range(count)),
     )
@@ -120,6 +120,12 @@ def test_limits_hold() -> None:
         records.encode_batch(make_batch(1001))
     with pytest.raises(FormatError, match="at most 256000 bytes"):
         records.encode_batch(make_batch(1000, 2, 400))
+
+
+def test_an_id_longer_than_any_is_refused() -> None:
+    """A record with an id that no worker would write is damaged or hostile."""
+    with pytest.raises(FormatError, match="more than 512 bytes"):
+        records.decode(records.encode_batch(make_batch(1, 2, 513)))
 
 
 def test_split_sizes_fills_records_within_the_limits() -> None:

@@ -39,6 +39,7 @@ def test_invalid_utf8_is_replaced() -> None:
     """The same damaged bytes give the same text."""
     assert decode(b"caf\xe9 \xff").text == "caf\ufffd \ufffd"
     assert decode(b"caf\xe9 \xff") == decode(b"caf\xe9 \xff")
+    assert as_json(b'\xef\xbb\xbf{"text": "caf\xe9"}').text == "caf\ufffd"
 
 
 def test_bypass_only_where_it_is_allowed() -> None:

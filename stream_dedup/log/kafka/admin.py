@@ -16,6 +16,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from stream_dedup.document import TopicPartitionKey
+from stream_dedup.errors import BrokerError
 from stream_dedup.log.kafka.client import _logger, base_config, translate
 from stream_dedup.settings import Settings
 
@@ -105,9 +106,31 @@ class Admin:
 
     def committed(self, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
         """Return (offset, metadata) of every partition for which the group has a committed offset."""
+        return {(one.topic, one.partition): (one.offset, one.metadata) for one in self._offsets(group) if one.offset >= 0}
+
+    def stable_committed(self, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
+        """Return the same as `committed`, which leaves out partitions that an open transaction is about to move.
+
+        Raises:
+            BrokerError: such a transaction is open.
+        """
+        offsets = self._offsets(group)
+        unstable = [one for one in offsets if one.error is not None]
+        if any(one.error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT for one in unstable):
+            raise translate(unstable[0].error, f"reading the committed offsets of group {group}")
+        if unstable:
+            raise BrokerError(
+                f"A transaction is open that will move the committed offsets of group {group} for "
+                f"{', '.join(sorted(f'{one.topic}-{one.partition}' for one in unstable))}. A worker left it when it was "
+                "killed; Kafka ends it at its timeout (30 s unless set otherwise) or when that worker starts again. "
+                "Nothing was changed; run this again then."
+            )
+        return {(one.topic, one.partition): (one.offset, one.metadata) for one in offsets if one.offset >= 0}
+
+    def _offsets(self, group: str) -> list[TopicPartition]:
+        """Return a group's committed offsets as Kafka lists them; one that is about to change has an error instead."""
         futures = self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], require_stable=True)
-        result = _result(futures[group], f"reading the committed offsets of group {group}")
-        return {(one.topic, one.partition): (one.offset, one.metadata) for one in result.topic_partitions if one.offset >= 0}
+        return list(_result(futures[group], f"reading the committed offsets of group {group}").topic_partitions)
 
     def write_committed(self, group: str, topic: str, partition: int, offset: int, metadata: str) -> None:
         """Write a committed offset of a group that has no members."""

@@ -1,0 +1,183 @@
+"""`rewind`: the committed offsets of an idle group set back, with their epochs raised. The rules are in `worker.rewind`.
+
+The steps, in this order: parse, no members, no open transaction, the topic's bounds, the log (only where an epoch is
+missing), plan, committed offsets unchanged since, write.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import typer
+
+from stream_dedup.cli.output import note, print_json, print_table, progress
+from stream_dedup.errors import BrokerError, ConfigurationError, FormatError, InputError
+from stream_dedup.log import epochs, records
+from stream_dedup.log.kafka import Admin, LogReader
+from stream_dedup.settings import Settings
+from stream_dedup.topics import DOCUMENTS, TopicNames
+from stream_dedup.worker import rewind
+
+_SILENCE_SECONDS = 30.0
+_RECORDS_AT_ONCE = 500
+
+
+def rewind_group(settings: Settings, texts: Sequence[str], *, dry_run: bool, as_json: bool) -> int:
+    """Set the group's committed offsets back as the texts (`PARTITION@OFFSET`) say, and print what was done.
+
+    Raises:
+        typer.BadParameter: a text is not a position in the source topic.
+        ConfigurationError: workers are running, a topic is missing, or the log belongs to another group.
+        InputError: an offset may not be written; then none was.
+        BrokerError: Kafka failed, or a transaction is open; the sentence says what was written before.
+    """
+    names = TopicNames(settings.topic_prefix)
+    try:
+        wanted = rewind.parse(texts, names.documents, DOCUMENTS)
+    except InputError as error:
+        raise typer.BadParameter(str(error), param_hint="PARTITION@OFFSET") from error
+    admin = Admin(settings)
+    topics = admin.topic_ids([names.documents])
+    if names.documents not in topics:
+        raise ConfigurationError(f"The topic {names.documents} does not exist; create it with: stream-dedup topics apply")
+    topic_id, partitions = topics[names.documents]
+    _check_is_empty(admin, settings.group)
+    found = admin.stable_committed(settings.group)
+    committed = {part: value for (topic, part), value in found.items() if topic == names.documents}
+    bounds = {part: _bounds(settings, names.documents, part) for part in wanted if part < partitions}
+    marks = _read_log(settings, names, topic_id) if rewind.needs_log(bounds, committed) else None
+    changes, refusals = rewind.plan(wanted, rewind.Cluster(names.documents, partitions, committed, bounds), marks)
+    if refusals:
+        raise InputError("\n".join([*refusals, "Nothing was written."]))
+    if not dry_run:
+        if admin.stable_committed(settings.group) != found:
+            raise BrokerError(
+                f"The committed offsets of group {settings.group} changed meanwhile, so a worker was running. Nothing was "
+                "written. Stop the workers and run this again."
+            )
+        _write(admin, settings.group, names.documents, changes)
+    _print(names.documents, changes, is_written=not dry_run, as_json=as_json)
+    return 0
+
+
+def _check_is_empty(admin: Admin, group: str) -> None:
+    members = admin.group_members(group)
+    if members:
+        raise ConfigurationError(
+            f"The group {group} has {members} {'member' if members == 1 else 'members'}, and offsets can be set back only "
+            "while it has none: a running worker would commit over them. Stop the workers and run this again; one that "
+            "was killed leaves the group at the end of its session (45 s unless set otherwise)."
+        )
+
+
+def _bounds(settings: Settings, topic: str, partition: int) -> tuple[int, int]:
+    reader = LogReader(settings, topic, "rewind", partition)
+    try:
+        return reader.watermarks()
+    finally:
+        reader.close()
+
+
+def _read_log(settings: Settings, names: TopicNames, topic_id: bytes) -> rewind.Marks:
+    """Fold the whole log.
+
+    Raises:
+        ConfigurationError: the log is missing, incomplete, or another group's.
+        BrokerError: it cannot be read to its end.
+        FutureFormatError: it was written by a newer version.
+    """
+    marks = rewind.Marks(topic_id)
+    reader = LogReader(settings, names.fingerprints, "rewind")
+    try:
+        low, high = reader.watermarks()
+        if low > 0:
+            raise ConfigurationError(
+                f"The log {names.fingerprints} begins at offset {low}, so records of it were removed, and nobody can say "
+                "which epoch is safe. Restore it from a backup, or begin anew with another STREAM_DEDUP_TOPIC_PREFIX."
+            )
+        reader.start(0)
+        following, heard = 0, time.monotonic()
+        with progress("reading the log for its epochs", None) as advance:
+            while following < high:
+                for message in reader.take(_RECORDS_AT_ONCE, 0.2):
+                    following, heard = message.offset + 1, time.monotonic()
+                    record = _decode(message.value, f"The record {names.fingerprints}-0@{message.offset}")
+                    if record is not None:
+                        marks.fold(record)
+                    advance(len(record) if isinstance(record, records.Batch) else 0, len(message.value or b""))
+                if time.monotonic() - heard > _SILENCE_SECONDS:
+                    raise BrokerError(
+                        f"The log {names.fingerprints} could not be read beyond offset {following} of {high}: nothing came "
+                        f"for {_SILENCE_SECONDS:.0f} s. Is its leader up?"
+                    )
+    finally:
+        reader.close()
+    if marks.group not in (None, settings.group):
+        raise ConfigurationError(
+            f"The log belongs to group {marks.group!r}, and the setting names {settings.group!r}, whose offsets no worker "
+            "would use. Set STREAM_DEDUP_GROUP as the workers have it."
+        )
+    return marks
+
+
+def _decode(raw: bytes | None, what: str) -> records.Batch | records.Control | None:
+    try:
+        return records.decode(raw, what)
+    except FormatError as error:
+        if type(error) is not FormatError:
+            raise
+        return None  # the index answers it `rejected`: it moves no mark
+
+
+def _write(admin: Admin, group: str, topic: str, changes: Sequence[rewind.Change]) -> None:
+    for index, one in enumerate(changes):
+        try:
+            admin.write_committed(group, topic, one.partition, one.new_offset, epochs.to_metadata(one.new_epoch))
+        except BrokerError as error:
+            done = ", ".join(f"{topic}-{each.partition}@{each.new_offset}" for each in changes[:index])
+            raise BrokerError(
+                f"{error} Was a worker started meanwhile? Written before: {done or 'nothing'}. Stop the workers and run the "
+                "same command again; rewinding twice does no harm."
+            ) from error
+
+
+def _print(topic: str, changes: Sequence[rewind.Change], *, is_written: bool, as_json: bool) -> None:
+    if as_json:
+        print_json([_row(topic, one, is_written=is_written) for one in changes])
+    else:
+        print_table(
+            ["partition", "committed", "becomes", "epoch", "becomes", "offsets to read again"],
+            [
+                [f"{topic}-{one.partition}", _or_none(one.committed), str(one.new_offset), _or_none(one.epoch),
+                 str(one.new_epoch), _or_none(_again(one))]
+                for one in changes
+            ],
+        )  # fmt: skip
+    for one in changes:
+        if one.warning:
+            note(f"{topic}-{one.partition}: {one.warning}")
+    if is_written:
+        note("Written. The workers begin there; what they read again is delivered again.")
+    else:
+        note("Nothing was written (--dry-run).")
+
+
+def _row(topic: str, one: rewind.Change, *, is_written: bool) -> dict[str, object]:
+    return {
+        "topic": topic,
+        "partition": one.partition,
+        "offset": {"now": one.committed, "wanted": one.new_offset},
+        "epoch": {"now": one.epoch, "wanted": one.new_epoch},
+        "offsets_again": _again(one),
+        "warning": one.warning,
+        "written": is_written,
+    }
+
+
+def _again(one: rewind.Change) -> int | None:
+    return None if one.committed is None else max(0, one.committed - one.new_offset)
+
+
+def _or_none(number: int | None) -> str:
+    return "none" if number is None else str(number)

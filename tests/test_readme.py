@@ -1,0 +1,92 @@
+"""The README's commands are run as they stand there, in their order, and show what it says they show."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.broker.harness import wait_until
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+# What a command that stays in the background says when the next one may come.
+READY = {"stream-dedup broker": "The broker runs until", "stream-dedup run all": "partitions assigned"}
+
+
+def commands() -> list[str]:
+    """Return the commands of the console blocks, in order."""
+    blocks = re.findall(r"```console\n(.*?)```", README, flags=re.DOTALL)
+    return [line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def test_the_readme_names_both_commands_first() -> None:
+    """A newcomer's first two commands are make demo and make test; a test of its own runs them on a fresh machine."""
+    assert commands()[:2] == ["make demo", "make test"]
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+def test_from_nothing_to_ones_own_topic(tmp_path: Path) -> None:
+    """Every command after those two, one after another, in one shell, each ending well."""
+    ports = {"9092": free_port(), "8080": free_port(), "8081": free_port()}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("STREAM_DEDUP_", "KAFKA_"))}
+    environment |= {name: os.environ[name] for name in ("STREAM_DEDUP_CACHE_DIR",) if name in os.environ}
+    # Only what a test must not touch differs from what the reader types: ports, and where state is kept.
+    environment |= {
+        "STREAM_DEDUP_HTTP_PORT": str(ports["8080"]),
+        "STREAM_DEDUP_STATE_DIR": str(tmp_path / "state"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    ports["8081"] = ports["8080"] + 1  # `run all` gives the index the next one
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    shell = subprocess.Popen(
+        ["bash"], cwd=tmp_path, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert shell.stdin is not None
+    shown = {}
+    try:
+        for number, command in enumerate(commands()[2:]):
+            typed = command
+            for port, own in ports.items():
+                typed = typed.replace(port, str(own))
+            log, ended = tmp_path / f"{number}.log", tmp_path / f"{number}.ended"
+            background = typed.endswith(" &")
+            if background:
+                line = f"{typed.removesuffix(' &')} > {log} 2>&1 &\n"
+            else:
+                line = f"{typed} > {log} 2>&1; echo $? > {ended}.new; mv {ended}.new {ended}\n"
+            shell.stdin.write(line)
+            shell.stdin.flush()
+            if background:
+                ready = next(text for start, text in READY.items() if command.startswith(start))
+                wait_until(lambda log=log, ready=ready: log.exists() and ready in log.read_text(), f"{command} is ready")
+            else:
+                wait_until(ended.exists, f"{command} has ended")
+                assert ended.read_text().strip() == "0", f"{command}:\n{log.read_text()}"
+            shown[command] = log.read_text() if log.exists() else ""
+    finally:
+        os.killpg(shell.pid, signal.SIGTERM)
+        shell.wait(30)
+        for log in sorted(tmp_path.glob("*.log")):
+            print(f"--- {log.name}\n{log.read_text()[-1500:]}")
+    tapped = next(text for command, text in shown.items() if command.startswith("stream-dedup tap"))
+    assert tapped.count("duplicate") >= 7
+    checked = next(text for command, text in shown.items() if command.startswith("stream-dedup check"))
+    assert "duplicate" in checked
+    assert checked.strip() in README, "the README shows another output of `check` than the program gives"
