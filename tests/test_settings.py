@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.failpoints import VARIABLE as FAILPOINT_VARIABLE
 from stream_dedup.fingerprint import Recipe
+from stream_dedup.index.plan import PLANS
 from stream_dedup.settings import (
     FROM_FILE_PROPERTIES,
     MASK,
@@ -113,7 +115,7 @@ class TestOrder:
     def test_settings_are_frozen(self) -> None:
         """Nobody changes a setting behind a role's back."""
         with pytest.raises(ValidationError):
-            Settings().group = "other"  # type: ignore[misc]
+            Settings().group = "other"
 
 
 class TestKafkaProperties:
@@ -443,3 +445,13 @@ class TestReferencePage:
         """Every value that `recipe` accepts makes a recipe."""
         for preset in Settings.model_fields["recipe"].annotation.__args__:  # type: ignore[union-attr]
             assert Recipe(preset=preset).preset == preset
+
+    def test_the_plan_s_text_has_the_plan_s_numbers(self) -> None:
+        """What the page says of the named plans is what they are."""
+        text = Settings.model_fields["plan"].description or ""
+
+        for name in ("wide", "classic"):
+            plan = PLANS[name]
+            (said,) = re.findall(rf"`{name}`: ([^.;]*)", text)
+            numbers = re.findall(r"\d+", said)
+            assert [numbers[0], numbers[1], numbers[-1]] == [str(plan.width), str(plan.blocks), str(plan.threshold)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +16,7 @@ from stream_dedup.bench.latency import PERCENTILES
 from stream_dedup.bench.path import COPY, PLANS, VARIANTS, Options, Report, medians, run_path
 from stream_dedup.cli.output import console, note, print_json
 from stream_dedup.errors import InputError
+from stream_dedup.service import logs
 
 _STANDARD_OUTPUT = "-"
 
@@ -43,10 +46,11 @@ def show_path(
     codes = tuple(code.strip() for code in languages.split(","))
     options = Options(documents, size_bytes, duplicate_share, codes, rounds, seed, broker, with_latency)
     options.pages(0)  # refuses what cannot be made
+    logs.kafka_logger().setLevel(logging.ERROR)  # what will be tried again is no news here
     if target is not None and target != _STANDARD_OUTPUT:
         _check_writable(Path(target))
     report = run_path(options, note)
-    _show(report, Console(stderr=True, highlight=False, markup=False) if target == _STANDARD_OUTPUT else console())
+    _show(report, _errors() if target == _STANDARD_OUTPUT else console())
     if target == _STANDARD_OUTPUT:
         print_json(report.as_json())
     elif target is not None:
@@ -54,6 +58,11 @@ def show_path(
     for complaint in report.complaints:
         note(complaint)
     return 1 if report.complaints else 0
+
+
+def _errors() -> Console:
+    """Return a console on standard error, as wide as the other one."""
+    return Console(file=sys.stderr, width=None if sys.stderr.isatty() else console().width, highlight=False, markup=False)
 
 
 def _check_writable(path: Path) -> None:
@@ -116,7 +125,7 @@ def _medians_of_cpu(report: Report, variant: str) -> Mapping[str, float]:
     return medians([one.per_document_us(one.cpu_seconds) for one in report.of(variant)])
 
 
-def _times(title: str, found: list[tuple[str, Mapping[str, float]]]) -> Table:
+def _times(title: str, found: Sequence[tuple[str, Mapping[str, float]]]) -> Table:
     names = list(dict.fromkeys(name for _, times in found for name in times))
     table = _table(title, *names)
     for variant, times in found:

@@ -54,14 +54,14 @@ def progress(what: str, total_bytes: int | None) -> Iterator[Callable[[int, int]
         return
     columns = (
         SpinnerColumn(),
-        TextColumn(what),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.fields[documents]:,} documents"),
         TransferSpeedColumn(),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=errors, transient=True) as bar:
-        task = bar.add_task(what, total=total_bytes or None, documents=0)
+        task = bar.add_task(printable(what), total=total_bytes or None, documents=0)
         documents = 0
 
         def advance(more_documents: int, more_bytes: int) -> None:

@@ -2,7 +2,7 @@
 
 In the order a text travels: `normalise` (which texts are the same), `characters` (what each code point is), `tokens`
 (words; the only user of jieba), `simhash` (features to bits), `recipe` (all of it, for a batch, under one name), `canary`
-(texts that notice a changed library), `key` (the secret), `compiled` (how inner loops become machine code).
+(texts that notice a changed library), `key` (the secret).
 """
 
 from stream_dedup.fingerprint.key import PUBLIC_DEMO_KEY, load_key

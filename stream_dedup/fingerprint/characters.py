@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprint.compiled import inlined
+from stream_dedup.compiled import inlined
 
 UNICODE_VERSION = "14.0.0"
 CODE_POINTS = 0x110000

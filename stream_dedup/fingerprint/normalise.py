@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.compiled import inlined, kernel
 from stream_dedup.fingerprint import characters
 from stream_dedup.fingerprint.characters import (
     CONTEXTUAL,
@@ -43,7 +44,6 @@ from stream_dedup.fingerprint.characters import (
     UNASSIGNED,
     code_point_at,
 )
-from stream_dedup.fingerprint.compiled import inlined, kernel
 
 MARKS_MAX = 30
 

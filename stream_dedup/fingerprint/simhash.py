@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprint.compiled import inlined, kernel
+from stream_dedup.compiled import inlined, kernel
 from stream_dedup.fingerprint.tokens import BYTES_PER_WORD_MIN, words_between
 
 WIDTH = 128

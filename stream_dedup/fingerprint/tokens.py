@@ -36,10 +36,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.compiled import inlined, kernel
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.fingerprint import characters
 from stream_dedup.fingerprint.characters import HAN, KIND_BITS, UNSPACED, WORD, code_point_at
-from stream_dedup.fingerprint.compiled import inlined, kernel
 
 ENGINE = "jieba-0.42.1"
 # Of dict.txt and of the three files of the model, so that a data file changed under the same version is noticed.

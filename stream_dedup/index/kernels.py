@@ -12,24 +12,21 @@ Invariants: a bucket's capacity is a function of its length (0, or the least 4 *
 nowhere; entries of a bucket ascend, so the first within reach is its earliest and the search stops at one later than
 the best; every function that may take from the arena is called with `room` for it, and nothing here grows an array.
 
-All compiled code of the index is in this one file, and takes its numbers as arguments: numba keeps what it compiled on
-disk, and compiles anew only when a function's own file changes, not when a file changes that it calls into.
+All compiled code of the index is in this one file, and takes its numbers as arguments.
 numba turns a mixture of signed and unsigned words into floats: hashes and prints are uint64 throughout, places int64.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from stream_dedup.compiled import kernel
 from stream_dedup.index.blocks import Tables
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 # numba knows these as types; to the type checker they are Any, because indices and counts are int there.
 int64: Any = np.int64
@@ -104,15 +101,6 @@ class Scratch(NamedTuple):
     entry: NDArray[np.uint32]
 
 
-def compiled(function: Function) -> Function:
-    """Compile a function with numba, to run without Python's global lock; kept between runs where that is possible."""
-    try:
-        made: Any = njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # numba finds no directory that it may write to, as under a read-only root
-        made = njit(nogil=True)(function)
-    return cast("Function", made)
-
-
 def _popcount(typing_context: Any, word: Any) -> Any:  # noqa: ARG001 - numba's signature
     """Count the bits of a uint64: one instruction."""
 
@@ -125,7 +113,7 @@ def _popcount(typing_context: Any, word: Any) -> Any:  # noqa: ARG001 - numba's 
 popcount: Any = intrinsic(_popcount)
 
 
-@compiled
+@kernel
 def find_buckets(tables: Any, prints: Any, row: int, scope: Any, bucket: Any) -> None:
     """Set `bucket` (T,) int64 to the bucket of print `row` and a scope in each table."""
     word, shift, address, base = tables.word, tables.shift, tables.address, tables.base
@@ -138,7 +126,7 @@ def find_buckets(tables: Any, prints: Any, row: int, scope: Any, bucket: Any) ->
         bucket[table] = base[table] + int64((key ^ scope) & address[table])
 
 
-@compiled
+@kernel
 def within_reach(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
     """Return the distance of two prints within the plan's reach, or -1: `Plan.within_reach`, compiled."""
     distance: int = popcount((one[one_row, 0] ^ other[other_row, 0]) & tables.whole[0])
@@ -157,13 +145,13 @@ def within_reach(tables: Any, one: Any, one_row: int, other: Any, other_row: int
     return -1
 
 
-@compiled
+@kernel
 def _digest_slot(columns: Any, row: int, mask: Any) -> int:
     slot: int = int64((columns.digests[row, 0] ^ (columns.scopes[row] * _SPREAD)) & mask)
     return slot
 
 
-@compiled
+@kernel
 def _position_slot(columns: Any, row: int, mask: Any) -> int:
     mixed = uint64(columns.offsets[row]) * _SPREAD
     mixed ^= columns.values[row] ^ (uint64(columns.sources[row]) << uint64(32))
@@ -173,7 +161,7 @@ def _position_slot(columns: Any, row: int, mask: Any) -> int:
     return slot
 
 
-@compiled
+@kernel
 def _same_digest(one: Any, one_row: int, other: Any, other_row: int) -> bool:
     same: bool = (
         one.digests[one_row, 0] == other.digests[other_row, 0]
@@ -183,7 +171,7 @@ def _same_digest(one: Any, one_row: int, other: Any, other_row: int) -> bool:
     return same
 
 
-@compiled
+@kernel
 def _same_position(one: Any, one_row: int, other: Any, other_row: int) -> bool:
     same: bool = (
         one.offsets[one_row] == other.offsets[other_row]
@@ -193,7 +181,7 @@ def _same_position(one: Any, one_row: int, other: Any, other_row: int) -> bool:
     return same
 
 
-@compiled
+@kernel
 def _find_digest(columns: Any, slots: Any, wanted: Any, row: int) -> int:
     mask = uint64(slots.digest.shape[0] - 1)
     slot = _digest_slot(wanted, row, mask)
@@ -205,7 +193,7 @@ def _find_digest(columns: Any, slots: Any, wanted: Any, row: int) -> int:
     return -1
 
 
-@compiled
+@kernel
 def find_positions(columns: Any, slots: Any, wanted: Any, count: int, found: Any) -> None:
     """Set `found` (count,) int64 to the live entry at each wanted (source, offset, value digest), or -1."""
     mask = uint64(slots.position.shape[0] - 1)
@@ -220,7 +208,7 @@ def find_positions(columns: Any, slots: Any, wanted: Any, count: int, found: Any
             slot = (slot + 1) & int64(mask)
 
 
-@compiled
+@kernel
 def add_to_slots(columns: Any, slots: Any, entry: int) -> None:
     """Make a live entry findable by its digest and by its position."""
     mask = uint64(slots.digest.shape[0] - 1)
@@ -235,7 +223,7 @@ def add_to_slots(columns: Any, slots: Any, entry: int) -> None:
     slots.position[slot] = uint32(entry)
 
 
-@compiled
+@kernel
 def copy_slots(columns: Any, old: Any, new: Any) -> None:
     """Fill the empty `new` slots with the entries in `old`."""
     for at in range(old.digest.shape[0]):
@@ -243,7 +231,7 @@ def copy_slots(columns: Any, old: Any, new: Any) -> None:
             add_to_slots(columns, new, int64(old.digest[at]))
 
 
-@compiled
+@kernel
 def _clear_slot(columns: Any, slots: Any, by_digest: bool, slot: int) -> None:
     # Linear probing without tombstones: what follows moves back unless it already stands at or after its own slot
     # (Knuth, The Art of Computer Programming, volume 3, section 6.4, algorithm R).
@@ -262,7 +250,7 @@ def _clear_slot(columns: Any, slots: Any, by_digest: bool, slot: int) -> None:
     slots[hole] = EMPTY
 
 
-@compiled
+@kernel
 def remove_from_slots(columns: Any, slots: Any, entry: int) -> None:
     """Make an entry unfindable by digest and position."""
     mask = uint64(slots.digest.shape[0] - 1)
@@ -277,7 +265,7 @@ def remove_from_slots(columns: Any, slots: Any, entry: int) -> None:
     _clear_slot(columns, slots.position, False, slot)
 
 
-@compiled
+@kernel
 def _size_of(length: int) -> int:
     """Return n of the least block of 4 * 2^n places that holds `length` entries."""
     size = 0
@@ -286,7 +274,7 @@ def _size_of(length: int) -> int:
     return size
 
 
-@compiled
+@kernel
 def _take(arena: Any, free: Any, top: Any, size: int) -> int:
     block: int = free[size] - 1
     if block >= 0:
@@ -297,18 +285,18 @@ def _take(arena: Any, free: Any, top: Any, size: int) -> int:
     return block
 
 
-@compiled
+@kernel
 def _give(arena: Any, free: Any, block: int, size: int) -> None:
     arena[block * _UNIT] = uint32(free[size])
     free[size] = block + 1
 
 
-@compiled
+@kernel
 def _is_full(length: int) -> bool:
     return length == 0 or (length >= _UNIT and (length & (length - 1)) == 0)
 
 
-@compiled
+@kernel
 def room_needed(heads: Any, bucket: Any) -> int:
     """Return how many units of the arena it takes, at most, to add an entry to these buckets (T,) int64."""
     units = 0
@@ -319,7 +307,7 @@ def room_needed(heads: Any, bucket: Any) -> int:
     return units
 
 
-@compiled
+@kernel
 def add_to_buckets(buckets: Any, bucket: Any, entry: int) -> None:
     """Append an entry to its bucket (T,) in every table; the arena has room, and no entry there is later."""
     heads, arena = buckets.heads, buckets.arena
@@ -339,7 +327,7 @@ def add_to_buckets(buckets: Any, bucket: Any, entry: int) -> None:
         heads[bucket[table], 1] = uint32(length + 1)
 
 
-@compiled
+@kernel
 def remove_from_buckets(buckets: Any, bucket: Any, entry: int) -> None:
     """Take an entry out of its bucket (T,) in every table; the order of the others stays."""
     heads, arena = buckets.heads, buckets.arena
@@ -368,7 +356,7 @@ def remove_from_buckets(buckets: Any, bucket: Any, entry: int) -> None:
                 _give(arena, buckets.free, (first + length) // _UNIT, size)
 
 
-@compiled
+@kernel
 def _find_heads(tables: Any, buckets: Any, scratch: Any) -> None:
     """Put first unit and length of every bucket that a search visits into the scratch, given its own buckets there."""
     heads, flips, first, length = buckets.heads, tables.flips, scratch.first, scratch.length
@@ -383,7 +371,7 @@ def _find_heads(tables: Any, buckets: Any, scratch: Any) -> None:
             flip += 1
 
 
-@compiled
+@kernel
 def _earlier(
     tables: Any, columns: Any, wanted: Any, row: int, entries: Any, count: int, best: int, best_distance: int
 ) -> tuple[int, int]:
@@ -399,7 +387,7 @@ def _earlier(
     return best, best_distance
 
 
-@compiled
+@kernel
 def _earliest(tables: Any, buckets: Any, columns: Any, wanted: Any, row: int, scratch: Any, candidates: Any) -> tuple[int, int]:
     """Return (entry, distance) of the lowest entry within reach in the same scope, or (-1, 0).
 
@@ -430,7 +418,7 @@ def _earliest(tables: Any, buckets: Any, columns: Any, wanted: Any, row: int, sc
     return best, best_distance
 
 
-@compiled
+@kernel
 def judge(
     tables: Any, buckets: Any, columns: Any, slots: Any, batch: Any, floor: int, features: Any,
     first: int, next_entry: int, outcome: Any, found: Any, distance: Any, scratch: Any,
@@ -480,14 +468,14 @@ def judge(
     return outcome.shape[0], next_entry
 
 
-@compiled
+@kernel
 def fill_slots(columns: Any, slots: Any, entries: Any) -> None:
     """Make live entries findable by digest and position."""
     for at in range(entries.shape[0]):
         add_to_slots(columns, slots, entries[at])
 
 
-@compiled
+@kernel
 def fill_buckets(tables: Any, buckets: Any, columns: Any, entries: Any, scratch: Any, first: int) -> int:
     """Add ascending `entries` (n,) int64 from place `first` on; return the first place that found no room."""
     units = buckets.arena.shape[0] // _UNIT
@@ -500,7 +488,7 @@ def fill_buckets(tables: Any, buckets: Any, columns: Any, entries: Any, scratch:
     return int(entries.shape[0])
 
 
-@compiled
+@kernel
 def entries_of_first_table(tables: Any, buckets: Any, entries: Any) -> int:
     """Put the entries of all buckets of the first table, which holds each once, into `entries`; return how many."""
     count = 0
@@ -512,7 +500,7 @@ def entries_of_first_table(tables: Any, buckets: Any, entries: Any) -> int:
     return count
 
 
-@compiled
+@kernel
 def all_within_reach(tables: Any, buckets: Any, columns: Any, wanted: Any, scratch: Any, entries: Any, distances: Any) -> int:
     """Collect every entry within reach of print 0 of `wanted`, in its scope, once for each bucket that holds it.
 

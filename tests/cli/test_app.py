@@ -18,7 +18,8 @@ from stream_dedup.cli.app import app
 HEAVY = ("numba", "jieba", "confluent_kafka", "rocksdict", "pydantic_settings", "numpy", "uvicorn", "structlog")
 COMMANDS = [
     ("run", "worker"), ("run", "index"), ("run", "all"), ("topics", "plan"), ("topics", "apply"), ("config", "check"),
-    ("config", "show"), ("config", "reference"), ("load",), ("tap",), ("check",), ("broker",), ("demo",), ("version",),
+    ("config", "show"), ("config", "reference"), ("load",), ("tap",), ("check",), ("broker",), ("demo",),
+    ("version",), ("bench", "path"),
     ("rewind",),
 ]  # fmt: skip
 
@@ -56,7 +57,7 @@ def test_every_command_has_help(run: Callable[..., Any], command: tuple[str, ...
 
 def test_no_command_is_missing_from_these_tests() -> None:
     """The list above is the list of commands."""
-    named = {(command.name,) for command in app.registered_commands}
+    named: set[tuple[str, ...]] = {(str(command.name),) for command in app.registered_commands}
     for group in app.registered_groups:
         assert group.typer_instance is not None
         named |= {(str(group.name), str(command.name)) for command in group.typer_instance.registered_commands}

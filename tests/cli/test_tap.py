@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.cli.tap import _line, describe
-from stream_dedup.document import DeadLetter, LogPlace, Message, Position, Reason, Representative
+from stream_dedup.document import DeadLetter, Headers, LogPlace, Message, Position, Reason, Representative
 from stream_dedup.log import headers
 
 OF = Representative(Position("documents", bytes(16), 3, 8812), b"http://kept", 0)
 
 
-def message(topic: str, own: headers.Headers, key: bytes | None = b"http://me") -> Message:
+def message(topic: str, own: Headers, key: bytes | None = b"http://me") -> Message:
     return Message(topic, 1, 2, key, b"value", 1_700_000_000_000, own)
 
 
@@ -46,7 +46,7 @@ def test_a_dead_letter_says_why() -> None:
 
 def test_our_headers_win_over_forged_ones_before_them() -> None:
     """What a producer wrote stands before our headers; the last of a name is ours."""
-    forged: headers.Headers = [(headers.VERDICT, b"duplicate"), (headers.REASON, b"exact")]
+    forged: Headers = [(headers.VERDICT, b"duplicate"), (headers.REASON, b"exact")]
     own = headers.of_verdict(Reason.NEW, "r", None, None)
 
     tapped = describe(message("unique", forged + own), "dlq.documents")
@@ -89,7 +89,7 @@ HEADER_NAMES = st.sampled_from(
     st.sampled_from(["unique", "dlq.documents"]),
 )
 def test_whatever_a_record_says_its_line_is_printable(
-    own: headers.Headers, key: bytes | None, timestamp_ms: int | None, topic: str
+    own: Headers, key: bytes | None, timestamp_ms: int | None, topic: str
 ) -> None:
     """No key, header or timestamp, however hostile, raises or puts a control character on the line."""
     line = _line(describe(Message(topic, 0, 0, key, None, timestamp_ms, own), "dlq.documents")).plain

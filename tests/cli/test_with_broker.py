@@ -46,8 +46,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     yield start_it
     for process in started:
         if process.poll() is None:
-            for child in [*psutil.Process(process.pid).children(recursive=True), process]:
+            for child in psutil.Process(process.pid).children(recursive=True):
                 child.kill()
+            process.kill()
             process.wait(30)
 
 

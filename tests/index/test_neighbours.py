@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -282,15 +283,19 @@ def test_entries_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tables.entries == 8
 
 
-def test_compiles_where_nothing_can_be_kept() -> None:
-    """Under a read-only root, where numba finds no place for what it compiled, the index works all the same."""
+def test_compiles_where_nothing_can_be_kept(tmp_path: Path) -> None:
+    """Under a read-only root, where there is no place for what was compiled, the index works all the same."""
+    nowhere = tmp_path / "file"
+    nowhere.write_text("")
     program = (
+        f"import tempfile; tempfile.tempdir = {str(nowhere)!r}\n"
         "import numpy as np\n"
         "from stream_dedup.index import kernels\n"
         "print(kernels.room_needed(np.zeros((4, 2), np.uint32), np.arange(3)), kernels.room_needed.stats.cache_path)"
     )
-    # Of numba's places only the one that the user names is left, and none is named.
-    environment = {**os.environ, "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator", "NUMBA_CACHE_DIR": ""}
+    environment = {**os.environ, "HOME": str(nowhere), "XDG_CACHE_HOME": str(nowhere)}
+    for name in ("NUMBA_CACHE_DIR", "STREAM_DEDUP_CACHE_DIR"):
+        environment.pop(name, None)
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=True
     )

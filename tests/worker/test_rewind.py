@@ -52,7 +52,8 @@ def test_a_topic_may_hold_hyphens_and_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "3", "@5", "3@", "3@-1", "-3@1", "3@1.5", "3@5 ", "3@５", "3@5\n", "@", "3@" + "9" * 20, "documents3@5", "\x1b[2J@1"]
+    "text",
+    ["", "3", "@5", "3@", "3@-1", "-3@1", "3@1.5", "3@5 ", "3@５", "3@5\n", "@", "3@" + "9" * 20, "documents3@5", "\x1b[2J@1"],
 )  # fmt: skip
 def test_what_is_no_position_is_refused_readably(text: str) -> None:
     """The sentence shows what was written, without anything that a terminal takes for an order, and the form."""
@@ -96,7 +97,7 @@ REFUSALS = """
 -  -   10 100    9    lies below 10, the first offset that the topic still holds
 -  -   10 100  101    lies above 100, the partition's end
 5  4   10 100    9    lies below 10, the first offset that the topic still holds
-5  4   10 100   11    lies above the committed offset 5: the documents between would never be judged, and so be lost. Give at most 10.
+5  4   10 100   11    lies above the committed offset 5: the documents between would never be judged
 60 4    0   7    8    lies above 7, the partition's end, though the committed offset is 60: the topic was created again
 """
 
@@ -169,8 +170,8 @@ def test_before_the_first_start_any_offset_may_be_chosen() -> None:
     changes, refusals = rewind.plan({1: 10, 2: 40}, cluster({}, low=10), marks())
 
     assert refusals == []
-    assert [(one.committed, one.epoch, one.new_offset, one.new_epoch) for one in changes] == [(None, None, 10, 1), (None, None, 40, 1)]
-    assert changes[0].warning is None
+    assert changes[0] == Change(1, None, None, 10, 1)
+    assert (changes[1].new_offset, changes[1].new_epoch) == (40, 1)
     assert "from 10 to 39" in str(changes[1].warning)
 
 

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.fingerprint import compiled
+import stream_dedup
+from stream_dedup import compiled
+
+ROOM = Path(stream_dedup.__file__).parent / "fingerprint"
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +30,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 def test_the_users_cache_is_the_ordinary_place(tmp_path: Path) -> None:
     """Without settings kernels are kept below the home directory, closed to others."""
-    directory = compiled.cache_directory()
+    directory = compiled.cache_directory(ROOM)
 
     assert directory is not None
     assert directory.is_relative_to(tmp_path / "home")
@@ -37,10 +40,10 @@ def test_the_users_cache_is_the_ordinary_place(tmp_path: Path) -> None:
 def test_settings_name_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`STREAM_DEDUP_CACHE_DIR` comes before the home directory, `NUMBA_CACHE_DIR` before both."""
     monkeypatch.setenv("STREAM_DEDUP_CACHE_DIR", str(tmp_path / "ours"))
-    first = compiled.cache_directory()
+    first = compiled.cache_directory(ROOM)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
     compiled.cache_directory.cache_clear()
-    second = compiled.cache_directory()
+    second = compiled.cache_directory(ROOM)
 
     assert first is not None
     assert second is not None
@@ -54,7 +57,7 @@ def test_a_directory_open_to_others_is_passed_over(mode: int, tmp_path: Path, mo
     shared.mkdir()
     shared.chmod(mode)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(shared))
-    directory = compiled.cache_directory()
+    directory = compiled.cache_directory(ROOM)
 
     assert directory is not None
     assert not directory.is_relative_to(shared)
@@ -65,7 +68,7 @@ def test_a_link_to_elsewhere_is_passed_over(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "link"))
-    directory = compiled.cache_directory()
+    directory = compiled.cache_directory(ROOM)
 
     assert directory is not None
     assert not directory.is_relative_to(tmp_path / "link")
@@ -74,7 +77,7 @@ def test_a_link_to_elsewhere_is_passed_over(tmp_path: Path, monkeypatch: pytest.
 def test_no_home_falls_back_to_the_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A home that cannot hold a directory (a read-only root with a writable /tmp): a private one in /tmp serves."""
     (tmp_path / "home").write_text("a file")
-    directory = compiled.cache_directory()
+    directory = compiled.cache_directory(ROOM)
 
     assert directory is not None
     assert directory.parent == tmp_path / f"stream-dedup-kernels-{os.getuid()}"
@@ -85,22 +88,20 @@ def test_nowhere_to_write_means_no_cache(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "home").write_text("a file")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "home"))
 
-    assert compiled.cache_directory() is None
+    assert compiled.cache_directory(ROOM) is None
 
 
-def test_changed_sources_get_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_sources_get_another_directory(tmp_path: Path) -> None:
     """A kernel kept by another version of any file of the room is not found again: numba would not notice by itself."""
-    room = Path(compiled.__file__).parent
-    before = compiled._sources_digest()
-    for source in room.glob("*.py"):
+    before = compiled._sources_digest(ROOM)
+    for source in ROOM.glob("*.py"):
         (tmp_path / source.name).write_bytes(source.read_bytes())
-    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
-    same = compiled._sources_digest()
+    same = compiled._sources_digest(tmp_path)
     with (tmp_path / "tokens.py").open("a") as file:
         file.write("\n")
 
     assert before == same
-    assert before != compiled._sources_digest()
+    assert before != compiled._sources_digest(tmp_path)
 
 
 def test_kernels_work_where_nothing_can_be_kept(tmp_path: Path) -> None:
@@ -109,15 +110,15 @@ def test_kernels_work_where_nothing_can_be_kept(tmp_path: Path) -> None:
     nowhere.write_text("")
     code = (
         f"import numpy, tempfile; tempfile.tempdir = {str(nowhere)!r};"
-        "from stream_dedup.fingerprint import compiled, simhash;"
-        "assert compiled.cache_directory() is None;"
+        "import pathlib; from stream_dedup import compiled; from stream_dedup.fingerprint import simhash;"
+        "assert compiled.cache_directory(pathlib.Path(simhash.__file__).parent) is None;"
         "print(int(simhash.sip_hash(numpy.zeros(3, numpy.uint8), numpy.uint64(1), numpy.uint64(2), 1, 3)))"
     )
     environment = {**os.environ, "HOME": str(nowhere), "XDG_CACHE_HOME": str(nowhere)}
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=environment,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,
         check=False,

@@ -1,4 +1,4 @@
-"""How this room's inner loops become machine code, and where that is kept.
+"""How the inner loops of `fingerprint` and `index` become machine code, and where that is kept.
 
 Invariants: a kernel runs without the GIL and without fast-math, so it gives the same integers on every machine; kept
 machine code is never older than the sources it was made from; nothing is ever loaded from a directory that another
@@ -12,9 +12,9 @@ first of these that is safe and can be written to:
 3. `kernels` under the user's cache directory (`platformdirs`);
 4. `stream-dedup-kernels-USERID` in the directory for temporary files.
 
-Below it the directory is named by a digest of this room's sources: numba itself looks only at the file a kernel stands
-in, not at the files of the kernels it calls. If there is none (a read-only root), every process compiles for itself;
-`cache_directory` then returns None.
+Below it the directory is named by a digest of the sources of the kernel's room (its folder): numba itself looks only at
+the file a kernel stands in, not at the files of the kernels it calls. If there is none (a read-only root), every process
+compiles for itself; `cache_directory` then returns None.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ import platformdirs
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
-def _sources_digest() -> str:
+def _sources_digest(room: Path) -> str:
     digest = hashlib.blake2b(digest_size=8)
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    for source in sorted((*room.glob("*.py"), Path(__file__)), key=lambda path: path.name):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     return digest.hexdigest()
 
@@ -68,9 +68,9 @@ def _candidates() -> Iterator[Path]:
 
 
 @cache
-def cache_directory() -> Path | None:
-    """Return the directory that keeps the compiled kernels, made if need be; None if there is no safe, writable one."""
-    name = _sources_digest()
+def cache_directory(room: Path) -> Path | None:
+    """Return the directory that keeps a room's compiled kernels, made if need be; None if there is no safe, writable one."""
+    name = f"{room.name}-{_sources_digest(room)}"
     for base in _candidates():
         directory = base / name
         try:
@@ -88,7 +88,7 @@ def cache_directory() -> Path | None:
 
 def kernel(function: Kernel) -> Kernel:
     """Compile a function with numba at its first call, and keep the machine code where that is safe."""
-    directory = cache_directory()
+    directory = cache_directory(Path(cast("Any", function).__code__.co_filename).parent)
     settings: Any = numba.config
     before = settings.CACHE_DIR
     settings.CACHE_DIR = "" if directory is None else str(directory)

@@ -1,0 +1,224 @@
+"""`rewind` on a real Apache Kafka: what it gives back, what it refuses, and what it repairs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from stream_dedup.document import Message
+from stream_dedup.log import epochs
+from tests.broker.harness import Filter, Outcome, _clean_environment, header, synthetic, wait_until
+
+pytestmark = pytest.mark.broker
+
+
+def rewind(crawl: Filter, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command with the filter's settings."""
+    command = [sys.executable, "-m", "stream_dedup", "rewind", *arguments]
+    environment = {**_clean_environment(), **crawl.environment}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def done(crawl: Filter, *arguments: str) -> list[dict[str, Any]]:
+    """Run the command, which must succeed, and return its rows."""
+    ended = rewind(crawl, *arguments, "--json")
+    assert ended.returncode == 0, ended.stderr
+    rows: list[dict[str, Any]] = json.loads(ended.stdout)
+    return rows
+
+
+def committed(crawl: Filter) -> dict[int, tuple[int, int | None]]:
+    """Return (committed offset, epoch) by partition, once no transaction moves them."""
+    wait_until(lambda: len(crawl.admin.committed(crawl.settings.group)) == crawl.partitions, "all offsets are stable")
+    found = crawl.admin.committed(crawl.settings.group)
+    return {part: (offset, epochs.from_metadata(metadata)) for (_, part), (offset, metadata) in found.items()}
+
+
+def run_to(crawl: Filter, count: int) -> None:
+    """Have a worker commit that many records and end."""
+    worker = crawl.start("worker")
+
+    def is_there() -> bool:
+        assert worker.process.poll() is None, worker.log[-3000:]
+        return crawl.committed() >= count
+
+    wait_until(is_there, f"{count} records are committed")
+    assert worker.stop() == 0
+
+
+def by_id(messages: list[Message]) -> dict[bytes | None, list[Message]]:
+    """Return the records of each id, in their order."""
+    found: dict[bytes | None, list[Message]] = defaultdict(list)
+    for one in messages:
+        found[one.key].append(one)
+    return found
+
+
+VERDICT = ("dedup.verdict", "dedup.reason", "dedup.distance", "dedup.of.position", "dedup.of.id", "dedup.fingerprint")
+
+
+def test_documents_come_out_again_with_their_verdicts(make_filter: Callable[..., Filter]) -> None:
+    """From the offset on, and only there: the unique ones by their own place in the log, duplicates judged again alike."""
+    crawl = make_filter(partitions=2, batch_documents=500)
+    count = crawl.produce(synthetic(3000, 21, partitions=2))
+    crawl.start("index")
+    run_to(crawl, count)
+    first = Outcome(crawl)
+    first.check()
+    ends = committed(crawl)
+    start = ends[0][0] // 3
+
+    (row,) = done(crawl, f"{crawl.names.documents}-0@{start}")
+
+    assert row["offset"] == {"now": ends[0][0], "wanted": start}
+    assert row["epoch"] == {"now": 0, "wanted": 1}
+    assert committed(crawl) == {0: (start, 1), 1: ends[1]}
+
+    run_to(crawl, count)
+    second = Outcome(crawl)
+
+    second._check_verdicts()
+    assert committed(crawl) == {0: (ends[0][0], 1), 1: ends[1]}
+    again = {one.key for one in second.source if one.partition == 0 and one.offset >= start}
+    assert len(again) == ends[0][0] - start
+    outputs = by_id([*second.unique, *second.duplicates])
+    assert len(outputs) == count
+    assert second.dead == []
+    judged_again = 0
+    for key, found in outputs.items():
+        assert len(found) == (2 if key in again else 1)
+        assert len({tuple(header(one, name) for name in VERDICT) for one in found}) == 1
+        log = [header(one, "dedup.log") for one in found]
+        if header(found[0], "dedup.verdict") == "unique":
+            assert len(set(log)) == 1, "a unique document got another place in the log"
+        elif key in again:
+            assert len(set(log)) == 2, "a duplicate's verdict was kept over the rewind"
+            judged_again += 1
+    assert 100 < judged_again < len(again) - 100
+
+
+def test_nothing_is_written_that_must_not_be(make_filter: Callable[..., Filter]) -> None:
+    """Not beside a worker, not above the committed offset, not below the topic, not by halves, not with --dry-run."""
+    crawl = make_filter(partitions=2)
+    count = crawl.produce(synthetic(200, 22, partitions=2))
+    crawl.start("index")
+    worker = crawl.start("worker")
+    crawl.wait_until_committed(count)
+
+    beside = rewind(crawl, "0@1")
+
+    assert beside.returncode == 78
+    assert "has 1 member, and offsets can be set back only while it has none" in beside.stderr
+    assert "Stop the workers" in beside.stderr
+    assert worker.stop() == 0
+    before = committed(crawl)
+
+    crawl.produce(synthetic(100, 23, partitions=2))
+    wrong = rewind(crawl, "0@5", f"1@{before[1][0] + 1}", "2@0", "--json")
+
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert f"{crawl.names.documents}-1@{before[1][0] + 1} lies above the committed offset {before[1][0]}" in wrong.stderr
+    assert f"{crawl.names.documents}-2 does not exist" in wrong.stderr
+    assert "Nothing was written." in wrong.stderr
+
+    cluster = AdminClient({"bootstrap.servers": crawl.bootstrap})
+    for future in cluster.delete_records([TopicPartition(crawl.names.documents, 0, 10)]).values():
+        future.result(20)
+    below = rewind(crawl, "0@9")
+
+    assert below.returncode == 1
+    assert f"{crawl.names.documents}-0@9 lies below 10, the first offset that the topic still holds" in below.stderr
+
+    (row,) = done(crawl, "0@10", "--dry-run")
+    shown = rewind(crawl, "0@10", "--dry-run")
+
+    assert (row["written"], row["epoch"]) == (False, {"now": 0, "wanted": 1})
+    assert f"{crawl.names.documents}-0" in shown.stdout
+    assert "Nothing was written" in shown.stderr
+    assert committed(crawl) == before
+
+
+def test_an_open_transaction_is_waited_for(make_filter: Callable[..., Filter]) -> None:
+    """What a killed worker left open holds the offsets; whether it will count is unknown, so nothing is written."""
+    crawl = make_filter(partitions=1)
+    crawl.produce(synthetic(10, 24, partitions=1))
+    topic, group = crawl.names.documents, crawl.settings.group
+    crawl.admin.write_committed(group, topic, 0, 8, epochs.to_metadata(3))
+    producer = Producer({"bootstrap.servers": crawl.bootstrap, "transactional.id": group, "transaction.timeout.ms": 60_000})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    member = Consumer({"bootstrap.servers": crawl.bootstrap, "group.id": group})
+    offsets = [TopicPartition(topic, 0, 9, epochs.to_metadata(3))]
+    producer.send_offsets_to_transaction(offsets, member.consumer_group_metadata(), 20)
+
+    held = rewind(crawl, "0@5")
+
+    assert held.returncode == 1
+    assert f"A transaction is open that will move the committed offsets of group {group} for {topic}-0" in held.stderr
+    producer.commit_transaction(20)
+    member.close()
+    assert committed(crawl) == {0: (9, 3)}, "something was written beside the transaction"
+    done(crawl, "0@5")
+    assert committed(crawl) == {0: (5, 4)}
+
+
+def test_an_offset_set_by_another_tool_is_repaired(make_filter: Callable[..., Filter]) -> None:
+    """A worker refuses an offset without an epoch and names the command; that finds an epoch above all in the log."""
+    crawl = make_filter(partitions=2)
+    count = crawl.produce(synthetic(300, 25, partitions=2))
+    crawl.admin.write_committed(crawl.settings.group, crawl.names.documents, 0, 0, epochs.to_metadata(6))
+    crawl.start("index")
+    run_to(crawl, count)
+    ends = committed(crawl)
+    assert (ends[0][1], ends[1][1]) == (6, 0)
+    crawl.admin.write_committed(crawl.settings.group, crawl.names.documents, 0, 20, "")
+
+    worker = crawl.start("worker")
+
+    assert worker.wait(60) == 78, worker.log[-3000:]
+    assert f"stream-dedup rewind {crawl.names.documents}-0@20" in worker.log
+
+    (row,) = done(crawl, f"{crawl.names.documents}-0@20")
+
+    assert row["epoch"] == {"now": None, "wanted": 7}
+    assert committed(crawl) == {0: (20, 7), 1: ends[1]}
+    run_to(crawl, count)
+    outcome = Outcome(crawl)
+    outcome._check_verdicts()
+    assert len(outcome.unique) + len(outcome.duplicates) == count + ends[0][0] - 20
+    assert committed(crawl) == {0: (ends[0][0], 7), 1: ends[1]}
+
+
+def test_vanished_offsets_are_restored(make_filter: Callable[..., Filter]) -> None:
+    """Kafka forgot the group: its partitions are set together, with epochs from the log, and reading goes on there."""
+    crawl = make_filter(partitions=2)
+    count = crawl.produce(synthetic(300, 26, partitions=2))
+    crawl.start("index")
+    run_to(crawl, count)
+    ends = committed(crawl)
+    cluster = AdminClient({"bootstrap.servers": crawl.bootstrap})
+    for future in cluster.delete_consumer_groups([crawl.settings.group]).values():
+        future.result(20)
+
+    half = rewind(crawl, f"0@{ends[0][0]}")
+    assert half.returncode == 1
+    assert "Name them in the same command: 1@OFFSET" in half.stderr
+    assert crawl.admin.committed(crawl.settings.group) == {}
+    foreign = rewind(crawl, f"0@{ends[0][0]}", f"1@{ends[1][0]}", "--set", "group=another")
+    assert foreign.returncode == 78
+    assert f"The log belongs to group '{crawl.settings.group}', and the setting names 'another'" in foreign.stderr
+
+    done(crawl, *(f"{part}@{offset}" for part, (offset, _) in ends.items()))
+
+    assert committed(crawl) == {part: (offset, 1) for part, (offset, _) in ends.items()}
+    more = crawl.produce(synthetic(200, 27, partitions=2))
+    run_to(crawl, count + more)
+    Outcome(crawl).check()

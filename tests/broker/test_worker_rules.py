@@ -1,0 +1,133 @@
+"""The worker's rules on a real broker: waiting, refusing, and what it does when offsets or partitions are missing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from stream_dedup.log import records
+from tests.broker.harness import Filter, Outcome, synthetic, wait_until
+
+pytestmark = pytest.mark.broker
+
+
+def log_batches(crawl: Filter) -> int:
+    """Return how many records of documents the log holds."""
+    return sum(isinstance(records.decode(one.value), records.Batch) for one in crawl.read(crawl.names.fingerprints))
+
+
+def test_waiting_for_the_index_keeps_the_group_and_the_log(make_filter: Callable[..., Filter]) -> None:
+    """With no index a worker waits longer than max.poll.interval without leaving its group, and asks only once."""
+    interval_seconds = 6
+    crawl = make_filter(partitions=2, kafka_max_poll_interval_ms=interval_seconds * 1000)
+    count = crawl.produce(synthetic(5000, 3, partitions=2))
+    worker = crawl.start("worker")
+    worker.says("partitions assigned")
+    wait_until(lambda: log_batches(crawl) >= 1, "the first record is in the log")
+    # Time itself is what is tested here: a worker that stopped polling is thrown out after the interval.
+    until = time.monotonic() + 1.5 * interval_seconds
+    wait_until(lambda: time.monotonic() > until, "the interval has passed", 2 * interval_seconds)
+    assert log_batches(crawl) == 1
+    assert "partitions lost" not in worker.log
+    assert "partitions revoked" not in worker.log
+    assert worker.log.count("partitions assigned") == 1
+
+    crawl.start("index")
+    crawl.wait_until_committed(count)
+
+    Outcome(crawl).check()
+
+
+def test_restarts_beside_a_dead_index_leave_one_record_each(make_filter: Callable[..., Filter]) -> None:
+    """Three workers that are killed while they wait have appended three records, not three windows."""
+    crawl = make_filter(partitions=2)
+    count = crawl.produce(synthetic(5000, 4, partitions=2))
+    for start in range(1, 4):
+        worker = crawl.start("worker")
+        wait_until(lambda start=start: log_batches(crawl) >= start, "this worker's record is in the log")
+        worker.kill()
+    assert log_batches(crawl) == 3
+
+    crawl.start("index")
+    crawl.start("worker")
+    crawl.wait_until_committed(count)
+
+    Outcome(crawl).check()
+
+
+def test_partitions_that_the_outputs_lack_wait(make_filter: Callable[..., Filter]) -> None:
+    """A source partition without an output partition is not read, with an alarm; the others flow; grown outputs end it."""
+    crawl = make_filter(partitions=2)
+    crawl.admin.add_partitions(crawl.names.documents, 3)
+    crawl.start("index")
+    worker = crawl.start("worker")
+    worker.says("the output topics have fewer partitions than the source")
+    count = crawl.produce(synthetic(300, 5, partitions=3))
+    served = sum(part < 2 for part, *_ in synthetic(300, 5, partitions=3))
+    crawl.wait_until_committed(served)
+    assert len(crawl.read(crawl.names.unique)) + len(crawl.read(crawl.names.duplicates)) == served
+    assert worker.stop() == 0
+
+    for name in crawl.names.outputs:
+        crawl.admin.add_partitions(name, 3)
+    crawl.start("worker")
+    crawl.wait_until_committed(count)
+
+    Outcome(crawl).check()
+
+
+def test_vanished_offsets_are_not_taken_for_a_first_start(make_filter: Callable[..., Filter]) -> None:
+    """A group whose offsets are gone is refused until an operator says so; then all is read again, with equal verdicts."""
+    crawl = make_filter(partitions=2)
+    count = crawl.produce(synthetic(1000, 6, partitions=2))
+    crawl.start("index")
+    worker = crawl.start("worker")
+    crawl.wait_until_committed(count)
+    before = Outcome(crawl).reasons()
+    assert worker.stop() == 0
+    admin = AdminClient({"bootstrap.servers": crawl.bootstrap})
+    for future in admin.delete_consumer_groups([crawl.settings.group]).values():
+        future.result(20)
+
+    refused = crawl.start("worker")
+    assert refused.wait() == 78
+    assert "STREAM_DEDUP_FIRST_START=true" in refused.log
+    crawl.roles.remove(refused)
+
+    crawl.start("worker", STREAM_DEDUP_FIRST_START="true")
+    crawl.wait_until_committed(count)
+    after = Outcome(crawl)
+
+    assert {reason: 2 * many for reason, many in before.items()} == after.reasons()
+
+
+def test_another_recipe_or_group_is_refused(make_filter: Callable[..., Filter]) -> None:
+    """A worker whose key or group is not the log's ends with 78 and the remedy, before it reads anything."""
+    crawl = make_filter(partitions=1)
+    crawl.start("index")
+    worker = crawl.start("worker")
+    worker.says("partitions assigned")
+    assert worker.stop() == 0
+    key = crawl.folder / "key"
+    key.write_text("00112233445566778899aabbccddeeff\n")
+    key.chmod(0o600)
+
+    other_key = crawl.start("worker", STREAM_DEDUP_KEY_FILE=str(key))
+    assert other_key.wait() == 78
+    assert "cannot be compared" in other_key.log
+
+    other_group = crawl.start("worker", STREAM_DEDUP_GROUP="another")
+    assert other_group.wait() == 78
+    assert "The log belongs to group" in other_group.log
+
+
+def test_missing_topics_are_a_sentence(make_filter: Callable[..., Filter]) -> None:
+    """Roles without topics end with 78 and name the command that makes them."""
+    crawl = make_filter(partitions=1)
+    for name in ("worker", "index"):
+        role = crawl.start(name, STREAM_DEDUP_TOPIC_PREFIX="nowhere")
+        assert role.wait() == 78
+        assert "stream-dedup topics apply" in role.log
