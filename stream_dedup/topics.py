@@ -23,6 +23,7 @@ HEADER_BUDGET_BYTES = 65_536
 NAME_CHARACTERS_MAX = 249
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9.-]+\Z")
 _MAX_BYTES = "max.message.bytes"
+_MIN_ISR = "min.insync.replicas"
 
 DOCUMENTS = "documents"
 UNIQUE = "unique"
@@ -149,6 +150,9 @@ class ExistingTopic(Protocol):
     @property
     def config(self) -> Mapping[str, str]: ...  # noqa: D102
 
+    @property
+    def replicas(self) -> int: ...  # noqa: D102
+
 
 class TopicAdmin(Protocol):
     """What `apply` needs of a Kafka admin client."""
@@ -231,8 +235,8 @@ def fit_to_brokers(topics: Iterable[Topic], brokers: int) -> tuple[Topic, ...]:
     fitted = []
     for topic in topics:
         replicas = min(topic.replicas, brokers)
-        in_sync = min(int(topic.config.get("min.insync.replicas", "1")), max(1, replicas - 1))
-        config = {**topic.config, "min.insync.replicas": str(in_sync)}
+        in_sync = min(int(topic.config.get(_MIN_ISR, "1")), max(1, replicas - 1))
+        config = {**topic.config, _MIN_ISR: str(in_sync)}
         fitted.append(replace(topic, replicas=replicas, config=config) if replicas < topic.replicas else topic)
     return tuple(fitted)
 
@@ -267,7 +271,7 @@ def replicas_problem(changes: Iterable[Change], brokers: int) -> str | None:
 
     That goes for topics to create, and for a rise of min.insync.replicas, which would make a topic unwritable.
     """
-    concerned = [one for one in changes if one.action is Action.CREATE or "min.insync.replicas" in one.config]
+    concerned = [one for one in changes if one.action is Action.CREATE or _MIN_ISR in one.config]
     wanted = max((change.topic.replicas for change in concerned), default=0)
     if wanted <= brokers:
         return None
@@ -388,9 +392,11 @@ def _changes(topic: Topic, found: ExistingTopic) -> list[Change]:
         counts = (found.partitions, topic.partitions)
         sentence = f"{topic.name} has {_count(found.partitions)}: grow it to {topic.partitions}."
         changes.append(Change(topic, Action.GROW, sentence, counts))
+    # More in-sync replicas than a topic has would make it unwritable.
+    fitting = {_MIN_ISR: str(min(int(topic.config[_MIN_ISR]), found.replicas))} if _MIN_ISR in topic.config else {}
     config = {
         name: (found.config.get(name), wanted)
-        for name, wanted in sorted(topic.config.items())
+        for name, wanted in sorted({**topic.config, **fitting}.items())
         if not _satisfied(topic, name, found.config.get(name), wanted)
     }
     if config:

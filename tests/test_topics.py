@@ -25,6 +25,7 @@ class Found:
 
     partitions: int
     config: dict[str, str] = field(default_factory=dict)
+    replicas: int = 3
 
 
 class FakeCluster:
@@ -36,7 +37,7 @@ class FakeCluster:
     def create(self, name: str, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
         assert name not in self.topics
         assert replication_factor >= 1
-        self.topics[name] = Found(partitions, dict(config))
+        self.topics[name] = Found(partitions, dict(config), replication_factor)
 
     def set_config(self, name: str, config: dict[str, str]) -> None:
         self.topics[name].config.update(config)
@@ -364,3 +365,13 @@ def test_rows_tell_every_topic_and_every_step() -> None:
     ]
     assert rows[1]["partitions"] == {"now": 3, "wanted": 12}
     assert rows[2]["config"] == {"retention.ms": {"now": "5", "wanted": "-1"}}
+
+
+def test_min_isr_never_exceeds_the_replicas_that_a_topic_has() -> None:
+    """A topic made with one replica keeps min ISR 1 on a cluster of three brokers: with 2 nobody could write to it."""
+    cluster = FakeCluster()
+    topics.apply(topics.plan(topics.fit_to_brokers(topics.read_topics(), 1), {}), cluster)
+
+    changes = topics.plan(topics.read_topics(), cluster.topics)
+
+    assert [change.sentence for change in changes if "min.insync.replicas" in change.config] == []

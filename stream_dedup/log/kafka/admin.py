@@ -25,12 +25,16 @@ _TIMEOUT_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic as the cluster has it; `config` holds every setting in force, as text."""
+    """A topic as the cluster has it.
+
+    `config` holds every setting in force, as text; `replicas` is the least number of replicas of any partition.
+    """
 
     name: str
     topic_id: bytes
     partitions: int
     config: dict[str, str]
+    replicas: int
 
 
 class Admin:
@@ -59,17 +63,29 @@ class Admin:
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
         """Return the state of those of the named topics that exist."""
-        ids = self.topic_ids(names)
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in ids]
+        found = self._descriptions(names)
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in found]
         settings: dict[str, dict[str, str]] = {}
         if resources:
             for resource, future in self._client.describe_configs(resources, request_timeout=_TIMEOUT_SECONDS).items():
                 entries = _result(future, f"reading the settings of topic {resource.name}")
                 settings[resource.name] = {name: str(entry.value) for name, entry in entries.items()}
-        return {name: TopicState(name, topic_id, count, settings[name]) for name, (topic_id, count) in ids.items()}
+        return {
+            name: TopicState(
+                name,
+                _uuid_bytes(one.topic_id),
+                len(one.partitions),
+                settings[name],
+                min(len(partition.replicas) for partition in one.partitions),
+            )
+            for name, one in found.items()
+        }
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, tuple[bytes, int]]:
         """Return (topic id, number of partitions) of those of the named topics that exist."""
+        return {name: (_uuid_bytes(one.topic_id), len(one.partitions)) for name, one in self._descriptions(names).items()}
+
+    def _descriptions(self, names: Iterable[str]) -> dict[str, Any]:
         wanted = list(names)
         if not wanted:
             return {}
@@ -77,12 +93,11 @@ class Admin:
         futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=_TIMEOUT_SECONDS)
         for name, future in futures.items():
             try:
-                description = future.result()
+                found[name] = future.result()
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
                 raise translate(error, f"asking for topic {name}") from error
-            found[name] = (_uuid_bytes(description.topic_id), len(description.partitions))
         return found
 
     def create(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> None:
