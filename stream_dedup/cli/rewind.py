@@ -6,21 +6,18 @@ missing), plan, committed offsets unchanged since, write.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import typer
 
 from stream_dedup.cli.output import note, print_json, print_table, progress
-from stream_dedup.errors import BrokerError, ConfigurationError, FormatError, InputError
-from stream_dedup.log import epochs, records
+from stream_dedup.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.log import epochs
 from stream_dedup.log.kafka import Admin, LogReader
 from stream_dedup.settings import Settings
 from stream_dedup.topics import DOCUMENTS, TopicNames
 from stream_dedup.worker import rewind
-
-_SILENCE_SECONDS = 30.0
-_RECORDS_AT_ONCE = 500
+from stream_dedup.worker.marks import read_marks
 
 
 def rewind_group(settings: Settings, texts: Sequence[str], *, dry_run: bool, as_json: bool) -> int:
@@ -46,7 +43,10 @@ def rewind_group(settings: Settings, texts: Sequence[str], *, dry_run: bool, as_
     found = admin.stable_committed(settings.group)
     committed = {part: value for (topic, part), value in found.items() if topic == names.documents}
     bounds = {part: _bounds(settings, names.documents, part) for part in wanted if part < partitions}
-    marks = _read_log(settings, names, topic_id) if rewind.needs_log(bounds, committed) else None
+    marks = None
+    if rewind.needs_log(bounds, committed):
+        with progress("reading the log for its epochs", None) as advance:
+            marks = read_marks(settings, names, topic_id, advance)
     changes, refusals = rewind.plan(wanted, rewind.Cluster(names.documents, partitions, committed, bounds), marks)
     if refusals:
         raise InputError("\n".join([*refusals, "Nothing was written."]))
@@ -77,57 +77,6 @@ def _bounds(settings: Settings, topic: str, partition: int) -> tuple[int, int]:
         return reader.watermarks()
     finally:
         reader.close()
-
-
-def _read_log(settings: Settings, names: TopicNames, topic_id: bytes) -> rewind.Marks:
-    """Fold the whole log.
-
-    Raises:
-        ConfigurationError: the log is missing, incomplete, or another group's.
-        BrokerError: it cannot be read to its end.
-        FutureFormatError: it was written by a newer version.
-    """
-    marks = rewind.Marks(topic_id)
-    reader = LogReader(settings, names.fingerprints, "rewind")
-    try:
-        low, high = reader.watermarks()
-        if low > 0:
-            raise ConfigurationError(
-                f"The log {names.fingerprints} begins at offset {low}, so records of it were removed, and nobody can say "
-                "which epoch is safe. Restore it from a backup, or begin anew with another STREAM_DEDUP_TOPIC_PREFIX."
-            )
-        reader.start(0)
-        following, heard = 0, time.monotonic()
-        with progress("reading the log for its epochs", None) as advance:
-            while following < high:
-                for message in reader.take(_RECORDS_AT_ONCE, 0.2):
-                    following, heard = message.offset + 1, time.monotonic()
-                    record = _decode(message.value, f"The record {names.fingerprints}-0@{message.offset}")
-                    if record is not None:
-                        marks.fold(record)
-                    advance(len(record) if isinstance(record, records.Batch) else 0, len(message.value or b""))
-                if time.monotonic() - heard > _SILENCE_SECONDS:
-                    raise BrokerError(
-                        f"The log {names.fingerprints} could not be read beyond offset {following} of {high}: nothing came "
-                        f"for {_SILENCE_SECONDS:.0f} s. Is its leader up?"
-                    )
-    finally:
-        reader.close()
-    if marks.group not in (None, settings.group):
-        raise ConfigurationError(
-            f"The log belongs to group {marks.group!r}, and the setting names {settings.group!r}, whose offsets no worker "
-            "would use. Set STREAM_DEDUP_GROUP as the workers have it."
-        )
-    return marks
-
-
-def _decode(raw: bytes | None, what: str) -> records.Batch | records.Control | None:
-    try:
-        return records.decode(raw, what)
-    except FormatError as error:
-        if type(error) is not FormatError:
-            raise
-        return None  # the index answers it `rejected`: it moves no mark
 
 
 def _write(admin: Admin, group: str, topic: str, changes: Sequence[rewind.Change]) -> None:

@@ -136,7 +136,7 @@ def plan(wanted: Mapping[int, int], cluster: Cluster, marks: Marks | None) -> tu
 def _refusal(part: int, offset: int, cluster: Cluster) -> str | None:
     name = f"{cluster.topic}-{part}"
     if part >= cluster.partitions:
-        return f"{name} does not exist: {cluster.topic} has {cluster.partitions} partitions, counted from 0."
+        return f"{name} does not exist: the partitions of {cluster.topic} are 0 to {cluster.partitions - 1}."
     low, high = cluster.bounds[part]
     if offset < low:
         return f"{name}@{offset} lies below {low}, the first offset that the topic still holds. Give at least {low}."
@@ -183,7 +183,7 @@ def _unnamed(wanted: Mapping[int, int], cluster: Cluster, marks: Marks) -> Seque
     if not parts:
         return []
     return [
-        f"The group has no committed offset for the partitions {', '.join(map(str, parts))} either, though the log holds "
-        "documents of them; a worker would take them for new and read them from the beginning. Name them in the same "
+        f"The group lacks committed offsets of other partitions too ({', '.join(map(str, parts))}), though the log holds "
+        "their documents; a worker would take them for new and read them from the beginning. Name them in the same "
         "command: " + " ".join(f"{part}@OFFSET" for part in parts)
     ]

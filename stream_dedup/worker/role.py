@@ -303,8 +303,8 @@ class _Worker:
         for key, owned in found.items():
             offset, epoch = owned.offset, epochs.from_metadata(owned.metadata)
             if offset is None:
-                startup.start_without_commit(self._settings, self._cluster, key)
-                offset, epoch = self._source.low_watermark(key), 0
+                epoch = startup.first_epoch(self._settings, self._cluster, key)
+                offset = self._source.low_watermark(key)
                 begun[key] = (offset, epochs.to_metadata(epoch))
             elif epoch is None:
                 raise ConfigurationError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from stream_dedup.document import Mode
+from stream_dedup.document import Mode, TopicPartitionKey
 from stream_dedup.errors import BrokerError, ConfigurationError, FirstStartError, FormatError
 from stream_dedup.fingerprint import Recipe
 from stream_dedup.index import plan as plans
@@ -21,6 +21,7 @@ from stream_dedup.log import records
 from stream_dedup.log.kafka import Admin, LogAppender, LogReader, TopicState
 from stream_dedup.settings import Settings
 from stream_dedup.topics import TopicNames, log_problems
+from stream_dedup.worker.marks import read_marks
 
 _log = structlog.get_logger("stream_dedup.worker")
 
@@ -166,22 +167,27 @@ def _check_declared(settings: Settings, recipe: Recipe, declared: dict[str, obje
         _log.warning("the log's plan is in force, not the setting's", log=plan.id, setting=plans.parse(settings.plan).id)
 
 
-def start_without_commit(settings: Settings, cluster: Cluster, key: tuple[str, int]) -> None:
-    """Check that a partition without a committed offset may be read from its beginning.
+def first_epoch(settings: Settings, cluster: Cluster, key: TopicPartitionKey) -> int:
+    """Return the epoch with which a partition without a committed offset is read from its beginning.
 
-    It may if the group has committed offsets for other partitions of the topic (then this one is new: a group's offsets
-    vanish together), or if the log holds no document of this topic (then this is the first start).
+    It is 0 if the log holds no document of this topic (then this is the first start), or if the group has committed offsets
+    for other partitions of it (then this one is new: a group's offsets vanish together). If an operator said that all is to
+    be read again, it is one more than the highest of the log: below the index's mark everything would be stale.
 
     Raises:
-        FirstStartError: neither is so; the group's offsets have vanished.
+        FirstStartError: the group's offsets have vanished, and nobody said what to do.
     """
-    if settings.first_start or not cluster.log_has_documents:
-        return
-    if any(topic == key[0] for topic, _ in Admin(settings).committed(settings.group)):
-        return
-    raise FirstStartError(
-        f"The group {settings.group} has no committed offset for {key[0]}-{key[1]}, though the log holds documents of "
-        "this topic: its offsets have vanished (Kafka forgets them after seven idle days), or were deleted. Reading from "
-        "the beginning gives every document that the topic still holds to the outputs again. To do so, start once with "
-        "STREAM_DEDUP_FIRST_START=true; to go on from a known place, restore the offsets with: stream-dedup rewind"
-    )
+    if not cluster.log_has_documents:
+        return 0
+    if settings.first_start:
+        # Asked before the group's offsets: another worker may have begun its own partitions a moment ago.
+        marks = read_marks(settings, cluster.names, cluster.source_id).by_partition
+        return marks[key[1]][0] + 1 if key[1] in marks else 0
+    if not Admin(settings).has_committed(settings.group, key[0]):
+        raise FirstStartError(
+            f"The group {settings.group} has no committed offset for {key[0]}-{key[1]}, though the log holds documents of "
+            "this topic: its offsets have vanished (Kafka forgets them after seven idle days), or were deleted. Reading from "
+            "the beginning gives every document that the topic still holds to the outputs again. To do so, start once with "
+            "STREAM_DEDUP_FIRST_START=true; to go on from a known place, restore the offsets with: stream-dedup rewind"
+        )
+    return 0

@@ -13,7 +13,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from stream_dedup.cli import rewind as command
 from stream_dedup.document import Message
+from stream_dedup.errors import BrokerError
 from stream_dedup.log import epochs
 from tests.broker.harness import Filter, Outcome, _clean_environment, header, synthetic, wait_until
 
@@ -22,9 +24,9 @@ pytestmark = pytest.mark.broker
 
 def rewind(crawl: Filter, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command with the filter's settings."""
-    command = [sys.executable, "-m", "stream_dedup", "rewind", *arguments]
+    line = [sys.executable, "-m", "stream_dedup", "rewind", *arguments]
     environment = {**_clean_environment(), **crawl.environment}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
 def done(crawl: Filter, *arguments: str) -> list[dict[str, Any]]:
@@ -168,6 +170,26 @@ def test_an_open_transaction_is_waited_for(make_filter: Callable[..., Filter]) -
     assert committed(crawl) == {0: (9, 3)}, "something was written beside the transaction"
     done(crawl, "0@5")
     assert committed(crawl) == {0: (5, 4)}
+
+
+def test_a_commit_while_it_looks_is_noticed(make_filter: Callable[..., Filter], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that came and went between the look and the write makes the plan void; nothing is written."""
+    crawl = make_filter(partitions=1)
+    crawl.produce(synthetic(10, 28, partitions=1))
+    topic, group = crawl.names.documents, crawl.settings.group
+    crawl.admin.write_committed(group, topic, 0, 4, epochs.to_metadata(3))
+    look = command._bounds
+
+    def look_while_it_moves(*arguments: Any) -> tuple[int, int]:
+        crawl.admin.write_committed(group, topic, 0, 8, epochs.to_metadata(3))
+        return look(*arguments)
+
+    monkeypatch.setattr(command, "_bounds", look_while_it_moves)
+
+    with pytest.raises(BrokerError, match="changed meanwhile, so a worker was running"):
+        command.rewind_group(crawl.settings, ["0@2"], dry_run=False, as_json=True)
+
+    assert committed(crawl) == {0: (8, 3)}
 
 
 def test_an_offset_set_by_another_tool_is_repaired(make_filter: Callable[..., Filter]) -> None:

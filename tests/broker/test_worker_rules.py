@@ -81,7 +81,7 @@ def test_partitions_that_the_outputs_lack_wait(make_filter: Callable[..., Filter
 
 def test_vanished_offsets_are_not_taken_for_a_first_start(make_filter: Callable[..., Filter]) -> None:
     """A group whose offsets are gone is refused until an operator says so; then all is read again, with equal verdicts."""
-    crawl = make_filter(partitions=2)
+    crawl = make_filter(partitions=2, batch_documents=100)
     count = crawl.produce(synthetic(1000, 6, partitions=2))
     crawl.start("index")
     worker = crawl.start("worker")

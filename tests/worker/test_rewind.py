@@ -183,7 +183,7 @@ def test_vanished_offsets_are_restored_together() -> None:
     changes, none = rewind.plan({0: 50, 1: 70}, cluster({}), log)
 
     assert len(refusals) == 1
-    assert "for the partitions 1 either" in refusals[0]
+    assert "of other partitions too (1)" in refusals[0]
     assert refusals[0].endswith("Name them in the same command: 1@OFFSET")
     assert none == []
     assert changes == [Change(0, None, None, 50, 1), Change(1, None, None, 70, 4)]

@@ -123,6 +123,11 @@ class Admin:
         """Return (offset, metadata) of every partition for which the group has a committed offset."""
         return {(one.topic, one.partition): (one.offset, one.metadata) for one in self._offsets(group) if one.offset >= 0}
 
+    def has_committed(self, group: str, topic: str) -> bool:
+        """Return whether the group has a committed offset for any partition of a topic, or is about to."""
+        offsets = [one for one in self._offsets(group) if one.topic == topic]
+        return any(one.offset >= 0 or one.error is not None for one in offsets)
+
     def stable_committed(self, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
         """Return the same as `committed`, which leaves out partitions that an open transaction is about to move.
 
@@ -130,13 +135,16 @@ class Admin:
             BrokerError: such a transaction is open.
         """
         offsets = self._offsets(group)
-        unstable = [one for one in offsets if one.error is not None]
-        if any(one.error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT for one in unstable):
-            raise translate(unstable[0].error, f"reading the committed offsets of group {group}")
+        unstable = []
+        for one in offsets:
+            if one.error is not None and one.error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
+                raise translate(one.error, f"reading the committed offsets of group {group}")
+            if one.error is not None:
+                unstable.append(f"{one.topic}-{one.partition}")
         if unstable:
             raise BrokerError(
                 f"A transaction is open that will move the committed offsets of group {group} for "
-                f"{', '.join(sorted(f'{one.topic}-{one.partition}' for one in unstable))}. A worker left it when it was "
+                f"{', '.join(sorted(unstable))}. A worker left it when it was "
                 "killed; Kafka ends it at its timeout (30 s unless set otherwise) or when that worker starts again. "
                 "Nothing was changed; run this again then."
             )

@@ -62,6 +62,7 @@ class SourceConsumer:
         self._listener = listener
         self._topic = topic
         self._paused: set[TopicPartitionKey] = set()
+        self._is_leaving = False
         self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     def take(self, most: int, timeout_seconds: float) -> list[Message]:
@@ -162,6 +163,8 @@ class SourceConsumer:
 
     def close(self) -> None:
         """Leave the group."""
+        # The last callback runs in here, when the group's metadata may be gone; what it raised would hide what ended the role.
+        self._is_leaving = True
         self._consumer.close()
 
     def _pause(self, keys: Sequence[TopicPartitionKey]) -> None:
@@ -180,14 +183,16 @@ class SourceConsumer:
         self._listener.revoked(keys)
         self._paused.difference_update(keys)
         consumer.incremental_unassign(partitions)
-        self._listener.settled(self.stamp())
+        if not self._is_leaving:
+            self._listener.settled(self.stamp())
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         keys = [(one.topic, one.partition) for one in partitions]
         self._listener.lost(keys)
         self._paused.difference_update(keys)
         consumer.incremental_unassign(partitions)
-        self._listener.settled(self.stamp())
+        if not self._is_leaving:
+            self._listener.settled(self.stamp())
 
 
 def generation(stamp: bytes) -> int | None:
