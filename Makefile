@@ -24,8 +24,10 @@ setup: .venv/ready  ## make the environment in .venv (the other commands do it b
 demo: .venv/ready  ## run the filter on a mini-crawl in many languages, on a real Apache Kafka, and show what it did
 	.venv/bin/stream-dedup demo $(ARGS)
 
+# Each process starts a broker of its own; most of the time they wait for roles to come up.
+PROCESSES ?= 2
 test: .venv/ready  ## run all tests; ARGS='-k chain' for some
-	$(RUN) pytest $(ARGS)
+	$(RUN) pytest --numprocesses $(PROCESSES) --dist loadfile $(ARGS)
 
 check: .venv/ready  ## lint, format and types
 	$(RUN) ruff check .
@@ -37,7 +39,7 @@ format: .venv/ready  ## let ruff format everything
 	$(RUN) ruff format .
 
 bench: .venv/ready  ## measure the whole path beside a plain copy; ARGS='--documents 200000'
-	$(RUN) benchmarks.path $(ARGS)
+	.venv/bin/stream-dedup bench path $(ARGS)
 
 MINUTES ?= 10
 torture: .venv/ready  ## kill roles and broker at random for MINUTES, then hold every invariant

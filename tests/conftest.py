@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 BROKER = "BROKER"
+
+# One seed for tests whose names hold it: all processes of a run must collect the same tests. Set it to run one again.
+os.environ.setdefault("TEST_SEED", str(random.SystemRandom().randrange(2**32)))
+
+
+def pytest_report_header() -> str:
+    """Say how to run the same again."""
+    return f"TEST_SEED={os.environ['TEST_SEED']}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

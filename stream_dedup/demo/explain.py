@@ -48,28 +48,31 @@ def show_languages(out: Console, tallies: Mapping[str, truth.Tally]) -> None:
 
 
 def choose(
-    pages: Sequence[Page], duplicates: Sequence[Message], number_at: Mapping[str, int], count: int
+    pages: Sequence[Page], duplicates: Sequence[Message], number_at: Mapping[str, int], kinds: Sequence[str]
 ) -> list[tuple[Message, int, int]]:
-    """Return `count` duplicates with the numbers of their page and of the page they name: of different languages and kinds."""
+    """Return a duplicate of each kind, with the numbers of its page and of the page it names, each in another language.
+
+    Of a kind the middle one by distance is taken among the true near-duplicates: neither an easy one nor a lucky one.
+    """
     chosen: list[tuple[Message, int, int]] = []
-    languages: set[str] = set()
-    kinds: set[str] = set()
-    for one in sorted(duplicates, key=lambda one: -int(_header(one, "dedup.distance") or 0)):
-        kept = number_at.get(_header(one, "dedup.of.position"))
-        page = int(_header(one, "demo-page"))
-        if kept is None or pages[page].language in languages or pages[page].kind in kinds:
-            continue
-        languages.add(pages[page].language)
-        kinds.add(pages[page].kind)
-        chosen.append((one, page, kept))
-        if len(chosen) == count:
-            break
+    for kind in kinds:
+        found = []
+        for one in duplicates:
+            page, kept = int(_header(one, "demo-page")), number_at.get(_header(one, "dedup.of.position"))
+            is_new = all(pages[page].language != pages[other].language for _, other, _ in chosen)
+            if kept is None or pages[page].kind != kind or not is_new or pages[page].text == pages[kept].text:
+                continue
+            if _resemblance(pages[page], pages[kept]) >= truth.DUPLICATE_FROM:
+                found.append((int(_header(one, "dedup.distance")), page, kept, one))
+        if found:
+            _, page, kept, one = sorted(found, key=lambda row: row[:3])[len(found) // 2]
+            chosen.append((one, page, kept))
     return chosen
 
 
 def show_duplicate(out: Console, one: Message, page: Page, kept: Page) -> None:
     """Print one duplicate: what its headers say, how much the texts share, and the first differences."""
-    resemblance = truth.jaccard(truth.shingles(page.text, page.language), truth.shingles(kept.text, kept.language))
+    resemblance = _resemblance(page, kept)
     reason, distance = _header(one, "dedup.reason"), _header(one, "dedup.distance")
     out.print(Text.assemble(("duplicate", "bold yellow"), f"  {printable(page.id)}"))
     out.print(Text.assemble(("of       ", "bold"), f"  {printable(_header(one, 'dedup.of.id'))}"))
@@ -81,6 +84,10 @@ def show_duplicate(out: Console, one: Message, page: Page, kept: Page) -> None:
     )
     for line in _differences(kept, page):
         out.print(line)
+
+
+def _resemblance(one: Page, other: Page) -> float:
+    return truth.jaccard(truth.shingles(one.text, one.language), truth.shingles(other.text, other.language))
 
 
 def _differences(kept: Page, page: Page) -> list[Text]:
@@ -95,10 +102,11 @@ def _differences(kept: Page, page: Page) -> list[Text]:
             break
         lead = joint.join(before[max(0, first - _CONTEXT_TOKENS) : first])
         line = Text("           " + printable(lead + joint, 120))
-        line.append(printable(joint.join(before[first:last]), 160), style="red strike")
-        if first < last and start < end:
-            line.append(" -> ")
-        line.append(printable(joint.join(after[start:end]), 160), style="green")
+        # Marked as wdiff does, so that it can be read without colours too.
+        if first < last:
+            line.append(f"[-{printable(joint.join(before[first:last]), 160)}-]", style="red")
+        if start < end:
+            line.append(f"{{+{printable(joint.join(after[start:end]), 160)}+}}", style="green")
         tail = joint.join(before[last : last + _CONTEXT_TOKENS])
         line.append(printable(joint + tail, 120))
         lines.append(line)

@@ -34,6 +34,7 @@ from stream_dedup.demo.crawl import Page, mini_crawl
 from stream_dedup.document import Message
 from stream_dedup.errors import StreamDedupError
 from stream_dedup.log.kafka import Admin, LoadProducer, reader
+from stream_dedup.service import logs
 from stream_dedup.settings import Settings, load_settings
 
 PAGES = 600
@@ -69,6 +70,7 @@ def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: b
     """
     # With --json the progress goes to standard error, so that standard output is one JSON value.
     out = Console(stderr=True, highlight=False) if as_json else console()
+    logs.configure("error", "console")  # a broker that is still coming up makes the clients talk
     pages = mini_crawl(seed, documents or PAGES)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-demo-")))
@@ -281,7 +283,7 @@ class _Outcome:
         )
         out.print()
         explain.show_languages(out, self.score.by_language)
-        chosen = explain.choose(self.pages, seen.duplicates, self.number_at, 3)
+        chosen = explain.choose(self.pages, seen.duplicates, self.number_at, ("edit", "re-crawl", "mirror"))
         for one, page, kept in chosen:
             out.print()
             explain.show_duplicate(out, one, self.pages[page], self.pages[kept])
