@@ -13,12 +13,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from prometheus_client import ProcessCollector
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from stream_dedup.errors import StreamDedupError
 
@@ -28,9 +29,6 @@ _HTTP_SECONDS = 10.0
 _LOG_CHARACTERS = 3000
 # getrusage(2): kilobytes on Linux, bytes on macOS.
 _MEMORY_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
-
-Metrics = Mapping[tuple[str, str], float]
-"""The value of each sample of a role's /metrics by its name and by the values of its labels, joined by commas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +66,8 @@ class Child:
         """Return the CPU time used so far, to a hundredth of a second; None where the system has no /proc."""
         return cpu_seconds(self._looker)
 
-    def metrics(self) -> Metrics:
-        """Return what the role's /metrics says now.
+    def metrics(self) -> list[Sample]:
+        """Return what the role's /metrics says now: samples with name, labels and value.
 
         Raises:
             StreamDedupError: it does not answer.
@@ -82,8 +80,7 @@ class Child:
         except (OSError, http.client.HTTPException) as error:
             self.check()
             raise StreamDedupError(f"The {self.name}'s metrics cannot be read: {error}.") from error
-        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-        return {(sample.name, ",".join(sample.labels.values())): sample.value for sample in samples}
+        return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     def check(self) -> None:
         """Raise StreamDedupError if the child has ended."""
@@ -132,16 +129,6 @@ def cpu_seconds(looker: ProcessCollector) -> float | None:
         if family.name == "process_cpu_seconds":
             return float(family.samples[0].value)
     return None
-
-
-@contextlib.contextmanager
-def running(children: Sequence[Child]) -> Iterator[None]:
-    """Stop the children at the end, whatever happens; the last one first, as it asks those before it."""
-    try:
-        yield
-    finally:
-        for child in reversed(children):
-            child.stop()
 
 
 def _port_in(lines: Sequence[str]) -> int | None:

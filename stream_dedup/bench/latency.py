@@ -62,55 +62,34 @@ def measure(
     Raises:
         StreamDedupError: a role ended, or documents did not come out in time.
     """
-    outputs = reader(settings, TopicNames(settings.topic_prefix).outputs, from_beginning=True)
-    _run(settings, outputs, list(itertools.islice(pages, _WARM_UP_DOCUMENTS)), _WARM_UP_PER_SECOND, children)
+    names = TopicNames(settings.topic_prefix)
+    outputs = reader(settings, names.outputs, from_beginning=True)
+    # A producer that waits for more records before it sends, or that still connects, would be measured here too.
+    producer = LoadProducer(settings.model_copy(update={"kafka": {"linger.ms": "0"}}))
+
+    def run(count: int, per_second: float) -> list[float]:
+        chosen = list(itertools.islice(pages, count))
+        return _run(_Sender(producer, names.documents, chosen, per_second), outputs, children)
+
+    run(_WARM_UP_DOCUMENTS, _WARM_UP_PER_SECOND)
     found = []
     for load in loads:
         per_second = full_per_second * load
-        chosen = list(itertools.islice(pages, max(1, round(per_second * seconds))))
-        found.append(Latency(load, per_second, _run(settings, outputs, chosen, per_second, children)))
+        found.append(Latency(load, per_second, run(max(1, round(per_second * seconds)), per_second)))
     return found
-
-
-def _run(
-    settings: Settings,
-    outputs: Iterator[Message | None],
-    pages: Sequence[Page],
-    per_second: float,
-    children: Sequence[Child],
-) -> list[float]:
-    """Send the pages at this rate, and return how old each was when it came out."""
-    sender = _Sender(settings, pages, per_second)
-    until = time.monotonic() + len(pages) / per_second + _WAIT_SECONDS
-    sender.start()
-    ages_ms: list[float] = []
-    for message in outputs:
-        if message is not None and message.timestamp_ms is not None:
-            ages_ms.append(time.time() * 1000 - message.timestamp_ms)
-            if len(ages_ms) == len(pages):
-                break
-            continue
-        for child in children:
-            child.check()
-        if sender.failure or time.monotonic() > until:
-            raise StreamDedupError(
-                f"Only {len(ages_ms)} of {len(pages)} documents came out within {_WAIT_SECONDS:.0f} s of the last one's "
-                f"turn. {sender.failure}"
-            )
-    sender.join()
-    return ages_ms
 
 
 class _Sender(threading.Thread):
     """Sends pages at a steady rate; `failure` is a sentence if they could not be written."""
 
-    def __init__(self, settings: Settings, pages: Sequence[Page], per_second: float) -> None:
+    def __init__(self, producer: LoadProducer, topic: str, pages: Sequence[Page], per_second: float) -> None:
         super().__init__(name="sender", daemon=True)
-        # A producer that waits for more records before it sends would be measured here too.
-        self._producer = LoadProducer(settings.model_copy(update={"kafka": {"linger.ms": "0"}}))
-        self._names = TopicNames(settings.topic_prefix)
+        self._producer = producer
+        self._topic = topic
         self._pages = pages
         self._per_second = per_second
+        self.count = len(pages)
+        self.seconds = len(pages) / per_second
         self.failure = ""
 
     def run(self) -> None:
@@ -120,6 +99,28 @@ class _Sender(threading.Thread):
             due = number / self._per_second
             while time.monotonic() - began < due:
                 time.sleep(_TICK_SECONDS)
-            self._producer.send(self._names.documents, page.key, page.value, timestamp_ms=int(began_ms + due * 1000))
+            self._producer.send(self._topic, page.key, page.value, timestamp_ms=int(began_ms + due * 1000))
         self._producer.flush()
         self.failure = self._producer.first_failure
+
+
+def _run(sender: _Sender, outputs: Iterator[Message | None], children: Sequence[Child]) -> list[float]:
+    """Have the pages sent, and return how old each was when it came out, in ms."""
+    until = time.monotonic() + sender.seconds + _WAIT_SECONDS
+    sender.start()
+    ages_ms: list[float] = []
+    for message in outputs:
+        if message is not None and message.timestamp_ms is not None:
+            ages_ms.append(time.time() * 1000 - message.timestamp_ms)
+            if len(ages_ms) == sender.count:
+                break
+            continue
+        for child in children:
+            child.check()
+        if sender.failure or time.monotonic() > until:
+            raise StreamDedupError(
+                f"Only {len(ages_ms)} of {sender.count} documents came out within {_WAIT_SECONDS:.0f} s of the last one's "
+                f"turn. {sender.failure}"
+            )
+    sender.join()
+    return ages_ms

@@ -24,15 +24,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from stream_dedup import __version__, topics
 from stream_dedup.bench import copy
-from stream_dedup.bench.children import Child, Metrics, cpu_seconds, process_looker, running
+from stream_dedup.bench.children import Child, cpu_seconds, process_looker
 from stream_dedup.bench.latency import Latency
 from stream_dedup.bench.latency import measure as measure_latency
 from stream_dedup.demo.crawl import Page, endless
-from stream_dedup.errors import AbortableError, StreamDedupError
+from stream_dedup.errors import BrokerError, StreamDedupError
 from stream_dedup.log.kafka import Admin, LoadProducer, reader
 from stream_dedup.settings import Settings, load_settings
 
@@ -225,11 +224,9 @@ def run_path(options: Options, say: Say) -> Report:
     """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-bench-")))
-        bootstrap, broker_pid = options.broker, None
-        if bootstrap is None:
-            bootstrap, broker_pid = stack.enter_context(_own_broker(folder, say))
-        report = Report(options, _machine(options.broker))
-        bench = _Bench(options, bootstrap, broker_pid, folder, say)
+        broker = Cluster(options.broker) if options.broker else stack.enter_context(_own_broker(folder, say))
+        report = Report(options, _machine(broker))
+        bench = Bench(options, broker, folder, say)
         for number in range(1, options.rounds + 1):
             for variant in order(number):
                 sample = bench.throughput(variant, number)
@@ -240,26 +237,44 @@ def run_path(options: Options, say: Say) -> Report:
             full = report.documents_per_second(plan)
             if full is not None:
                 report.latencies[plan] = bench.latency(plan, full)
+        if options.broker:
+            say(f"The topics that begin with {bench.name} stay on {options.broker}; delete them when you like.")
     return report
 
 
-class _Bench:
-    def __init__(self, options: Options, bootstrap: str, broker_pid: int | None, folder: Path, say: Say) -> None:
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where Kafka is; `pid` and `version` are known of one of our own only."""
+
+    bootstrap: str
+    pid: int | None = None
+    version: str = ""
+
+
+class Bench:
+    """Measures, one variant at a time, on one Kafka; `folder` holds what the roles keep meanwhile."""
+
+    def __init__(self, options: Options, broker: Cluster, folder: Path, say: Say) -> None:
         self._options = options
-        self._bootstrap = bootstrap
+        self._bootstrap = broker.bootstrap
         self._folder = folder
         self._say = say
-        self._broker = process_looker(broker_pid) if broker_pid is not None else None
+        self._broker = process_looker(broker.pid) if broker.pid is not None else None
+        self._prepared_count = 0
+        self.name = f"bench-{uuid.uuid4().hex[:8]}"
         self.mean_value_bytes = 0.0
 
     def throughput(self, variant: str, number: int) -> Sample:
-        """Measure a variant once."""
+        """Measure a variant once; `number` is the round's.
+
+        Raises:
+            StreamDedupError: a child ended, the documents stopped moving, or worker and outputs count differently.
+        """
         total = self._options.documents
         with self._prepared(variant) as (settings, names, folder):
             self._load(settings, names.documents)
             began = time.monotonic()
-            children = self._start(variant, settings, folder)
-            with running(children):
+            with self._running(variant, settings, folder) as children:
                 admin = Admin(settings)
                 readings: list[Reading] = []
                 stages: list[Mapping[str, float]] = []
@@ -269,7 +284,7 @@ class _Bench:
                     if variant != COPY and is_in_window and (not stages or reading.committed >= total):
                         stages.append(_stages(children))
                 counted = {} if variant == COPY else _wait_for_counters(children[-1], total)
-            balance = {"in": total} | self._outputs(variant, settings, names, counted)
+            balance = {"in": total, **self._outputs(variant, settings, names, counted)}
         first, last = window(readings, total)
         return Sample(
             variant=variant,
@@ -284,18 +299,17 @@ class _Bench:
             balance=balance,
         )
 
-    def latency(self, plan: str, full_per_second: float) -> list[Latency]:
-        """Measure ages at the `LOADS`."""
-        with self._prepared(plan) as (settings, _, folder):
-            children = self._start(plan, settings, folder)
-            with running(children):
-                self._say(f"latency of {plan} at {' and '.join(f'{load:.0%}' for load in LOADS)} of {full_per_second:.0f}/s")
-                return measure_latency(settings, self._options.pages(), children, full_per_second, LOADS, LOAD_SECONDS)
+    def latency(self, plan: str, full_per_second: float, seconds: float = LOAD_SECONDS) -> list[Latency]:
+        """Measure ages at the `LOADS`, for so long each."""
+        with self._prepared(plan) as (settings, _, folder), self._running(plan, settings, folder) as children:
+            self._say(f"latency of {plan} at {' and '.join(f'{load:.0%}' for load in LOADS)} of {full_per_second:.0f}/s")
+            return measure_latency(settings, self._options.pages(), children, full_per_second, LOADS, seconds)
 
     @contextlib.contextmanager
     def _prepared(self, variant: str) -> Iterator[tuple[Settings, topics.TopicNames, Path]]:
         """Give settings with names that nobody else has, their topics, and a folder that goes at the end."""
-        prefix = f"bench-{uuid.uuid4().hex[:10]}."
+        self._prepared_count += 1
+        prefix = f"{self.name}-{self._prepared_count}."
         overrides = {
             "kafka_bootstrap_servers": self._bootstrap,
             "topic_prefix": prefix,
@@ -324,43 +338,51 @@ class _Bench:
             raise StreamDedupError(f"The documents could not be written: {producer.first_failure}")
         self.mean_value_bytes = size / self._options.documents
 
-    def _start(self, variant: str, settings: Settings, folder: Path) -> list[Child]:
+    @contextlib.contextmanager
+    def _running(self, variant: str, settings: Settings, folder: Path) -> Iterator[list[Child]]:
+        """Run the copy, or an index and a worker with a plan; what the roles get is all that is not a default."""
         shared = ("kafka_bootstrap_servers", "topic_prefix", "group", "batch_documents")
         own = {name: str(getattr(settings, name)) for name in shared}
-        if variant == COPY:
-            return [Child("copy", ["stream_dedup.bench.copy"], own, folder)]
-        own |= {
-            "value_format": "json",
-            "id_field": "url",
-            "plan": variant,
-            "state_dir": str(folder),
-            "http_port": "0",
-            "log_format": "json",
-        }
-        roles = ("index", "worker")
-        return [Child(role, ["stream_dedup", "run", role, "--stop-with-parent"], own, folder) for role in roles]
+        modules = {"copy": ["stream_dedup.bench.copy"]}
+        if variant != COPY:
+            modules = {role: ["stream_dedup", "run", role, "--stop-with-parent"] for role in ("index", "worker")}
+            own |= {"value_format": "json", "id_field": "url", "plan": variant, "state_dir": str(folder)}
+            own |= {"http_port": "0", "log_format": "json"}
+        children: list[Child] = []
+        try:
+            for name, module in modules.items():
+                children.append(Child(name, module, own, folder))
+            yield children
+        finally:
+            for child in reversed(children):
+                child.stop()
 
     def _watch(self, admin: Admin, group: str, children: Sequence[Child]) -> Iterator[Reading]:
         """Yield a reading whenever more is committed, until all is."""
         committed = 0
         moved = time.monotonic()
+        has_members = False
+        problem = ""
         while committed < self._options.documents:
             time.sleep(_LOOK_SECONDS)
-            # A broker that is asked in the middle of a commit may want to be asked again.
-            with contextlib.suppress(AbortableError):
-                found = sum(offset for offset, _ in admin.committed(group).values())
-                now = time.monotonic()
-                if found > committed:
-                    committed, moved = found, now
-                    yield Reading(now, committed, self._cpu_seconds(children))
-            if time.monotonic() - moved > _STANDSTILL_SECONDS:
+            for child in children:
+                child.check()
+            try:
+                # librdkafka crashes if it asks for offsets while the group has no coordinator (its issue 5040).
+                has_members = has_members or admin.group_members(group) > 0
+                found = sum(offset for offset, _ in admin.committed(group).values()) if has_members else 0
+            except BrokerError as error:  # asked at a bad moment: a coordinator that loads, a transaction that ends
+                problem, found = str(error), 0
+            now = time.monotonic()
+            if found > committed:
+                committed, moved = found, now
+                yield Reading(now, committed, self._cpu_seconds(children))
+            elif now - moved > _STANDSTILL_SECONDS:
                 logs = "\n".join(f"{child.name}:\n{child.log}" for child in children)
                 raise StreamDedupError(
                     f"After {committed} of {self._options.documents} documents nothing was committed for "
-                    f"{_STANDSTILL_SECONDS:.0f} s. What runs said last:\n{logs}"
+                    f"{_STANDSTILL_SECONDS:.0f} s. {problem} What runs said last:\n{logs}"
                 )
-            for child in children:
-                child.check()
 
     def _cpu_seconds(self, children: Sequence[Child]) -> Mapping[str, float]:
         found = {child.name: child.cpu_seconds() for child in children}
@@ -430,44 +452,40 @@ def _count(value: float | None) -> str:
 
 def _stages(children: Sequence[Child]) -> Mapping[str, float]:
     """Return how long each role's loop has been in each of its stages, by `role stage`."""
-    name = "stream_dedup_stage_duration_seconds_sum"
     return {
-        f"{child.name} {labels}": value
+        f"{child.name} {sample.labels['stage']}": sample.value
         for child in children
-        for (metric, labels), value in child.metrics().items()
-        if metric == name
+        for sample in child.metrics()
+        if sample.name == "stream_dedup_stage_duration_seconds_sum"
     }
 
 
 def _wait_for_counters(worker: Child, total: int) -> dict[str, int]:
     """Return the worker's own counts, once it has counted the last transaction too."""
     until = time.monotonic() + _COUNTERS_SECONDS
-    counted = _counters(worker.metrics())
-    while sum(counted.values()) < total and time.monotonic() < until:
+    while True:
+        counted = {"unique": 0, "duplicates": 0, "dead_letters": 0}
+        for sample in worker.metrics():
+            if sample.name == "stream_dedup_documents_total":
+                counted["unique" if sample.labels["verdict"] == "unique" else "duplicates"] += int(sample.value)
+            elif sample.name == "stream_dedup_dead_letters_total":
+                counted["dead_letters"] += int(sample.value)
+        if sum(counted.values()) >= total or time.monotonic() > until:
+            return counted
         time.sleep(_LOOK_SECONDS)
-        counted = _counters(worker.metrics())
-    return counted
-
-
-def _counters(metrics: Metrics) -> dict[str, int]:
-    found = {"unique": 0, "duplicates": 0, "dead_letters": 0}
-    for (name, labels), value in metrics.items():
-        if name == "stream_dedup_documents_total":
-            found["unique" if labels.split(",")[0] == "unique" else "duplicates"] += int(value)
-        elif name == "stream_dedup_dead_letters_total":
-            found["dead_letters"] += int(value)
-    return found
 
 
 @contextlib.contextmanager
-def _own_broker(folder: Path, say: Say) -> Iterator[tuple[str, int]]:
+def _own_broker(folder: Path, say: Say) -> Iterator[Cluster]:
     from stream_dedup.broker import LocalBroker  # noqa: PLC0415 - an extra, not needed on somebody's own Kafka
+    from stream_dedup.broker.jars import pinned_jars  # noqa: PLC0415
 
+    versions = [jar.coordinate.split(":")[2] for jar in pinned_jars() if jar.coordinate.startswith("org.apache.kafka:kafka_")]
     with LocalBroker(folder / "kafka", log=say) as broker:
-        yield broker.bootstrap, broker.pid
+        yield Cluster(broker.bootstrap, broker.pid, versions[0])
 
 
-def _machine(broker: str | None) -> Mapping[str, object]:
+def _machine(broker: Cluster) -> Mapping[str, object]:
     """Return what the figures depend on besides the program."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
@@ -479,7 +497,7 @@ def _machine(broker: str | None) -> Mapping[str, object]:
         "python": platform.python_version(),
         "load_before": _rounded(load, 2),
         "libraries": {"stream-dedup": __version__} | {name: importlib.metadata.version(name) for name in _LIBRARIES},
-        "broker": f"another one, at {broker}" if broker else "beside it, on the same cores",
+        "broker": f"Apache Kafka {broker.version} beside it" if broker.version else f"at {broker.bootstrap}, not of this run",
     }
 
 

@@ -245,7 +245,6 @@ class _Worker:
         if result.refused:
             self._retract(leaving, offsets, ready[0].stamp, result)
         self._reread(self._flow.drop_all())
-        self._source.take(0, 0.0)
         time.sleep(_ABORT_PAUSE_SECONDS)
 
     def _transact(

@@ -8,7 +8,7 @@ together with the records it belongs to (`SourceConsumer.stamp`), never at commi
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
@@ -72,18 +72,7 @@ class SourceConsumer:
             ConfigurationError: the topic is missing, or a committed offset lies outside the topic.
             BrokerError: the consumer cannot go on.
         """
-        try:
-            raws = self._consumer.consume(most, timeout=0)
-            if not raws and timeout_seconds > 0:
-                first = self._consumer.poll(timeout_seconds)
-                if first is None:
-                    return []
-                raws = [first]
-                if most > 1:
-                    raws += self._consumer.consume(most - 1, timeout=0)
-        except KafkaException as error:
-            raise translate(error, f"reading {self._topic}") from error
-        return _messages(raws, self._topic)
+        return _take(self._consumer, most, timeout_seconds, self._topic)
 
     def stamp(self) -> bytes:
         """Return the group's metadata as of now: member, generation."""
@@ -179,16 +168,16 @@ class SourceConsumer:
         self._listener.settled(self.stamp())
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        keys = [(one.topic, one.partition) for one in partitions]
-        self._listener.revoked(keys)
-        self._paused.difference_update(keys)
-        consumer.incremental_unassign(partitions)
-        if not self._is_leaving:
-            self._listener.settled(self.stamp())
+        self._give_up(consumer, partitions, self._listener.revoked)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._give_up(consumer, partitions, self._listener.lost)
+
+    def _give_up(
+        self, consumer: Consumer, partitions: list[TopicPartition], tell: Callable[[Sequence[TopicPartitionKey]], None]
+    ) -> None:
         keys = [(one.topic, one.partition) for one in partitions]
-        self._listener.lost(keys)
+        tell(keys)
         self._paused.difference_update(keys)
         consumer.incremental_unassign(partitions)
         if not self._is_leaving:
@@ -238,16 +227,7 @@ class LogReader:
             ConfigurationError: the offset is not in the topic any more, or the topic is missing.
             BrokerError: the consumer cannot go on.
         """
-        try:
-            raws = self._consumer.consume(most, timeout=0)
-            if not raws and timeout_seconds > 0:
-                first = self._consumer.poll(timeout_seconds)
-                if first is None:
-                    return []
-                raws = [first, *self._consumer.consume(most - 1, timeout=0)] if most > 1 else [first]
-        except KafkaException as error:
-            raise translate(error, f"reading {self._topic}") from error
-        return _messages(raws, self._topic)
+        return _take(self._consumer, most, timeout_seconds, self._topic)
 
     def close(self) -> None:
         """Close the connection."""
@@ -288,6 +268,20 @@ def reader(settings: Settings, topics: Sequence[str], *, from_beginning: bool) -
         raise translate(error, f"reading {', '.join(topics)}") from error
     finally:
         consumer.close()
+
+
+def _take(consumer: Consumer, most: int, timeout_seconds: float, topic: str) -> list[Message]:
+    """Take what is there now; if that is nothing, wait for the first record, and take what came with it."""
+    try:
+        raws = consumer.consume(most, timeout=0)
+        if not raws and timeout_seconds > 0:
+            first = consumer.poll(timeout_seconds)
+            if first is None:
+                return []
+            raws = [first, *consumer.consume(most - 1, timeout=0)] if most > 1 else [first]
+    except KafkaException as error:
+        raise translate(error, f"reading {topic}") from error
+    return _messages(raws, topic)
 
 
 def _messages(raws: Iterable[RawMessage], topic: str) -> list[Message]:

@@ -1,0 +1,199 @@
+"""The comparison of the whole path with a plain copy: what is computed from readings, and a tiny run on a real Kafka."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.__main__ import main
+from stream_dedup.bench.children import Child
+from stream_dedup.bench.latency import Latency
+from stream_dedup.bench.path import VARIANTS, Bench, Cluster, Options, Reading, Report, Sample, medians, order, window
+from stream_dedup.errors import StreamDedupError
+from stream_dedup.service import logs
+from tests.broker.harness import wait_until
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    level = logs.kafka_logger().level
+    yield
+    logging.getLogger(logs.KAFKA_LOGGER).setLevel(level)
+
+
+def reading(seconds: float, committed: int) -> Reading:
+    return Reading(seconds, committed, {"worker": seconds / 2})
+
+
+def sample(variant: str, number: int, per_second: float | None, **balance: int) -> Sample:
+    documents, seconds = (1000, 1000 / per_second) if per_second else (0, 0.0)
+    return Sample(variant, number, documents, seconds, 1.0, {"worker": 0.05}, {}, {"worker": 2.0}, {"worker": 7}, balance)
+
+
+def test_the_window_begins_at_5_percent_and_ends_when_all_is_committed() -> None:
+    """What was committed before is start-up, and the window's first documents are those after its first reading."""
+    readings = [reading(1, 10), reading(2, 49), reading(3, 60), reading(4, 500), reading(5, 1000)]
+
+    first, last = window(readings, 1000)
+
+    assert (first.seconds, last.seconds) == (3, 5)
+    assert last.committed - first.committed == 940
+
+
+def test_a_run_too_short_for_a_window_has_no_throughput() -> None:
+    """If more than half was committed by the first reading that counts, there is no figure rather than a wrong one."""
+    first, last = window([reading(1, 40), reading(2, 501), reading(3, 1000)], 1000)
+
+    assert first is last
+
+    first, last = window([reading(1, 40), reading(2, 500), reading(3, 1000)], 1000)
+
+    assert first is not last
+
+
+def test_the_order_turns_around() -> None:
+    """Each variant is first as often as last, so that a machine that slows down favours none."""
+    assert order(1) == VARIANTS
+    assert order(2) == VARIANTS[::-1]
+    assert order(3) == order(1)
+
+
+def test_medians_are_of_those_that_have_a_value() -> None:
+    """A process that only some measurements have is not counted as zero in the others."""
+    assert medians([{"a": 1.0, "b": 4.0}, {"a": 3.0}, {"a": 2.0, "b": 6.0}]) == {"a": 2.0, "b": 5.0}
+    assert medians([]) == {}
+
+
+def test_a_ratio_is_of_two_measurements_of_one_round() -> None:
+    """The median of paired ratios, not the ratio of medians; a round without a figure has no ratio."""
+    rounds: dict[str, list[float | None]] = {
+        "copy": [100.0, 400.0, 50.0, None],
+        "wide": [50.0, 100.0, 40.0, 90.0],
+        "classic": [None, None, None, None],
+    }
+    report = Report(Options(), {})
+    report.samples = [
+        sample(variant, number, rounds[variant][number - 1]) for number in (1, 2, 3, 4) for variant in order(number)
+    ]
+
+    assert report.ratios("wide") == pytest.approx([0.5, 0.25, 0.8])
+    assert report.ratios("classic") == []
+    assert report.documents_per_second("wide") == pytest.approx(70.0)
+    assert report.documents_per_second("classic") is None
+
+
+def test_times_are_per_document_of_the_window() -> None:
+    """CPU and stages are divided by the documents that they were spent on."""
+    assert sample("wide", 1, 100.0).per_document_us({"worker": 0.05}) == {"worker": pytest.approx(50.0)}
+    assert sample("wide", 1, None).per_document_us({"worker": 0.05}) == {}
+
+
+def test_what_is_lost_or_doubled_is_a_complaint() -> None:
+    """In must be out, to a document, dead letters included."""
+    fields = {"in": 10, "unique": 6, "duplicates": 3, "dead_letters": 1}
+    report = Report(Options(), {}, [sample("wide", 1, 100.0, **fields)])
+
+    assert report.complaints == []
+
+    report.samples.append(sample("classic", 2, 100.0, **{**fields, "unique": 5}))
+
+    assert len(report.complaints) == 1
+    assert "In round 2 of classic, 10 documents went in and 5 unique, 3 duplicates, 1 dead_letters" in report.complaints[0]
+
+
+def test_transactions_are_smaller_in_a_short_run() -> None:
+    """5,000 documents, but at least twenty transactions, or a window would hold none."""
+    assert Options(documents=1_000_000).transaction_documents == 5000
+    assert Options(documents=2000).transaction_documents == 100
+
+
+def test_latency_figures() -> None:
+    """Percentiles are of all records; nothing is left out at either end."""
+    found = Latency(0.5, 100.0, [float(age) for age in range(1001)]).as_json()
+
+    assert found["documents"] == 1001
+    assert (found["p50_ms"], found["p99_ms"], found["p99_9_ms"], found["max_ms"]) == (500.0, 990.0, 999.0, 1000.0)
+
+
+def test_a_child_that_ends_by_itself_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+    """It is not waited for as if it were slow."""
+    child = Child("worker", ["stream_dedup", "no-such-command"], {}, tmp_path)
+
+    def complaint() -> str:
+        try:
+            child.check()
+        except StreamDedupError as error:
+            return str(error)
+        return ""
+
+    said = wait_until(complaint, "the child is known to have ended", 60)
+    child.stop()
+
+    assert said.startswith("The worker ended by itself with 2. It said last:\n")
+    assert "no-such-command" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["--documents", "1999"], 2, "2000"),
+        (["--size", "10"], 1, "ask for 250 to 20000."),
+        (["--duplicates", "1"], 1, "leaves no originals"),
+        (["--languages", "en,xx"], 1, "There are no texts in xx"),
+        (["--json", "no/such/folder/x.json"], 1, "The results cannot be written to no/such/folder/x.json"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_at_once(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, sentence: str
+) -> None:
+    """A mistake is found before a broker is started, and said in a sentence."""
+    assert main(["bench", "path", "--broker", "127.0.0.1:1", *arguments]) == code
+
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.broker
+def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each variant is measured once and balanced: the copy copies all, and both plans judge all, a fifth at least twice."""
+    arguments = ["--documents", "2000", "--rounds", "1", "--no-latency", "--broker", bootstrap, "--json", "-"]
+
+    code = main(["bench", "path", *arguments])
+    out, err = capsys.readouterr()
+
+    assert code == 0, err
+    result = json.loads(out)
+    assert result["complaints"] == []
+    assert result["documents"]["count"] == 2000
+    assert result["machine"]["cores"] >= 1
+    assert list(result["variants"]) == list(VARIANTS)
+    assert [(one["variant"], one["round"]) for one in result["samples"]] == [("copy", 1), ("wide", 1), ("classic", 1)]
+    copied, *judged = (one["balance"] for one in result["samples"])
+    assert copied == {"in": 2000, "copies": 2000}
+    for balance in judged:
+        assert balance["unique"] + balance["duplicates"] == 2000
+        assert balance["dead_letters"] == 0
+        assert balance["duplicates"] > 400
+    for one in result["samples"]:
+        roles = {"copy"} if one["variant"] == "copy" else {"index", "worker"}
+        assert set(one["cpu_seconds_total"]) == set(one["memory_bytes_max"]) == roles
+        assert all(seconds > 0 for seconds in one["cpu_seconds_total"].values())
+        assert all(size > 1_000_000 for size in one["memory_bytes_max"].values())
+        assert 0 <= one["window_documents"] <= 1900
+    for heading in ("documents/s", "of the copy", "CPU per document", "worker prepare"):
+        assert heading in err
+
+
+@pytest.mark.broker
+def test_a_tiny_latency_run(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every record sent at a load comes out once and is counted, however old it is by then."""
+    monkeypatch.setattr("stream_dedup.bench.latency._WARM_UP_DOCUMENTS", 50)
+    bench = Bench(Options(documents=2000), Cluster(bootstrap), tmp_path, lambda _: None)
+
+    found = bench.latency("wide", full_per_second=400.0, seconds=0.5)
+
+    assert [(one.load, one.documents_per_second, len(one.ages_ms)) for one in found] == [(0.1, 40.0, 20), (0.5, 200.0, 100)]
+    assert all(age > 0 for one in found for age in one.ages_ms)
