@@ -55,14 +55,20 @@ class Reason(enum.IntEnum):
     @property
     def label(self) -> str:
         """The value of the header `dedup.reason`."""
-        return self.name.lower().replace("_", "-")
+        return _LABELS[self]
 
     @property
     def verdict(self) -> Verdict | None:
         """The verdict that this reason explains; None for reasons that are no outcome."""
-        if self < Reason.EXACT:
-            return Verdict.UNIQUE
-        return Verdict.DUPLICATE if self < Reason.STALE else None
+        return _VERDICTS[self]
+
+
+# Asked for every document, so looked up rather than worked out.
+_LABELS = {reason: reason.name.lower().replace("_", "-") for reason in Reason}
+_VERDICTS = {
+    reason: Verdict.UNIQUE if reason < Reason.EXACT else Verdict.DUPLICATE if reason < Reason.STALE else None
+    for reason in Reason
+}
 
 
 class Message(NamedTuple):

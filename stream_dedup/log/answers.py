@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Position, Reason, Representative
+from stream_dedup.document import NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.errors import FormatError
 from stream_dedup.log.frame import Reader, seal, unseal
 
@@ -41,7 +41,8 @@ _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _HEAD = struct.Struct("<Q16sQ")
-_REASONS = frozenset(int(reason) for reason in Reason)
+_REASONS = {int(reason): reason for reason in Reason}
+_NAMES_ANOTHER = frozenset(reason for reason in Reason if reason.verdict is Verdict.DUPLICATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +163,14 @@ def _decode_answer(reader: Reader, what: str) -> Answer:
     distances = bytes(reader.take(count))
     decided_offsets = _column(reader, "<u8", count)
     decided_places = _column(reader, "<u4", count)
-    if not _REASONS.issuperset(reasons):
+    if not _REASONS.keys() >= set(reasons):
         raise FormatError(f"{what} holds a reason that no version of this program gives.")
     table = []
     for _ in range(reader.unpack(_U16)[0]):
         topic = reader.text(_U8)
         topic_id = bytes(reader.take(TOPIC_ID_BYTES))
         table.append((topic, topic_id, reader.unpack(_U32)[0]))
-    named = sum(1 for reason in reasons if Reason.EXACT <= reason < Reason.STALE)
+    named = sum(map(_NAMES_ANOTHER.__contains__, reasons))
     sources = _column(reader, "<u2", named)
     offsets = _column(reader, "<i8", named)
     times = _column(reader, "<i8", named)
@@ -177,9 +178,9 @@ def _decode_answer(reader: Reader, what: str) -> Answer:
     judgements = []
     at = 0
     for place in range(count):
-        reason = Reason(reasons[place])
+        reason = _REASONS[reasons[place]]
         of = None
-        if Reason.EXACT <= reason < Reason.STALE:
+        if reason in _NAMES_ANOTHER:
             if sources[at] >= len(table):
                 raise FormatError(f"{what} names a source partition that it does not list.")
             topic, topic_id, partition = table[sources[at]]

@@ -39,6 +39,13 @@ MESSAGE_BYTES_MAX = 1000
 OWN_BYTES_MAX = 1024 + ID_BYTES_MAX + MESSAGE_BYTES_MAX
 
 
+_OUTCOMES = {
+    reason: ((VERDICT, reason.verdict.value.encode()), (REASON, reason.label.encode()))
+    for reason in Reason
+    if reason.verdict is not None
+}
+
+
 def passed_on(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
     """Return the source record's headers as an output carries them."""
     return [(PRIOR_PREFIX + name[len(OWN_PREFIX) :] if name.startswith(OWN_PREFIX) else name, value) for name, value in headers]
@@ -53,14 +60,9 @@ def of_verdict(
     of: Representative | None = None,
 ) -> Headers:
     """Return our headers for a document with a verdict; `fingerprint` is None for one that was never fingerprinted."""
-    verdict = reason.verdict
-    if verdict is None:
+    if reason not in _OUTCOMES:
         raise ValueError(f"{reason.label} is no outcome for a reader")
-    own: Headers = [
-        (VERDICT, verdict.value.encode()),
-        (REASON, reason.label.encode()),
-        (RECIPE, recipe.encode()),
-    ]
+    own: Headers = [*_OUTCOMES[reason], (RECIPE, recipe.encode())]
     if fingerprint is not None:
         own.append((FINGERPRINT, fingerprint.encode()))
     if of is not None:

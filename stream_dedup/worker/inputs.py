@@ -21,6 +21,7 @@ from stream_dedup.log.headers import BYPASS
 from stream_dedup.settings import Settings
 
 _MISSING = object()
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TIME_MS_MAX = 253_402_300_799_999  # 9999-12-31; RFC 3339 has no later time
 
 
@@ -56,7 +57,7 @@ class Decoder:
         fields: Any = None
         if self._json:
             try:
-                fields = json.loads(value.decode("utf-8-sig", "replace"))
+                fields = json.loads(value.removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "replace"))
             except (ValueError, RecursionError, MemoryError) as error:
                 return DeadLetter("decode", type(error).__name__, f"The value is not JSON that can be read: {error}.")
             text = self._text_of(fields)

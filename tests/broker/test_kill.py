@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from stream_dedup.broker import LocalBroker
 from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until
 
 pytestmark = pytest.mark.broker
@@ -111,3 +113,24 @@ def test_a_worker_redelivers_to_another(make_filter: Callable[..., Filter]) -> N
     crawl.wait_until_committed(count)
 
     Outcome(crawl).check()
+
+
+def test_a_broker_killed_in_mid_stream(tmp_path: Path) -> None:
+    """The broker is killed while batches are in flight and comes back: nobody ends, nothing is lost or doubled."""
+    with LocalBroker(tmp_path / "kafka") as broker:
+        crawl = Filter(broker.bootstrap, tmp_path, partitions=4, batch_documents=500)
+        crawl.create_topics()
+        try:
+            documents = synthetic(8000, 10, partitions=4)
+            index, worker = crawl.start("index"), crawl.start("worker")
+            crawl.produce(documents[:4000])
+            crawl.wait_until_committed(4000)
+            crawl.produce(documents[4000:])
+            broker.kill()
+            broker.start()
+            crawl.wait_until_committed(8000)
+            assert (index.process.poll(), worker.process.poll()) == (None, None)
+
+            Outcome(crawl).check()
+        finally:
+            crawl.stop()

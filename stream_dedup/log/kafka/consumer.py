@@ -135,7 +135,7 @@ class SourceConsumer:
             self._consumer.incremental_assign(partitions)
         except KafkaException as error:
             raise translate(error, f"going back in {self._topic}") from error
-        self._pause([key for key in starts if key in self._paused])
+        self._set_paused(starts)
 
     def pause(self, keys: Iterable[TopicPartitionKey]) -> None:
         """Stop fetching the partitions while membership is kept; what was fetched ahead is fetched again later."""
@@ -160,11 +160,19 @@ class SourceConsumer:
         if keys:
             self._consumer.pause([TopicPartition(*key) for key in keys])
 
+    def _set_paused(self, keys: Iterable[TopicPartitionKey]) -> None:
+        """Tell librdkafka of partitions just assigned which are paused; it remembers a pause from before they went away."""
+        wanted = list(keys)
+        resumed = [TopicPartition(*key) for key in wanted if key not in self._paused]
+        if resumed:
+            self._consumer.resume(resumed)
+        self._pause([key for key in wanted if key in self._paused])
+
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         keys = [(one.topic, one.partition) for one in partitions]
         starts = self._listener.assigned(keys)
         consumer.incremental_assign([TopicPartition(topic, part, starts[topic, part]) for topic, part in keys])
-        self._pause([key for key in keys if key in self._paused])
+        self._set_paused(keys)
         self._listener.settled(self.stamp())
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import queue
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
@@ -29,7 +31,10 @@ from stream_dedup.log.kafka.client import (
 from stream_dedup.settings import Settings
 
 _FLUSH_SECONDS = 25.0
-_END_SECONDS = 15.0
+# A broker that was killed in mid-transaction and came back left librdkafka waiting for 15 s and more in one step, while a
+# new producer went on within a second: so a step is given up soon.
+_STEP_SECONDS = 5.0
+_GRACE_SECONDS = 2.0
 
 _REFUSALS = frozenset(
     {
@@ -70,6 +75,47 @@ class Result(NamedTuple):
     outcome: Outcome
     refused: tuple[int, ...] = ()
     why: str = ""
+
+
+class _StuckError(AbortableError):
+    """A step of a transaction timed out twice; nobody knows what the broker made of it."""
+
+
+class _Caller:
+    """Makes blocking calls in a thread of its own, so that one which never returns can be left behind.
+
+    librdkafka forgets the transaction's coordinator when a broker that was killed is missing from one metadata answer; then
+    send_offsets_to_transaction waits for ever, whatever time-out it was given (seen with 2.16.0 at a broker's restart).
+    """
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[BaseException | None]]] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name="transactions", daemon=True).start()
+
+    def call(self, function: Callable[[], Any], seconds: float) -> None:
+        """Run `function` and raise what it raises.
+
+        Raises:
+            TimeoutError: it has not returned; this object must not be used again.
+        """
+        done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._calls.put((function, done))
+        try:
+            error = done.get(timeout=seconds)
+        except queue.Empty:
+            raise TimeoutError from None
+        if error is not None:
+            raise error
+
+    def _serve(self) -> None:
+        while True:
+            function, done = self._calls.get()
+            try:
+                function()
+            except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
+                done.put(error)
+            else:
+                done.put(None)
 
 
 class _Appender:
@@ -136,6 +182,7 @@ class TransactionalOutput:
         )
         self._config = config
         self._socket_timeout_seconds = float(config["socket.timeout.ms"]) / 1000
+        self._caller = _Caller()
         self._producer = self._new_producer()
 
     def run(
@@ -173,6 +220,8 @@ class TransactionalOutput:
                 "sending the source offsets",
             )
             reached("offsets")
+        except _StuckError as error:
+            return self._recycle(str(error))
         except KafkaException as error:
             return self._abort(translate(error, "writing a transaction"), failures)
         except AbortableError as error:
@@ -222,6 +271,8 @@ class TransactionalOutput:
         began = time.monotonic()
         try:
             self._again(self._producer.commit_transaction, "committing")
+        except _StuckError as error:
+            return self._recycle(str(error))
         except AbortableError as error:
             if time.monotonic() - began >= self._socket_timeout_seconds:
                 return self._recycle(str(error))
@@ -248,6 +299,7 @@ class TransactionalOutput:
 
     def _recycle(self, why: str) -> Result:
         """Throw the producer away: its late EndTxn is fenced by the epoch that the next one gets."""
+        self._caller = _Caller()
         self._producer = self._new_producer()
         return Result(Outcome.UNKNOWN, why=why)
 
@@ -258,14 +310,22 @@ class TransactionalOutput:
         return producer
 
     def _again(self, call: Callable[[float], Any], doing: str) -> None:
-        """Make a call that may be made again once after a time-out; a second failure is abortable."""
+        """Make a call that may be made again once after a time-out.
+
+        Raises:
+            _StuckError: it timed out twice; only a new producer gets further.
+            BrokerError: it failed otherwise.
+        """
         for attempt in (1, 2):
             try:
-                call(_END_SECONDS)
+                self._caller.call(lambda: call(_STEP_SECONDS), _STEP_SECONDS + _GRACE_SECONDS)
+            except TimeoutError as error:
+                raise _StuckError(f"While {doing}, the client did not come back within its own time-out.") from error
             except KafkaException as error:
-                if attempt == 1 and is_retriable(error):
-                    continue
-                raise translate(error, doing) from error
+                if not is_retriable(error):
+                    raise translate(error, doing) from error
+                if attempt == 2:
+                    raise _StuckError(str(translate(error, doing))) from error
             else:
                 return
 
