@@ -11,14 +11,14 @@ import sys
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from stream_dedup import topics
-from stream_dedup.document import Headers, Message, Reason
+from stream_dedup.document import Headers, Message
 from stream_dedup.log import records
 from stream_dedup.log.kafka import Admin
 from stream_dedup.log.kafka.client import to_message
@@ -367,11 +367,3 @@ def _clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("STREAM_DEDUP_", "KAFKA_"))} | {
         name: os.environ[name] for name in ("STREAM_DEDUP_CACHE_DIR",) if name in os.environ
     }
-
-
-def total(found: Sequence[Message]) -> int:
-    """Return how many records there are."""
-    return len(found)
-
-
-__all__ = ["Filter", "Outcome", "Reason", "Role", "header", "synthetic", "wait_until"]

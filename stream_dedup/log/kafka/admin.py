@@ -21,6 +21,7 @@ from stream_dedup.log.kafka.client import _logger, base_config, translate
 from stream_dedup.settings import Settings
 
 _TIMEOUT_SECONDS = 20.0
+_SILENT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Admin:
 
     def __init__(self, settings: Settings) -> None:
         self._client = AdminClient(base_config(settings, "admin", {}, {}), logger=_logger)
+        self._bootstrap = settings.kafka_bootstrap_servers
 
     def broker_count(self) -> int:
         """Return how many brokers the cluster has.
@@ -52,14 +54,14 @@ class Admin:
         try:
             return len(self._client.list_topics(timeout=_TIMEOUT_SECONDS).brokers)
         except KafkaException as error:
-            raise translate(error, "asking for the cluster's brokers") from error
+            raise self._translate(error, "asking for the cluster's brokers") from error
 
     def cluster_id(self) -> str:
         """Return the cluster's own id."""
         try:
             return str(self._client.list_topics(timeout=_TIMEOUT_SECONDS).cluster_id)
         except KafkaException as error:
-            raise translate(error, "asking for the cluster's id") from error
+            raise self._translate(error, "asking for the cluster's id") from error
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
         """Return the state of those of the named topics that exist."""
@@ -97,7 +99,7 @@ class Admin:
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
-                raise translate(error, f"asking for topic {name}") from error
+                raise self._translate(error, f"asking for topic {name}") from error
         return found
 
     def create(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> None:
@@ -173,6 +175,15 @@ class Admin:
             if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return 0
             raise translate(error, f"asking for the members of group {group}") from error
+
+    def _translate(self, error: KafkaException, doing: str) -> BrokerError:
+        """Return what an error means; of a cluster that does not answer, say which addresses were tried."""
+        if error.args[0].code() in _SILENT:
+            return BrokerError(
+                f"No broker answered at {self._bootstrap} within {_TIMEOUT_SECONDS:.0f} s while {doing}. Is Kafka up there, "
+                "and do STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS and the TLS and SASL settings fit its listener?"
+            )
+        return translate(error, doing)
 
     def _wait_until_known(self, name: str) -> None:
         """Wait until the broker that answers us knows the topic: creation returns before its metadata has spread."""
