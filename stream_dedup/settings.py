@@ -433,6 +433,13 @@ def as_text(value: object) -> str:
     return format_duration(value) if isinstance(value, timedelta) else str(value)
 
 
+def child_environment(values: Mapping[str, object]) -> dict[str, str]:
+    """Return the environment of a child process that gets these settings and no others of ours."""
+    keep = {name: value for name, value in os.environ.items() if not name.startswith((PREFIX, "KAFKA_"))}
+    keep |= {name: os.environ[name] for name in (f"{PREFIX}CACHE_DIR",) if name in os.environ}
+    return keep | {environment_name(name): str(value) for name, value in values.items()}
+
+
 def environment_name(name: str) -> str:
     """Return the environment variable of a field, or of a Kafka property called `kafka.<property>`."""
     if name.startswith("kafka."):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from stream_dedup.settings import child_environment
 from tests.broker.harness import wait_until
 
 ROOT = Path(__file__).parent.parent
@@ -48,10 +49,8 @@ def test_the_readme_names_both_commands_first() -> None:
 def test_from_nothing_to_ones_own_topic(tmp_path: Path) -> None:
     """Every command after those two, one after another, in one shell, each ending well."""
     ports = {"9092": free_port(), "8080": free_port(), "8081": free_port()}
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("STREAM_DEDUP_", "KAFKA_"))}
-    environment |= {name: os.environ[name] for name in ("STREAM_DEDUP_CACHE_DIR",) if name in os.environ}
     # Only what a test must not touch differs from what the reader types: ports, and where state is kept.
-    environment |= {
+    environment = child_environment({}) | {
         "STREAM_DEDUP_HTTP_PORT": str(ports["8080"]),
         "STREAM_DEDUP_STATE_DIR": str(tmp_path / "state"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from stream_dedup.errors import StreamDedupError
+from stream_dedup.settings import child_environment
 
 _END_SECONDS = 60.0
 _LOOK_SECONDS = 0.02
@@ -47,13 +48,10 @@ class Child:
         self.name = name
         self.usage: Usage | None = None
         self._log_path = folder / f"{name}.log"
-        keep = {key: value for key, value in os.environ.items() if not key.startswith(("STREAM_DEDUP_", "KAFKA_"))}
-        keep |= {key: os.environ[key] for key in ("STREAM_DEDUP_CACHE_DIR",) if key in os.environ}
-        own = {f"STREAM_DEDUP_{key.upper()}": value for key, value in settings.items()}
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *module],
-                env=keep | own,
+                env=child_environment(settings),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -18,6 +18,7 @@ from rich.text import Text
 from stream_dedup.demo import truth
 from stream_dedup.demo.crawl import Page
 from stream_dedup.document import Message
+from stream_dedup.log.headers import text_of
 from stream_dedup.printable import printable
 
 _CHANGES_SHOWN = 3
@@ -58,12 +59,12 @@ def choose(
     for kind in kinds:
         found = []
         for one in duplicates:
-            page, kept = int(_header(one, "demo-page")), number_at.get(_header(one, "dedup.of.position"))
+            page, kept = int(text_of(one.headers, "demo-page")), number_at.get(text_of(one.headers, "dedup.of.position"))
             is_new = all(pages[page].language != pages[other].language for _, other, _ in chosen)
             if kept is None or pages[page].kind != kind or not is_new or pages[page].text == pages[kept].text:
                 continue
             if _resemblance(pages[page], pages[kept]) >= truth.DUPLICATE_FROM:
-                found.append((int(_header(one, "dedup.distance")), page, kept, one))
+                found.append((int(text_of(one.headers, "dedup.distance")), page, kept, one))
         if found:
             _, page, kept, one = sorted(found, key=lambda row: row[:3])[len(found) // 2]
             chosen.append((one, page, kept))
@@ -73,9 +74,9 @@ def choose(
 def show_duplicate(out: Console, one: Message, page: Page, kept: Page) -> None:
     """Print one duplicate: what its headers say, how much the texts share, and the first differences."""
     resemblance = _resemblance(page, kept)
-    reason, distance = _header(one, "dedup.reason"), _header(one, "dedup.distance")
+    reason, distance = text_of(one.headers, "dedup.reason"), text_of(one.headers, "dedup.distance")
     out.print(Text.assemble(("duplicate", "bold yellow"), f"  {printable(page.id)}"))
-    out.print(Text.assemble(("of       ", "bold"), f"  {printable(_header(one, 'dedup.of.id'))}"))
+    out.print(Text.assemble(("of       ", "bold"), f"  {printable(text_of(one.headers, 'dedup.of.id'))}"))
     what = {"near": "another page, nearly the same text", "revised": "the same page, a little changed",
             "exact": "another page, the same text", "unchanged": "the same page, the same text"}  # fmt: skip
     out.print(
@@ -115,7 +116,3 @@ def _differences(kept: Page, page: Page) -> list[Text]:
 
 def _tokens(page: Page) -> list[str]:
     return list(page.text.replace("\n", " ")) if page.language in _UNSPACED else re.findall(r"\S+", page.text)
-
-
-def _header(one: Message, name: str) -> str:
-    return next(((value or b"").decode("utf-8", "replace") for found, value in reversed(one.headers) if found == name), "")

@@ -11,7 +11,6 @@ the exit code 1.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -33,9 +32,10 @@ from stream_dedup.demo import explain, truth
 from stream_dedup.demo.crawl import Page, mini_crawl
 from stream_dedup.document import Message
 from stream_dedup.errors import StreamDedupError
+from stream_dedup.log.headers import text_of
 from stream_dedup.log.kafka import Admin, LoadProducer, reader
 from stream_dedup.service import logs
-from stream_dedup.settings import Settings, load_settings
+from stream_dedup.settings import Settings, child_environment, load_settings
 
 PAGES = 600
 PARTITIONS = 3
@@ -129,14 +129,12 @@ def _make_topics(settings: Settings) -> None:
 @contextlib.contextmanager
 def _roles(settings: Settings, folder: Path) -> Iterator[None]:
     """Run `stream-dedup run all` for as long as this lasts."""
-    keep = {name: value for name, value in os.environ.items() if not name.startswith(("STREAM_DEDUP_", "KAFKA_"))}
-    keep |= {name: os.environ[name] for name in ("STREAM_DEDUP_CACHE_DIR",) if name in os.environ}
     chosen = ("kafka_bootstrap_servers", "topic_prefix", "group", "value_format", "id_field", "state_dir", "http_port")
-    own = {f"STREAM_DEDUP_{name.upper()}": str(getattr(settings, name)) for name in (*chosen, "log_format")}
+    environment = child_environment({name: getattr(settings, name) for name in (*chosen, "log_format")})
     with (folder / "roles.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "stream_dedup", "run", "all"],
-            env=keep | own,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -212,15 +210,15 @@ class _Outcome:
         self.pages = pages
         self.seen = seen
         self.number_at = {f"{one.topic}-{one.partition}@{one.offset}": _number(one) for one in source}
-        self.reasons = Counter(_header(one, "dedup.reason") for one in (*seen.unique, *seen.duplicates))
-        self.stages = Counter(_header(one, "dedup.error.stage") for one in seen.dead)
+        self.reasons = Counter(text_of(one.headers, "dedup.reason") for one in (*seen.unique, *seen.duplicates))
+        self.stages = Counter(text_of(one.headers, "dedup.error.stage") for one in seen.dead)
         judged = sorted((*seen.unique, *seen.duplicates), key=_decided)
         self.score = truth.judge(pages, dict(map(self._judgement, judged)), [_number(one) for one in judged])
         self.complaints = list(self._complaints())
 
     def _judgement(self, one: Message) -> tuple[int, truth.Judgement]:
-        of = self.number_at.get(_header(one, "dedup.of.position"))
-        return _number(one), truth.Judgement(_header(one, "dedup.verdict") == "duplicate", of)
+        of = self.number_at.get(text_of(one.headers, "dedup.of.position"))
+        return _number(one), truth.Judgement(text_of(one.headers, "dedup.verdict") == "duplicate", of)
 
     def _complaints(self) -> Iterator[str]:
         numbers = Counter(_number(one) for one in (*self.seen.unique, *self.seen.duplicates, *self.seen.dead))
@@ -290,17 +288,13 @@ class _Outcome:
 
 
 def _number(one: Message) -> int:
-    return int(_header(one, _NUMBER))
+    return int(text_of(one.headers, _NUMBER))
 
 
 def _decided(one: Message) -> tuple[int, int]:
     """Return where in the log the verdict fell; pages that never went there come first, they resemble nothing."""
-    place = _header(one, "dedup.log")
+    place = text_of(one.headers, "dedup.log")
     if not place:
         return (-1, 0)
     offset, _, index = place.partition("/")
     return int(offset), int(index)
-
-
-def _header(one: Message, name: str) -> str:
-    return next(((value or b"").decode("utf-8", "replace") for found, value in reversed(one.headers) if found == name), "")

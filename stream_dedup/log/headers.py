@@ -51,6 +51,11 @@ def passed_on(headers: Sequence[tuple[str, bytes | None]]) -> Headers:
     return [(PRIOR_PREFIX + name[len(OWN_PREFIX) :] if name.startswith(OWN_PREFIX) else name, value) for name, value in headers]
 
 
+def text_of(headers: Sequence[tuple[str, bytes | None]], name: str) -> str:
+    """Return the text of the last header of that name, as Kafka's own clients take it; empty if there is none."""
+    return next(((value or b"").decode("utf-8", "replace") for found, value in reversed(headers) if found == name), "")
+
+
 def of_verdict(
     reason: Reason,
     recipe: str,

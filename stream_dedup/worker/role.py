@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from stream_dedup.document import NONCE_BYTES, Message, TopicPartitionKey
-from stream_dedup.errors import ConfigurationError, FormatError, StreamDedupError
+from stream_dedup.document import NONCE_BYTES, TopicPartitionKey
+from stream_dedup.errors import BrokerError, ConfigurationError, FormatError, StreamDedupError
 from stream_dedup.failpoints import VARIABLE, Failpoints
 from stream_dedup.fingerprint import Fingerprinter, Recipe, load_key
 from stream_dedup.log import answers, epochs, records
@@ -168,7 +168,8 @@ class _Worker:
                 self._source.resume([key for key in self._flow.owned() if key not in self._unserved])
             messages = self._source.take(wanted, 0.0 if self._flow.in_flight else _IDLE_SECONDS)
         else:
-            messages = self._wait()
+            messages = []
+            self._wait()
         if self._must_reread:
             # Whatever was just read lies behind records that were dropped.
             self._must_reread = False
@@ -185,13 +186,13 @@ class _Worker:
         self._appender.poll()
         self._failpoints.reach("worker.appended", self._flow.in_flight)
 
-    def _wait(self) -> list[Message]:
+    def _wait(self) -> None:
         """Poll without taking records in. What was fetched ahead is kept for a moment, then given up by a pause."""
         now = time.monotonic()
         if self._full_since is None:
             self._full_since = now
         if not self._paused and now - self._full_since < _PAUSE_AFTER_SECONDS:
-            return []
+            return
         if not self._paused:
             self._paused = True
             self._source.pause(self._flow.owned())
@@ -199,7 +200,6 @@ class _Worker:
         if messages:
             # Read between our pause and its effect: it comes again.
             self._source.restart_at({(one.topic, one.partition): one.offset for one in reversed(messages)})
-        return []
 
     def _append(self, part: Part) -> None:
         def delivered(log_offset: int) -> None:
@@ -331,7 +331,7 @@ class _Worker:
         self._flow.resolve_stale(known)
         _log.warning("stale records dropped; reading again from the committed offset",
                      partitions=[f"{topic}-{part}" for topic, part in keys])  # fmt: skip
-        self._reread(keys)
+        self._source.restart_at(self._learn(found))
 
     # -- RebalanceListener
 
@@ -398,9 +398,7 @@ class _Worker:
         names = self._cluster.names
         try:
             found = Admin(self._settings).topic_ids([names.documents, names.unique, names.duplicates, names.dead_letters])
-        except ConfigurationError:
-            raise
-        except StreamDedupError as error:
+        except BrokerError as error:
             _log.warning("the topics could not be checked", reason=str(error))
             return
         source = found.get(names.documents)

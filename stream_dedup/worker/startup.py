@@ -36,7 +36,6 @@ class Cluster:
 
     names: TopicNames
     source_id: bytes
-    source_partitions: int
     output_partitions: int
     record_bytes_max: int
     dead_bytes_max: int
@@ -70,7 +69,6 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> Cluster:
     return Cluster(
         names,
         topics[names.documents].topic_id,
-        topics[names.documents].partitions,
         output_partitions,
         min(limits[:2]),
         limits[2],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 import signal
 import subprocess
@@ -22,7 +21,7 @@ from stream_dedup.document import Headers, Message
 from stream_dedup.log import records
 from stream_dedup.log.kafka import Admin
 from stream_dedup.log.kafka.client import to_message
-from stream_dedup.settings import Settings
+from stream_dedup.settings import Settings, child_environment
 from tests.oracle import Oracle
 
 WAIT_SECONDS = 120.0
@@ -54,7 +53,7 @@ class Role:
         with log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "stream_dedup", "run", name],
-                env={**_clean_environment(), **environment},
+                env=child_environment({}) | environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -361,9 +360,3 @@ def synthetic(
         url = f"https://site-{number % 17}.example/{number}".encode()
         documents.append((generator.randrange(partitions), url, " ".join(words).encode(), [("n", b"%d" % number)]))
     return documents
-
-
-def _clean_environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(("STREAM_DEDUP_", "KAFKA_"))} | {
-        name: os.environ[name] for name in ("STREAM_DEDUP_CACHE_DIR",) if name in os.environ
-    }

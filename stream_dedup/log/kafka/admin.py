@@ -70,7 +70,7 @@ class Admin:
         settings: dict[str, dict[str, str]] = {}
         if resources:
             for resource, future in self._client.describe_configs(resources, request_timeout=_TIMEOUT_SECONDS).items():
-                entries = _result(future, f"reading the settings of topic {resource.name}")
+                entries = self._result(future, f"reading the settings of topic {resource.name}")
                 settings[resource.name] = {name: str(entry.value) for name, entry in entries.items()}
         return {
             name: TopicState(
@@ -106,20 +106,20 @@ class Admin:
         """Create a topic."""
         topic = NewTopic(name, partitions, replication_factor, config=dict(config))
         for future in self._client.create_topics([topic], operation_timeout=_TIMEOUT_SECONDS).values():
-            _result(future, f"creating topic {name}")
+            self._result(future, f"creating topic {name}")
         self._wait_until_known(name)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic to `total` partitions."""
         for future in self._client.create_partitions([NewPartitions(name, total)]).values():
-            _result(future, f"growing topic {name} to {total} partitions")
+            self._result(future, f"growing topic {name} to {total} partitions")
 
     def set_config(self, name: str, config: Mapping[str, str]) -> None:
         """Set the given settings of a topic and leave the others."""
         entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()]
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
         for future in self._client.incremental_alter_configs([resource]).values():
-            _result(future, f"changing the settings of topic {name}")
+            self._result(future, f"changing the settings of topic {name}")
 
     def committed(self, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
         """Return (offset, metadata) of every partition for which the group has a committed offset."""
@@ -155,13 +155,13 @@ class Admin:
     def _offsets(self, group: str) -> list[TopicPartition]:
         """Return a group's committed offsets as Kafka lists them; one that is about to change has an error instead."""
         futures = self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], require_stable=True)
-        return list(_result(futures[group], f"reading the committed offsets of group {group}").topic_partitions)
+        return list(self._result(futures[group], f"reading the committed offsets of group {group}").topic_partitions)
 
     def write_committed(self, group: str, topic: str, partition: int, offset: int, metadata: str) -> None:
         """Write a committed offset of a group that has no members."""
         change = TopicPartition(topic, partition, offset, metadata)
         futures = self._client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [change])])
-        result = _result(futures[group], f"writing the committed offset of {topic}-{partition} for group {group}")
+        result = self._result(futures[group], f"writing the committed offset of {topic}-{partition} for group {group}")
         for one in result.topic_partitions:
             if one.error is not None:
                 raise translate(one.error, f"writing the committed offset of {topic}-{partition} for group {group}")
@@ -174,7 +174,13 @@ class Admin:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return 0
-            raise translate(error, f"asking for the members of group {group}") from error
+            raise self._translate(error, f"asking for the members of group {group}") from error
+
+    def _result(self, future: Any, doing: str) -> Any:
+        try:
+            return future.result(_TIMEOUT_SECONDS)
+        except KafkaException as error:
+            raise self._translate(error, doing) from error
 
     def _translate(self, error: KafkaException, doing: str) -> BrokerError:
         """Return what an error means; of a cluster that does not answer, say which addresses were tried."""
@@ -191,13 +197,6 @@ class Admin:
             if name in self.topic_ids([name]):
                 return
             self._client.poll(0.05)
-
-
-def _result(future: Any, doing: str) -> Any:
-    try:
-        return future.result(_TIMEOUT_SECONDS)
-    except KafkaException as error:
-        raise translate(error, doing) from error
 
 
 def _uuid_bytes(uuid: Any) -> bytes:
