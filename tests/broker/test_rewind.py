@@ -17,7 +17,8 @@ from stream_dedup.cli import rewind as command
 from stream_dedup.document import Message
 from stream_dedup.errors import BrokerError
 from stream_dedup.log import epochs
-from tests.broker.harness import Filter, Outcome, _clean_environment, header, synthetic, wait_until
+from stream_dedup.settings import child_environment
+from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.broker
 def rewind(crawl: Filter, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command with the filter's settings."""
     line = [sys.executable, "-m", "stream_dedup", "rewind", *arguments]
-    environment = {**_clean_environment(), **crawl.environment}
+    environment = child_environment({}) | crawl.environment
     return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
