@@ -7,6 +7,7 @@ together with the records it belongs to (`SourceConsumer.stamp`), never at commi
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -26,6 +27,8 @@ from stream_dedup.log.kafka.client import (
 from stream_dedup.settings import Settings
 
 _ANSWER_SECONDS = 20.0
+_QUESTION_SECONDS = 8.0
+_QUESTIONS = 8
 _GENERATION = struct.Struct("<i")
 _GENERATION_AT = len(b"CGMDv2:")
 
@@ -88,13 +91,24 @@ class SourceConsumer:
         if not wanted:
             return {}
         doing = f"reading the committed offsets of {self._topic}"
-        found = wait_for(lambda seconds: self._consumer.committed(wanted, timeout=seconds), doing, _ANSWER_SECONDS)
+        found = self._ask_committed(wanted, doing)
         result = {}
         for one in found:
             if one.error is not None:
                 raise translate(one.error, doing)
             result[one.topic, one.partition] = OwnedOffset(one.offset if one.offset >= 0 else None, one.metadata)
         return result
+
+    def _ask_committed(self, wanted: list[TopicPartition], doing: str) -> list[TopicPartition]:
+        """Ask anew when no answer comes: after a broker's restart one question can hang while the next is answered."""
+
+        def ask(seconds: float) -> list[TopicPartition]:
+            return list(self._consumer.committed(wanted, timeout=seconds))
+
+        for _ in range(_QUESTIONS - 1):
+            with contextlib.suppress(BrokerError):
+                return list(wait_for(ask, doing, _QUESTION_SECONDS))
+        return list(wait_for(ask, doing, _QUESTION_SECONDS))
 
     def commit_start(self, starts: Mapping[TopicPartitionKey, tuple[int, str]]) -> None:
         """Commit (offset, metadata) of partitions that had no committed offset, before anything of them is read."""
