@@ -252,6 +252,16 @@ class LocalBroker:
     def pause(self) -> None:
         """Freeze the broker (SIGSTOP): connections stay open and nothing answers."""
         self._running("cannot be paused").send(signal.SIGSTOP)
+        # The kernel stops the threads one after another; on a busy machine one may still answer meanwhile.
+        tasks = Path(f"/proc/{self.pid}/task")
+        for _ in range(200):
+            try:
+                states = {(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks.iterdir()}
+            except OSError:  # a thread has just ended, or there is no /proc
+                states = set()
+            if states == {"T"} or not tasks.exists():
+                return
+            time.sleep(0.01)
 
     def resume(self) -> None:
         """Let a paused broker go on (SIGCONT)."""
