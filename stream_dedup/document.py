@@ -2,7 +2,8 @@
 
 Invariants: a value here never changes after it is made; a `Position` names one source record for ever, because it
 carries the topic's id (a re-created topic reuses offsets); `Reason` numbers are stored on topics and on disk and are
-never reused.
+never reused. Values that are made for every document are named tuples: a frozen dataclass takes three times as long to
+make.
 """
 
 from __future__ import annotations
@@ -83,8 +84,7 @@ class Message(NamedTuple):
     headers: Headers
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Position:
+class Position(NamedTuple):
     """Where one source record lies. Written `documents-3@8812` for people; the topic id is what makes it unique."""
 
     topic: str
@@ -96,8 +96,7 @@ class Position:
         return f"{self.topic}-{self.partition}@{self.offset}"
 
 
-@dataclass(frozen=True, slots=True)
-class LogPlace:
+class LogPlace(NamedTuple):
     """A document's place in the log: the log record's offset, and the place within that record. Written `8812/17`."""
 
     offset: int
@@ -107,8 +106,7 @@ class LogPlace:
         return f"{self.offset}/{self.place}"
 
 
-@dataclass(frozen=True, slots=True)
-class Representative:
+class Representative(NamedTuple):
     """The kept document that a duplicate names."""
 
     position: Position

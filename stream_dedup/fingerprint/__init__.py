@@ -12,6 +12,7 @@ from stream_dedup.fingerprint.recipe import (
     Recipe,
     explain_features,
     format_print,
+    format_prints,
     hamming,
 )
 
@@ -22,6 +23,7 @@ __all__ = [
     "Recipe",
     "explain_features",
     "format_print",
+    "format_prints",
     "hamming",
     "load_key",
 ]

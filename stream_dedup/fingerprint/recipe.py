@@ -187,6 +187,13 @@ def format_print(low: int, high: int) -> str:
     return f"{int(high):016x}{int(low):016x}"
 
 
+def format_prints(prints: NDArray[np.uint64]) -> list[bytes]:
+    """Return prints (n, words), low word first, as lower-case hexadecimal digits, high word first."""
+    digits = 16 * prints.shape[1]
+    written = prints[:, ::-1].astype(">u8").tobytes().hex().encode()
+    return [written[start : start + digits] for start in range(0, len(written), digits)]
+
+
 def explain_features(recipe: Recipe, text: str) -> dict[str, float]:  # noqa: ARG001 - one preset, one kind of features
     """Return the features of a text with their weights, readable: a bigram is its two words with a space between.
 

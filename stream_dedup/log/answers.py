@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,8 +46,7 @@ _REASONS = {int(reason): reason for reason in Reason}
 _NAMES_ANOTHER = frozenset(reason for reason in Reason if reason.verdict is Verdict.DUPLICATE)
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(NamedTuple):
     """The verdict on one document: why, which log place decided; of a duplicate, distance and representative."""
 
     reason: Reason
@@ -175,24 +175,24 @@ def _decode_answer(reader: Reader, what: str) -> Answer:
     offsets = _column(reader, "<i8", named)
     times = _column(reader, "<i8", named)
     sizes = _column(reader, "<u2", named)
-    judgements = []
-    at = 0
-    for place in range(count):
-        reason = _REASONS[reasons[place]]
-        of = None
-        if reason in _NAMES_ANOTHER:
-            if sources[at] >= len(table):
-                raise FormatError(f"{what} names a source partition that it does not list.")
-            topic, topic_id, partition = table[sources[at]]
-            position = Position(topic, topic_id, partition, offsets[at])
-            of = Representative(position, bytes(reader.take(sizes[at])), times[at])
-            at += 1
-        decided = LogPlace(decided_offsets[place], decided_places[place])
-        judgements.append(Judgement(reason, decided, distances[place], of))
+    if named and max(sources) >= len(table):
+        raise FormatError(f"{what} names a source partition that it does not list.")
+    ids = [bytes(reader.take(size)) for size in sizes]
+    positions = [Position(*table[source], offset) for source, offset in zip(sources, offsets, strict=True)]
+    representatives = map(Representative, positions, ids, times)
+    judgements = tuple(
+        map(
+            Judgement,
+            map(_REASONS.__getitem__, reasons),
+            map(LogPlace, decided_offsets, decided_places),
+            distances,
+            [next(representatives) if reason in _NAMES_ANOTHER else None for reason in reasons],
+        )
+    )
     chain = bytes(reader.take(CHAIN_BYTES))
     reader.end()
     assert len(nonce) == NONCE_BYTES  # noqa: S101 - the struct says so; this is for the reader of the code
-    return Answer(log_offset, nonce, number, tuple(judgements), chain)
+    return Answer(log_offset, nonce, number, judgements, chain)
 
 
 def _column(reader: Reader, form: str, count: int) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from functools import lru_cache
 
 from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Headers, LogPlace, Position, Reason, Representative
 
@@ -59,17 +60,15 @@ def text_of(headers: Sequence[tuple[str, bytes | None]], name: str) -> str:
 def of_verdict(
     reason: Reason,
     recipe: str,
-    fingerprint: str | None,
+    fingerprint: bytes | None,
     decided: LogPlace | None,
     distance: int = 0,
     of: Representative | None = None,
 ) -> Headers:
-    """Return our headers for a document with a verdict; `fingerprint` is None for one that was never fingerprinted."""
-    if reason not in _OUTCOMES:
-        raise ValueError(f"{reason.label} is no outcome for a reader")
-    own: Headers = [*_OUTCOMES[reason], (RECIPE, recipe.encode())]
+    """Return our headers for a document with a verdict; `fingerprint`, in hex, is None if it was never fingerprinted."""
+    own: Headers = [*_constant(reason, recipe)]
     if fingerprint is not None:
-        own.append((FINGERPRINT, fingerprint.encode()))
+        own.append((FINGERPRINT, fingerprint))
     if of is not None:
         own += [
             (DISTANCE, b"%d" % distance),
@@ -78,8 +77,15 @@ def of_verdict(
             (OF_TIME, rfc3339(of.time_ms).encode()),
         ]
     if decided is not None:
-        own.append((LOG, b"%d/%d" % (decided.offset, decided.place)))
+        own.append((LOG, b"%d/%d" % decided))
     return own
+
+
+@lru_cache
+def _constant(reason: Reason, recipe: str) -> tuple[tuple[str, bytes], ...]:
+    if reason not in _OUTCOMES:
+        raise ValueError(f"{reason.label} is no outcome for a reader")
+    return (*_OUTCOMES[reason], (RECIPE, recipe.encode()))
 
 
 def of_dead_letter(letter: DeadLetter, position: Position, group: str, timestamp_ms: int | None) -> Headers:

@@ -13,8 +13,7 @@ import binascii
 import datetime as dt
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from stream_dedup.document import DeadLetter, Message, Reason, shorten_id
 from stream_dedup.log.headers import BYPASS
@@ -25,8 +24,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TIME_MS_MAX = 253_402_300_799_999  # 9999-12-31; RFC 3339 has no later time
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """A record that can be judged."""
 
     text: str

@@ -7,7 +7,7 @@ partition, so order within a partition is kept; a record leaves on exactly one o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from stream_dedup.document import DeadLetter, Headers, Message, Position, Reason, Verdict
 from stream_dedup.errors import InvariantError
@@ -16,9 +16,15 @@ from stream_dedup.log.answers import Judgement
 from stream_dedup.log.kafka import Output
 from stream_dedup.worker.prepare import Decided, InFlight
 
+_REFUSED = DeadLetter(
+    "size",
+    "Refused",
+    "An output topic refused this record when it was first judged; it was retracted and represents no other document. See "
+    "max.message.bytes and the timestamp bounds of the output topics.",
+)
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
+
+class Leaving(NamedTuple):
     """One record to write, the record it came from, and why it leaves the way it does."""
 
     output: Output
@@ -49,37 +55,34 @@ class Outputs:
             InvariantError: a record has no verdict, or one that is no outcome.
         """
         live = batch.live
+        is_whole = live >= batch.epochs.keys()
         leaving = []
-        for index, message in enumerate(batch.messages):
-            if (message.topic, message.partition) not in live:
-                continue
-            decided = batch.decided[index]
-            if isinstance(decided, Judgement) and decided.reason is Reason.RETRACTED:
-                decided = DeadLetter(
-                    "size",
-                    "Refused",
-                    "An output topic refused this record when it was first judged; it was retracted and represents no "
-                    "other document. See max.message.bytes and the timestamp bounds of the output topics.",
-                )
-            if decided is None:
-                raise InvariantError(
-                    f"The record {message.topic}-{message.partition}@{message.offset} is to be written without a verdict."
-                )
-            leaving.append(Leaving(self._output(message, decided, batch.prints[index]), message, decided))
+        for message, decided, fingerprint in zip(batch.messages, batch.decided, batch.prints, strict=True):
+            if is_whole or (message.topic, message.partition) in live:
+                output, decided = self._output(message, decided, fingerprint)  # noqa: PLW2901 - a retraction becomes a letter
+                leaving.append(Leaving(output, message, decided))
         return leaving
 
-    def _output(self, message: Message, decided: Decided, fingerprint: str | None) -> Output:
+    def _output(self, message: Message, decided: Decided | None, fingerprint: bytes | None) -> tuple[Output, Decided]:
         passed = headers.passed_on(message.headers) if message.headers else []
         if isinstance(decided, Judgement):
-            own = headers.of_verdict(decided.reason, self._recipe, fingerprint, decided.decided, decided.distance, decided.of)
-            topic = self._unique if decided.reason.verdict is Verdict.UNIQUE else self._duplicates
+            reason, place, distance, of = decided
+            if reason is Reason.RETRACTED:
+                return self._dead_letter(message, _REFUSED, passed), _REFUSED
+            own = headers.of_verdict(reason, self._recipe, fingerprint, place, distance, of)
+            topic = self._duplicates if reason.verdict is Verdict.DUPLICATE else self._unique
         elif isinstance(decided, Reason):
             own = headers.of_verdict(decided, self._recipe, None, None)
             topic = self._unique
+        elif decided is not None:
+            return self._dead_letter(message, decided, passed), decided
         else:
-            return self._dead_letter(message, decided, passed)
-        passed += own
-        return Output(topic, message.partition, message.key, message.value, message.timestamp_ms, passed)
+            raise InvariantError(
+                f"The record {message.topic}-{message.partition}@{message.offset} is to be written without a verdict."
+            )
+        if passed:
+            own = passed + own
+        return Output(topic, message.partition, message.key, message.value, message.timestamp_ms, own), decided
 
     def _dead_letter(self, message: Message, letter: DeadLetter, passed: Headers) -> Output:
         position = Position(message.topic, b"", message.partition, message.offset)

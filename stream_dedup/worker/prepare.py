@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from stream_dedup.document import DeadLetter, Message, Mode, Reason, TopicPartitionKey
-from stream_dedup.fingerprint import Fingerprinter, format_print
+from stream_dedup.fingerprint import Fingerprinter, format_prints
 from stream_dedup.log import headers, records
 from stream_dedup.log.answers import Judgement
 from stream_dedup.worker.inputs import Decoder, Document
@@ -43,7 +43,7 @@ class InFlight:
 
     messages: list[Message]
     decided: list[Decided | None]
-    prints: list[str | None]
+    prints: list[bytes | None]
     parts: list[Part]
     stamp: bytes
     epochs: dict[TopicPartitionKey, int]
@@ -128,9 +128,9 @@ class Preparer:
             else:
                 judged.append(row)
         words = self._width // 64
+        written = format_prints(prints.prints)
         for row in judged:
-            low, high = prints.prints[row].tolist()
-            batch.prints[places[row]] = format_print(low, high)
+            batch.prints[places[row]] = written[row]
         start = 0
         sizes = [len(documents[row].id) for row in judged]
         for count in records.split_sizes(sizes, self._width, len(sources)):

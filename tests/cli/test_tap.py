@@ -20,7 +20,7 @@ def message(topic: str, own: Headers, key: bytes | None = b"http://me") -> Messa
 
 def test_a_duplicate_names_the_kept_document() -> None:
     """Verdict, reason, distance, both ids and the position are read from our headers."""
-    own = headers.of_verdict(Reason.NEAR, "words:128", "00ff", LogPlace(5, 6), 7, OF)
+    own = headers.of_verdict(Reason.NEAR, "words:128", b"00ff", LogPlace(5, 6), 7, OF)
 
     tapped = describe(message("duplicates", own), "dlq.documents")
 

@@ -24,7 +24,7 @@ def test_foreign_headers_pass_and_ours_are_renamed() -> None:
 def test_a_duplicate_names_what_it_is_a_copy_of() -> None:
     """A duplicate's headers say why, how far, of what, and where in the log that was decided."""
     kept = Representative(Position("documents", bytes(16), 3, 8812), b"https://a.example/1", 0)
-    own = dict(headers.of_verdict(Reason.NEAR, "words:128:x:y", "00ff", LogPlace(8812, 17), 2, kept))
+    own = dict(headers.of_verdict(Reason.NEAR, "words:128:x:y", b"00ff", LogPlace(8812, 17), 2, kept))
 
     assert own == {
         "dedup.verdict": b"duplicate",
@@ -45,7 +45,7 @@ def test_the_size_bound_is_an_upper_bound() -> None:
     kept = Representative(long, b"i" * 512, 253_402_300_799_999)
     generator = random.Random(3)
     for own in (
-        headers.of_verdict(Reason.UNCHANGED, "r" * 60, "f" * 32, LogPlace(2**63, 2**31), 128, kept),
+        headers.of_verdict(Reason.UNCHANGED, "r" * 60, b"f" * 32, LogPlace(2**63, 2**31), 128, kept),
         headers.of_dead_letter(DeadLetter("fingerprint", "E" * 60, "€" * 2000), long, "g" * 200, 253_402_300_799_999),
     ):
         value = generator.randbytes(500)

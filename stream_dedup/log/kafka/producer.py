@@ -177,7 +177,8 @@ class TransactionalOutput:
         config = producer_config(
             settings,
             client,
-            {"queue.buffering.max.messages": 1_000_000},
+            # What was delivered is what the flush did not leave; a call back into Python for each record would cost 1.3 us.
+            {"queue.buffering.max.messages": 1_000_000, "delivery.report.only.error": True},
             {"transactional.id": transactional_id, "transaction.timeout.ms": 30_000, "message.timeout.ms": 20_000},
         )
         self._config = config
