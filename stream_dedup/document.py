@@ -36,6 +36,11 @@ class Mode(enum.IntEnum):
     ANNOTATE = 1
     SHADOW = 2
 
+    @property
+    def delivers(self) -> bool:
+        """Whether documents leave at all."""
+        return self is not Mode.SHADOW
+
 
 class Reason(enum.IntEnum):
     """Why a verdict is what it is. 1-9: unique; 10-19: duplicate; 20-: no outcome for a reader, only for the worker."""

@@ -26,7 +26,6 @@ from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.metrics import IndexMetrics
 from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames
 
 _log = structlog.get_logger("stream_dedup.index")
 
@@ -58,7 +57,7 @@ class _Indexer:
         self._metrics = metrics
         self._health = health
         self._failpoints = Failpoints(os.environ.get(VARIABLE))
-        names = TopicNames(settings.topic_prefix)
+        names = settings.topic_names
         folder = Path(settings.index_dir)
         folder.mkdir(parents=True, exist_ok=True)
         self._index = Index(RocksStore(folder))

@@ -41,10 +41,11 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from stream_dedup.document import Mode
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.failpoints import VARIABLE as FAILPOINT_VARIABLE
 from stream_dedup.index.plan import parse as parse_plan
-from stream_dedup.topics import normalise_prefix
+from stream_dedup.topics import TopicNames, normalise_prefix
 
 PREFIX = "STREAM_DEDUP_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
@@ -98,6 +99,7 @@ _DURATION_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_40
 _BROKERS = r"^\s*[^\s,]+:\d{1,5}\s*(,\s*[^\s,]+:\d{1,5}\s*)*$"
 _HOST = r"^[A-Za-z0-9.:_-]+$"
 _NAME = r"^[A-Za-z0-9._-]{1,200}$"
+_SHADOW_GROUP = "-shadow"
 _PATTERNS = {
     _BROKERS: "host:port, or several of them separated by commas",
     _HOST: "a host name or an address, without a port",
@@ -229,10 +231,18 @@ class Settings(BaseSettings):
         "them and several filters share a cluster. Changing it later starts an empty filter beside the "
         "old one.",
     )
+    mode: Literal["enforce", "annotate", "shadow"] = Field(
+        default="enforce",
+        description="`enforce`: duplicates leave on `duplicates`. `annotate`: every document leaves on `unique`, with its "
+        "verdict on the headers, so that readers decide; may be changed to `enforce` and back at any restart. `shadow`: "
+        "nothing leaves; verdicts show in metrics and on a log of its own (`shadow.fingerprints`), read by the group "
+        "`GROUP-shadow`, beside a filter that delivers or before one does.",
+    )
     group: Name = Field(
         default="stream-dedup",
+        validate_default=True,
         description="Consumer group of the workers, and the first part of their transactional ids. Another group "
-        "reads all documents again and needs a `fingerprints` topic of its own.",
+        "reads all documents again and needs a `fingerprints` topic of its own. In shadow mode `-shadow` is added.",
     )
     worker_id: Annotated[Name, Field(max_length=100)] | None = Field(
         default=None,
@@ -343,6 +353,12 @@ class Settings(BaseSettings):
         le=65535,
         description="Port of probes and metrics; 0 takes any free port and logs it. `run all` gives the index the next one.",
     )
+    fail_open: Duration | None = Field(
+        default=None,
+        description="How long a document waits for its verdict before it leaves as unique, with the reason `fail-open`; "
+        "until the index answers again, those after it leave without waiting. Turns an outage of the index into kept "
+        "duplicates instead of lag; never drops anything. Without it documents wait for as long as it takes.",
+    )
     livez_after: Duration = Field(
         default=timedelta(minutes=1),
         ge=timedelta(seconds=1),
@@ -381,6 +397,21 @@ class Settings(BaseSettings):
     def _check_prefix(cls, value: str) -> str:
         return normalise_prefix(value)
 
+    @field_validator("group")
+    @classmethod
+    def _keep_shadow_apart(cls, value: str, info: ValidationInfo) -> str:
+        # A shadow that committed for the group that delivers would make it skip what it never delivered.
+        is_shadow = info.data.get("mode") == "shadow" and not value.endswith(_SHADOW_GROUP)
+        return value + _SHADOW_GROUP if is_shadow else value
+
+    @field_validator("fail_open")
+    @classmethod
+    def _check_fail_open(cls, value: timedelta | None) -> timedelta | None:
+        # Written out, because pydantic gives the limit of an optional time as Python code.
+        if value is not None and not timedelta(seconds=1) <= value <= timedelta(days=1):
+            raise ValueError("must be at least 1 second and at most 1 day")
+        return value
+
     @field_validator("plan")
     @classmethod
     def _check_plan(cls, value: str) -> str:
@@ -397,6 +428,16 @@ class Settings(BaseSettings):
         if value is not None and info.data.get("value_format") == "raw":
             raise ValueError(f"needs {PREFIX}VALUE_FORMAT=json, because a raw value has no fields")
         return value
+
+    @property
+    def judging_mode(self) -> Mode:
+        """The mode as log batches carry it."""
+        return Mode[self.mode.upper()]
+
+    @property
+    def topic_names(self) -> TopicNames:
+        """The names of the topics that these settings speak of."""
+        return TopicNames(self.topic_prefix, is_shadow=self.mode == "shadow")
 
     @property
     def origins(self) -> Mapping[str, Origin]:

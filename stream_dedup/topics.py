@@ -35,6 +35,10 @@ INSIGHTS = "insights"
 HOST_SIGNALS = "host-signals"
 ALL = (DOCUMENTS, UNIQUE, DUPLICATES, DEAD_LETTERS, FINGERPRINTS, VERDICTS, INSIGHTS, HOST_SIGNALS)
 
+# A filter in shadow mode has a log of its own, so that what it judged never counts as delivered.
+SHADOW = "shadow."
+_LOGS = (FINGERPRINTS, VERDICTS)
+
 # These follow `documents`: output partition = source partition.
 _OUTPUTS = (UNIQUE, DUPLICATES, DEAD_LETTERS)
 _SINGLE_PARTITION = (FINGERPRINTS, VERDICTS, INSIGHTS, HOST_SIGNALS)
@@ -62,23 +66,27 @@ def normalise_prefix(prefix: str) -> str:
     if prefix[0] in ".-":
         raise ValueError("must begin with a letter or digit")
     prefix = prefix if prefix[-1] in ".-" else f"{prefix}."
-    if len(prefix) + max(map(len, ALL)) > NAME_CHARACTERS_MAX:
+    if len(prefix) + max(map(len, (*ALL, *(SHADOW + log for log in _LOGS)))) > NAME_CHARACTERS_MAX:
         raise ValueError(f"must leave topic names of at most {NAME_CHARACTERS_MAX} characters")
     return prefix
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNames:
-    """The names of all topics under one prefix (`TopicNames("crawl").documents` is `crawl.documents`)."""
+    """The names of all topics under one prefix (`TopicNames("crawl").documents` is `crawl.documents`).
+
+    In shadow mode the log and its answers are `shadow.fingerprints` and `shadow.verdicts`.
+    """
 
     prefix: str = ""
+    is_shadow: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prefix", normalise_prefix(self.prefix))
 
     def named(self, topic: str) -> str:
         """Return the full name of one of the topics of this module."""
-        return self.prefix + topic
+        return self.prefix + (SHADOW + topic if self.is_shadow and topic in _LOGS else topic)
 
     @property
     def documents(self) -> str:
@@ -202,7 +210,7 @@ def topic_folder() -> Path:
     )
 
 
-def read_topics(prefix: str = "", folder: Path | None = None) -> tuple[Topic, ...]:
+def read_topics(names: TopicNames | str = "", folder: Path | None = None) -> tuple[Topic, ...]:
     """Return the topics that the files in `folder` (default: our own) declare, in the order of the contract's table.
 
     Raises:
@@ -211,7 +219,7 @@ def read_topics(prefix: str = "", folder: Path | None = None) -> tuple[Topic, ..
     import yaml  # noqa: PLC0415 - whoever needs names only does not pay for it
 
     folder = folder or topic_folder()
-    names = TopicNames(prefix)
+    names = TopicNames(names) if isinstance(names, str) else names
     topics, problems = [], []
     for kind in ALL:
         path = folder / f"{kind}.yaml"

@@ -279,6 +279,8 @@ class TestErrors:
             ("STATE_DIR", "~nobody-of-that-name/x", "must not begin with the home folder of a user who has none"),
             ("KAFKA_SOCKET_TIMEOUT_MS", "soon", "must be a time with its unit"),
             ("KAFKA_FETCH_MAX_BYTES", "lots", "must be a size such as 500MB"),
+            ("MODE", "dry-run", "must be"),
+            ("FAIL_OPEN", "10ms", "must be at least 1 second"),
             ("PLAN", "64:4:9:3", "must be a whole number from 0 to 3"),
         ],
     )  # fmt: skip
@@ -292,6 +294,19 @@ class TestErrors:
         assert must in problem
         assert len(problem) < 500
         assert problem.endswith(".")
+
+    def test_a_shadow_commits_for_a_group_of_its_own(self) -> None:
+        """In shadow mode the group is never the one that delivers, whatever it was given; twice changes nothing."""
+        groups = {
+            given: load_settings(environ={"STREAM_DEDUP_MODE": "shadow"} | given_group).group
+            for given, given_group in {
+                "": {},
+                "x": {"STREAM_DEDUP_GROUP": "x"},
+                "x-shadow": {"STREAM_DEDUP_GROUP": "x-shadow"},
+            }.items()
+        }
+
+        assert groups == {"": "stream-dedup-shadow", "x": "x-shadow", "x-shadow": "x-shadow"}
 
     @pytest.mark.parametrize("field", ["text_field", "id_field", "time_field", "scope_field"])
     def test_a_field_of_raw_values_is_an_error(self, field: str) -> None:

@@ -74,11 +74,20 @@ class TestNames:
         with pytest.raises(ValueError, match="must"):
             TopicNames(prefix)
 
+    def test_a_shadow_has_a_log_of_its_own(self) -> None:
+        """In shadow mode only the log and its answers have other names."""
+        plain, shadow = TopicNames("crawl"), TopicNames("crawl", is_shadow=True)
+        moved = {ours: other for ours, other in zip(plain.all(), shadow.all(), strict=True) if ours != other}
+        assert moved == {
+            "crawl.fingerprints": "crawl.shadow.fingerprints",
+            "crawl.verdicts": "crawl.shadow.verdicts",
+        }
+
     def test_the_longest_name_is_one_kafka_takes(self) -> None:
         """With the longest legal prefix no name has more than 249 characters."""
-        longest = "x" * (249 - len("dlq.documents") - 1)
+        longest = "x" * (249 - len("shadow.fingerprints") - 1)
 
-        assert max(map(len, TopicNames(longest).all())) == 249
+        assert max(map(len, TopicNames(longest, is_shadow=True).all())) == 249
         with pytest.raises(ValueError, match="249"):
             TopicNames(longest + "x")
 

@@ -15,7 +15,6 @@ from stream_dedup.document import Message, TopicPartitionKey
 from stream_dedup.errors import StreamDedupError
 from stream_dedup.log.kafka import Outcome, Output, SourceConsumer, TransactionalOutput
 from stream_dedup.settings import Settings, load_settings
-from stream_dedup.topics import TopicNames
 
 TOPIC = "copy"
 _IDLE_SECONDS = 0.1
@@ -48,7 +47,7 @@ def run(settings: Settings) -> None:
     Raises:
         StreamDedupError: a transaction did not commit; a measurement with aborts would measure something else.
     """
-    names = TopicNames(settings.topic_prefix)
+    names = settings.topic_names
     target = names.named(TOPIC)
     positions = _Positions()
     output = TransactionalOutput(settings, f"{settings.group}-copy", "copy-output")

@@ -20,7 +20,6 @@ from stream_dedup.document import Message
 from stream_dedup.errors import StreamDedupError
 from stream_dedup.log.kafka import LoadProducer, reader
 from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames
 
 PERCENTILES = {"p50_ms": 50.0, "p99_ms": 99.0, "p99_9_ms": 99.9, "max_ms": 100.0}
 # Starting and compiling are not the filter's latency.
@@ -62,7 +61,7 @@ def measure(
     Raises:
         StreamDedupError: a role ended, or documents did not come out in time.
     """
-    names = TopicNames(settings.topic_prefix)
+    names = settings.topic_names
     outputs = reader(settings, names.outputs, from_beginning=True)
     # A producer that waits for more records before it sends, or that still connects, would be measured here too.
     producer = LoadProducer(settings.model_copy(update={"kafka": {"linger.ms": "0"}}))

@@ -16,7 +16,6 @@ from stream_dedup.cli.sources import RawDocument, find_files, key_of, read_docum
 from stream_dedup.errors import BrokerError, ConfigurationError
 from stream_dedup.log.kafka import Admin, LoadProducer
 from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames
 
 _PROBLEMS_NAMED = 5
 _INTERRUPTED = 130
@@ -32,7 +31,7 @@ def load_documents(
         ConfigurationError: the topic does not exist (it is never created by accident).
         BrokerError: Kafka does not answer, or some documents were not acknowledged.
     """
-    topic = topic or TopicNames(settings.topic_prefix).documents
+    topic = topic or settings.topic_names.documents
     files = find_files(target, form)
     if topic not in Admin(settings).describe([topic]):
         raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")

@@ -15,7 +15,7 @@ from stream_dedup.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.log import epochs
 from stream_dedup.log.kafka import Admin, LogReader
 from stream_dedup.settings import Settings
-from stream_dedup.topics import DOCUMENTS, TopicNames
+from stream_dedup.topics import DOCUMENTS
 from stream_dedup.worker import rewind
 from stream_dedup.worker.marks import read_marks
 
@@ -29,7 +29,7 @@ def rewind_group(settings: Settings, texts: Sequence[str], *, dry_run: bool, as_
         InputError: an offset may not be written; then none was.
         BrokerError: Kafka failed, or a transaction is open; the sentence says what was written before.
     """
-    names = TopicNames(settings.topic_prefix)
+    names = settings.topic_names
     try:
         wanted = rewind.parse(texts, names.documents, DOCUMENTS)
     except InputError as error:

@@ -18,7 +18,6 @@ from stream_dedup.log import headers
 from stream_dedup.log.kafka import reader
 from stream_dedup.printable import printable
 from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames
 
 _COLOURS = {"unique": "green", "duplicate": "yellow", "dead-letter": "red", "unknown": "magenta"}
 
@@ -42,7 +41,7 @@ class Tapped:
 
 def watch(settings: Settings, outlets: Sequence[str], limit: int | None, *, from_beginning: bool, as_json: bool) -> int:
     """Print verdicts until `limit` is reached or Ctrl-C; return the exit code."""
-    names = TopicNames(settings.topic_prefix)
+    names = settings.topic_names
     by_outlet = {"unique": names.unique, "duplicates": names.duplicates, "dead-letters": names.dead_letters}
     topics = [topic for outlet, topic in by_outlet.items() if outlet in outlets or not outlets]
     out = console()

@@ -57,7 +57,7 @@ def apply_topics(settings: Settings, *, partitions: int | None = None, fit_broke
 def _compare(
     settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool
 ) -> tuple[Admin, Sequence[Topic], list[Change]]:
-    desired: Sequence[Topic] = read_topics(settings.topic_prefix, folder)
+    desired: Sequence[Topic] = read_topics(settings.topic_names, folder)
     if partitions is not None:
         desired = with_partitions(desired, partitions)
     admin = Admin(settings)

@@ -77,7 +77,7 @@ def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: b
         out.print(f"1  Apache Kafka: {'the one at ' + broker if broker else 'one of our own, stopped at the end'}")
         bootstrap = broker or stack.enter_context(_own_broker(folder, out))
         settings = _settings(bootstrap, folder)
-        names = topics.TopicNames(settings.topic_prefix)
+        names = settings.topic_names
         _make_topics(settings)
         out.print(f"2  topics {names.documents} -> {names.unique}, {names.duplicates}, {names.dead_letters}")
         stack.enter_context(_roles(settings, folder))

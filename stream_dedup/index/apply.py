@@ -174,7 +174,7 @@ def _refusal(state: State, batch: Batch) -> str | None:
             f"{declared.recipe!r}: their prints cannot be compared. Give the worker the declared recipe, or a log of "
             "its own."
         )
-    if batch.mode is not declared.mode:
+    if batch.mode.delivers is not declared.mode.delivers:
         return (
             f"The batch is for mode {batch.mode.name.lower()!r}, and this log was declared for "
             f"{declared.mode.name.lower()!r}: what one delivered says nothing of the other. Give that mode its own log."

@@ -10,7 +10,9 @@ Invariants:
  3. A partition that was revoked or lost takes its records out of every batch; after a lost assignment or a generation
     that passed without a callback nothing in flight is committed, and the committed offsets are read again.
  4. The (epoch, committed) of a partition is what the broker said or a commit confirmed, never what was merely sent.
- 5. After a start one log record is sent, and more only once answers come: restarts beside a dead index must not fill
+ 5. A document may leave without a verdict only as unique (`fail-open`), and only once its question is in the log, so that
+    later copies find it there.
+ 6. After a start one log record is sent, and more only once answers come: restarts beside a dead index must not fill
     the log. Nothing is appended again because time passed; only because a replica announced that it will not answer.
 """
 
@@ -20,9 +22,9 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from stream_dedup.document import Reason, TopicPartitionKey
+from stream_dedup.document import LogPlace, Reason, TopicPartitionKey
 from stream_dedup.errors import ConfigurationError, DivergedError, InvariantError
-from stream_dedup.log.answers import Announce, Answer, Rejected
+from stream_dedup.log.answers import Announce, Answer, Judgement, Rejected
 from stream_dedup.log.records import DOCUMENTS_MAX, Source
 from stream_dedup.worker.prepare import InFlight, Part
 
@@ -39,7 +41,7 @@ class Owned:
 
 
 class Flow:
-    """All that one worker has in flight."""
+    """All that one worker has in flight. `is_open`: documents leave without waiting, because the index is silent."""
 
     def __init__(self, batches_max: int, batch_documents_max: int, nonce: bytes) -> None:
         self._batches_max = batches_max
@@ -54,6 +56,7 @@ class Flow:
         self._chains: OrderedDict[int, bytes] = OrderedDict()
         self._generation: int | None = None
         self._stale: dict[TopicPartitionKey, int] = {}
+        self.is_open = False
 
     # -- partitions
 
@@ -137,6 +140,9 @@ class Flow:
             return []
         _, part = known
         part.log_offset = log_offset
+        if self.is_open:
+            self._pass(part)
+            return []
         return [part] if log_offset < self._answers_from else []
 
     def announced(self, announce: Announce) -> list[Part]:
@@ -164,6 +170,7 @@ class Flow:
         self._compare(answer)
         if answer.nonce != self._nonce:
             return False
+        self.is_open = False
         known = self._parts.pop(answer.number, None)
         if known is None:
             return False  # dropped meanwhile, or the second replica's answer
@@ -190,6 +197,29 @@ class Flow:
             self._has_answer = True
             self._window = self._batches_max
         return True
+
+    # -- failing open
+
+    @property
+    def oldest_unanswered(self) -> InFlight | None:
+        """The oldest batch that waits for a verdict."""
+        return next((batch for batch in self._batches if not batch.is_answered), None)
+
+    def fail_open(self) -> int:
+        """Let what waits leave as unique, and all that follows, until an answer comes; return how many records do now.
+
+        The index will judge them all the same, and some as duplicates: they were delivered as unique, which only keeps a
+        duplicate. What is not in the log yet goes on waiting.
+        """
+        self.is_open = True
+        return sum(self._pass(part) for _, part in list(self._parts.values()) if part.log_offset is not None)
+
+    def _pass(self, part: Part) -> int:
+        batch, _ = self._parts.pop(part.number)
+        part.answered = True
+        for place, index in enumerate(part.places):
+            batch.decided[index] = Judgement(Reason.FAIL_OPEN, LogPlace(part.log_offset or 0, place))
+        return len(part.places)
 
     # -- committing
 

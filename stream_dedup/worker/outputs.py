@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from stream_dedup.document import DeadLetter, Headers, Message, Position, Reason, Verdict
+from stream_dedup.document import DeadLetter, Headers, Message, Mode, Position, Reason, Verdict
 from stream_dedup.errors import InvariantError
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement
@@ -38,11 +38,17 @@ class Leaving(NamedTuple):
 
 
 class Outputs:
-    """Writes the headers; `topics` are the names of `unique`, `duplicates` and `dlq.documents`."""
+    """Writes the headers, and says where each record goes.
 
-    def __init__(self, unique: str, duplicates: str, dead: str, group: str, recipe: str, dead_bytes_max: int) -> None:
+    `unique`, `duplicates` and `dead` are names of topics; in mode `annotate` duplicates go to `unique` too. What leaves in
+    mode `shadow` is for the metrics: nobody writes it.
+    """
+
+    def __init__(
+        self, unique: str, duplicates: str, dead: str, group: str, recipe: str, dead_bytes_max: int, mode: Mode = Mode.ENFORCE
+    ) -> None:
         self._unique = unique
-        self._duplicates = duplicates
+        self._duplicates = unique if mode is Mode.ANNOTATE else duplicates
         self._dead = dead
         self._group = group
         self._recipe = recipe

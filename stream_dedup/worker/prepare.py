@@ -39,6 +39,7 @@ class InFlight:
     """A batch on its way: what was read, what is known of each record, and what the log was asked.
 
     `decided[i]` is None until record i has a verdict. `live` are the partitions whose records may still be committed.
+    `taken` is when it was read, in seconds of the monotonic clock.
     """
 
     messages: list[Message]
@@ -48,6 +49,7 @@ class InFlight:
     stamp: bytes
     epochs: dict[TopicPartitionKey, int]
     live: set[TopicPartitionKey] = field(default_factory=set)
+    taken: float = 0.0
 
     @property
     def is_answered(self) -> bool:
@@ -66,6 +68,7 @@ class Preparer:
         width: int,
         nonce: bytes,
         record_bytes_max: int,
+        mode: Mode = Mode.ENFORCE,
     ) -> None:
         self._decoder = decoder
         self._fingerprinter = fingerprinter
@@ -73,6 +76,7 @@ class Preparer:
         self._width = width
         self._nonce = nonce
         self._record_bytes_max = record_bytes_max
+        self._mode = mode
         self._number = 0
 
     def prepare(self, messages: list[Message], sources: Mapping[TopicPartitionKey, records.Source], stamp: bytes) -> InFlight:
@@ -143,7 +147,7 @@ class Preparer:
             raw = records.encode_batch(
                 records.Batch(
                     recipe=self._recipe_id,
-                    mode=Mode.ENFORCE,
+                    mode=self._mode,
                     nonce=self._nonce,
                     number=self._number,
                     sources=tuple(sources[key] for key in table),

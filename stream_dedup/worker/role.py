@@ -39,7 +39,6 @@ from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.metrics import WorkerMetrics
 from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames
 from stream_dedup.worker import identity, startup
 from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.inputs import Decoder
@@ -98,7 +97,7 @@ class _Worker:
         self._metrics = metrics
         self._health = health
         self._failpoints = Failpoints(os.environ.get(VARIABLE))
-        names = TopicNames(settings.topic_prefix)
+        names = settings.topic_names
         self._cluster = startup.inspect(settings, names, recipe)
         health.startup(0.3, "loading the recipe")
         fingerprinter = Fingerprinter(recipe)
@@ -107,16 +106,29 @@ class _Worker:
         nonce = os.urandom(NONCE_BYTES)
         self._flow = Flow(settings.batches_in_flight, settings.batch_documents, nonce)
         self._preparer = Preparer(
-            Decoder(settings), fingerprinter, recipe.id, recipe.width, nonce, self._cluster.record_bytes_max
+            Decoder(settings),
+            fingerprinter,
+            recipe.id,
+            recipe.width,
+            nonce,
+            self._cluster.record_bytes_max,
+            settings.judging_mode,
         )
         self._outputs = Outputs(
-            names.unique, names.duplicates, names.dead_letters, settings.group, recipe.id, self._cluster.dead_bytes_max
+            names.unique,
+            names.duplicates,
+            names.dead_letters,
+            settings.group,
+            recipe.id,
+            self._cluster.dead_bytes_max,
+            settings.judging_mode,
         )
         client = self._identity.name
         # The end of `verdicts` is read before anything is asked, so that no answer can be missed.
         self._verdicts = VerdictReader(settings, names.verdicts, f"{client}-verdicts")
         self._appender = LogAppender(settings, names.fingerprints, f"{client}-log")
         self._transactions = TransactionalOutput(settings, f"{settings.group}-{client}", f"{client}-outputs")
+        self._fail_open_seconds = None if settings.fail_open is None else settings.fail_open.total_seconds()
         self._must_reread = False
         self._unserved: set[TopicPartitionKey] = set()
         self._full_since: float | None = None
@@ -181,6 +193,7 @@ class _Worker:
         with self._metrics.stage("prepare"):
             sources = {key: self._flow.source(key) for key in {(one.topic, one.partition) for one in messages}}
             batch = self._preparer.prepare(messages, sources, self._source.stamp())
+        batch.taken = time.monotonic()
         for part in self._flow.admit(batch):
             self._append(part)
         self._appender.poll()
@@ -211,6 +224,7 @@ class _Worker:
 
     def _hear(self) -> None:
         waits = self._flow.in_flight and not self._flow.ready()
+        was_open = self._flow.is_open
         wait = (_ANSWER_SECONDS if self._flow.wants else _FULL_SECONDS) if waits else 0.0
         for message in self._verdicts.take(1000, wait):
             try:
@@ -226,6 +240,19 @@ class _Worker:
                     self._append(part)
             elif self._flow.answered(answer):
                 self._failpoints.reach("worker.verdict-in", self._flow.in_flight)
+        self._fail_open(was_open=was_open)
+
+    def _fail_open(self, *, was_open: bool) -> None:
+        """Stop waiting for an index that has been silent for too long, if the settings say so."""
+        if was_open and not self._flow.is_open:
+            _log.warning("the index answers again: documents wait for their verdicts")
+        waits = self._flow.oldest_unanswered
+        if self._fail_open_seconds is None or waits is None or time.monotonic() - waits.taken < self._fail_open_seconds:
+            return
+        passed = self._flow.fail_open()
+        if passed:
+            _log.error("the index is silent: documents leave as unique, unjudged", documents=passed,
+                       waited_seconds=self._fail_open_seconds)  # fmt: skip
 
     # -- transactions
 
@@ -263,7 +290,7 @@ class _Worker:
     ) -> Result:
         in_flight = self._flow.in_flight
         return self._transactions.run(
-            [one.output for one in leaving],
+            [one.output for one in leaving] if self._settings.judging_mode.delivers else [],
             offsets,
             stamp,
             one_by_one=one_by_one,

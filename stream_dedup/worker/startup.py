@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from stream_dedup.document import Mode, TopicPartitionKey
+from stream_dedup.document import TopicPartitionKey
 from stream_dedup.errors import BrokerError, ConfigurationError, FirstStartError, FormatError
 from stream_dedup.fingerprint import Recipe
 from stream_dedup.index import plan as plans
@@ -127,7 +127,7 @@ def _declare(settings: Settings, names: TopicNames, recipe: Recipe) -> None:
         "floor": recipe.floor,
         "plan": plan.to_fields(),
         "group": settings.group,
-        "mode": int(Mode.ENFORCE),
+        "mode": int(settings.judging_mode),
     }
     appender = LogAppender(settings, names.fingerprints, "declare")
     appender.send(records.encode_control(records.Control("declare", fields)), None, lambda _: None)

@@ -117,9 +117,9 @@ class Filter:
         self.admin = Admin(self.settings)
         self._asker: Consumer | None = None
 
-    def create_topics(self, *, documents_bytes_max: int | None = None) -> None:
+    def create_topics(self, names: topics.TopicNames | None = None, *, documents_bytes_max: int | None = None) -> None:
         """Create the topics from the files in `topics/`, as `topics apply` does."""
-        declared = topics.fit_to_brokers(topics.with_partitions(topics.read_topics(self.names.prefix), self.partitions), 1)
+        declared = topics.fit_to_brokers(topics.with_partitions(topics.read_topics(names or self.names), self.partitions), 1)
         existing = self.admin.describe([topic.name for topic in declared])
         topics.apply(topics.plan(declared, existing), self.admin)
         if documents_bytes_max is not None:
@@ -307,6 +307,8 @@ class Outcome:
             offset, place = map(int, log.split("/"))
             expected = self.oracle.answers[offset, place]
             reason = header(one, "dedup.reason")
+            if reason == "fail-open":
+                continue  # nobody had judged it when it left; the index's own verdict may be any
             assert expected.reason.label == reason, f"log {log}: expected {expected.reason.label}, found {reason}"
             if expected.of is not None:
                 topic_id, partition, source_offset = expected.of

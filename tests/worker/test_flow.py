@@ -253,3 +253,36 @@ def test_an_answer_of_another_length_is_an_alarm() -> None:
 
     with pytest.raises(InvariantError, match="judges 1 documents"):
         scene.answer(1, Reason.NEW)
+
+
+def test_failing_open_lets_only_what_is_in_the_log_leave() -> None:
+    """A record whose question is in the log leaves as unique; one whose append is not confirmed goes on waiting."""
+    scene = Scene()
+    first = scene.batch((0, 100), (1, 200))
+    scene.flow.appended(1, 7)
+    second = scene.batch((0, 101))
+
+    assert scene.flow.oldest_unanswered is first
+    assert scene.flow.fail_open() == 2
+
+    assert scene.flow.ready() == [first]
+    assert first.decided == [Judgement(Reason.FAIL_OPEN, LogPlace(7, 0)), Judgement(Reason.FAIL_OPEN, LogPlace(7, 1))]
+    assert scene.flow.oldest_unanswered is second
+    scene.flow.appended(2, 8)
+    assert scene.flow.ready() == [first, second]
+
+
+def test_an_answer_ends_failing_open() -> None:
+    """The first answer, though too late for its own record, makes the records after it wait for theirs again."""
+    scene = Scene()
+    first = scene.batch((0, 100))
+    scene.flow.appended(1, 7)
+    scene.flow.fail_open()
+    scene.answer(1, Reason.NEW)
+    assert first.decided == [Judgement(Reason.FAIL_OPEN, LogPlace(7, 0))]
+
+    second = scene.batch((0, 101))
+    scene.flow.appended(2, 8)
+
+    assert scene.flow.oldest_unanswered is second
+    assert scene.flow.ready() == [first]

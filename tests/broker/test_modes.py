@@ -1,0 +1,85 @@
+"""What happens to duplicates, and to documents when the index is silent, as the settings say; on a real broker."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from stream_dedup.document import Mode
+from stream_dedup.log import records
+from stream_dedup.topics import TopicNames
+from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
+
+pytestmark = pytest.mark.broker
+
+
+def test_annotating_first_and_enforcing_later(make_filter: Callable[..., Filter]) -> None:
+    """A filter that only annotates puts all on `unique`; enforced from the next start on, it goes on with the same log."""
+    crawl = make_filter(partitions=2)
+    crawl.start("index")
+    worker = crawl.start("worker", STREAM_DEDUP_MODE="annotate")
+    first = crawl.produce(synthetic(1000, 11, partitions=2))
+    crawl.wait_until_committed(first)
+    assert worker.stop() == 0
+    annotated = Outcome(crawl)
+    annotated.check()
+    assert len(annotated.unique) == first
+    assert annotated.reasons()["near"] > 100
+
+    crawl.start("worker")
+    second = crawl.produce(synthetic(1000, 11, partitions=2))
+    crawl.wait_until_committed(first + second)
+
+    enforced = Outcome(crawl)
+    enforced.check()
+    assert len(enforced.duplicates) == second
+
+
+def test_a_shadow_leaves_no_trace_where_documents_go(make_filter: Callable[..., Filter]) -> None:
+    """A shadow beside a filter that delivers judges everything on its own log, and changes nothing of the other's."""
+    crawl = make_filter(partitions=2)
+    names = TopicNames(crawl.names.prefix, is_shadow=True)
+    crawl.create_topics(names)
+    shadow = {
+        "STREAM_DEDUP_MODE": "shadow",
+        "STREAM_DEDUP_PLAN": "classic",
+        "STREAM_DEDUP_STATE_DIR": str(crawl.folder / "shadow"),
+    }
+    for role in ("index", "worker"):
+        crawl.start(role)
+        crawl.start(role, **shadow)
+    count = crawl.produce(synthetic(1000, 12, partitions=2))
+    crawl.wait_until_committed(count)
+
+    def judged() -> int:
+        batches = (records.decode(one.value) for one in crawl.read(names.fingerprints))
+        return sum(len(batch) for batch in batches if isinstance(batch, records.Batch) and batch.mode is Mode.SHADOW)
+
+    wait_until(lambda: judged() == count, "the shadow has asked for every document")
+    Outcome(crawl).check()
+
+
+def test_a_silent_index_keeps_nobody_waiting(make_filter: Callable[..., Filter]) -> None:
+    """With FAIL_OPEN documents leave as unique when the index is silent; copies of them are found once it is back."""
+    crawl = make_filter(partitions=2, fail_open="1s")
+    index = crawl.start("index")
+    index.says("index started")
+    worker = crawl.start("worker")
+    first = crawl.produce(synthetic(500, 13, partitions=2))
+    crawl.wait_until_committed(first)
+    index.process.send_signal(signal.SIGSTOP)
+    second = crawl.produce(synthetic(500, 14, partitions=2))
+    crawl.wait_until_committed(first + second)
+    worker.says("the index is silent")
+    index.process.send_signal(signal.SIGCONT)
+    worker.says("the index answers again")
+    third = crawl.produce(synthetic(500, 14, partitions=2))
+    crawl.wait_until_committed(first + second + third)
+
+    outcome = Outcome(crawl)
+    outcome.check()
+    opened = [one for one in outcome.unique if header(one, "dedup.reason") == "fail-open"]
+    assert len(opened) >= second / 2
+    assert len(outcome.duplicates) >= third / 2
