@@ -6,10 +6,10 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lock bench torture clean
+.PHONY: help setup demo test check format lock bench torture deploy-tools deploy-rules image clean
 
 help:  ## say what there is
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: .venv/ready  ## make the environment in .venv (the other commands do it by themselves)
 
@@ -45,9 +45,20 @@ MINUTES ?= 10
 torture: .venv/ready  ## kill roles and broker at random for MINUTES, then hold every invariant
 	$(RUN) tests.broker.torture --minutes $(MINUTES) $(ARGS)
 
-lock:  ## write requirements.lock anew from pyproject.toml (needs uv)
+lock:  ## write requirements.lock, and the image's in deploy/, anew from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-emit-index-url --no-emit-find-links --quiet -o requirements.lock
+	uv pip compile pyproject.toml --constraint requirements.lock --universal --python-version 3.11 --generate-hashes --no-header \
+	  --no-annotate --no-emit-index-url --no-emit-find-links --quiet -o deploy/requirements.lock
+
+deploy-tools: .venv/ready  ## fetch kustomize and promtool, which the tests of deploy/ use
+	$(RUN) tests.deploy.tools
+
+deploy-rules: .venv/ready  ## write the rules of the compose file anew from the PrometheusRule
+	$(RUN) tests.deploy.write_rules
+
+image:  ## build and try the image without a container daemon (root, Debian, buildah, debootstrap)
+	deploy/build-without-daemon.sh $(ARGS)
 
 clean:  ## remove what was built
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache

@@ -54,7 +54,8 @@ MASK = "******"
 _KAFKA_PREFIX = PREFIX + "KAFKA_"
 # Settings with a flag of their own on some command; all others are set with `--set NAME=VALUE`.
 _OWN_FLAGS = {"kafka_bootstrap_servers": "--bootstrap-servers", "first_start": "--first-start"}
-_NOT_SETTINGS = frozenset({CONFIG_VARIABLE, FAILPOINT_VARIABLE})
+# Read where they are needed, before there are settings: CACHE_DIR by `compiled.py`, when a kernel is first imported.
+_NOT_SETTINGS = frozenset({CONFIG_VARIABLE, FAILPOINT_VARIABLE, PREFIX + "CACHE_DIR"})
 
 # Decided by the protocol between worker, log and index: changing one would break "exactly once".
 _DECIDED_PROPERTIES = {

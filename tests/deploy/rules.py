@@ -1,0 +1,343 @@
+"""What must hold of a set of manifests, each rule a function from the manifests to sentences about what is wrong.
+
+Invariant: a rule is pure and looks at one thing; `test_manifests.py` shows each of them a broken manifest too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import yaml
+from jsonschema import Draft202012Validator
+
+from stream_dedup.errors import ConfigurationError
+from stream_dedup.settings import load_settings
+from stream_dedup.topics import read_topics
+from stream_dedup.worker.role import _DRAIN_SECONDS
+
+Manifest = dict[str, Any]
+
+KUBERNETES = "1.35"
+ROLES = ("worker", "index")
+SCHEMAS: dict[str, Any] = {}
+for _path in sorted((Path(__file__).parent / "schemas").glob("*.yaml")):
+    SCHEMAS |= yaml.safe_load(_path.read_text())
+# What an operator or another operator's controller makes.
+FOREIGN_SECRETS = {
+    "stream-dedup-key", "stream-dedup-worker", "stream-dedup-index", "stream-dedup-autoscaler", "kafka-cluster-ca-cert",
+}  # fmt: skip
+LAST_TRANSACTION_SECONDS = 30
+
+
+def named(manifest: Manifest) -> str:
+    """Return how a sentence calls a manifest."""
+    return f"{manifest['kind']} {manifest['metadata']['name']}"
+
+
+def of_kind(manifests: list[Manifest], *kinds: str) -> Iterator[Manifest]:
+    """Yield the manifests of these kinds."""
+    return (one for one in manifests if one["kind"] in kinds)
+
+
+def pods(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest]]:
+    """Yield each workload with its pod template."""
+    return ((one, one["spec"]["template"]) for one in of_kind(manifests, "StatefulSet", "Deployment", "Job", "DaemonSet"))
+
+
+def containers(pod: Manifest) -> Iterator[Manifest]:
+    """Yield all containers of a pod template."""
+    yield from pod["spec"].get("initContainers", [])
+    yield from pod["spec"]["containers"]
+
+
+def role_pods(manifests: list[Manifest]) -> Iterator[tuple[str, Manifest, Manifest]]:
+    """Yield (role, workload, pod template) of our roles."""
+    for workload, pod in pods(manifests):
+        role = pod["metadata"]["labels"].get("app.kubernetes.io/component")
+        if role in ROLES:
+            yield role, workload, pod
+
+
+def selects(selector: Manifest, labels: Manifest) -> bool:
+    """Return whether a label selector takes these labels."""
+    if any(labels.get(name) != value for name, value in selector.get("matchLabels", {}).items()):
+        return False
+    for one in selector.get("matchExpressions", []):
+        is_in = labels.get(one["key"]) in one.get("values", [])
+        if {"In": is_in, "NotIn": not is_in, "Exists": one["key"] in labels}.get(one["operator"], False) is False:
+            return False
+    return True
+
+
+def schema(manifests: list[Manifest]) -> list[str]:
+    """Every manifest is one that Kubernetes, or the operator of its kind, takes, without unknown fields."""
+    problems = []
+    for one in manifests:
+        if one["kind"] in SCHEMAS:
+            validator = Draft202012Validator(SCHEMAS[one["kind"]])
+            problems += [f"{named(one)}: {error.json_path}: {error.message}" for error in validator.iter_errors(one)]
+            continue
+        try:
+            kubernetes_validate.validate(one, KUBERNETES, strict=True)
+        except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
+            problems.append(f"{named(one)}: {error!r}")
+    return problems
+
+
+def restricted(manifests: list[Manifest]) -> list[str]:
+    """Every pod is up to the Pod Security Standard `restricted` (kubernetes.io, "Pod Security Standards")."""
+    problems = []
+    for workload, pod in pods(manifests):
+        spec, where = pod["spec"], named(workload)
+        around = spec.get("securityContext", {})
+        problems += [f"{where}: {name} is set" for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
+        allowed = {"name", "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
+        problems += [f"{where}: volume {one['name']} is of no allowed kind" for one in spec.get("volumes", []) if set(one) - allowed]
+        for container in containers(pod):
+            own = container.get("securityContext", {})
+            both = around | own
+            capabilities = own.get("capabilities", {})
+            wrong = {
+                "privileged": bool(own.get("privileged")),
+                "allowPrivilegeEscalation": own.get("allowPrivilegeEscalation") is not False,
+                "capabilities": "ALL" not in capabilities.get("drop", []) or bool(set(capabilities.get("add", [])) - {"NET_BIND_SERVICE"}),
+                "runAsNonRoot": both.get("runAsNonRoot") is not True,
+                "runAsUser": both.get("runAsUser", 1) == 0,
+                "seccompProfile": both.get("seccompProfile", {}).get("type") not in {"RuntimeDefault", "Localhost"},
+                "hostPort": any("hostPort" in port for port in container.get("ports", [])),
+                "procMount": own.get("procMount", "Default") != "Default",
+                "sysctls": bool(around.get("sysctls")),
+            }
+            problems += [f"{where}: {name} of {container['name']} is not restricted" for name, is_wrong in wrong.items() if is_wrong]
+    return problems
+
+
+def sealed(manifests: list[Manifest]) -> list[str]:
+    """Our containers cannot write their root file system, and no pod holds a token for Kubernetes."""
+    problems = []
+    for workload, pod in pods(manifests):
+        if pod["spec"].get("automountServiceAccountToken") is not False:
+            problems.append(f"{named(workload)} mounts a service account's token")
+        if pod["spec"].get("enableServiceLinks") is not False:
+            problems.append(f"{named(workload)} gets variables for every Service of its namespace")
+        problems += [
+            f"{named(workload)}: the root of {one['name']} can be written"
+            for one in containers(pod)
+            if one["image"].startswith("stream-dedup") and one.get("securityContext", {}).get("readOnlyRootFilesystem") is not True
+        ]
+    return problems
+
+
+def labelled(manifests: list[Manifest]) -> list[str]:
+    """Everything of ours carries the recommended labels, and pods say which role they are."""
+    problems = []
+    for one in manifests:
+        if one["metadata"]["name"].startswith("stream-dedup") and one["kind"] in {"StatefulSet", "Service", "Job"}:
+            lacking = {"name", "part-of", "component"} - {key.removeprefix("app.kubernetes.io/") for key in one["metadata"].get("labels", {})}
+            problems += [f"{named(one)} lacks the label app.kubernetes.io/{name}" for name in sorted(lacking)]
+    return problems
+
+
+def probed(manifests: list[Manifest]) -> list[str]:
+    """Roles have all three probes; lag or a rebuild never restarts one."""
+    problems = []
+    for role, workload, pod in role_pods(manifests):
+        (container,) = containers(pod)
+        # An index that rebuilds has started: it must be watched, and not be bounded.
+        wanted = {"livenessProbe": "/livez", "readinessProbe": "/readyz", "startupProbe": "/startupz" if role == "worker" else "/livez"}
+        problems += [
+            f"{named(workload)}: {probe} is not {path}"
+            for probe, path in wanted.items()
+            if container.get(probe, {}).get("httpGet", {}).get("path") != path
+        ]
+    return problems
+
+
+def sized(manifests: list[Manifest]) -> list[str]:
+    """Every container states CPU and memory, memory is guaranteed, and CPU is never throttled in our roles."""
+    problems = []
+    for workload, pod in pods(manifests):
+        for container in containers(pod):
+            resources = container.get("resources", {})
+            requests, limits = resources.get("requests", {}), resources.get("limits", {})
+            if "cpu" not in requests or "memory" not in requests or requests["memory"] != limits.get("memory"):
+                problems.append(f"{named(workload)}: {container['name']} states no CPU, or memory that is not guaranteed")
+            if "cpu" in limits:
+                problems.append(f"{named(workload)}: {container['name']} is throttled, and would miss its session")
+    return problems
+
+
+def pinned(manifests: list[Manifest]) -> list[str]:
+    """Every image has a version."""
+    return [
+        f"{named(workload)}: the image {one['image']} has no version"
+        for workload, pod in pods(manifests)
+        for one in containers(pod)
+        if not re.search(r"(:(?!latest$)[\w.-]+|@sha256:[0-9a-f]{64})$", one["image"])
+    ]
+
+
+def joined(manifests: list[Manifest]) -> list[str]:
+    """Selectors take the pods they are meant for, and each Service and budget takes some."""
+    templates = [pod["metadata"]["labels"] for _, pod in pods(manifests)]
+    problems = [
+        f"{named(workload)} does not select its own pods"
+        for workload, pod in pods(manifests)
+        if "selector" in workload["spec"] and not selects(workload["spec"]["selector"], pod["metadata"]["labels"])
+    ]
+    for one in of_kind(manifests, "Service"):
+        if not any(selects({"matchLabels": one["spec"]["selector"]}, labels) for labels in templates):
+            problems.append(f"{named(one)} selects nothing")
+    for one in of_kind(manifests, "PodDisruptionBudget", "PodMonitor"):
+        if not any(selects(one["spec"]["selector"], labels) for labels in templates):
+            problems.append(f"{named(one)} selects nothing")
+    services = {one["metadata"]["name"] for one in of_kind(manifests, "Service")}
+    problems += [
+        f"{named(one)} names a Service that is not there"
+        for one in of_kind(manifests, "StatefulSet")
+        if one["spec"]["serviceName"] not in services
+    ]
+    return problems
+
+
+def drained(manifests: list[Manifest]) -> list[str]:
+    """A node can be drained: a budget per role that allows one at a time, and time to end what was begun."""
+    problems = []
+    for role, workload, pod in role_pods(manifests):
+        labels = pod["metadata"]["labels"]
+        budgets = [one for one in of_kind(manifests, "PodDisruptionBudget") if selects(one["spec"]["selector"], labels)]
+        if [one["spec"].get("maxUnavailable") for one in budgets] != [1]:
+            problems.append(f"{named(workload)} has no budget of one pod")
+        needed = _DRAIN_SECONDS + LAST_TRANSACTION_SECONDS
+        if role == "worker" and pod["spec"].get("terminationGracePeriodSeconds", 30) <= needed:
+            problems.append(f"{named(workload)} is killed within {needed:.0f} s, before a drain has ended")
+        if {one["topologyKey"] for one in pod["spec"].get("topologySpreadConstraints", [])} != {
+            "topology.kubernetes.io/zone", "kubernetes.io/hostname",
+        }:  # fmt: skip
+            problems.append(f"{named(workload)} is not spread over zones and nodes")
+        for one in pod["spec"].get("topologySpreadConstraints", []):
+            if not selects(one["labelSelector"], labels):
+                problems.append(f"{named(workload)} is spread among other pods than its own")
+    return problems
+
+
+def walled(manifests: list[Manifest]) -> list[str]:
+    """Nothing goes in or out of our pods that no policy names, and no policy opens everything."""
+    problems = []
+    policies = list(of_kind(manifests, "NetworkPolicy"))
+    for _, workload, pod in role_pods(manifests):
+        own = [one for one in policies if selects(one["spec"]["podSelector"], pod["metadata"]["labels"])]
+        denying = [one for one in own if set(one["spec"]["policyTypes"]) == {"Ingress", "Egress"} and not {"ingress", "egress"} & set(one["spec"])]
+        if not denying:
+            problems.append(f"{named(workload)} has no policy that denies by default")
+        ports = {port["port"] for one in own for rule in one["spec"].get("egress", []) for port in rule.get("ports", [])}
+        if 53 not in ports or not ports & {9092, 9093}:
+            problems.append(f"{named(workload)} reaches no names or no Kafka")
+    for one in policies:
+        rules = one["spec"].get("ingress", []) + one["spec"].get("egress", [])
+        problems += [f"{named(one)} opens every port" for rule in rules if not rule.get("ports")]
+        problems += [f"{named(one)} lets everybody in" for rule in one["spec"].get("ingress", []) if not rule.get("from")]
+    return problems
+
+
+def stored(manifests: list[Manifest]) -> list[str]:
+    """The index has a volume of its own that one pod only can mount, and its folder lies on it."""
+    problems = []
+    for role, workload, pod in role_pods(manifests):
+        if role != "index":
+            continue
+        claims = {one["metadata"]["name"]: one["spec"] for one in workload["spec"].get("volumeClaimTemplates", [])}
+        (container,) = containers(pod)
+        folder = next((one["value"] for one in container.get("env", []) if one["name"] == "STREAM_DEDUP_INDEX_DIR"), "")
+        mounts = [one["name"] for one in container["volumeMounts"] if folder.startswith(one["mountPath"] + "/")]
+        if not mounts or claims.get(mounts[0], {}).get("accessModes") != ["ReadWriteOncePod"]:
+            problems.append(f"{named(workload)} keeps the index on no volume of one pod")
+    return problems
+
+
+def identified(manifests: list[Manifest]) -> list[str]:
+    """A worker's transactional id comes from its pod's stable name, its rack from the zone."""
+    problems = []
+    for role, workload, pod in role_pods(manifests):
+        (container,) = containers(pod)
+        fields = {one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in container.get("env", [])}
+        if fields.get("STREAM_DEDUP_KAFKA_CLIENT_RACK") != "metadata.labels['topology.kubernetes.io/zone']":
+            problems.append(f"{named(workload)} does not know its zone")
+        if role == "worker" and (
+            workload["kind"] != "StatefulSet"
+            or workload["spec"].get("podManagementPolicy") != "Parallel"
+            or fields.get("STREAM_DEDUP_WORKER_ID") != "metadata.name"
+        ):
+            problems.append(f"{named(workload)} has no stable name per ordinal, or starts one after another")
+    return problems
+
+
+def configured(manifests: list[Manifest]) -> list[str]:
+    """What the pods get as environment is a valid set of settings, by the program's own check."""
+    problems = []
+    maps = {one["metadata"]["name"]: one["data"] for one in of_kind(manifests, "ConfigMap")}
+    for _, workload, pod in role_pods(manifests):
+        (container,) = containers(pod)
+        environment: dict[str, str] = {}
+        for one in container.get("envFrom", []):
+            environment |= maps.get(one["configMapRef"]["name"], {})
+        environment |= {one["name"]: one.get("value", "from-the-pod") for one in container.get("env", [])}
+        # Files are there only in the pod; that they are mounted is looked at here.
+        files = {name: value for name, value in environment.items() if value.startswith("/run/secrets/")}
+        mounts = [one["mountPath"] for one in container["volumeMounts"]]
+        problems += [
+            f"{named(workload)}: {name} is on no mounted volume"
+            for name, value in files.items()
+            if not any(value.startswith(mount + "/") for mount in mounts)
+        ]
+        asked = {name: value for name, value in environment.items() if name not in files}
+        try:
+            load_settings({}, None, environ=asked)
+        except ConfigurationError as error:
+            problems.append(f"{named(workload)}: {error}")
+    return problems
+
+
+def referring(manifests: list[Manifest]) -> list[str]:
+    """Every ConfigMap, Secret and account that a pod names is there, or is one that others make."""
+    there = {(one["kind"], one["metadata"]["name"]) for one in manifests}
+    there |= {("Secret", name) for name in FOREIGN_SECRETS} | {("ServiceAccount", "default")}
+    problems = []
+    for workload, pod in pods(manifests):
+        wanted = [("ServiceAccount", pod["spec"].get("serviceAccountName", "default"))]
+        wanted += [("Secret", one["secret"]["secretName"]) for one in pod["spec"].get("volumes", []) if "secret" in one]
+        for container in containers(pod):
+            wanted += [("ConfigMap", one["configMapRef"]["name"]) for one in container.get("envFrom", [])]
+        problems += [f"{named(workload)} names {kind} {name}, which nobody makes" for kind, name in wanted if (kind, name) not in there]
+    return problems
+
+
+def scaled(manifests: list[Manifest]) -> list[str]:
+    """KEDA scales the workers by the right group's lag, from one to as many as there are partitions."""
+    problems = []
+    topics = {topic.kind: topic for topic in read_topics()}
+    workloads = {one["metadata"]["name"]: one for one in of_kind(manifests, "StatefulSet")}
+    settings = next((one["data"] for one in of_kind(manifests, "ConfigMap") if "STREAM_DEDUP_GROUP" in one["data"]), {})
+    for one in of_kind(manifests, "ScaledObject"):
+        spec, trigger = one["spec"], one["spec"]["triggers"][0]["metadata"]
+        target = workloads.get(spec["scaleTargetRef"]["name"])
+        wrong = {
+            "scales nothing that is there": target is None,
+            "scales what states its own number of replicas": target is not None and "replicas" in target["spec"],
+            "does not keep one worker": spec.get("minReplicaCount") != 1,
+            "allows another number of workers than partitions": spec.get("maxReplicaCount") != topics["documents"].partitions,
+            "counts the lag of transaction markers": trigger.get("excludePersistentLag") != "true",
+            "looks at another topic or group": (trigger.get("topic"), trigger["consumerGroup"]) != ("documents", settings.get("STREAM_DEDUP_GROUP")),
+        }
+        problems += [f"{named(one)} {what}" for what, is_wrong in wrong.items() if is_wrong]
+    return problems
+
+
+RULES = (
+    schema, restricted, sealed, labelled, probed, sized, pinned, joined, drained, walled, stored, identified, configured,
+    referring, scaled,
+)  # fmt: skip

@@ -1,0 +1,156 @@
+"""Each alert fires once and stays silent once, by promtool; its page, its metrics and the dashboard exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stream_dedup.service.metrics import IndexMetrics, WorkerMetrics
+from tests.deploy.tools import ROOT
+
+MONITORING = ROOT / "deploy" / "components" / "monitoring"
+RULES = yaml.safe_load((MONITORING / "prometheusrule.yaml").read_text())["spec"]
+ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
+RECORDED = {rule["record"]: rule for group in RULES["groups"] for rule in group["rules"] if "record" in rule}
+CASES = yaml.safe_load((Path(__file__).parent / "alerts.yaml").read_text())["cases"]
+HANDBOOK = (ROOT / "docs" / "handbook.md").read_text()
+# What others export: Prometheus itself, Kubernetes.
+FOREIGN = {
+    "up", "kube_pod_container_resource_limits", "kubelet_volume_stats_available_bytes", "kubelet_volume_stats_capacity_bytes",
+}  # fmt: skip
+METRIC = re.compile(r"\b(?:stream_dedup|process|kube|kubelet|kafka)[a-z0-9_:]*\b|\bup\b")
+
+
+def exported() -> set[str]:
+    """Return the names of all samples that the roles export."""
+    worker, index = WorkerMetrics("words:test"), IndexMetrics()
+    worker.transaction("committed")
+    worker.lag("documents", 0, 1)
+    names = set()
+    for metrics in (worker, index):
+        for family in metrics.registry.collect():
+            names |= {sample.name for sample in family.samples}
+            if family.type == "histogram":
+                names |= {f"{family.name}_{end}" for end in ("bucket", "sum", "count")}
+    return names
+
+
+def run_cases(promtool: Path, folder: Path, cases: list[dict[str, Any]], rules: dict[str, Any]) -> str:
+    """Run cases against rules; return what promtool says if any failed."""
+    (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
+    files = []
+    for every in sorted({case.get("every", "1m") for case in cases}):
+        tests = []
+        for case in cases:
+            if case.get("every", "1m") != every:
+                continue
+            expression = f'count(ALERTS{{alertname="{case["alert"]}",alertstate="firing"}})'
+            for state, samples in (("fires", [{"labels": "{}", "value": 1}]), ("silent", [])):
+                check = {"expr": expression, "eval_time": case["at"], "exp_samples": samples}
+                tests.append({"interval": every, "input_series": case[state], "promql_expr_test": [check]})
+        files.append(folder / f"tests-{every}.yaml")
+        files[-1].write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": every, "tests": tests}))
+    command = [str(promtool), "test", "rules", *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def test_each_alert_fires_and_stays_silent(promtool: Path, tmp_path: Path) -> None:
+    """On the input that is written down for it; and a rule that never fires is noticed."""
+    assert {case["alert"] for case in CASES} == set(ALERTS)
+
+    assert run_cases(promtool, tmp_path, CASES, RULES) == ""
+    broken = json.loads(json.dumps(RULES))
+    broken["groups"][1]["rules"][0]["expr"] = "vector(0) > 1"
+    assert "StreamDedupNoWorker" in run_cases(promtool, tmp_path, CASES[:1], broken)
+
+
+def test_lag_has_the_name_that_kafka_exporter_gives_it(promtool: Path, tmp_path: Path) -> None:
+    """`kafka_consumergroup_lag{consumergroup,topic,partition}`, also while two workers report one partition."""
+    series = 'stream_dedup_consumer_lag_records{topic="documents",partition="3",pod="%s"}'
+    document = {
+        "rule_files": ["rules.yaml"],
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": series % "w-0", "values": "7x5"}, {"series": series % "w-1", "values": "9x5"}],
+                "promql_expr_test": [
+                    {
+                        "expr": "kafka_consumergroup_lag",
+                        "eval_time": "3m",
+                        "exp_samples": [
+                            {
+                                "labels": 'kafka_consumergroup_lag{consumergroup="stream-dedup",partition="3",topic="documents"}',
+                                "value": 9,
+                            }
+                        ],
+                    }
+                ],
+            }
+        ],
+    }
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(document))
+
+    done = subprocess.run([str(promtool), "test", "rules", str(tmp_path / "tests.yaml")], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(ALERTS))
+def test_an_alert_has_a_page_in_the_handbook(name: str) -> None:
+    """The annotation names the heading, so that whoever is woken finds what to do."""
+    assert ALERTS[name]["annotations"]["runbook"] == f"docs/handbook.md#{name.lower()}"
+    assert re.search(rf"^#+ {name}$", HANDBOOK, re.MULTILINE)
+    assert ALERTS[name]["labels"]["severity"] in {"warning", "critical"}
+
+
+def unknown_metrics(expressions: list[str]) -> set[str]:
+    """Return the metrics in PromQL that nobody exports or records."""
+    bare = [re.sub(r'"[^"]*"|\{[^}]*\}|\b(?:by|on)\s*\([^)]*\)', "", one) for one in expressions]
+    return {name for one in bare for name in METRIC.findall(one)} - exported() - FOREIGN - set(RECORDED)
+
+
+def dashboard() -> dict[str, Any]:
+    """Return the dashboard."""
+    found: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text())
+    return found
+
+
+def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
+    """Each name in an expression is exported by a role, recorded, or Kubernetes' own; a misspelt one is noticed."""
+    panels = [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", [])]
+    assert len(panels) >= 12
+
+    assert unknown_metrics([rule["expr"] for rule in (*ALERTS.values(), *RECORDED.values())] + panels) == set()
+    assert unknown_metrics(['sum(rate(stream_dedup_document_total{verdict="unique"}[5m]))']) == {"stream_dedup_document_total"}
+
+
+def test_the_dashboard_is_what_grafana_takes() -> None:
+    """Every panel has a place of its own, a title, a data source by variable, and a unit or a reason for none."""
+    content = dashboard()
+    places = set()
+    for panel in content["panels"]:
+        place = panel["gridPos"]
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not cells & places, f"{panel['title']} lies on another panel"
+        assert place["x"] + place["w"] <= 24
+        places |= cells
+        assert panel["title"]
+        if panel["type"] != "row":
+            assert panel["datasource"] == {"type": "prometheus", "uid": "${source}"}
+            assert panel["fieldConfig"]["defaults"]["unit"]
+            assert panel["description"]
+    assert len({panel["id"] for panel in content["panels"]}) == len(content["panels"])
+    assert [one["name"] for one in content["templating"]["list"] if one["type"] == "datasource"] == ["source"]
+
+
+def test_compose_has_the_same_rules() -> None:
+    """`deploy/compose/rules.yaml` is the PrometheusRule's content, as `make deploy-rules` writes it."""
+    assert yaml.safe_load((ROOT / "deploy" / "compose" / "rules.yaml").read_text()) == RULES

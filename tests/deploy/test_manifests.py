@@ -1,0 +1,193 @@
+"""The manifests as kustomize renders them: each rule holds for every overlay, and notices a manifest that breaks it."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy import rules, tools
+from tests.deploy.rules import Manifest
+
+Rendered = dict[str, list[Manifest]]
+
+
+def find(manifests: list[Manifest], kind: str, name: str) -> Manifest:
+    return next(one for one in manifests if one["kind"] == kind and one["metadata"]["name"] == name)
+
+
+def at(kind: str, name: str, path: str, value: object) -> Callable[[list[Manifest]], None]:
+    """Return what sets (or with `...` removes) the field at a dotted path of one manifest."""
+
+    def change(manifests: list[Manifest]) -> None:
+        found: Any = find(manifests, kind, name)
+        *steps, last = [int(step) if step.isdigit() else step for step in path.split("/")]
+        for step in steps:
+            found = found[step]
+        if value is ...:
+            del found[last]
+        else:
+            found[last] = value
+
+    return change
+
+
+def worker(path: str, value: object) -> Callable[[list[Manifest]], None]:
+    return at("StatefulSet", "stream-dedup-worker", path, value)
+
+
+def index(path: str, value: object) -> Callable[[list[Manifest]], None]:
+    return at("StatefulSet", "stream-dedup-index", path, value)
+
+
+def without(kind: str, name: str) -> Callable[[list[Manifest]], None]:
+    return lambda manifests: manifests.remove(find(manifests, kind, name))
+
+
+POD, CONTAINER = "spec/template/spec", "spec/template/spec/containers/0"
+SECURITY = f"{CONTAINER}/securityContext"
+TRIGGER = "spec/triggers/0/metadata"
+BROKEN: dict[str, list[Callable[[list[Manifest]], None]]] = {
+    "schema": [
+        worker("spec/podManagementPolicy", 3),
+        worker(f"{POD}/hostNetwrok", True),
+        at("PodDisruptionBudget", "stream-dedup-index", "apiVersion", "policy/v1beta1"),
+        at("KafkaTopic", "documents", "spec/partitions", 0),
+        at("KafkaTopic", "documents", "metadata/labels", {}),
+        at("KafkaUser", "stream-dedup-worker", "spec/authorization/acls/0", {"resource": {"type": "topic"}, "operation": "Read"}),
+        at("ScaledObject", "stream-dedup-worker", f"{TRIGGER}/excludePersistentLag", True),
+        at("ScaledObject", "stream-dedup-worker", f"{TRIGGER}/lagTreshold", "5"),
+        at("TriggerAuthentication", "stream-dedup-autoscaler", "spec/secretTargetRef/0/parameter", "pasword"),
+        at("PodMonitor", "stream-dedup", "spec/podMetricsEndpoints/0/interval", "often"),
+        at("PrometheusRule", "stream-dedup", "spec/groups/0/rules/0/alert", "Both"),
+    ],
+    "restricted": [
+        worker(f"{POD}/hostNetwork", True),
+        worker(f"{POD}/volumes/0", {"name": "key", "hostPath": {"path": "/"}}),
+        worker(f"{SECURITY}/privileged", True),
+        worker(f"{SECURITY}/allowPrivilegeEscalation", ...),
+        worker(f"{SECURITY}/capabilities/add", ["SYS_ADMIN"]),
+        worker(f"{SECURITY}/capabilities/drop", ["NET_RAW"]),
+        worker(f"{POD}/securityContext/runAsNonRoot", ...),
+        worker(f"{SECURITY}/runAsUser", 0),
+        worker(f"{POD}/securityContext/seccompProfile", {"type": "Unconfined"}),
+        worker(f"{CONTAINER}/ports/0/hostPort", 8080),
+        worker(f"{SECURITY}/procMount", "Unmasked"),
+        worker(f"{POD}/securityContext/sysctls", [{"name": "kernel.msgmax", "value": "1"}]),
+    ],
+    "sealed": [
+        worker(f"{SECURITY}/readOnlyRootFilesystem", False),
+        worker(f"{POD}/automountServiceAccountToken", ...),
+        worker(f"{POD}/enableServiceLinks", True),
+    ],
+    "labelled": [at("Service", "stream-dedup-index", "metadata/labels", {})],
+    "probed": [
+        worker(f"{CONTAINER}/livenessProbe/httpGet/path", "/readyz"),
+        index(f"{CONTAINER}/startupProbe/httpGet/path", "/startupz"),
+        index(f"{CONTAINER}/readinessProbe", {"tcpSocket": {"port": "http"}}),
+    ],
+    "sized": [
+        worker(f"{CONTAINER}/resources", {}),
+        index(f"{CONTAINER}/resources/limits/memory", "9Gi"),
+        worker(f"{CONTAINER}/resources/limits/cpu", "1"),
+    ],
+    "pinned": [worker(f"{CONTAINER}/image", "stream-dedup"), worker(f"{CONTAINER}/image", "stream-dedup:latest")],
+    "joined": [
+        worker("spec/selector/matchLabels", {"app.kubernetes.io/component": "index"}),
+        at("Service", "stream-dedup-index", "spec/selector", {"app": "other"}),
+        at("PodDisruptionBudget", "stream-dedup-index", "spec/selector/matchLabels", {"app": "other"}),
+        index("spec/serviceName", "other"),
+    ],
+    "drained": [
+        worker(f"{POD}/terminationGracePeriodSeconds", 30),
+        without("PodDisruptionBudget", "stream-dedup-worker"),
+        at("PodDisruptionBudget", "stream-dedup-index", "spec/maxUnavailable", 0),
+        index(f"{POD}/topologySpreadConstraints", []),
+        index(f"{POD}/topologySpreadConstraints/0/labelSelector", {"matchLabels": {"app": "other"}}),
+    ],
+    "walled": [
+        without("NetworkPolicy", "stream-dedup-default-deny"),
+        without("NetworkPolicy", "stream-dedup-names"),
+        at("NetworkPolicy", "stream-dedup-kafka", "spec/egress/0/ports", []),
+        at("NetworkPolicy", "stream-dedup-metrics", "spec/ingress/0/from", []),
+    ],
+    "stored": [
+        index("spec/volumeClaimTemplates/0/spec/accessModes", ["ReadWriteOnce"]),
+        index("spec/volumeClaimTemplates/0/metadata/name", "other"),
+    ],
+    "identified": [
+        worker("spec/podManagementPolicy", "OrderedReady"),
+        worker(f"{CONTAINER}/env", []),
+        worker("kind", "Deployment"),
+    ],
+    "configured": [
+        worker(f"{CONTAINER}/env/0", {"name": "STREAM_DEDUP_WORKER_IDD", "value": "a"}),
+        worker(f"{CONTAINER}/volumeMounts", [{"name": "tmp", "mountPath": "/tmp"}]),
+    ],
+    "referring": [
+        worker(f"{CONTAINER}/envFrom/0/configMapRef/name", "other"),
+        worker(f"{POD}/serviceAccountName", "other"),
+        worker(f"{POD}/volumes/0/secret/secretName", "other"),
+    ],
+    "scaled": [
+        at("ScaledObject", "stream-dedup-worker", "spec/maxReplicaCount", 100),
+        at("ScaledObject", "stream-dedup-worker", "spec/minReplicaCount", 0),
+        at("ScaledObject", "stream-dedup-worker", f"{TRIGGER}/excludePersistentLag", "false"),
+        at("ScaledObject", "stream-dedup-worker", f"{TRIGGER}/consumerGroup", "other"),
+        at("ScaledObject", "stream-dedup-worker", "spec/scaleTargetRef/name", "other"),
+        worker("spec/replicas", 2),
+    ],
+}
+
+
+@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)
+def test_a_rule_holds_and_notices(rule: Callable[[list[Manifest]], list[str]], rendered: Rendered) -> None:
+    """Base and overlays keep it; each broken manifest set is found out, and the same one whole is not."""
+    assert {name: found for name, manifests in rendered.items() if (found := rule(manifests))} == {}
+
+    for number, break_it in enumerate(BROKEN[rule.__name__]):
+        manifests = copy.deepcopy(rendered["production"])
+        break_it(manifests)
+        if rule is rules.schema:  # takes long, and looks at each by itself
+            manifests = [one for one in manifests if one not in rendered["production"]]
+        assert rule(manifests), f"{rule.__name__} does not notice broken manifest {number}"
+
+
+def test_the_overlays_are_those_of_the_contract(rendered: Rendered) -> None:
+    """dev, strimzi, keda and monitoring, each by itself, and production with all but dev."""
+    assert set(rendered) == {"base", "dev", "strimzi", "keda", "monitoring", "production"}
+    kinds = {name: {one["kind"] for one in manifests} for name, manifests in rendered.items()}
+
+    assert {"KafkaTopic", "KafkaUser"} <= kinds["strimzi"] & kinds["production"]
+    assert "ScaledObject" in kinds["keda"] & kinds["production"]
+    assert {"PrometheusRule", "PodMonitor"} <= kinds["monitoring"] & kinds["production"]
+    assert not kinds["base"] & set(rules.SCHEMAS), "the base needs no operator"
+
+
+def test_the_overlay_takes_the_topic_files_themselves(rendered: Rendered) -> None:
+    """What kustomize renders equals the files that `topics apply` reads; there is no copy."""
+    files = [*(tools.ROOT / "topics").glob("*.yaml"), *(tools.ROOT / "topics" / "users").glob("*.yaml")]
+    declared = {one["metadata"]["name"]: one["spec"] for path in files for one in yaml.safe_load_all(path.read_text()) if "spec" in one}
+    found = {one["metadata"]["name"]: one["spec"] for one in rules.of_kind(rendered["strimzi"], "KafkaTopic", "KafkaUser")}
+
+    assert found == declared
+
+
+def test_a_second_index_is_one_line(kustomize: Path, tmp_path: Path) -> None:
+    """An overlay with `replicas` set to two for the index renders two, each with a volume of its own, and keeps all rules."""
+    del kustomize
+    deploy = tmp_path / "deploy"
+    shutil.copytree(tools.ROOT / "deploy", deploy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(tools.ROOT / "topics", tmp_path / "topics", ignore=shutil.ignore_patterns("__pycache__"))
+    file = deploy / "overlays" / "strimzi" / "kustomization.yaml"
+    file.write_text(file.read_text() + "replicas: [{name: stream-dedup-index, count: 2}]\n")
+
+    manifests = list(yaml.safe_load_all(tools.render(file.parent)))
+
+    assert find(manifests, "StatefulSet", "stream-dedup-index")["spec"]["replicas"] == 2
+    assert [problem for rule in rules.RULES for problem in rule(manifests)] == []
