@@ -95,8 +95,20 @@ def restricted(manifests: list[Manifest]) -> list[str]:
         spec, where = pod["spec"], named(workload)
         around = spec.get("securityContext", {})
         problems += [f"{where}: {name} is set" for name in ("hostNetwork", "hostPID", "hostIPC") if spec.get(name)]
-        allowed = {"name", "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
-        problems += [f"{where}: volume {one['name']} is of no allowed kind" for one in spec.get("volumes", []) if set(one) - allowed]
+        allowed = {
+            "name",
+            "configMap",
+            "csi",
+            "downwardAPI",
+            "emptyDir",
+            "ephemeral",
+            "persistentVolumeClaim",
+            "projected",
+            "secret",
+        }
+        problems += [
+            f"{where}: volume {one['name']} is of no allowed kind" for one in spec.get("volumes", []) if set(one) - allowed
+        ]
         for container in containers(pod):
             own = container.get("securityContext", {})
             both = around | own
@@ -104,7 +116,8 @@ def restricted(manifests: list[Manifest]) -> list[str]:
             wrong = {
                 "privileged": bool(own.get("privileged")),
                 "allowPrivilegeEscalation": own.get("allowPrivilegeEscalation") is not False,
-                "capabilities": "ALL" not in capabilities.get("drop", []) or bool(set(capabilities.get("add", [])) - {"NET_BIND_SERVICE"}),
+                "capabilities": "ALL" not in capabilities.get("drop", [])
+                or bool(set(capabilities.get("add", [])) - {"NET_BIND_SERVICE"}),
                 "runAsNonRoot": both.get("runAsNonRoot") is not True,
                 "runAsUser": both.get("runAsUser", 1) == 0,
                 "seccompProfile": both.get("seccompProfile", {}).get("type") not in {"RuntimeDefault", "Localhost"},
@@ -112,7 +125,9 @@ def restricted(manifests: list[Manifest]) -> list[str]:
                 "procMount": own.get("procMount", "Default") != "Default",
                 "sysctls": bool(around.get("sysctls")),
             }
-            problems += [f"{where}: {name} of {container['name']} is not restricted" for name, is_wrong in wrong.items() if is_wrong]
+            problems += [
+                f"{where}: {name} of {container['name']} is not restricted" for name, is_wrong in wrong.items() if is_wrong
+            ]
     return problems
 
 
@@ -127,7 +142,8 @@ def sealed(manifests: list[Manifest]) -> list[str]:
         problems += [
             f"{named(workload)}: the root of {one['name']} can be written"
             for one in containers(pod)
-            if one["image"].startswith("stream-dedup") and one.get("securityContext", {}).get("readOnlyRootFilesystem") is not True
+            if one["image"].startswith("stream-dedup")
+            and one.get("securityContext", {}).get("readOnlyRootFilesystem") is not True
         ]
     return problems
 
@@ -137,7 +153,9 @@ def labelled(manifests: list[Manifest]) -> list[str]:
     problems = []
     for one in manifests:
         if one["metadata"]["name"].startswith("stream-dedup") and one["kind"] in {"StatefulSet", "Service", "Job"}:
-            lacking = {"name", "part-of", "component"} - {key.removeprefix("app.kubernetes.io/") for key in one["metadata"].get("labels", {})}
+            lacking = {"name", "part-of", "component"} - {
+                key.removeprefix("app.kubernetes.io/") for key in one["metadata"].get("labels", {})
+            }
             problems += [f"{named(one)} lacks the label app.kubernetes.io/{name}" for name in sorted(lacking)]
     return problems
 
@@ -148,7 +166,11 @@ def probed(manifests: list[Manifest]) -> list[str]:
     for role, workload, pod in role_pods(manifests):
         (container,) = containers(pod)
         # An index that rebuilds has started: it must be watched, and not be bounded.
-        wanted = {"livenessProbe": "/livez", "readinessProbe": "/readyz", "startupProbe": "/startupz" if role == "worker" else "/livez"}
+        wanted = {
+            "livenessProbe": "/livez",
+            "readinessProbe": "/readyz",
+            "startupProbe": "/startupz" if role == "worker" else "/livez",
+        }
         problems += [
             f"{named(workload)}: {probe} is not {path}"
             for probe, path in wanted.items()
@@ -189,12 +211,13 @@ def joined(manifests: list[Manifest]) -> list[str]:
         for workload, pod in pods(manifests)
         if "selector" in workload["spec"] and not selects(workload["spec"]["selector"], pod["metadata"]["labels"])
     ]
-    for one in of_kind(manifests, "Service"):
-        if not any(selects({"matchLabels": one["spec"]["selector"]}, labels) for labels in templates):
-            problems.append(f"{named(one)} selects nothing")
-    for one in of_kind(manifests, "PodDisruptionBudget", "PodMonitor"):
-        if not any(selects(one["spec"]["selector"], labels) for labels in templates):
-            problems.append(f"{named(one)} selects nothing")
+    selectors = [(one, {"matchLabels": one["spec"]["selector"]}) for one in of_kind(manifests, "Service")]
+    selectors += [(one, one["spec"]["selector"]) for one in of_kind(manifests, "PodDisruptionBudget", "PodMonitor")]
+    problems += [
+        f"{named(one)} selects nothing"
+        for one, selector in selectors
+        if not any(selects(selector, labels) for labels in templates)
+    ]
     services = {one["metadata"]["name"] for one in of_kind(manifests, "Service")}
     problems += [
         f"{named(one)} names a Service that is not there"
@@ -219,9 +242,11 @@ def drained(manifests: list[Manifest]) -> list[str]:
             "topology.kubernetes.io/zone", "kubernetes.io/hostname",
         }:  # fmt: skip
             problems.append(f"{named(workload)} is not spread over zones and nodes")
-        for one in pod["spec"].get("topologySpreadConstraints", []):
-            if not selects(one["labelSelector"], labels):
-                problems.append(f"{named(workload)} is spread among other pods than its own")
+        problems += [
+            f"{named(workload)} is spread among other pods than its own"
+            for one in pod["spec"].get("topologySpreadConstraints", [])
+            if not selects(one["labelSelector"], labels)
+        ]
     return problems
 
 
@@ -231,7 +256,11 @@ def walled(manifests: list[Manifest]) -> list[str]:
     policies = list(of_kind(manifests, "NetworkPolicy"))
     for _, workload, pod in role_pods(manifests):
         own = [one for one in policies if selects(one["spec"]["podSelector"], pod["metadata"]["labels"])]
-        denying = [one for one in own if set(one["spec"]["policyTypes"]) == {"Ingress", "Egress"} and not {"ingress", "egress"} & set(one["spec"])]
+        denying = [
+            one
+            for one in own
+            if set(one["spec"]["policyTypes"]) == {"Ingress", "Egress"} and not {"ingress", "egress"} & set(one["spec"])
+        ]
         if not denying:
             problems.append(f"{named(workload)} has no policy that denies by default")
         ports = {port["port"] for one in own for rule in one["spec"].get("egress", []) for port in rule.get("ports", [])}
@@ -264,7 +293,9 @@ def identified(manifests: list[Manifest]) -> list[str]:
     problems = []
     for role, workload, pod in role_pods(manifests):
         (container,) = containers(pod)
-        fields = {one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in container.get("env", [])}
+        fields = {
+            one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in container.get("env", [])
+        }
         if fields.get("STREAM_DEDUP_KAFKA_CLIENT_RACK") != "metadata.labels['topology.kubernetes.io/zone']":
             problems.append(f"{named(workload)} does not know its zone")
         if role == "worker" and (
@@ -312,7 +343,9 @@ def referring(manifests: list[Manifest]) -> list[str]:
         wanted += [("Secret", one["secret"]["secretName"]) for one in pod["spec"].get("volumes", []) if "secret" in one]
         for container in containers(pod):
             wanted += [("ConfigMap", one["configMapRef"]["name"]) for one in container.get("envFrom", [])]
-        problems += [f"{named(workload)} names {kind} {name}, which nobody makes" for kind, name in wanted if (kind, name) not in there]
+        problems += [
+            f"{named(workload)} names {kind} {name}, which nobody makes" for kind, name in wanted if (kind, name) not in there
+        ]
     return problems
 
 
@@ -331,7 +364,8 @@ def scaled(manifests: list[Manifest]) -> list[str]:
             "does not keep one worker": spec.get("minReplicaCount") != 1,
             "allows another number of workers than partitions": spec.get("maxReplicaCount") != topics["documents"].partitions,
             "counts the lag of transaction markers": trigger.get("excludePersistentLag") != "true",
-            "looks at another topic or group": (trigger.get("topic"), trigger["consumerGroup"]) != ("documents", settings.get("STREAM_DEDUP_GROUP")),
+            "looks at another topic or group": (trigger.get("topic"), trigger["consumerGroup"])
+            != ("documents", settings.get("STREAM_DEDUP_GROUP")),
         }
         problems += [f"{named(one)} {what}" for what, is_wrong in wrong.items() if is_wrong]
     return problems

@@ -73,6 +73,7 @@ def test_each_alert_fires_and_stays_silent(promtool: Path, tmp_path: Path) -> No
 
 def test_lag_has_the_name_that_kafka_exporter_gives_it(promtool: Path, tmp_path: Path) -> None:
     """`kafka_consumergroup_lag{consumergroup,topic,partition}`, also while two workers report one partition."""
+    name = 'kafka_consumergroup_lag{consumergroup="stream-dedup",partition="3",topic="documents"}'
     series = 'stream_dedup_consumer_lag_records{topic="documents",partition="3",pod="%s"}'
     document = {
         "rule_files": ["rules.yaml"],
@@ -86,7 +87,7 @@ def test_lag_has_the_name_that_kafka_exporter_gives_it(promtool: Path, tmp_path:
                         "eval_time": "3m",
                         "exp_samples": [
                             {
-                                "labels": 'kafka_consumergroup_lag{consumergroup="stream-dedup",partition="3",topic="documents"}',
+                                "labels": name,
                                 "value": 9,
                             }
                         ],
@@ -98,7 +99,9 @@ def test_lag_has_the_name_that_kafka_exporter_gives_it(promtool: Path, tmp_path:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
     (tmp_path / "tests.yaml").write_text(yaml.safe_dump(document))
 
-    done = subprocess.run([str(promtool), "test", "rules", str(tmp_path / "tests.yaml")], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(promtool), "test", "rules", str(tmp_path / "tests.yaml")], capture_output=True, text=True, check=False
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -59,7 +59,12 @@ BROKEN: dict[str, list[Callable[[list[Manifest]], None]]] = {
         at("PodDisruptionBudget", "stream-dedup-index", "apiVersion", "policy/v1beta1"),
         at("KafkaTopic", "documents", "spec/partitions", 0),
         at("KafkaTopic", "documents", "metadata/labels", {}),
-        at("KafkaUser", "stream-dedup-worker", "spec/authorization/acls/0", {"resource": {"type": "topic"}, "operation": "Read"}),
+        at(
+            "KafkaUser",
+            "stream-dedup-worker",
+            "spec/authorization/acls/0",
+            {"resource": {"type": "topic"}, "operation": "Read"},
+        ),
         at("ScaledObject", "stream-dedup-worker", f"{TRIGGER}/excludePersistentLag", True),
         at("ScaledObject", "stream-dedup-worker", f"{TRIGGER}/lagTreshold", "5"),
         at("TriggerAuthentication", "stream-dedup-autoscaler", "spec/secretTargetRef/0/parameter", "pasword"),
@@ -172,7 +177,9 @@ def test_the_overlays_are_those_of_the_contract(rendered: Rendered) -> None:
 def test_the_overlay_takes_the_topic_files_themselves(rendered: Rendered) -> None:
     """What kustomize renders equals the files that `topics apply` reads; there is no copy."""
     files = [*(tools.ROOT / "topics").glob("*.yaml"), *(tools.ROOT / "topics" / "users").glob("*.yaml")]
-    declared = {one["metadata"]["name"]: one["spec"] for path in files for one in yaml.safe_load_all(path.read_text()) if "spec" in one}
+    declared = {
+        one["metadata"]["name"]: one["spec"] for path in files for one in yaml.safe_load_all(path.read_text()) if "spec" in one
+    }
     found = {one["metadata"]["name"]: one["spec"] for one in rules.of_kind(rendered["strimzi"], "KafkaTopic", "KafkaUser")}
 
     assert found == declared

@@ -54,7 +54,12 @@ def kustomize() -> Path:
         go = shutil.which("go")
         if go is None:
             raise MissingToolError("there is no Go (1.24 or newer) to build kustomize with")
-        settings = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false", "GOWORK": "off"}
+        settings = {
+            "CGO_ENABLED": "0",
+            "GOTOOLCHAIN": "local",
+            "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
+            "GOWORK": "off",
+        }
         built = program.with_suffix(".new")
         _run([go, "build", "-C", str(MODULE), "-o", str(built), KUSTOMIZE], "building kustomize", os.environ | settings)
         built.replace(program)

@@ -1,0 +1,128 @@
+"""Every command of the handbook exists: the program itself parses ours, and kubectl's are held against the manifests."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from stream_dedup.cli.app import app
+from stream_dedup.fingerprint.key import load_key
+from stream_dedup.settings import PREFIX, Settings
+from tests.deploy import rules, tools
+
+PAGES = (tools.ROOT / "docs" / "handbook.md", tools.ROOT / "deploy" / "README.md", tools.ROOT / "topics" / "README.md")
+PROGRAMS = ("stream-dedup", "kubectl", "docker", "openssl", "make")
+VERBS = {"apply", "annotate", "create", "delete", "describe", "get", "kustomize", "logs", "rollout", "scale", "set"}
+
+
+def commands() -> Iterator[str]:
+    """Yield the commands of the console blocks, and those within the text."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for block in re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL):
+            yield from (line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ "))
+        without = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        inline = (" ".join(one.split()) for one in re.findall(r"`([^`]+)`", without))
+        yield from (one for one in inline if one.split()[0] in PROGRAMS and " " in one and "|" not in one)
+
+
+COMMANDS = sorted(set(commands()))
+
+
+def by(program: str) -> list[str]:
+    return [one for one in COMMANDS if one.split()[0] == program]
+
+
+@pytest.mark.parametrize("line", by("stream-dedup"))
+def test_a_command_of_ours_exists(line: str) -> None:
+    """With these options; one that is misspelt does not. `--help` keeps it from being run."""
+    words = shlex.split(line)[1:]
+
+    assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0
+    assert CliRunner().invoke(app, [*words, "--no-such-option", "--help"]).exit_code == 2
+
+
+def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:
+    """Return what a kubectl command names that is not there."""
+    words = shlex.split(line)[1:]
+    there = {f"{one['kind'].lower()}/{one['metadata']['name']}" for one in manifests}
+    for one in rules.of_kind(manifests, "StatefulSet"):
+        name = one["metadata"]["name"]
+        for number in range(one["spec"].get("replicas", 1)):
+            there.add(f"pod/{name}-{number}")
+            there |= {
+                f"persistentvolumeclaim/{claim['metadata']['name']}-{name}-{number}"
+                for claim in one["spec"].get("volumeClaimTemplates", [])
+            }
+    containers = {container["name"] for _, pod in rules.pods(manifests) for container in rules.containers(pod)}
+    problems = []
+    if "--namespace" in words:
+        place = words.index("--namespace")
+        if words[place + 1] not in {one["metadata"].get("namespace") for one in manifests}:
+            problems.append("the namespace")
+        del words[place : place + 2]
+    if words[0] not in VERBS:
+        problems.append(f"the verb {words[0]}")
+    for word in words[1:]:
+        if re.fullmatch(r"deploy/[\w/]+", word) and not (tools.ROOT / word / "kustomization.yaml").exists():
+            problems.append(f"the folder {word}")
+        elif re.fullmatch(r"[a-z]+/[\w-]+", word) and not word.startswith("deploy/") and word not in there:
+            problems.append(word)
+        elif re.fullmatch(r"[a-z]+=stream-dedup:.*", word) and word.partition("=")[0] not in containers:
+            problems.append(f"the container of {word}")
+    if words[0] == "logs" and f"pod/{words[1]}" not in there:
+        problems.append(f"the pod {words[1]}")
+    if words[:3] == ["create", "secret", "generic"] and words[3] not in rules.FOREIGN_SECRETS:
+        problems.append(f"the secret {words[3]}")
+    return problems
+
+
+def test_kubectl_names_what_is_there(rendered: dict[str, list[dict[str, Any]]]) -> None:
+    """Verbs, namespace, folders, resources and containers; names that are not in the manifests are found."""
+    manifests = rendered["production"]
+    assert len(by("kubectl")) >= 10
+
+    assert {line: wrong for line in by("kubectl") if (wrong := wrong_with(line, manifests))} == {}
+    for broken in (
+        "kubectl --namespace other get pods",
+        "kubectl rollout status statefulset/stream-dedup-wroker",
+        "kubectl kustomize deploy/overlays/none",
+        "kubectl set image statefulset/stream-dedup-index idnex=stream-dedup:1",
+        "kubectl drian node",
+    ):
+        assert wrong_with(broken, manifests), broken
+
+
+def test_make_targets_and_files_exist() -> None:
+    """What else the pages tell to type."""
+    targets = set(re.findall(r"^([a-z-]+):", (tools.ROOT / "Makefile").read_text(), re.MULTILINE))
+
+    assert {line.split()[1] for line in by("make")} <= targets
+    for line in by("docker"):
+        words = shlex.split(line)
+        assert (tools.ROOT / words[words.index("--file") + 1]).exists()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_the_key_that_the_handbook_makes_is_one(tmp_path: Path) -> None:
+    """The command is run, and the program takes its file."""
+    (line,) = by("openssl")
+    subprocess.run(["bash", "-c", line], cwd=tmp_path, check=True, timeout=20)
+
+    assert len(load_key(tmp_path / shlex.split(line)[-1])) == 32
+
+
+def test_settings_that_the_pages_name_exist() -> None:
+    """Each STREAM_DEDUP_ name is a setting's."""
+    known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    for page in PAGES:
+        named = set(re.findall(r"STREAM_DEDUP_[A-Z_]+[A-Z]", page.read_text(encoding="utf-8")))
+        assert {name for name in named if not name.startswith(f"{PREFIX}KAFKA_")} <= known, page.name

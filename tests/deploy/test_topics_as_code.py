@@ -1,0 +1,146 @@
+"""Code, schemas, users and documents say the same of topics and headers."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from stream_dedup import topics
+from stream_dedup.document import DeadLetter, LogPlace, Position, Reason, Representative
+from stream_dedup.log import headers
+from tests.deploy.tools import ROOT
+
+SCHEMAS = ROOT / "topics" / "schemas"
+HEADERS: dict[str, Any] = json.loads((SCHEMAS / "headers.schema.json").read_text())
+SIGNALS: dict[str, Any] = json.loads((SCHEMAS / "host-signals.schema.json").read_text())
+PAGE = (ROOT / "docs" / "reference" / "headers.md").read_text()
+USERS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "topics" / "users").glob("*.yaml")}
+
+OUTPUTS = ("unique", "duplicates", "dlq.documents")
+CONSTANTS = {
+    value
+    for name, value in vars(headers).items()
+    if name.isupper() and isinstance(value, str) and value not in {headers.OWN_PREFIX, headers.PRIOR_PREFIX}
+}
+ON_OUTPUTS = CONSTANTS - {headers.BYPASS}
+PLACE = Position("documents", bytes(16), 9, 0)
+
+
+def valid(found: headers.Headers, schema: dict[str, Any] = HEADERS) -> bool:
+    texts = {name: None if value is None else value.decode() for name, value in found}
+    return Draft202012Validator(schema).is_valid(texts)
+
+
+def of(reason: Reason) -> headers.Headers:
+    kept = Representative(PLACE, b"https://a.example/1", 1_740_808_800_000)
+    is_copy = reason.verdict is not None and reason.verdict.value == "duplicate"
+    return headers.of_verdict(reason, "words:128:a:b", "0" * 32, LogPlace(8812, 17), 9, kept if is_copy else None)
+
+
+def dead() -> headers.Headers:
+    return headers.of_dead_letter(DeadLetter("decode", "JSONDecodeError", "It is no JSON."), PLACE, "stream-dedup", -1)
+
+
+def test_each_header_of_the_code_is_in_schema_and_page() -> None:
+    """And the other way round: neither schema nor page knows one that the code does not."""
+    in_schema = {name for topic in OUTPUTS for name in HEADERS["$defs"][topic]["properties"]}
+    in_page = set(re.findall(r"^\| `((?:dedup|__dlq)\.[^`]+)` \|", PAGE, re.MULTILINE))
+
+    assert in_schema == ON_OUTPUTS
+    assert in_page - {"dedup.reason"} == CONSTANTS - {"dedup.reason"}
+
+
+def test_each_reason_of_the_code_is_in_schema_and_page() -> None:
+    """With its verdict."""
+    told = {reason.label: reason.verdict.value for reason in Reason if reason.verdict is not None}
+    in_schema = {
+        label: verdict
+        for verdict, name in (("unique", "unique-reason"), ("duplicate", "duplicate-reason"))
+        for label in HEADERS["$defs"][name]["enum"]
+    }
+    in_page = dict(re.findall(r"^\| `([a-z-]+)` \| (unique|duplicate) \|", PAGE, re.MULTILINE))
+
+    assert in_schema == in_page == told
+
+
+@pytest.mark.parametrize("reason", [reason for reason in Reason if reason.verdict is not None])
+def test_the_headers_of_a_verdict_are_valid(reason: Reason) -> None:
+    """As the code writes them; each one that is missing or forged makes them invalid."""
+    written = of(reason)
+
+    assert valid(written)
+    assert valid([*headers.passed_on([("content-type", b"text/html"), ("dedup.verdict", b"forged")]), *written])
+    assert not valid([*written, ("dedup.of.nothing", b"1")])
+    assert not valid([(name, b"other" if name == headers.VERDICT else value) for name, value in written])
+    assert not valid([one for one in written if one[0] != headers.REASON])
+
+
+def test_the_headers_of_a_dead_letter_are_valid() -> None:
+    """As the code writes them, and with the size of a value that was cut; a stage of another name is not."""
+    assert valid(dead())
+    assert valid([*dead(), (headers.ERROR_TRUNCATED, b"5242880")])
+    assert not valid([*dead(), (headers.VERDICT, b"unique")])
+    assert not valid([(name, b"parse" if name == headers.ERROR_STAGE else value) for name, value in dead()])
+
+
+def test_a_host_signal() -> None:
+    """What the contract names is required; a ratio above one is refused."""
+    signal = {
+        "host": "a.example", "documents": 1200, "duplicate_ratio": 0.38, "unchanged_ratio": 0.2, "bytes_wasted": 5_000_000,
+        "last_change": None, "window_seconds": 3600, "updated": "2025-03-01T06:00:00Z",
+    }  # fmt: skip
+    Draft202012Validator.check_schema(SIGNALS)
+    Draft202012Validator.check_schema(HEADERS)
+    check = Draft202012Validator(SIGNALS)
+
+    assert check.is_valid(signal)
+    assert not check.is_valid(signal | {"duplicate_ratio": 1.2})
+    assert {"duplicate_ratio", "unchanged_ratio", "bytes_wasted", "last_change"} <= set(SIGNALS["required"])
+    assert not check.is_valid({name: value for name, value in signal.items() if name != "last_change"})
+
+
+def acls(user: str) -> dict[tuple[str, str], set[str]]:
+    return {
+        (one["resource"]["type"], one["resource"]["name"]): set(one["operations"])
+        for one in USERS[user]["spec"]["authorization"]["acls"]
+    }
+
+
+def test_users_name_topics_that_exist() -> None:
+    """And every topic is written by somebody but `host-signals`, whose role is not here yet."""
+    known = set(topics.ALL)
+    written = set()
+    for user in USERS:
+        found = {name for kind, name in acls(user) if kind == "topic"}
+        assert found <= known, user
+        written |= {name for (kind, name), operations in acls(user).items() if kind == "topic" and "Write" in operations}
+    assert known - written == {"host-signals"}
+
+
+def test_nobody_can_harm_the_log() -> None:
+    """No user may delete anything or grow `fingerprints`; only workers write it, and crawlers write documents only."""
+    for user in USERS:
+        assert not any({"Delete", "All", "ClusterAction"} & operations for operations in acls(user).values()), user
+        assert "Alter" not in acls(user).get(("topic", "fingerprints"), set()), user
+    assert [user for user in USERS if "Write" in acls(user).get(("topic", "fingerprints"), set())] == ["worker"]
+    assert [user for user in USERS if "Write" in acls(user).get(("topic", "verdicts"), set())] == ["index"]
+    assert acls("crawler")["topic", "documents"] == {"Write", "Describe"}
+
+
+def test_links_of_the_pages_lead_somewhere() -> None:
+    """Relative links of these pages name files that are there."""
+    pages = (
+        ROOT / "docs" / "reference" / "headers.md",
+        ROOT / "topics" / "README.md",
+        ROOT / "deploy" / "README.md",
+        ROOT / "docs" / "handbook.md",
+    )
+    for page in pages:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text()):
+            assert (Path(page).parent / target).exists(), f"{page.name}: {target}"
