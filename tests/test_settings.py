@@ -377,6 +377,10 @@ class TestErrors:
         """The variable that kills a role at a step, for tests, does not stop it from starting."""
         assert problems({FAILPOINT_VARIABLE: "worker.begin"}) == []
 
+    def test_the_folder_for_compiled_code_is_no_unknown_setting(self) -> None:
+        """It is read where kernels are compiled, before there are settings."""
+        assert problems({"STREAM_DEDUP_CACHE_DIR": "/var/cache/stream-dedup"}) == []
+
     def test_hostile_text_is_shown_harmless(self) -> None:
         """A variable with escape sequences in its name cannot repaint the terminal through the error."""
         (problem,) = problems({"STREAM_DEDUP_\x1b[31m\u202e" + "A" * 5000: "1"})
