@@ -6,6 +6,7 @@
 # The base is a Debian root file system made by debootstrap instead of the one the Dockerfile names; the Dockerfile is
 # the same. Needs root, Debian or Ubuntu, and the packages buildah and debootstrap. Everything lies in WORK (default:
 # build/image), which is kept, so that a second run is quick. Prints both sizes of the image; fails above 220 MB.
+# With BROKER=host:port, a Kafka that has the topics (`stream-dedup broker`), it also times both roles to their first /readyz.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -56,6 +57,21 @@ for arguments in "--help" "run --help" "version"; do
   buildah run --user 10001:10001 "$container" -- stream-dedup $arguments > /dev/null
 done
 echo "stream-dedup --help, run --help and version run in it as user 10001"
+
+for role in ${BROKER:+index worker}; do
+  port=$([ "$role" = index ] && echo 18081 || echo 18080)
+  begun=$(date +%s%N)
+  buildah run --user 10001:10001 --env "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=$BROKER" --env "STREAM_DEDUP_HTTP_PORT=$port" \
+    --env STREAM_DEDUP_HTTP_HOST=127.0.0.1 --env STREAM_DEDUP_STATE_DIR=/tmp/state --env STREAM_DEDUP_WORKER_ID=image-0 \
+    "$container" -- stream-dedup run "$role" > "$WORK/$role.log" 2>&1 &
+  roles="${roles:-} $!"
+  until curl --silent --fail --output /dev/null "http://127.0.0.1:$port/readyz"; do
+    kill -0 $! 2> /dev/null || { echo "the $role ended; its log:" >&2; tail "$WORK/$role.log" >&2; exit 1; }
+    sleep 0.1
+  done
+  awk -v ns=$(($(date +%s%N) - begun)) -v role="$role" 'BEGIN { printf "%s ready after %.1f s\n", role, ns / 1e9 }'
+done
+for role in ${roles:-}; do kill "$role"; wait "$role" || true; done
 
 if [ "$compressed" -gt "$COMPRESSED_BYTES_MAX" ]; then
   echo "the image is larger than $((COMPRESSED_BYTES_MAX / 1000000)) MB compressed; see which layer grew: ls -lS $WORK/oci/blobs/sha256" >&2

@@ -40,7 +40,7 @@ def valid(found: headers.Headers, schema: dict[str, Any] = HEADERS) -> bool:
 def of(reason: Reason) -> headers.Headers:
     kept = Representative(PLACE, b"https://a.example/1", 1_740_808_800_000)
     is_copy = reason.verdict is not None and reason.verdict.value == "duplicate"
-    return headers.of_verdict(reason, "words:128:a:b", "0" * 32, LogPlace(8812, 17), 9, kept if is_copy else None)
+    return headers.of_verdict(reason, "words:128:a:b", b"0" * 32, LogPlace(8812, 17), 9, kept if is_copy else None)
 
 
 def dead() -> headers.Headers:
