@@ -70,6 +70,7 @@ def test_the_constraints_are_real() -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.timeout(900)  # compiles the kernels twice, because nothing but the volume can be written
 def test_both_roles_work_and_drain(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
     """They become ready, judge, and end with code 0 at SIGTERM, with nothing left in flight."""
     crawl = make_filter()
