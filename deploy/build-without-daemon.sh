@@ -23,7 +23,8 @@ done
 
 mkdir -p "$WORK"
 export BUILDAH_ISOLATION=chroot
-buildah() { command buildah --root "$WORK/storage" --runroot "$WORK/run" --storage-driver vfs "$@"; }
+store=(--root "$WORK/storage" --runroot "$WORK/run" --storage-driver vfs)
+buildah() { command buildah "${store[@]}" "$@"; }
 
 if ! buildah inspect --type image "$BASE" > /dev/null 2>&1; then
   rm -rf "$WORK/root"
@@ -41,7 +42,7 @@ machine=()
 for file in /etc/pip.conf /etc/ssl/certs/ca-certificates.crt; do
   [ -e "$file" ] && machine+=(--volume "$file:$file:ro")
 done
-buildah build --quiet --pull-never --build-arg "BASE=$BASE" "${machine[@]}" --file deploy/Dockerfile --tag "$TAG" .
+buildah build --quiet --layers --pull-never --build-arg "BASE=$BASE" "${machine[@]}" --file deploy/Dockerfile --tag "$TAG" .
 
 rm -rf "$WORK/oci"
 buildah push --quiet "$TAG" "oci:$WORK/oci:latest"
@@ -61,7 +62,8 @@ echo "stream-dedup --help, run --help and version run in it as user 10001"
 for role in ${BROKER:+index worker}; do
   port=$([ "$role" = index ] && echo 18081 || echo 18080)
   begun=$(date +%s%N)
-  buildah run --user 10001:10001 --env "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=$BROKER" --env "STREAM_DEDUP_HTTP_PORT=$port" \
+  # A session of its own, so that the signal at the end reaches the role itself.
+  setsid buildah "${store[@]}" run --user 10001:10001 --env "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=$BROKER" --env "STREAM_DEDUP_HTTP_PORT=$port" \
     --env STREAM_DEDUP_HTTP_HOST=127.0.0.1 --env STREAM_DEDUP_STATE_DIR=/tmp/state --env STREAM_DEDUP_WORKER_ID=image-0 \
     "$container" -- stream-dedup run "$role" > "$WORK/$role.log" 2>&1 &
   roles="${roles:-} $!"
@@ -71,7 +73,7 @@ for role in ${BROKER:+index worker}; do
   done
   awk -v ns=$(($(date +%s%N) - begun)) -v role="$role" 'BEGIN { printf "%s ready after %.1f s\n", role, ns / 1e9 }'
 done
-for role in ${roles:-}; do kill "$role"; wait "$role" || true; done
+for role in ${roles:-}; do kill -- "-$role"; wait "$role" || true; done
 
 if [ "$compressed" -gt "$COMPRESSED_BYTES_MAX" ]; then
   echo "the image is larger than $((COMPRESSED_BYTES_MAX / 1000000)) MB compressed; see which layer grew: ls -lS $WORK/oci/blobs/sha256" >&2
