@@ -1,45 +1,142 @@
 """How the inner loops of `fingerprint` and `index` become machine code, and where that is kept.
 
 Invariants: a kernel runs without the GIL and without fast-math, so it gives the same integers on every machine; kept
-machine code is never older than the sources it was made from; nothing is ever loaded from a directory that another
-user could have written to, because numba's cache files are pickles, and loading one runs it.
+machine code is only ever used with the sources, libraries and processor that it was made for; nothing is ever loaded
+from a directory that another user could have written to, because the files are pickles, and loading one runs it.
 
-numba compiles each kernel at its first call, which takes seconds, and keeps the result for the next process in the
-first of these that is safe and can be written to:
+numba compiles each kernel at its first call, which takes ten seconds for all of them. So the result is kept. It is
+looked for in
 
-1. `NUMBA_CACHE_DIR`, if that is set;
-2. `kernels` under `STREAM_DEDUP_CACHE_DIR`, if that is set;
-3. `kernels` under the user's cache directory (`platformdirs`);
-4. `stream-dedup-kernels-USERID` in the directory for temporary files.
+1. `SHIPPED`, beside this file: written ahead by `stream-dedup compile`, when an image or a package is made. It is as
+   trustworthy as the sources beside it, and is never written to otherwise;
+2. `NUMBA_CACHE_DIR`, if that is set;
+3. `kernels` under `STREAM_DEDUP_CACHE_DIR`, if that is set;
+4. `kernels` under the user's cache directory (`platformdirs`);
+5. `stream-dedup-kernels-USERID` in the directory for temporary files;
 
-Below it the directory is named by a digest of the sources of the kernel's room (its folder): numba itself looks only at
-the file a kernel stands in, not at the files of the kernels it calls. If there is none (a read-only root), every process
-compiles for itself; `cache_directory` then returns None.
+and what is found nowhere is compiled, and kept in the first of 2 to 5 that is private and can be written to. All of
+them may be read-only: then kernels are loaded where they lie. If nothing is found and nothing can be written, every
+process compiles for itself, and says so in one line of its log.
+
+Below such a directory the folders are named by room, by a digest of the room's sources, and by a digest of the
+versions and the processor: a folder that fits is used whole, and one that does not fit is not opened. Kernels made
+ahead are for a `Baseline` of the processor family unless asked otherwise, so that one image serves many machines.
+
+numba's own cache is not used: it wants to write where it reads, looks only at the file that a kernel stands in and not
+at those of the kernels it calls, and names its folders by the path of the sources.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
+import pickle
+import platform
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
+import llvmlite
 import numba
+import numpy as np
 import platformdirs
+from llvmlite import binding as llvm
+from numba.core import caching, compiler, registry, serialize
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
+SHIPPED = Path(__file__).with_name("compiled_kernels")
+_CHECKSUM_BYTES = 16
+_log = logging.getLogger(__name__)
 
+
+class Baseline(NamedTuple):
+    """The least processor of a family that kernels made ahead are for: LLVM's name of it, and the features it has."""
+
+    processor: str
+    features: tuple[str, ...]
+
+    @property
+    def fits_here(self) -> bool:
+        """Whether the processor of this machine has all its features."""
+        here: dict[str, bool] = llvm.get_host_cpu_features()
+        return all(here.get(feature, False) for feature in self.features)
+
+
+# x86-64-v3 (AVX2) is every server processor since 2013 (Intel) and 2017 (AMD); NEON is in every 64-bit ARM.
+_X86_64_V3 = Baseline(
+    "x86-64-v3",
+    ("avx", "avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2",
+     "ssse3", "xsave"),
+)  # fmt: skip
+_BASELINES = {"x86_64": _X86_64_V3, "amd64": _X86_64_V3, "aarch64": Baseline("generic", ()), "arm64": Baseline("generic", ())}
+
+
+def baseline() -> Baseline | None:
+    """Return the baseline of this machine's family of processors; None if there is none, or the machine is below it."""
+    known = _BASELINES.get(platform.machine().lower())
+    return known if known is not None and known.fits_here else None
+
+
+class Statistics(NamedTuple):
+    """What became of this process's kernels. `unused`: names of those that were not called yet."""
+
+    kernels: int
+    loaded: int
+    compiled: int
+    unused: tuple[str, ...]
+
+
+_kernels: list[Any] = []
+_ahead: Path | None = None  # set by `keep_in`
+
+
+def statistics() -> Statistics:
+    """Return how many kernels there are, and how many specialisations of them were loaded and compiled so far."""
+    return Statistics(
+        len(_kernels),
+        sum(sum(one.stats.cache_hits.values()) for one in _kernels),
+        sum(sum(one.stats.cache_misses.values()) for one in _kernels),
+        tuple(f"{one.py_func.__module__}.{one.__name__}" for one in _kernels if not one.signatures),
+    )
+
+
+def keep_in(directory: Path) -> None:
+    """Compile every kernel anew from here on, and keep it in `directory`, readable to all: what `compile` does."""
+    global _ahead
+    _ahead = directory
+
+
+@cache
 def _sources_digest(room: Path) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for source in sorted((*room.glob("*.py"), Path(__file__)), key=lambda path: path.name):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def _machine_digest(processor: str, features: str) -> str:
+    """Name everything besides the sources that machine code depends on."""
+    parts = (
+        *(numba.__version__, llvmlite.__version__, np.__version__, sys.implementation.cache_tag, sys.abiflags),
+        *(str(numba.config.OPT), llvm.get_process_triple(), processor, features),  # type: ignore[attr-defined]
+    )
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
+
+
+@cache
+def _machines() -> tuple[str, ...]:
+    """Return the digests of the machines whose code runs here: this very one, and its family's baseline."""
+    _, processor, features = registry.cpu_target.target_context.codegen().magic_tuple()
+    own = _machine_digest(processor, features)
+    shared = baseline()
+    return (own,) if shared is None else (own, _machine_digest(shared.processor, ""))
 
 
 def _is_private(directory: Path) -> bool:
@@ -54,6 +151,20 @@ def _is_private(directory: Path) -> bool:
     )
 
 
+def _is_as_trusted_as_the_sources(directory: Path) -> bool:
+    """Whether nobody can have put files there who could not have changed this program."""
+    if not hasattr(os, "getuid"):
+        return True
+    status, sources = directory.lstat(), Path(__file__).parent.stat()
+    open_to = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return (
+        stat.S_ISDIR(status.st_mode)
+        and status.st_uid in {0, os.getuid(), sources.st_uid}
+        and not open_to & ~sources.st_mode
+        and (not open_to or status.st_gid == sources.st_gid)
+    )
+
+
 def _candidates() -> Iterator[Path]:
     asked = os.environ.get("NUMBA_CACHE_DIR")
     if asked:
@@ -64,13 +175,22 @@ def _candidates() -> Iterator[Path]:
     with contextlib.suppress(RuntimeError):  # no home directory can be found
         yield platformdirs.user_cache_path("stream-dedup") / "kernels"
     if hasattr(os, "getuid"):
-        yield Path(tempfile.gettempdir()) / f"stream-dedup-kernels-{os.getuid()}"
+        with contextlib.suppress(FileNotFoundError):  # no directory for temporary files can be written to
+            yield Path(tempfile.gettempdir()) / f"stream-dedup-kernels-{os.getuid()}"
+
+
+def _folder(room: Path, machine: str) -> str:
+    return f"{room.name}-{_sources_digest(room)}-{machine}"
 
 
 @cache
 def cache_directory(room: Path) -> Path | None:
     """Return the directory that keeps a room's compiled kernels, made if need be; None if there is no safe, writable one."""
-    name = f"{room.name}-{_sources_digest(room)}"
+    name = _folder(room, _machines()[0])
+    if _ahead is not None:
+        directory = _ahead / name
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        return directory
     for base in _candidates():
         directory = base / name
         try:
@@ -86,16 +206,110 @@ def cache_directory(room: Path) -> Path | None:
     return None
 
 
+@cache
+def readable_directories(room: Path) -> tuple[Path, ...]:
+    """Return the directories with kernels of a room that fit this machine, in the order they are looked into."""
+    if _ahead is not None:
+        return ()
+    found = []
+    for base in (SHIPPED, *_candidates()):
+        is_safe = _is_as_trusted_as_the_sources if base == SHIPPED else _is_private
+        for machine in _machines():
+            directory = base / _folder(room, machine)
+            with contextlib.suppress(OSError):
+                if is_safe(base) and is_safe(directory):
+                    found.append(directory)
+    return tuple(found)
+
+
+@cache
+def _say_that_kernels_are_compiled(room: Path) -> None:
+    """Say once for a room why this start is slow, and what makes the next one quick."""
+    if _ahead is not None:
+        return
+    kept = cache_directory(room)
+    shipped = SHIPPED.is_dir() and not any(one.parent == SHIPPED for one in readable_directories(room))
+    if shipped:
+        why = f"those in {SHIPPED} were made from other sources, by other versions or for another processor"
+    else:
+        why = f"none were found for this machine ({SHIPPED} holds those made ahead)"
+    if kept is None:
+        _log.warning(
+            "The kernels of %s are compiled now, at every start, for seconds: %s, and no private folder can be written "
+            "to. Run `stream-dedup compile` when the image is made, or let STREAM_DEDUP_CACHE_DIR name such a folder.",
+            room.name, why,
+        )  # fmt: skip
+    else:
+        _log.log(
+            logging.WARNING if shipped else logging.INFO,
+            "The kernels of %s are compiled now, for seconds: %s. They are kept in %s for the next start.",
+            room.name, why, kept,
+        )  # fmt: skip
+
+
+class _KeptCode(caching._Cache):
+    """What numba asks for a kernel's machine code, by signature, before and after compiling it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        code = cast("Any", function).__code__
+        self._room = Path(code.co_filename).parent
+        self._name = f"{Path(code.co_filename).stem}.{function.__name__}-{code.co_firstlineno}"
+
+    @property
+    def cache_path(self) -> str:
+        return ""  # there are several; numba only shows it
+
+    def _file(self, signature: Any) -> str:
+        return f"{self._name}-{hashlib.blake2b(str(signature).encode(), digest_size=8).hexdigest()}.kernel"
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        target_context.refresh()
+        name = self._file(sig)
+        for directory in readable_directories(self._room):
+            try:
+                content = (directory / name).read_bytes()
+            except OSError:
+                continue
+            checksum, pickled = content[:_CHECKSUM_BYTES], content[_CHECKSUM_BYTES:]
+            if checksum == hashlib.blake2b(pickled, digest_size=_CHECKSUM_BYTES).digest():  # else the disk was full
+                rebuild: Any = compiler.CompileResult._rebuild
+                return rebuild(target_context, *pickle.loads(pickled))  # noqa: S301 - only from private folders, see above
+        _say_that_kernels_are_compiled(self._room)
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        directory = cache_directory(self._room)
+        if directory is None or data.library.has_dynamic_globals:
+            return
+        dumps: Any = serialize.dumps
+        pickled: bytes = dumps(data._reduce())
+        try:
+            with tempfile.NamedTemporaryFile(dir=directory, delete=False) as file:
+                file.write(hashlib.blake2b(pickled, digest_size=_CHECKSUM_BYTES).digest() + pickled)
+            partial = Path(file.name)
+            if _ahead is not None:
+                partial.chmod(0o644)
+            partial.replace(directory / self._file(sig))
+        except OSError as error:
+            if _ahead is not None:
+                raise
+            _log.warning("A compiled kernel cannot be kept in %s (%s); the next start compiles it again.", directory, error)
+
+    def enable(self) -> None:
+        """Do nothing: it is always on."""
+
+    def disable(self) -> None:
+        """Do nothing: it is always on."""
+
+    def flush(self) -> None:
+        """Do nothing: a folder is never out of date."""
+
+
 def kernel(function: Kernel) -> Kernel:
-    """Compile a function with numba at its first call, and keep the machine code where that is safe."""
-    directory = cache_directory(Path(cast("Any", function).__code__.co_filename).parent)
-    settings: Any = numba.config
-    before = settings.CACHE_DIR
-    settings.CACHE_DIR = "" if directory is None else str(directory)
-    try:
-        compiled: Any = numba.njit(nogil=True, error_model="numpy", cache=directory is not None)(function)
-    finally:
-        settings.CACHE_DIR = before
+    """Compile a function with numba at its first call, unless its machine code is kept; keep it where that is safe."""
+    compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    compiled._cache = _KeptCode(function)
+    _kernels.append(compiled)
     return cast("Kernel", compiled)
 
 

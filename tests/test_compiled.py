@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +14,8 @@ import pytest
 
 import stream_dedup
 from stream_dedup import compiled
+from stream_dedup.fingerprint import Fingerprinter, Recipe, format_print
+from tests.fingerprint import reference
 
 ROOM = Path(stream_dedup.__file__).parent / "fingerprint"
 
@@ -23,9 +27,14 @@ def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    compiled.cache_directory.cache_clear()
+    _forget()
     yield
-    compiled.cache_directory.cache_clear()
+    _forget()
+
+
+def _forget() -> None:
+    for remembered in (compiled.cache_directory, compiled.readable_directories, compiled._sources_digest):
+        remembered.cache_clear()
 
 
 def test_the_users_cache_is_the_ordinary_place(tmp_path: Path) -> None:
@@ -99,30 +108,138 @@ def test_changed_sources_get_another_directory(tmp_path: Path) -> None:
     same = compiled._sources_digest(tmp_path)
     with (tmp_path / "tokens.py").open("a") as file:
         file.write("\n")
+    _forget()
 
     assert before == same
     assert before != compiled._sources_digest(tmp_path)
 
 
-def test_kernels_work_where_nothing_can_be_kept(tmp_path: Path) -> None:
-    """With no place for a cache a kernel is compiled for the process alone, and works."""
-    nowhere = tmp_path / "file"
-    nowhere.write_text("")
-    code = (
-        f"import numpy, tempfile; tempfile.tempdir = {str(nowhere)!r};"
-        "import pathlib; from stream_dedup import compiled; from stream_dedup.fingerprint import simhash;"
-        "assert compiled.cache_directory(pathlib.Path(simhash.__file__).parent) is None;"
-        "print(int(simhash.sip_hash(numpy.zeros(3, numpy.uint8), numpy.uint64(1), numpy.uint64(2), 1, 3)))"
-    )
-    environment = {**os.environ, "HOME": str(nowhere), "XDG_CACHE_HOME": str(nowhere)}
+# Makes a fingerprint as a role does, or only a hash, which is compiled sooner; and tells what became of the kernels.
+_CHILD = """
+import json, logging, pathlib, sys, tempfile
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+from stream_dedup import compiled
+if sys.argv[1]:
+    compiled.SHIPPED = pathlib.Path(sys.argv[1])
+tempfile.tempdir = sys.argv[2]
+if sys.argv[3] == "print":
+    from stream_dedup.fingerprint import Fingerprinter, Recipe, format_print
+    made = format_print(*Fingerprinter(Recipe()).fingerprint(["The quick brown fox, 研究生命起源"]).prints[0].tolist())
+else:
+    import numpy
+    from stream_dedup.fingerprint.simhash import sip_hash
+    made = int(sip_hash(numpy.zeros(3, numpy.uint8), numpy.uint64(1), numpy.uint64(2), 1, 3))
+done = compiled.statistics()
+print(json.dumps({"made": made, "loaded": done.loaded, "compiled": done.compiled}))
+"""
+HASH = reference.sip_hash(bytes(3), 1, 2)
+
+
+def run(what: str, nowhere: Path, shipped: Path | str = "", **environment: str) -> tuple[dict[str, object], str]:
+    """Run a process whose home and temporary directory cannot be written to; return what it printed, and its log."""
+    kept = {name: value for name, value in os.environ.items() if name not in {"HOME", "XDG_CACHE_HOME"}}
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment,
+        [sys.executable, "-c", _CHILD, str(shipped), str(nowhere), what],
+        env={**kept, "XDG_CACHE_HOME": str(nowhere), **environment},
         cwd=Path(__file__).parents[1],
         capture_output=True,
         text=True,
         check=False,
     )
-
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 0
+    result: dict[str, object] = json.loads(done.stdout)
+    return result, done.stderr
+
+
+@pytest.fixture(scope="module")
+def nowhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A path below which nobody, not even root, can make a folder."""
+    path = tmp_path_factory.mktemp("nowhere") / "file"
+    path.write_text("")
+    return path
+
+
+@pytest.fixture(scope="module")
+def ahead(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all kernels, made by the command."""
+    folder = tmp_path_factory.mktemp("ahead")
+    command = [sys.executable, "-m", "stream_dedup", "compile", "--to", str(folder), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["directory"] == str(folder / "kernels")
+    assert result["compiled"] >= result["kernels"] > 30
+    assert result["unused"] == []  # a new kernel is to be called in `stream_dedup/warm.py`
+    return folder
+
+
+def test_kernels_work_where_nothing_can_be_kept(nowhere: Path) -> None:
+    """With no place for machine code a kernel is compiled for the process alone, which is said once, and works."""
+    result, log = run("hash", nowhere)
+
+    assert result == {"made": HASH, "loaded": 0, "compiled": 1}
+    assert log.count("WARNING") == 1
+    assert "are compiled now, at every start" in log
+    assert "stream-dedup compile" in log
+
+
+@pytest.mark.parametrize("place", ["STREAM_DEDUP_CACHE_DIR", "shipped"])
+def test_kernels_made_ahead_are_used_where_they_lie(place: str, ahead: Path, nowhere: Path) -> None:
+    """On a read-only root, without a home, nothing is compiled, nothing is written, and the print is the same."""
+    made = Fingerprinter(Recipe()).fingerprint(["The quick brown fox, 研究生命起源"])
+    files = sorted(ahead.rglob("*"))
+    for file in files:
+        file.chmod(0o555 if file.is_dir() else 0o444)
+    result, log = run(
+        "print",
+        nowhere,
+        ahead / "kernels" if place == "shipped" else "",
+        **({} if place == "shipped" else {"STREAM_DEDUP_CACHE_DIR": str(ahead)}),
+    )
+
+    assert result["made"] == format_print(*made.prints[0].tolist())
+    assert result["loaded"]
+    assert result["compiled"] == 0
+    assert "compiled" not in log
+    assert sorted(ahead.rglob("*")) == files
+
+
+@pytest.mark.parametrize("what", ["other sources", "damaged", "open to others"])
+def test_kernels_that_do_not_fit_are_not_used(what: str, ahead: Path, nowhere: Path, tmp_path: Path) -> None:
+    """Made from other sources, cut short or writable by others: compiled in memory instead, said once, same print."""
+    shipped = tmp_path / "shipped"
+    shutil.copytree(ahead / "kernels", shipped)
+    for folder in [shipped, *shipped.iterdir()]:
+        folder.chmod(0o777 if what == "open to others" else 0o755)
+    for folder in list(shipped.iterdir()):
+        for file in folder.iterdir():
+            file.chmod(0o644)
+            if what == "damaged":
+                file.write_bytes(file.read_bytes()[:-1])
+        if what == "other sources":
+            room, _, machine = folder.name.split("-")
+            folder.rename(shipped / f"{room}-0123456789abcdef-{machine}")
+    result, log = run("hash", nowhere, shipped)
+
+    assert result == {"made": HASH, "loaded": 0, "compiled": 1}
+    assert log.count("WARNING") == 1
+
+
+def test_the_users_cache_serves_the_second_start(nowhere: Path, tmp_path: Path) -> None:
+    """With a place to write the first start says that it compiles and where it keeps it, and the second only loads."""
+    first, log = run("hash", nowhere, STREAM_DEDUP_CACHE_DIR=str(tmp_path))
+    second, quiet = run("hash", nowhere, STREAM_DEDUP_CACHE_DIR=str(tmp_path))
+
+    assert first == {"made": HASH, "loaded": 0, "compiled": 1}
+    assert f"are kept in {tmp_path}" in log
+    assert second == {"made": HASH, "loaded": 1, "compiled": 0}
+    assert quiet == ""
+
+
+def test_the_command_names_a_folder_that_cannot_be_written_to(nowhere: Path) -> None:
+    """A folder that cannot be made ends the command with a sentence and 78."""
+    command = [sys.executable, "-m", "stream_dedup", "compile", "--to", str(nowhere)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 78
+    assert "The kernels cannot be kept in" in done.stderr

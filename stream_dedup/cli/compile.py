@@ -1,0 +1,52 @@
+"""`compile`: make the kernels ahead, so that no start of a role has to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from stream_dedup.cli.output import print_json
+from stream_dedup.errors import ConfigurationError, StreamDedupError
+
+
+def compile_kernels(to: Path | None, *, native: bool, as_json: bool) -> None:
+    """Compile every kernel in a process of its own and keep them under `to`, or beside the program.
+
+    Raises ConfigurationError if the folder cannot be written to, or if compiling fails.
+    """
+    from stream_dedup import compiled  # noqa: PLC0415 - imports numba
+
+    directory = to.absolute() / "kernels" if to is not None else compiled.SHIPPED
+    target = None if native else compiled.baseline()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_CPU_")}
+    if target is not None:
+        environment |= {"NUMBA_CPU_NAME": target.processor, "NUMBA_CPU_FEATURES": ""}
+    try:
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The kernels cannot be kept in {directory} ({error.strerror}): run this as the user who installs the program, "
+            "or name another folder with --to."
+        ) from error
+    begin = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "stream_dedup.warm", str(directory)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise StreamDedupError(f"The kernels were not all compiled into {directory}; the reason stands above.")
+    made = json.loads(done.stdout.splitlines()[-1])
+    processor = target.processor if target is not None else "this machine's processor"
+    if as_json:
+        print_json({"directory": str(directory), "processor": processor, **made})
+        return
+    print(f"{made['kernels']} kernels for {processor} are kept in {directory} ({time.monotonic() - begin:.0f} s).")
+    if to is not None:
+        print(f"Set STREAM_DEDUP_CACHE_DIR={directory.parent} for the roles, so that they find them; it may be read-only.")

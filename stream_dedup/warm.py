@@ -1,0 +1,64 @@
+"""`python -m stream_dedup.warm DIRECTORY`: make every kernel ahead, by doing once what the roles do.
+
+Invariant: every kernel is called with the types that a role calls it with; those that were not called are named in
+the result, and a test holds it empty, so that a new kernel is not forgotten here.
+
+It is a process of its own because numba reads the processor to compile for from its environment, once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from stream_dedup import compiled
+from stream_dedup.fingerprint import Fingerprinter, Recipe, explain_features, simhash
+from stream_dedup.index.neighbours import Neighbours, no_columns
+from stream_dedup.index.plan import PLANS
+
+_DOCUMENTS = 3
+
+
+def use_fingerprints() -> None:
+    """Make a fingerprint, and explain one: the canary goes through every rule."""
+    Fingerprinter(Recipe()).fingerprint(["warm"])
+    explain_features(Recipe(), "warm")
+    simhash.sip_hash(np.zeros(1, np.uint8), np.uint64(1), np.uint64(2), 1, 3)
+
+
+def use_index() -> None:
+    """Judge, find, remove, load and lay out anew, for every plan."""
+    for plan in PLANS.values():
+        words = -(-plan.width // 64)
+        batch = no_columns(words, _DOCUMENTS)
+        for row in range(_DOCUMENTS):
+            batch.prints[row] = row * 0x0123456789ABCDEF
+            batch.digests[row] = row
+            batch.offsets[row] = row
+        features = np.full(_DOCUMENTS, 100, np.uint32)
+        index = Neighbours(plan, words)
+        index.judge(batch, features, 48)
+        index.find_positions(batch)
+        index.within_reach(batch.prints[0], 0)
+        index._reserve(100_000)  # larger slots
+        index.change_plan(plan)
+        index.remove(0, full=True)
+        other = Neighbours(plan, words)
+        other.load(batch, np.arange(_DOCUMENTS), np.arange(_DOCUMENTS))
+
+
+def main() -> int:
+    """Compile all kernels into the named directory; print what was done as JSON; return 0."""
+    compiled.keep_in(Path(sys.argv[1]))
+    use_fingerprints()
+    use_index()
+    done = compiled.statistics()
+    print(json.dumps({"kernels": done.kernels, "compiled": done.compiled, "unused": done.unused}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
