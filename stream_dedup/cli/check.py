@@ -11,11 +11,11 @@ from stream_dedup.cli.output import console, note, print_json, print_table, prog
 from stream_dedup.cli.sources import RawDocument, find_files, key_of, read_documents
 from stream_dedup.document import DeadLetter, Message, Reason, Verdict
 from stream_dedup.errors import InvariantError
-from stream_dedup.fingerprint import Recipe, load_key
 from stream_dedup.index.plan import parse as parse_plan
 from stream_dedup.offline import Judged, OfflineDocument, judge_documents
 from stream_dedup.settings import Settings, load_settings
 from stream_dedup.worker.inputs import Decoder, Document
+from stream_dedup.worker.recipe import recipe_of
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ def check_documents(
     if any(file.form == "jsonl" for file in files):
         overrides = {"value_format": "json", **overrides}  # a line of JSONL is an object, whatever a topic holds
     settings = load_settings(overrides, config)
-    recipe = Recipe(preset=settings.recipe, key=load_key(settings.key_file))
+    recipe = recipe_of(settings)
     plan = parse_plan(settings.plan)
     result = _Result(rows_max)
     # What was read and not yet shown: the name of a document that is being judged, or a dead letter beside its name.

@@ -41,12 +41,12 @@ def show(settings: Settings, *, origin: bool, as_json: bool) -> None:
 
 
 def _problems_of_use(settings: Settings) -> list[str]:
-    """Return what only shows when a value is used: a key that is none, a property that librdkafka does not know."""
-    from stream_dedup.fingerprint import load_key  # noqa: PLC0415 - not for `config show`
+    """Return what only shows when a value is used: no key, a bad line of a list, a property librdkafka does not know."""
     from stream_dedup.log.kafka import LoadProducer, client  # noqa: PLC0415 - not for `config show`
+    from stream_dedup.worker.recipe import recipe_of  # noqa: PLC0415 - not for `config show`
 
     attempts: tuple[Callable[[], object], ...] = (
-        lambda: load_key(settings.key_file),
+        lambda: recipe_of(settings),
         lambda: LoadProducer(settings),
         lambda: client.make_consumer(client.consumer_config(settings, "check", settings.group)).close(),
     )

@@ -26,7 +26,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,11 +46,14 @@ UNASSIGNED = 0x10
 
 # Actions of the foldings besides 1 to 254, a combining class, and from `MAPPED` on, a number of a mapping.
 COPIED = 0
+COMPOSING = 254  # no class is as high
 CONTEXTUAL = 255
 MAPPED = 256
 
+_SPREAD = 0x9E3779B97F4A7C15
 _FILE = Path(__file__).with_name("characters.txt")
 _FOLDINGS_FILE = Path(__file__).with_name("foldings.txt")
+_COMPOSITIONS_FILE = Path(__file__).with_name("compositions.txt")
 
 # Default_Ignorable_Code_Point of DerivedCoreProperties.txt, which Python's unicodedata does not carry.
 _DEFAULT_IGNORABLE = (
@@ -167,6 +170,46 @@ def generate_foldings() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _composing(seconds: set[str]) -> set[str]:
+    """Return those that compose with nothing but the character right before them, and are themselves otherwise.
+
+    Of the contextual ones these are the common: vowel signs and nuktas of the Indic scripts, Myanmar, voicing marks.
+    Hangul is left out, which composes by three.
+    """
+    return {
+        second
+        for second in seconds
+        if _folding(ord(second), seconds) == "?"
+        and second == second.casefold() == unicodedata.normalize("NFKD", second)
+        and not 0x1100 <= ord(second) < 0x1200
+    }
+
+
+def generate_compositions() -> str:
+    """Return the text of `compositions.txt`: a line `0 second class` for each, and `first second composed` for each pair.
+
+    Only what `foldings.txt` calls contextual stands here, and nothing that has two cases: it says the same once more, so
+    that compiled code can do it, and is no part of the recipe.
+    """
+    seconds = _second_of_pairs()
+    composing = _composing(seconds)
+    lines = [
+        f"# Unicode {unicodedata.unidata_version}: first code point or 0, second, what they compose to, or the second's class"
+    ]
+    lines += [f"0 {ord(second):X} {unicodedata.combining(second):X}" for second in sorted(composing)]
+    for code_point in range(CODE_POINTS):
+        composed = chr(code_point)
+        parts = unicodedata.decomposition(composed).split()
+        if len(parts) != 2 or parts[0].startswith("<") or chr(int(parts[1], 16)) not in composing:
+            continue
+        first, second = (chr(int(part, 16)) for part in parts)
+        if unicodedata.normalize("NFC", first + second) != composed:
+            continue  # excluded from composition
+        plain = _folding(code_point, seconds) == _folding(ord(first), seconds) == "=" and first.upper() == first
+        lines.append(f"{ord(first):X} {ord(second):X} {code_point if plain else 0:X}")
+    return "\n".join(lines) + "\n"
+
+
 @cache
 def table() -> NDArray[np.uint8]:
     """Return kind and flags of every code point: (0x110000,), read-only."""
@@ -184,7 +227,9 @@ class Foldings(NamedTuple):
     `actions`: (0x110000,): `COPIED`; 1 to 254, copied, and its combining class; `CONTEXTUAL`, needs its neighbours;
     from `MAPPED` on, replaced by mapping number `action - MAPPED`. `offsets`: (m + 1,), where each mapping begins in
     `replacements`, UTF-8. `trailing`: (m,), the combining class of each mapping's last character. `ascii`: (128,),
-    what each ASCII character becomes: lower case, and white space a space.
+    what each ASCII character becomes: lower case, and white space a space. `pairs`, `composed`: an open-addressing table
+    from `first << 21 | second` to what they compose to, or 0 where only `unicodedata` knows; and from a second alone to
+    its combining class. Seconds have the action `COMPOSING`.
     """
 
     actions: NDArray[np.uint16]
@@ -192,11 +237,21 @@ class Foldings(NamedTuple):
     replacements: NDArray[np.uint8]
     trailing: NDArray[np.uint8]
     ascii: NDArray[np.uint8]
+    pairs: NDArray[np.uint64]
+    composed: NDArray[np.int32]
 
 
 @cache
 def foldings() -> Foldings:
     """Return the foldings, read-only."""
+    return make_foldings({})
+
+
+def make_foldings(replaced: Mapping[int, int]) -> Foldings:
+    """Return the foldings, read-only, with some code points of their results replaced by others.
+
+    Both may only be such as normalising leaves alone wherever they stand.
+    """
     actions = np.full(CODE_POINTS, COPIED, np.uint16)
     mappings: dict[str, int] = {}
     for line in _FOLDINGS_FILE.read_text("ascii").splitlines()[1:]:
@@ -208,7 +263,9 @@ def foldings() -> Foldings:
         else:
             action = int(folding)
         actions[int(first, 16) : int(last, 16) + 1] = action
-    texts = ["".join(chr(int(part, 16)) for part in mapping[1:].split()) for mapping in mappings]
+    for code_point, by in replaced.items():
+        actions[code_point] = MAPPED + mappings.setdefault(f">{by:X}", len(mappings))
+    texts = ["".join(chr(int(part, 16)) for part in mapping[1:].split()).translate(replaced) for mapping in mappings]
     encoded = [text.encode() for text in texts]
     offsets = np.zeros(len(texts) + 1, np.int32)
     np.cumsum([len(text) for text in encoded], out=offsets[1:])
@@ -216,7 +273,18 @@ def foldings() -> Foldings:
     lower = np.frombuffer(
         "".join(" " if character.isspace() else character for character in map(chr, range(128))).lower().encode(), np.uint8
     )
-    made = Foldings(actions, offsets, np.frombuffer(b"".join(encoded), np.uint8), trailing, lower)
+    pairs = np.zeros(4096, np.uint64)
+    composed = np.zeros(4096, np.int32)
+    for line in _COMPOSITIONS_FILE.read_text("ascii").splitlines()[1:]:
+        first_part, second, result = (int(field, 16) for field in line.split())
+        key = first_part << 21 | second
+        slot = (key * _SPREAD & 0xFFFF_FFFF_FFFF_FFFF) >> 52
+        while pairs[slot]:
+            slot = (slot + 1) % 4096
+        pairs[slot] = key
+        composed[slot] = result
+        actions[second] = COMPOSING
+    made = Foldings(actions, offsets, np.frombuffer(b"".join(encoded), np.uint8), trailing, lower, pairs, composed)
     for array in made:
         array.setflags(write=False)
     return made
@@ -243,8 +311,20 @@ def code_point_at(data: Any, place: Any) -> Any:
     return (first & 0x07) << 18 | second << 12 | third << 6 | (np.int64(data[place + 3]) & 0x3F), 4
 
 
+@inlined
+def composition(first: Any, second: Any, foldings: Any) -> Any:
+    """Return what the table says of a pair, or of a second alone (`first` 0); -1 for what it does not hold."""
+    key = np.uint64(first) << np.uint64(21) | np.uint64(second)
+    slot = np.int64((key * np.uint64(_SPREAD)) >> np.uint64(52))
+    while foldings.pairs[slot] != 0:
+        if foldings.pairs[slot] == key:
+            return np.int64(foldings.composed[slot])
+        slot = (slot + 1) & 4095
+    return np.int64(-1)
+
+
 def main() -> None:
-    """Write the two files beside this module."""
+    """Write the three files beside this module."""
     if unicodedata.unidata_version != UNICODE_VERSION:
         sys.exit(
             f"This Python knows Unicode {unicodedata.unidata_version}; the tables are frozen at {UNICODE_VERSION}. "
@@ -252,6 +332,7 @@ def main() -> None:
         )
     _FILE.write_text(generate_kinds(), "ascii")
     _FOLDINGS_FILE.write_text(generate_foldings(), "ascii")
+    _COMPOSITIONS_FILE.write_text(generate_compositions(), "ascii")
 
 
 if __name__ == "__main__":

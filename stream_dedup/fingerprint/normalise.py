@@ -16,7 +16,7 @@ The steps, in this order:
 
 Punctuation and symbols stay: the text digest covers them, so `exact` means what it says, and texts that hold nothing
 but emoji or punctuation stay distinct. Control characters other than white space stay too; they separate words.
-Traditional and simplified Han stay distinct.
+Traditional and simplified Han stay distinct, unless they are folded: then step 4 ends with `variants.table`.
 
 `normalise` is the definition. `normalise_batch` gives the same bytes: compiled code does every text whose code points
 normalise by themselves (`characters.foldings`), and hands the others to `normalise`.
@@ -28,21 +28,25 @@ import itertools
 import sys
 import unicodedata
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.compiled import inlined, kernel
-from stream_dedup.fingerprint import characters
+from stream_dedup.fingerprint import characters, variants
 from stream_dedup.fingerprint.characters import (
+    COMPOSING,
     CONTEXTUAL,
     IGNORED,
     KIND_BITS,
     MAPPED,
     MARK,
     UNASSIGNED,
+    Foldings,
     code_point_at,
+    composition,
 )
 
 MARKS_MAX = 30
@@ -78,8 +82,15 @@ def _fold(text: str) -> str:
     return unicodedata.normalize("NFKC", folded)
 
 
-def normalise(text: str) -> str:
+@cache
+def _foldings(fold_han: bool) -> Foldings:
+    return characters.make_foldings(variants.table()) if fold_han else characters.foldings()
+
+
+def normalise(text: str, *, fold_han: bool = False) -> str:
     """Return the normalised text; texts with equal results are the same text to the filter.
+
+    `fold_han`: traditional Han becomes simplified.
 
     Sources: The Unicode Standard 3.13 (D145 and D146, NFKC_Casefold); UAX #15, section 13 (Stream-Safe Text Format).
     """
@@ -96,7 +107,8 @@ def normalise(text: str) -> str:
     for start, stop in itertools.pairwise(edges):
         part = kept[start:stop].tobytes().decode(_NATIVE_UTF_32)
         parts.append(part if start < stop and unassigned[start] else _fold(part))
-    return " ".join("".join(parts).split())
+    joined = " ".join("".join(parts).split())
+    return joined.translate(variants.table()) if fold_han else joined
 
 
 @inlined
@@ -112,6 +124,23 @@ def _normalise_ascii(data: Any, place: Any, stop: Any, lower: Any, out: Any, end
         previous = byte
         place += 1
     return place, end, previous
+
+
+@inlined
+def _length_of(code_point: Any) -> Any:
+    """Return the bytes that a code point beyond ASCII takes in UTF-8."""
+    return 2 + np.int64(code_point >= 0x800) + np.int64(code_point >= 0x10000)
+
+
+@inlined
+def _write(code_point: Any, out: Any, end: Any) -> Any:
+    """Write a code point beyond ASCII as UTF-8; return the new end."""
+    length = _length_of(code_point)
+    for byte in range(length - 1, 0, -1):
+        out[end + byte] = 0x80 | (code_point & 0x3F)
+        code_point >>= 6
+    out[end] = ((0xF00 >> length) & 0xFF) | code_point
+    return end + length
 
 
 @kernel
@@ -132,11 +161,13 @@ def _normalise_each(
         previous = np.uint8(_SPACE)  # as if a space stood before the text: leading ones are dropped like doubled ones
         combining: Any = 0
         marks = 0
+        before: Any = np.int64(-1)  # the code point that was copied last, if nothing was made of it
         while place < stop:
             if data[place] < 0x80:
                 place, end, previous = _normalise_ascii(data, place, stop, foldings.ascii, out, end, previous)
                 combining = 0
                 marks = 0
+                before = np.int64(-1)
                 continue
             code_point, length = code_point_at(data, place)
             action = np.int64(foldings.actions[code_point])
@@ -155,14 +186,27 @@ def _normalise_each(
                     end += np.int64((byte != _SPACE) | (previous != _SPACE))
                     previous = byte
                 combining = np.int64(foldings.trailing[action - MAPPED])
+                before = np.int64(-1)
             else:
                 marks = marks + 1 if kinds[code_point] & MARK else 0
+                if action == COMPOSING:
+                    # With anything but a starter right before it, it composes only if it is a mark itself.
+                    action = composition(np.int64(0), code_point, foldings)
+                    made = np.int64(-1) if combining else composition(before, code_point, foldings)
+                    if before < 0 or made == 0 or (combining and action):
+                        action = np.int64(CONTEXTUAL)
+                    elif made > 0:
+                        end -= _length_of(before)
+                        end = _write(made, out, end)
+                        before = made
+                        continue
                 if action == CONTEXTUAL or (action != 0 and action < combining) or marks > MARKS_MAX:
                     contextual[text] = 1
                     end = begin
                     previous = np.uint8(_SPACE)
                     break
                 combining = action
+                before = code_point
                 for source in range(place - length, place):
                     out[end] = data[source]
                     end += 1
@@ -173,8 +217,9 @@ def _normalise_each(
     return len(offsets) - 1
 
 
-def normalise_batch(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def normalise_batch(texts: Sequence[str], *, fold_han: bool = False) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Normalise a batch: the results' UTF-8 one after another, and (n + 1,) where each begins."""
+    foldings = _foldings(fold_han)
     raw = [text.encode("utf-8", "surrogatepass") for text in texts]
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)), out=offsets[1:])
@@ -184,7 +229,7 @@ def normalise_batch(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np
     out = np.empty(len(data) + _ROOM, np.uint8)
     done = 0
     while done < len(texts):
-        done = _normalise_each(data, offsets, done, characters.table(), characters.foldings(), out, bounds, contextual)
+        done = _normalise_each(data, offsets, done, characters.table(), foldings, out, bounds, contextual)
         if done < len(texts):
             out = np.concatenate((out[: bounds[done]], np.empty(2 * len(out), np.uint8)))
     left = np.flatnonzero(contextual)
@@ -194,7 +239,7 @@ def normalise_batch(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np
     pieces = []
     done = 0
     for text in left.tolist():
-        pieces += [out[bounds[done] : bounds[text]].tobytes(), normalise(texts[text]).encode()]
+        pieces += [out[bounds[done] : bounds[text]].tobytes(), normalise(texts[text], fold_han=fold_han).encode()]
         done = text
     pieces.append(out[bounds[done] : bounds[-1]].tobytes())
     lengths = np.diff(bounds)

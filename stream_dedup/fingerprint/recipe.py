@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.fingerprint import canary, characters, simhash, tokens
 from stream_dedup.fingerprint.key import PUBLIC_DEMO_KEY, check_key
-from stream_dedup.fingerprint.normalise import normalise, normalise_batch
+from stream_dedup.fingerprint.languages import Languages
+from stream_dedup.fingerprint.normalise import normalise_batch
 
 # Raise this with any change of the code that changes a print or a digest; data files digest themselves into the id.
 RULES_VERSION = 1
@@ -37,12 +38,13 @@ FLOOR = 48
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recipe:
-    """How prints are made: preset, width in bits, key, and the floor of distinct features."""
+    """How prints are made: preset, width in bits, key, the floor of distinct features, and what is said about languages."""
 
     preset: str = "words"
     width: int = simhash.WIDTH
     key: bytes = field(default=PUBLIC_DEMO_KEY, repr=False)
     floor: int = FLOOR
+    languages: Languages = field(default_factory=Languages)
 
     def __post_init__(self) -> None:
         if self.preset != "words":
@@ -52,6 +54,7 @@ class Recipe:
         if not 0 <= self.floor < 1 << 32:
             raise ConfigurationError(f"The floor of features cannot be {self.floor}: use 0 or more.")
         check_key(self.key, "The fingerprint key")
+        _ = self.languages.engine  # raises if the segmenter is missing
 
     @property
     def id(self) -> str:
@@ -63,9 +66,10 @@ class Recipe:
             str(self.floor).encode(),
             characters.digest(),
             tokens.ENGINE_DIGEST,
+            *(() if self.languages.is_default else (self.languages.digest,)),
         ):
             everything.update(len(part).to_bytes(2, "little") + part)
-        return f"{self.preset}:{self.width}:{tokens.ENGINE}:{everything.hexdigest()}"
+        return f"{self.preset}:{self.width}:{self.languages.engine}:{everything.hexdigest()}"
 
     @property
     def uses_demo_key(self) -> bool:
@@ -108,10 +112,12 @@ class Fingerprinter:
         _check_canary()
         self.recipe = recipe
         self._keyed = _Keyed.by(recipe.key)
+        _ = recipe.languages.dictionary  # read now, not with the first batch
 
     def fingerprint(self, texts: Sequence[str]) -> Prints:
         """Fingerprint a batch of texts: one row a text, in their order."""
-        return _fingerprint(*normalise_batch(texts), self._keyed)
+        languages = self.recipe.languages
+        return _fingerprint(*normalise_batch(texts, fold_han=languages.fold_han), self._keyed, languages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +133,7 @@ class _Keyed:
         return cls(simhash.derive_secrets(key), hashlib.blake2b(digest_size=DIGEST_BYTES, key=digest_key))
 
 
-def _fingerprint(data: NDArray[np.uint8], offsets: NDArray[np.int64], keyed: _Keyed) -> Prints:
+def _fingerprint(data: NDArray[np.uint8], offsets: NDArray[np.int64], keyed: _Keyed, languages: Languages) -> Prints:
     """Fingerprint normalised texts: their UTF-8 one after another, and (n + 1,) where each begins."""
     count = len(offsets) - 1
     prints = np.zeros((count, 2), np.uint64)
@@ -136,8 +142,8 @@ def _fingerprint(data: NDArray[np.uint8], offsets: NDArray[np.int64], keyed: _Ke
         data,
         offsets,
         characters.table(),
-        tokens.dictionary(),
-        tokens.scratch(),
+        languages.dictionary,
+        tokens.scratch(languages.marks(data, offsets)),
         keyed.secrets,
         simhash.WEIGHTS,
         prints,
@@ -156,7 +162,7 @@ def _fingerprint(data: NDArray[np.uint8], offsets: NDArray[np.int64], keyed: _Ke
 def canary_digests() -> dict[str, str]:
     """Return a short digest of each stage's result for the canary texts, under the public demo key."""
     data, offsets = normalise_batch(canary.TEXTS)
-    prints = _fingerprint(data, offsets, _Keyed.by(PUBLIC_DEMO_KEY))
+    prints = _fingerprint(data, offsets, _Keyed.by(PUBLIC_DEMO_KEY), Languages())
     stages = {
         "weights": simhash.WEIGHTS.astype("<i4").tobytes(),
         "normalised texts": data[: offsets[-1]].tobytes() + offsets.astype("<i8").tobytes(),
@@ -194,12 +200,12 @@ def format_prints(prints: NDArray[np.uint64]) -> list[bytes]:
     return [written[start : start + digits] for start in range(0, len(written), digits)]
 
 
-def explain_features(recipe: Recipe, text: str) -> dict[str, float]:  # noqa: ARG001 - one preset, one kind of features
+def explain_features(recipe: Recipe, text: str) -> dict[str, float]:
     """Return the features of a text with their weights, readable: a bigram is its two words with a space between.
 
     A weight of 1 is that of a word that occurs once. What two texts share is what their dictionaries share.
     """
-    words = tokens.words(normalise(text))
+    words = recipe.languages.words(text)
     bigrams = (f"{first} {second}" for first, second in itertools.pairwise(words))
     weights: dict[str, float] = {}
     for features, scale in ((Counter(words), 1), (Counter(bigrams), simhash.BIGRAM_WEIGHT)):

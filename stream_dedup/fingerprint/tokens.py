@@ -1,7 +1,7 @@
 """Normalised text -> words. The only user of jieba.
 
-Invariants: a pure function of the text and of jieba's dictionary and model, whose digest is in the recipe id; time
-linear in the text.
+Invariants: a pure function of the text, of jieba's dictionary and model, and of what `languages` adds to them, all of
+whose digests are in the recipe id; time linear in the text.
 
 A text is split by script first (`characters` says which code point is what):
 
@@ -9,6 +9,8 @@ A text is split by script first (`characters` says which code point is what):
 - A maximal run of `HAN` is cut into words as `jieba.cut` does, in pieces of at most `HAN_PIECE` characters.
 - In a run of `UNSPACED` characters every two neighbours are a word, overlapping; a single one stands for itself.
 - Everything else only separates.
+- Where a segmenter has marked words, these are the words, of Han too.
+- Words on the stop list are left out, as if they were not there: their neighbours become a bigram.
 
 Words of all kinds stand in one row, in text order; the bigrams made of them span scripts and punctuation.
 
@@ -18,8 +20,8 @@ do in spaced scripts; single characters take too many pairs below 0.65, triples 
 Of jieba, only the data is used: its dictionary (words and frequencies) and its hidden Markov model. Cutting is compiled
 here, word for word what `jieba.cut(run, HMM=True)` returns (a test holds the two together), at about thirty times the
 speed, outside the GIL and in linear time: jieba copies the path so far at every character of a stretch it does not
-know. jieba itself is not imported either, nor is its cache file in the shared temporary directory read, which is
-`marshal` data that any user of the machine could have written there.
+know. jieba itself is imported for one thing: to suggest the frequency of a user's word that has none. Its cache file in
+the shared temporary directory is never read: it is `marshal` data that any user of the machine could have written.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ import importlib.machinery
 import importlib.util
 import math
 import types
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,12 +43,14 @@ from stream_dedup.compiled import inlined, kernel
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.fingerprint import characters
 from stream_dedup.fingerprint.characters import HAN, KIND_BITS, UNSPACED, WORD, code_point_at
+from stream_dedup.fingerprint.segmenter import BEGINS
 
 ENGINE = "jieba-0.42.1"
 # Of dict.txt and of the three files of the model, so that a data file changed under the same version is noticed.
 ENGINE_DIGEST = bytes.fromhex("3600dc55b827b843484a76d50bcbd119")
 HAN_PIECE = 512
-# Two words with no separator between them are of different kinds, and all but `WORD` take three bytes a character.
+# Two words with no separator between them are of different kinds, or found by a segmenter; all but `WORD` take three bytes
+# a character.
 BYTES_PER_WORD_MIN = 2
 
 # What jieba holds for Han: other ideographs are words of their own to it.
@@ -54,6 +59,7 @@ _KNOWN = _LAST_KNOWN - _FIRST_KNOWN + 1
 _NO_WORD = 1.0  # in place of a logarithm of a probability
 _BEGIN, _MIDDLE, _END, _SINGLE = range(4)
 _STATES = "BMES"
+_FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 _IMPOSSIBLE = -3.14e100  # jieba's logarithm of zero
 
 _MODEL_FILES = ("finalseg/prob_start.py", "finalseg/prob_trans.py", "finalseg/prob_emit.py")
@@ -65,7 +71,9 @@ class Dictionary(NamedTuple):
     `roots`: (known,), the node of each first character, 0 for none; `keys` and `children`: an open-addressing table
     from `node << 16 | character` to a node; `scores`: logarithm of the probability of the word that ends in a node, or
     `_NO_WORD`; `unknown`: (1,), the same for a single character that is no word. `start` (4,), `change` (4, 4) and
-    `emit` (4, known): logarithms of the model's probabilities, states in the order of `_STATES`.
+    `emit` (4, known): logarithms of the model's probabilities, states in the order of `_STATES`. `splits`: empty, or by
+    node 1 for what the user's dictionary says is no word even where the model finds it. `stop_slots`: empty, or an
+    open-addressing table of numbers of stop words, from 1; `stop_offsets`, `stop_bytes`: where each begins, and their UTF-8.
     """
 
     roots: NDArray[np.int32]
@@ -76,26 +84,35 @@ class Dictionary(NamedTuple):
     start: NDArray[np.float64]
     change: NDArray[np.float64]
     emit: NDArray[np.float64]
+    splits: NDArray[np.uint8]
+    stop_slots: NDArray[np.int32]
+    stop_offsets: NDArray[np.int64]
+    stop_bytes: NDArray[np.uint8]
 
 
 class Scratch(NamedTuple):
-    """Memory for cutting one piece of Han, used again for every piece."""
+    """What cutting a batch needs besides its text: memory for one piece of Han, used again for every piece, and `marks`.
+
+    `marks`: empty, or for every byte of the batch what `segmenter.mark_words` says of it.
+    """
 
     places: NDArray[np.int64]
     known: NDArray[np.int64]
     best: NDArray[np.float64]
     following: NDArray[np.int64]
     came_from: NDArray[np.uint8]
+    marks: NDArray[np.uint8]
 
 
-def scratch() -> Scratch:
-    """Return memory for one thread's cutting."""
+def scratch(marks: NDArray[np.uint8] | None = None) -> Scratch:
+    """Return what one thread's cutting of one batch needs."""
     return Scratch(
         np.zeros(HAN_PIECE + 1, np.int64),
         np.zeros(HAN_PIECE, np.int64),
         np.zeros(HAN_PIECE + 1, np.float64),
         np.zeros(HAN_PIECE, np.int64),
         np.zeros((HAN_PIECE, 4), np.uint8),
+        np.zeros(0, np.uint8) if marks is None else marks,
     )
 
 
@@ -120,19 +137,22 @@ def _key(node: Any, known: Any) -> Any:
 
 
 @kernel
-def _read_dictionary(data: Any, slots: Any) -> Any:
-    """Read lines `word frequency ...` of UTF-8; return roots, keys, children, frequency per node, and their total.
+def _read_dictionary(data: Any, users: Any, slots: Any) -> Any:
+    """Read lines `word frequency ...` of UTF-8; return roots, keys, children, frequency and splits per node, and the total.
 
-    As jieba does: of a word given twice the last frequency counts, but both add to the total.
+    As jieba does: of a word given twice the last frequency counts, but both add to the total. From byte `users` on the
+    lines are the user's, and a frequency of 0 there means that the word is to be split.
     """
     roots = np.zeros(_KNOWN, np.int32)
     keys = np.zeros(slots, np.uint64)
     children = np.zeros(slots, np.int32)
     frequencies = np.zeros(slots // 2 + 1, np.int64)
+    splits = np.zeros(slots // 2 + 1, np.uint8)
     nodes = 1
     total = 0
     place = 0
     while place < len(data):
+        is_users = place >= users
         node: Any = -1  # before the first character
         while data[place] != 0x20:
             code_point, length = code_point_at(data, place)
@@ -163,7 +183,9 @@ def _read_dictionary(data: Any, slots: Any) -> Any:
         total += frequency
         if node > 0:
             frequencies[node] = frequency
-    return roots, keys, children, frequencies[:nodes], total
+            if is_users and frequency == 0:
+                splits[node] = 1
+    return roots, keys, children, frequencies[:nodes], splits[:nodes], total
 
 
 def _engine_folder() -> Path:
@@ -190,11 +212,26 @@ def engine_digest(folder: Path) -> bytes:
     return digest.digest()
 
 
+class UserWord(NamedTuple):
+    """A word of the user's dictionary. `frequency`: None to have jieba suggest one; 0 for what is never to be one word."""
+
+    word: str
+    frequency: int | None
+
+
 @cache
 def dictionary() -> Dictionary:
     """Return jieba's dictionary and model, read once a process.
 
     Raises ConfigurationError if jieba is missing, or if its data is not that of the version in the recipe's name.
+    """
+    return make_dictionary((), ())
+
+
+def make_dictionary(user_words: Sequence[UserWord], stop_words: Collection[str]) -> Dictionary:
+    """Return jieba's dictionary and model with a user's words, as `jieba.load_userdict` adds them, and with stop words.
+
+    Raises ConfigurationError as `dictionary`.
     """
     folder = _engine_folder()
     try:
@@ -207,8 +244,12 @@ def dictionary() -> Dictionary:
         start, change, emit = (_model_table(folder / name) for name in _MODEL_FILES)
     except OSError as error:
         raise ConfigurationError(f"jieba's data in {folder} cannot be read ({error}): install jieba 0.42.1 again.") from error
-    data = np.frombuffer(content, np.uint8)
-    roots, keys, children, frequencies, total = _read_dictionary(data, 1 << 20)
+    added = "".join(f"{word} {frequency}\n" for word, frequency in _with_frequencies(user_words, folder)).encode()
+    slots = 1 << 20
+    while slots < (1 << 20) + 2 * len(added):  # a node takes a character of the user's, and so three bytes
+        slots *= 2
+    data = np.frombuffer(content + added, np.uint8)
+    roots, keys, children, frequencies, splits, total = _read_dictionary(data, len(content), slots)
     # Python's logarithm, once for every frequency there is: the same numbers as jieba computes, sums and ties included.
     log_total = math.log(total)
     distinct, places = np.unique(frequencies, return_inverse=True)
@@ -227,20 +268,91 @@ def dictionary() -> Dictionary:
         np.array([start[name] for name in _STATES]),
         np.array([[change[before].get(after, _IMPOSSIBLE) for after in _STATES] for before in _STATES]),
         emissions,
+        splits if splits.any() else splits[:0],
+        *_stop_table(stop_words),
     )
     for array in made:
         array.setflags(write=False)
     return made
 
 
+def _with_frequencies(user_words: Sequence[UserWord], folder: Path) -> list[tuple[str, int]]:
+    """Return a user's words with the frequency that each has in jieba when they are added in this order."""
+    if all(one.frequency is not None for one in user_words):
+        return [(one.word, one.frequency or 0) for one in user_words]
+    import jieba  # noqa: PLC0415 - hardly anybody needs it
+
+    tokenizer = jieba.Tokenizer()
+    with (folder / "dict.txt").open("rb") as file:
+        tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(file)
+    tokenizer.initialized = True
+    found = []
+    for word, given in user_words:
+        frequency: int = tokenizer.suggest_freq(word) if given is None else given
+        tokenizer.FREQ[word] = frequency  # what `Tokenizer.add_word` does, but for a set that all tokenizers share
+        tokenizer.total += frequency
+        for stop in range(1, len(word)):
+            tokenizer.FREQ.setdefault(word[:stop], 0)
+        found.append((word, frequency))
+    return found
+
+
+def _hash_of(content: bytes) -> int:
+    """Return FNV-1a-64 of bytes: what `_is_stop_word` computes."""
+    value = _FNV_OFFSET
+    for byte in content:
+        value = (value ^ byte) * _FNV_PRIME & 0xFFFF_FFFF_FFFF_FFFF
+    return value
+
+
+def _stop_table(stop_words: Collection[str]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]]:
+    encoded = sorted(word.encode() for word in stop_words)
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(word) for word in encoded], out=offsets[1:])
+    slots = np.zeros(1 << (2 * len(encoded)).bit_length() if encoded else 0, np.int32)
+    for number, word in enumerate(encoded, 1):
+        slot = _hash_of(word) & (len(slots) - 1)
+        while slots[slot]:
+            slot = (slot + 1) & (len(slots) - 1)
+        slots[slot] = number
+    return slots, offsets, np.frombuffer(b"".join(encoded), np.uint8)
+
+
 @inlined
-def _is_word(known: Any, first: Any, stop: Any, dictionary: Any) -> Any:
+def _node_of(known: Any, first: Any, stop: Any, dictionary: Any) -> Any:
+    """Return the node that a row of characters leads to, 0 for none."""
     node = np.int64(dictionary.roots[known[first]])
     for place in range(first + 1, stop):
         if node == 0:
-            return False
+            return node
         node = np.int64(dictionary.children[_slot(_key(node, known[place]), dictionary.keys)])
+    return node
+
+
+@inlined
+def _is_word(known: Any, first: Any, stop: Any, dictionary: Any) -> Any:
+    node = _node_of(known, first, stop, dictionary)
     return node != 0 and dictionary.scores[node] != _NO_WORD
+
+
+@inlined
+def _is_stop_word(data: Any, start: Any, stop: Any, dictionary: Any) -> Any:
+    value = np.uint64(_FNV_OFFSET)
+    for place in range(start, stop):
+        value = (value ^ np.uint64(data[place])) * np.uint64(_FNV_PRIME)
+    mask = len(dictionary.stop_slots) - 1
+    slot = np.int64(value & np.uint64(mask))
+    while dictionary.stop_slots[slot] != 0:
+        number = dictionary.stop_slots[slot]
+        begin = dictionary.stop_offsets[number - 1]
+        if dictionary.stop_offsets[number] - begin == stop - start:
+            same = True
+            for byte in range(stop - start):
+                same = same and dictionary.stop_bytes[begin + byte] == data[start + byte]
+            if same:
+                return True
+        slot = (slot + 1) & mask
+    return False
 
 
 @inlined
@@ -283,6 +395,12 @@ def _cut_unknown(first: Any, stop: Any, dictionary: Any, scratch: Any, starts: A
     for place in range(stop - 1, first - 1, -1):
         before = np.int64(came_from[place, state])
         if state in (_SINGLE, _BEGIN):
+            if len(dictionary.splits) > 0 and dictionary.splits[_node_of(known, place, word_stop, dictionary)]:
+                for single in range(word_stop - 1, place, -1):
+                    starts[counted] = scratch.places[single]
+                    stops[counted] = scratch.places[single + 1]
+                    counted += 1
+                word_stop = place + 1
             starts[counted] = scratch.places[place]
             stops[counted] = scratch.places[word_stop]
             counted += 1
@@ -373,7 +491,15 @@ def words_between(data: Any, start: Any, stop: Any, kinds: Any, dictionary: Any,
         kind = kinds[code_point] & KIND_BITS
         begin = place
         place += length
-        if kind == WORD:
+        if len(scratch.marks) > 0 and scratch.marks[begin] != 0:
+            while place < stop and scratch.marks[place] != BEGINS:
+                if data[place] & 0xC0 != 0x80 and scratch.marks[place] == 0:
+                    break
+                place += 1
+            starts[words] = begin
+            stops[words] = place
+            words += 1
+        elif kind == WORD:
             while place < stop:
                 code_point, length = code_point_at(data, place)
                 if kinds[code_point] & KIND_BITS != WORD:
@@ -387,7 +513,7 @@ def words_between(data: Any, start: Any, stop: Any, kinds: Any, dictionary: Any,
             place = begin
             while place < stop and count < HAN_PIECE:
                 code_point, length = code_point_at(data, place)
-                if kinds[code_point] & KIND_BITS != HAN:
+                if kinds[code_point] & KIND_BITS != HAN or (len(scratch.marks) > 0 and scratch.marks[place] != 0):
                     break
                 scratch.places[count] = place
                 scratch.known[count] = code_point - _FIRST_KNOWN
@@ -400,7 +526,7 @@ def words_between(data: Any, start: Any, stop: Any, kinds: Any, dictionary: Any,
             alone = True
             while place < stop:
                 code_point, length = code_point_at(data, place)
-                if kinds[code_point] & KIND_BITS != UNSPACED:
+                if kinds[code_point] & KIND_BITS != UNSPACED or (len(scratch.marks) > 0 and scratch.marks[place] != 0):
                     break
                 starts[words] = previous
                 stops[words] = place + length
@@ -412,7 +538,15 @@ def words_between(data: Any, start: Any, stop: Any, kinds: Any, dictionary: Any,
                 starts[words] = begin
                 stops[words] = place
                 words += 1
-    return words
+    if len(dictionary.stop_slots) == 0:
+        return words
+    kept: Any = np.int64(0)
+    for word in range(words):
+        if not _is_stop_word(data, starts[word], stops[word], dictionary):
+            starts[kept] = starts[word]
+            stops[kept] = stops[word]
+            kept += 1
+    return kept
 
 
 @kernel
@@ -423,8 +557,9 @@ def _spans(data: Any, kinds: Any, dictionary: Any, scratch: Any) -> Any:
     return starts[:words], stops[:words]
 
 
-def words(normalised: str) -> list[str]:
-    """Return the words of a normalised text, in text order."""
+def words(normalised: str, using: Dictionary | None = None, marks: NDArray[np.uint8] | None = None) -> list[str]:
+    """Return the words of a normalised text, in text order; without `using`, by jieba's own dictionary."""
     data = normalised.encode()
-    starts, stops = _spans(np.frombuffer(data, np.uint8), characters.table(), dictionary(), scratch())
+    using = dictionary() if using is None else using
+    starts, stops = _spans(np.frombuffer(data, np.uint8), characters.table(), using, scratch(marks))
     return [data[start:stop].decode() for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]

@@ -22,7 +22,7 @@ import structlog
 from stream_dedup.document import NONCE_BYTES, TopicPartitionKey
 from stream_dedup.errors import BrokerError, ConfigurationError, FormatError, StreamDedupError
 from stream_dedup.failpoints import VARIABLE, Failpoints
-from stream_dedup.fingerprint import Fingerprinter, Recipe, load_key
+from stream_dedup.fingerprint import Fingerprinter, Recipe
 from stream_dedup.log import answers, epochs, records
 from stream_dedup.log.kafka import (
     Admin,
@@ -44,6 +44,7 @@ from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.inputs import Decoder
 from stream_dedup.worker.outputs import Leaving, Outputs
 from stream_dedup.worker.prepare import Part, Preparer, value_digest
+from stream_dedup.worker.recipe import recipe_of
 
 _log = structlog.get_logger("stream_dedup.worker")
 
@@ -55,11 +56,6 @@ _CHECK_TOPICS_SECONDS = 30.0
 _LAG_SECONDS = 1.0
 _DRAIN_SECONDS = 20.0
 _ABORT_PAUSE_SECONDS = 0.5
-
-
-def recipe_of(settings: Settings) -> Recipe:
-    """Return the recipe that the settings name, with its key."""
-    return Recipe(preset=settings.recipe, key=load_key(settings.key_file))
 
 
 def run(settings: Settings, stop: threading.Event) -> None:

@@ -1,7 +1,7 @@
 """The whole recipe once more, in plain Python, one text at a time: what the compiled path must equal.
 
 It shares with the product the frozen character table and `simhash_reference` (the method itself, whose worked examples
-are tests of their own), and nothing else: jieba cuts here, `unicodedata` normalises, SipHash is written out in Python
+are tests of their own), and nothing else: jieba and ICU cut here, `unicodedata` normalises, SipHash is written out in Python
 integers.
 """
 
@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import unicodedata
 from collections import Counter
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import jieba
+from icu4py.breakers import WordBreaker
 
-from stream_dedup.fingerprint import characters
+from stream_dedup.fingerprint import characters, variants
 from stream_dedup.fingerprint.simhash import simhash_reference
 
 WORD_BITS = 0xFFFF_FFFF_FFFF_FFFF
@@ -65,6 +67,35 @@ def normalise(text: str) -> str:
             part.append(character)
     folded.append(_fold("".join(part)))
     return " ".join("".join(folded).split())
+
+
+def fold_han(normalised: str) -> str:
+    """Traditional Han turned into simplified, character by character."""
+    lines = variants._FILE.read_text("utf-8").splitlines()[1:]
+    simplified = dict(line.split(" ") for line in lines)
+    return "".join(simplified.get(character, character) for character in normalised)
+
+
+ICU_SCRIPTS = re.compile("[\u0e00-\u0eff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff]")
+
+
+def words_with_icu(normalised: str) -> list[str]:
+    """The words of a normalised text where ICU cuts runs of Han and of the scripts that it has dictionaries for."""
+
+    def by_icu(character: str) -> bool:
+        return kind(character) == characters.HAN or (
+            kind(character) == characters.UNSPACED and ICU_SCRIPTS.match(character) is not None
+        )
+
+    found: list[str] = []
+    for ours, run in groupby(normalised, by_icu):
+        text = "".join(run)
+        if not ours or all(kind(character) == characters.HAN for character in text):
+            found += words(text)
+            continue
+        for start in range(0, len(text), 512):
+            found += list(WordBreaker(text[start : start + 512], "root"))
+    return found
 
 
 def words(normalised: str) -> list[str]:

@@ -7,10 +7,12 @@ import random
 import unicodedata
 
 import hypothesis
+import numpy as np
 import pytest
 from hypothesis import strategies as st
 
 from stream_dedup.fingerprint import characters
+from stream_dedup.fingerprint import normalise as normalise_module
 from stream_dedup.fingerprint.normalise import normalise, normalise_batch
 from tests.fingerprint import golden, reference
 from tests.fingerprint.texts import TEXTS
@@ -97,6 +99,42 @@ def test_definition_and_compiled_path_equal_the_reference(texts: list[str]) -> N
     assert [normalise(text) for text in texts] == expected
     assert batch(texts) == expected
     assert batch(expected) == expected
+
+
+def _composing() -> str:
+    """Every character that takes part in a composition, the seconds often."""
+    lines = characters._COMPOSITIONS_FILE.read_text("ascii").splitlines()[1:]
+    pairs = [tuple(chr(int(field, 16)) for field in line.split()) for line in lines]
+    seconds = "".join(second for first, second, _ in pairs if first == "\0")
+    others = "".join(one for first, _, made in pairs for one in (first, made) if first != "\0" and made != "\0")
+    return seconds * 4 + others + "aE 0\u094d\u0bcd\u200d\u0323" * 8
+
+
+def test_compositions_equal_the_reference() -> None:
+    """Random rows of what composes, in every Indic script and others: the compiled path against plain Python."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    pool = _composing()
+    texts = ["".join(generator.choices(pool, k=generator.randrange(1, 6))) for _ in range(40_000)]
+
+    assert batch(texts) == [reference.normalise(text) for text in texts]
+
+
+@pytest.mark.parametrize("text", ["हिन्दी क़लम ज़मीन", "தமிழ் கொடு கௌரி", "বাংলা কো", "മലയാളം കൊ", "ဗမာစာ ဦး", "ශ්‍රී කො", "ಕೋಟೆ"])
+def test_indic_texts_need_no_look_at_their_neighbours(text: str) -> None:
+    """Vowel signs and nuktas are composed by compiled code, in the composed and the decomposed spelling."""
+    for spelling in (text, unicodedata.normalize("NFD", text)):
+        raw = spelling.encode()
+        offsets = np.array([0, len(raw)])
+        left = np.zeros(1, np.uint8)
+        out = np.empty(len(raw) + 64, np.uint8)
+        ends = np.zeros(2, np.int64)
+        data = np.frombuffer(raw, np.uint8)
+        normalise_module._normalise_each(data, offsets, 0, characters.table(), characters.foldings(), out, ends, left)
+
+        assert left.tolist() == [0]
+        assert out[: ends[1]].tobytes().decode() == reference.normalise(text)
 
 
 def test_golden_texts_normalise_in_one_batch() -> None:
