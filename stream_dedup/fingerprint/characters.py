@@ -50,6 +50,7 @@ COMPOSING = 254  # no class is as high
 CONTEXTUAL = 255
 MAPPED = 256
 
+_SLOTS, _SLOTS_SHIFT = 1 << 13, 64 - 13
 _SPREAD = 0x9E3779B97F4A7C15
 _FILE = Path(__file__).with_name("characters.txt")
 _FOLDINGS_FILE = Path(__file__).with_name("foldings.txt")
@@ -188,6 +189,8 @@ def _composing(seconds: set[str]) -> set[str]:
 def generate_compositions() -> str:
     """Return the text of `compositions.txt`: a line `0 second class` for each, and `first second composed` for each pair.
 
+    A line `first 0 0` is for each that ends in a mark once it is decomposed: a second mark may have to go before that.
+
     Only what `foldings.txt` calls contextual stands here, and nothing that has two cases: it says the same once more, so
     that compiled code can do it, and is no part of the recipe.
     """
@@ -199,6 +202,8 @@ def generate_compositions() -> str:
     lines += [f"0 {ord(second):X} {unicodedata.combining(second):X}" for second in sorted(composing)]
     for code_point in range(CODE_POINTS):
         composed = chr(code_point)
+        if _folding(code_point, seconds) == "=" and unicodedata.combining(unicodedata.normalize("NFD", composed)[-1]):
+            lines.append(f"{code_point:X} 0 0")
         parts = unicodedata.decomposition(composed).split()
         if len(parts) != 2 or parts[0].startswith("<") or chr(int(parts[1], 16)) not in composing:
             continue
@@ -228,8 +233,8 @@ class Foldings(NamedTuple):
     from `MAPPED` on, replaced by mapping number `action - MAPPED`. `offsets`: (m + 1,), where each mapping begins in
     `replacements`, UTF-8. `trailing`: (m,), the combining class of each mapping's last character. `ascii`: (128,),
     what each ASCII character becomes: lower case, and white space a space. `pairs`, `composed`: an open-addressing table
-    from `first << 21 | second` to what they compose to, or 0 where only `unicodedata` knows; and from a second alone to
-    its combining class. Seconds have the action `COMPOSING`.
+    from `first << 21 | second` to what they compose to, or 0 where only `unicodedata` knows; from a second alone to its
+    combining class; and from a first alone to 0 if a mark is part of it. Seconds have the action `COMPOSING`.
     """
 
     actions: NDArray[np.uint16]
@@ -273,17 +278,18 @@ def make_foldings(replaced: Mapping[int, int]) -> Foldings:
     lower = np.frombuffer(
         "".join(" " if character.isspace() else character for character in map(chr, range(128))).lower().encode(), np.uint8
     )
-    pairs = np.zeros(4096, np.uint64)
-    composed = np.zeros(4096, np.int32)
+    pairs = np.zeros(_SLOTS, np.uint64)
+    composed = np.zeros(_SLOTS, np.int32)
     for line in _COMPOSITIONS_FILE.read_text("ascii").splitlines()[1:]:
         first_part, second, result = (int(field, 16) for field in line.split())
         key = first_part << 21 | second
-        slot = (key * _SPREAD & 0xFFFF_FFFF_FFFF_FFFF) >> 52
+        slot = (key * _SPREAD & 0xFFFF_FFFF_FFFF_FFFF) >> _SLOTS_SHIFT
         while pairs[slot]:
-            slot = (slot + 1) % 4096
+            slot = (slot + 1) % _SLOTS
         pairs[slot] = key
         composed[slot] = result
-        actions[second] = COMPOSING
+        if second:
+            actions[second] = COMPOSING
     made = Foldings(actions, offsets, np.frombuffer(b"".join(encoded), np.uint8), trailing, lower, pairs, composed)
     for array in made:
         array.setflags(write=False)
@@ -315,11 +321,11 @@ def code_point_at(data: Any, place: Any) -> Any:
 def composition(first: Any, second: Any, foldings: Any) -> Any:
     """Return what the table says of a pair, or of a second alone (`first` 0); -1 for what it does not hold."""
     key = np.uint64(first) << np.uint64(21) | np.uint64(second)
-    slot = np.int64((key * np.uint64(_SPREAD)) >> np.uint64(52))
+    slot = np.int64((key * np.uint64(_SPREAD)) >> np.uint64(_SLOTS_SHIFT))
     while foldings.pairs[slot] != 0:
         if foldings.pairs[slot] == key:
             return np.int64(foldings.composed[slot])
-        slot = (slot + 1) & 4095
+        slot = (slot + 1) & (_SLOTS - 1)
     return np.int64(-1)
 
 

@@ -193,7 +193,9 @@ def _normalise_each(
                     # With anything but a starter right before it, it composes only if it is a mark itself.
                     action = composition(np.int64(0), code_point, foldings)
                     made = np.int64(-1) if combining else composition(before, code_point, foldings)
-                    if before < 0 or made == 0 or (combining and action):
+                    # A second mark may belong before the first, be that one written or part of the character before.
+                    second_mark = action and (combining or composition(before, np.int64(0), foldings) == 0)
+                    if before < 0 or made == 0 or second_mark:
                         action = np.int64(CONTEXTUAL)
                     elif made > 0:
                         end -= _length_of(before)

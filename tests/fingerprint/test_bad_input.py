@@ -9,7 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from stream_dedup.fingerprint import Fingerprinter, Recipe
+from stream_dedup.fingerprint import Fingerprinter, Languages, Recipe
+from stream_dedup.fingerprint.tokens import UserWord
 from tests.fingerprint import reference
 from tests.fingerprint.texts import OTHER_KEY, rows
 
@@ -44,6 +45,13 @@ HURTFUL: dict[str, Callable[[int], str]] = {
     "kana without end": lambda n: "あいうえお" * 13_000 * n,
     "kana in turn with Han": lambda n: "の中" * 33_000 * n,
     "Thai without end": lambda n: "สวัสดีครับ" * 6_600 * n,
+    "bidirectional controls": lambda n: "\u202e\u2066a\u2069" * 20_000 * n,
+    "tag characters": lambda n: "\U000e0041" * 50_000 * n,
+    "compositions": lambda n: "\u0bc6\u0bbe" * 33_000 * n,
+    "vowel signs without a letter": lambda n: "\u0bbe" * 66_000 * n,
+    "homoglyphs": lambda n: "\u0430a\u03b1" * 40_000 * n,
+    "Javanese without end": lambda n: "\ua9b2\ua98f\ua9c0" * 22_000 * n,
+    "one word of 200 kB": lambda n: "abcdefghij" * 20_000 * n,
     "every code point": lambda n: "".join(map(chr, range(0x80, 0x10000))) * n,
 }
 
@@ -72,6 +80,19 @@ def test_time_is_linear(fingerprinter: Fingerprinter, name: str) -> None:
     large = seconds(fingerprinter, make(8))
 
     assert large < 3 * 8 * max(small, 0.001)
+
+
+@pytest.mark.parametrize(
+    "name", ["Han without end", "kana without end", "kana in turn with Han", "Thai without end", "one letter"]
+)
+def test_time_is_linear_with_all_that_can_be_asked_for(name: str) -> None:
+    """The segmenter, a user's words, stop words and folded Han are linear too."""
+    languages = Languages((UserWord("研究生命", 5),), frozenset({"a", "の"}), "icu", "same")
+    asked = Fingerprinter(Recipe(key=OTHER_KEY, languages=languages))
+    small = seconds(asked, HURTFUL[name](1))
+    large = seconds(asked, HURTFUL[name](4))
+
+    assert large < 3 * 4 * max(small, 0.001)
 
 
 @pytest.mark.parametrize("name", sorted(set(HURTFUL) - {"one common Han character", "one rare Han character"}))

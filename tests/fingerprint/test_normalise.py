@@ -106,7 +106,7 @@ def _composing() -> str:
     lines = characters._COMPOSITIONS_FILE.read_text("ascii").splitlines()[1:]
     pairs = [tuple(chr(int(field, 16)) for field in line.split()) for line in lines]
     seconds = "".join(second for first, second, _ in pairs if first == "\0")
-    others = "".join(one for first, _, made in pairs for one in (first, made) if first != "\0" and made != "\0")
+    others = "".join(one for first, _, made in pairs for one in (first, made) if first != "\0" and one != "\0")
     return seconds * 4 + others + "aE 0\u094d\u0bcd\u200d\u0323" * 8
 
 
