@@ -212,9 +212,10 @@ def _judge_batch(state: State, log_offset: int, append_ms: int, batch: Batch, fl
         sources=np.array(numbers, np.uint32)[batch.source],
         offsets=np.array(batch.offset, np.int64),
         values=np.array(batch.value_digest, np.uint64),
+        features=np.array(batch.features, np.uint32),
     )
     judging = _Judging(
-        batch, log_offset, append_ms, columns, np.array(batch.features, np.uint32),
+        batch, log_offset, append_ms, columns, columns.features,
         keys_of(columns.sources, columns.offsets, columns.values), epoch_below, epoch_below | (columns.offsets < committed),
         KeptRecord(log_offset), floor,
     )  # fmt: skip

@@ -1,9 +1,11 @@
-"""A print's key in each table of a plan, and which other keys a search visits.
+"""A print's address in each table of a plan, and which other addresses a search visits.
 
-A table holds one block. Its key is the block's low `ADDRESS_BITS_MAX` bits; a block within r bits of another has a key
-within r bits of the other's key, so visiting all keys within r bits finds every block within r bits, and what a shorter
-key lets in besides is turned away by `kernels.within_reach`, which applies the plan's whole predicate. Within a table, the
-bucket of (key, scope) is key XOR the scope's low bits: scopes that share a text do not share its bucket.
+A table's key is some blocks of the print, put side by side, low block first. Its address is the key folded to at most
+`ADDRESS_BITS_MAX` bits: key bit i is XORed onto address bit i modulo their number. A key within r bits of another has an
+address within r bits of the other's, so visiting all addresses within r bits finds every key within r bits, and what a
+shorter address lets in besides is turned away by `kernels.within_reach`, which applies the plan's whole predicate. Folding
+rather than cutting, because tables that share their low blocks would else share their buckets' content. Within a table,
+the bucket of (key, scope) is the address XOR the scope's low bits: scopes that share a text do not share its bucket.
 
 Invariants: each table has its own buckets (`base` tells where they begin), so tables of equal width never share them;
 nothing is accepted by its bucket alone.
@@ -25,15 +27,21 @@ _WORD_MASK = (1 << 64) - 1
 
 
 class Tables(NamedTuple):
-    """A plan as the compiled functions want it; T tables, W words judged of a print.
+    """A plan as the compiled functions want it; T tables, P pieces of keys, W words judged of a print.
 
-    Shapes: `word`, `shift` (T,) int64: where a block begins; `address` (T,) uint64: the mask of its key; `base` (T,)
-    int64: its first bucket; `flips` (P,) uint64 and `flips_end` (T,) int64: what to XOR onto a key, table after table,
-    the key itself first; `masks` (T, W) uint64: the block's bits; `whole` (W,) uint64: the bits that are judged.
+    Shapes: `word`, `shift` (P,) int64 and `piece` (P,) uint64: where a piece begins in the print, and the mask of its
+    bits; `onto` (P,) uint64: at which bit of the address it is XORed; `piece_end` (T,) int64: the end of a table's pieces;
+    `address` (T,) uint64: the mask of its addresses; `base` (T,) int64: its first bucket; `flips` (F,) uint64 and
+    `flips_end` (T,) int64: what to XOR onto an address, table after table, nothing first; `masks` (T, W) uint64: the key's
+    bits; `whole` (W,) uint64: the bits that are judged. `threshold` is the loosest for any length; `below` (L,) uint32 and
+    `thresholds` (L + 1,) int64: those by length, the plan's own last; `ratio` in per cent.
     """
 
     word: NDArray[np.int64]
     shift: NDArray[np.int64]
+    piece: NDArray[np.uint64]
+    onto: NDArray[np.uint64]
+    piece_end: NDArray[np.int64]
     address: NDArray[np.uint64]
     base: NDArray[np.int64]
     flips: NDArray[np.uint64]
@@ -42,25 +50,37 @@ class Tables(NamedTuple):
     whole: NDArray[np.uint64]
     radius: int
     threshold: int
+    below: NDArray[np.uint32]
+    thresholds: NDArray[np.int64]
+    ratio: int
     buckets: int
 
 
 def tables_of(plan: Plan) -> Tables:
     """Return the tables that serve a plan."""
-    bits = [min(end - first, ADDRESS_BITS_MAX) for first, end in plan.bounds]
+    bits = [min(count, ADDRESS_BITS_MAX) for count in plan.key_bits]
+    pieces = [_pieces(key, count) for key, count in zip(plan.keys, bits, strict=True)]
+    flat = [piece for table in pieces for piece in table]
     flips = [_flips(count, plan.radius) for count in bits]
     sizes = [1 << count for count in bits]
+    key_masks = [sum(((1 << (end - first)) - 1) << first for first, end in key) for key in plan.keys]
     return Tables(
-        word=np.array([first // 64 for first, _ in plan.bounds], np.int64),
-        shift=np.array([first % 64 for first, _ in plan.bounds], np.int64),
+        word=np.array([first // 64 for first, _, _ in flat], np.int64),
+        shift=np.array([first % 64 for first, _, _ in flat], np.int64),
+        piece=np.array([(1 << count) - 1 for _, count, _ in flat], np.uint64),
+        onto=np.array([onto for _, _, onto in flat], np.uint64),
+        piece_end=np.array(list(itertools.accumulate(map(len, pieces))), np.int64),
         address=np.array([size - 1 for size in sizes], np.uint64),
         base=np.array([0, *itertools.accumulate(sizes)][:-1], np.int64),
         flips=np.array([flip for table in flips for flip in table], np.uint64),
         flips_end=np.array(list(itertools.accumulate(map(len, flips))), np.int64),
-        masks=np.array([to_words(((1 << (end - first)) - 1) << first, plan.words) for first, end in plan.bounds]),
+        masks=np.array([to_words(mask, plan.words) for mask in key_masks]),
         whole=to_words((1 << plan.width) - 1, plan.words),
         radius=plan.radius,
-        threshold=plan.threshold,
+        threshold=plan.threshold_max,
+        below=np.array([below for below, _ in plan.by_length], np.uint32),
+        thresholds=np.array([*(threshold for _, threshold in plan.by_length), plan.threshold], np.int64),
+        ratio=plan.ratio,
         buckets=sum(sizes),
     )
 
@@ -70,9 +90,29 @@ def to_words(number: int, words: int) -> NDArray[np.uint64]:
     return np.array([(number >> (64 * word)) & _WORD_MASK for word in range(words)], np.uint64)
 
 
-def keys_of(plan: Plan, number: int) -> tuple[int, ...]:
-    """Return a print's key in each table, in plain Python: what `kernels.find_buckets` must agree with."""
-    return tuple((number >> first) & ((1 << min(end - first, ADDRESS_BITS_MAX)) - 1) for first, end in plan.bounds)
+def addresses_of(plan: Plan, number: int) -> tuple[int, ...]:
+    """Return a print's address in each table, in plain Python: what `kernels.find_buckets` must agree with."""
+    addresses = []
+    for key in plan.keys:
+        bits = [number >> bit & 1 for first, end in key for bit in range(first, end)]
+        address = 0
+        for at, bit in enumerate(bits):
+            address ^= bit << at % ADDRESS_BITS_MAX
+        addresses.append(address)
+    return tuple(addresses)
+
+
+def _pieces(key: tuple[tuple[int, int], ...], address_bits: int) -> list[tuple[int, int, int]]:
+    """Return a key as (first bit of the print, bits, first bit of the address): runs that no end of the address cuts."""
+    pieces, at = [], 0
+    for block_first, end in key:
+        first = block_first
+        while first < end:
+            count = min(end - first, address_bits - at)
+            pieces.append((first, count, at))
+            first += count
+            at = (at + count) % address_bits
+    return pieces
 
 
 def _flips(bits: int, radius: int) -> list[int]:

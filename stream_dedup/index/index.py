@@ -204,10 +204,13 @@ class Index:
             self._failure = str(error) or type(error).__name__
             raise
 
-    def neighbours(self, print_words: Sequence[int] | NDArray[np.uint64], scope: int = 0) -> list[tuple[int, Entry]]:
+    def neighbours(
+        self, print_words: Sequence[int] | NDArray[np.uint64], scope: int = 0, features: int | None = None
+    ) -> list[tuple[int, Entry]]:
         """Return (distance in bits, entry) of every representative within reach in a scope, nearest first.
 
-        `print_words` are the print's 64-bit words, low word first. Changes nothing; safe from any thread.
+        `print_words` are the print's 64-bit words, low word first. `features` counts where the plan judges lengths; without
+        it the text is taken to be as long as each that it is compared with. Changes nothing; safe from any thread.
 
         Raises:
             ConfigurationError: the print has not as many words as those in the index.
@@ -223,7 +226,7 @@ class Index:
                     f"The index holds prints of {tables.words * 64} bits, and {len(words) * 64} were asked for; use the "
                     "recipe that its log declares."
                 )
-            found = tables.within_reach(words, scope)
+            found = tables.within_reach(words, scope, features)
             details = entries.details(number for _, number in found)
             sources = self._state.sources
             return [
@@ -364,6 +367,7 @@ class Index:
             prints=rows["print"], scopes=rows["scope"],
             digests=np.ascontiguousarray(rows["text_digest"]).view(np.uint64),
             sources=rows["source"], offsets=rows["offset"], values=rows["value_digest"],
+            features=rows["features"],
         )  # fmt: skip
         neighbours.load(columns, live, full)
 

@@ -34,6 +34,7 @@ uint32: Any = np.uint32
 uint64: Any = np.uint64
 
 EMPTY: Final = uint32(0xFFFFFFFF)
+FEATURES_UNKNOWN: Final = 0xFFFFFFFF
 OUTCOME_NEW: Final = 0
 OUTCOME_SHORT: Final = 1
 OUTCOME_DIGEST: Final = 2
@@ -54,13 +55,14 @@ class Columns(NamedTuple):
     sources: NDArray[np.uint32]
     offsets: NDArray[np.int64]
     values: NDArray[np.uint64]
+    features: NDArray[np.uint32]
 
 
 def take_rows(columns: Columns, rows: slice | NDArray[np.int64]) -> Columns:
     """Return some rows of columns: a view for a slice, a copy for row numbers."""
     return Columns(
         columns.prints[rows], columns.scopes[rows], columns.digests[rows],
-        columns.sources[rows], columns.offsets[rows], columns.values[rows],
+        columns.sources[rows], columns.offsets[rows], columns.values[rows], columns.features[rows],
     )  # fmt: skip
 
 
@@ -116,30 +118,57 @@ popcount: Any = intrinsic(_popcount)
 @kernel
 def find_buckets(tables: Any, prints: Any, row: int, scope: Any, bucket: Any) -> None:
     """Set `bucket` (T,) int64 to the bucket of print `row` and a scope in each table."""
-    word, shift, address, base = tables.word, tables.shift, tables.address, tables.base
-    for table in range(word.shape[0]):
-        at = word[table]
-        low = uint64(shift[table])
-        key = prints[row, at] >> low
-        if low > uint64(0) and at + 1 < prints.shape[1]:  # the block may lie across two words
-            key |= prints[row, at + 1] << (uint64(64) - low)
+    word, shift, mask, onto = tables.word, tables.shift, tables.piece, tables.onto
+    address, base, piece_end = tables.address, tables.base, tables.piece_end
+    piece = 0
+    for table in range(base.shape[0]):
+        key = uint64(0)
+        while piece < piece_end[table]:
+            at = word[piece]
+            low = uint64(shift[piece])
+            bits = prints[row, at] >> low
+            if low > uint64(0) and at + 1 < prints.shape[1]:  # the piece may lie across two words
+                bits |= prints[row, at + 1] << (uint64(64) - low)
+            key ^= (bits & mask[piece]) << onto[piece]
+            piece += 1
         bucket[table] = base[table] + int64((key ^ scope) & address[table])
 
 
 @kernel
+def _threshold_of(tables: Any, features: Any, other_features: Any) -> int:
+    """Return the threshold for two texts of so many features, or -1 if their lengths keep them apart."""
+    smaller, larger = int64(min(features, other_features)), int64(max(features, other_features))
+    if larger == FEATURES_UNKNOWN:
+        larger = smaller
+    if 100 * smaller < tables.ratio * larger:
+        return -1
+    below, thresholds = tables.below, tables.thresholds
+    for step in range(below.shape[0]):
+        if smaller < int64(below[step]):
+            threshold: int = thresholds[step]
+            return threshold
+    longest: int = thresholds[below.shape[0]]
+    return longest
+
+
+@kernel
 def within_reach(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
-    """Return the distance of two prints within the plan's reach, or -1: `Plan.within_reach`, compiled."""
-    distance: int = popcount((one[one_row, 0] ^ other[other_row, 0]) & tables.whole[0])
+    """Return the distance of two rows of `Columns` within the plan's reach, or -1: `Plan.within_reach`, compiled.
+
+    A row whose features are `FEATURES_UNKNOWN` is taken to be as long as the other.
+    """
+    prints, other_prints, whole = one.prints, other.prints, tables.whole
+    distance: int = popcount((prints[one_row, 0] ^ other_prints[other_row, 0]) & whole[0])
     if distance > tables.threshold:  # nearly every candidate ends here
         return -1
-    for word in range(1, tables.whole.shape[0]):
-        distance += popcount((one[one_row, word] ^ other[other_row, word]) & tables.whole[word])
-    if distance > tables.threshold:
+    for word in range(1, whole.shape[0]):
+        distance += popcount((prints[one_row, word] ^ other_prints[other_row, word]) & whole[word])
+    if distance > tables.threshold or distance > _threshold_of(tables, one.features[one_row], other.features[other_row]):
         return -1
     for table in range(tables.masks.shape[0]):
         inside = 0
-        for word in range(tables.whole.shape[0]):
-            inside += popcount((one[one_row, word] ^ other[other_row, word]) & tables.masks[table, word])
+        for word in range(whole.shape[0]):
+            inside += popcount((prints[one_row, word] ^ other_prints[other_row, word]) & tables.masks[table, word])
         if inside <= tables.radius:
             return distance
     return -1
@@ -381,7 +410,7 @@ def _earlier(
     for at in range(count):
         entry = int64(entries[at])
         if popcount((prints[entry, 0] ^ low) & mask) <= threshold and entry < best:
-            distance = within_reach(tables, prints, entry, wanted.prints, row)
+            distance = within_reach(tables, columns, entry, wanted, row)
             if distance >= 0 and scopes[entry] == wanted.scopes[row]:
                 best, best_distance = entry, distance
     return best, best_distance
@@ -460,6 +489,7 @@ def judge(
         columns.sources[entry] = batch.sources[row]
         columns.offsets[entry] = batch.offsets[row]
         columns.values[entry] = batch.values[row]
+        columns.features[entry] = features[row]
         add_to_slots(columns, slots, entry)
         if not short:
             add_to_buckets(buckets, scratch.bucket, entry)
@@ -508,13 +538,13 @@ def all_within_reach(tables: Any, buckets: Any, columns: Any, wanted: Any, scrat
     """
     find_buckets(tables, wanted.prints, 0, wanted.scopes[0], scratch.bucket)
     _find_heads(tables, buckets, scratch)
-    arena, prints, scopes = buckets.arena, columns.prints, columns.scopes
+    arena, scopes = buckets.arena, columns.scopes
     count = 0
     for probe in range(scratch.first.shape[0]):
         begin = int64(scratch.first[probe]) * _UNIT
         for at in range(begin, begin + int64(scratch.length[probe])):
             entry = int64(arena[at])
-            distance = within_reach(tables, prints, entry, wanted.prints, 0)
+            distance = within_reach(tables, columns, entry, wanted, 0)
             if distance >= 0 and scopes[entry] == wanted.scopes[0]:
                 if count < entries.shape[0]:
                     entries[count] = entry
@@ -537,7 +567,7 @@ def new_scratch(tables: Tables) -> Scratch:
     """Return room for a search in a plan's tables."""
     probes = len(tables.flips)
     return Scratch(
-        np.empty(len(tables.word), np.int64),
+        np.empty(len(tables.base), np.int64),
         np.empty(probes, np.uint32),
         np.empty(probes, np.uint32),
         np.empty(_CANDIDATES_AT_ONCE, np.uint32),

@@ -4,7 +4,7 @@ Invariants: entry numbers are handed out in log order and never again; what `jud
 live entries with the plan's predicate, taking the lowest number in the same scope; a removed entry is found by nothing;
 a change of plan moves no entry, it only lays the tables out anew.
 
-Memory per entry under the wide plan (128-bit prints): columns 60 bytes, slots 13 to 27, buckets 8 tables x 4 bytes at
+Memory per entry under the wide plan (128-bit prints): columns 64 bytes, slots 13 to 27, buckets 8 tables x 4 bytes at
 about 0.72 full = 44, and up to half as much again as room to grow into; 190 bytes were measured at a million entries, and
 140 under the classic plan. `bytes_used` tells.
 """
@@ -37,6 +37,7 @@ def no_columns(words: int, count: int) -> Columns:
         sources=np.zeros(count, np.uint32),
         offsets=np.zeros(count, np.int64),
         values=np.zeros(count, np.uint64),
+        features=np.zeros(count, np.uint32),
     )
 
 
@@ -94,6 +95,7 @@ class Neighbours:
         scope; else it becomes an entry. One with fewer than `floor` features has no neighbours, only its digest.
         """
         count = len(features)
+        batch = batch._replace(features=features)
         self._reserve(count)
         found = Found(count)
         done, before = 0, self.entries
@@ -115,11 +117,15 @@ class Neighbours:
         kernels.find_positions(self._columns, self._slots, batch, len(found), found)
         return found
 
-    def within_reach(self, print_words: NDArray[np.uint64], scope: int) -> list[tuple[int, int]]:
-        """Return (distance, entry) of everything within the plan's reach in a scope, nearest and then lowest first."""
+    def within_reach(self, print_words: NDArray[np.uint64], scope: int, features: int | None = None) -> list[tuple[int, int]]:
+        """Return (distance, entry) of everything within the plan's reach in a scope, nearest and then lowest first.
+
+        Without `features`, the text is taken to be as long as whatever it is compared with.
+        """
         wanted = no_columns(self.words, 1)
         wanted.prints[0] = print_words
         wanted.scopes[0] = scope
+        wanted.features[0] = kernels.FEATURES_UNKNOWN if features is None else features
         room = 256
         while True:
             entries, distances = np.empty(room, np.int64), np.empty(room, np.int64)
@@ -161,7 +167,7 @@ class Neighbours:
         return int(self._buckets.heads[:, 1].max())
 
     def _fill(self, full: NDArray[np.int64]) -> None:
-        self._grow_arena(len(full) * len(self._tables.word) // 2)
+        self._grow_arena(len(full) * len(self._tables.base) // 2)
         done = 0
         while True:
             done = kernels.fill_buckets(self._tables, self._buckets, self._columns, full, self._scratch, done)

@@ -154,7 +154,10 @@ class RocksStore:
             )
         marker = self._path / "rocksdict-config.json"
         try:
-            raw_mode: Any = json.loads(marker.read_text("utf-8"))["raw_mode"]
+            text = marker.read_text("utf-8")
+            # rocksdict writes this file at every opening, and a process killed meanwhile leaves it empty; whose volume it
+            # is, the index tells by its format key.
+            raw_mode: Any = json.loads(text)["raw_mode"] if text else True
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(
                 f"The directory {self._path} holds a RocksDB without a readable {marker.name}; it was not made by this "

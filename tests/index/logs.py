@@ -161,7 +161,7 @@ class RandomLog:
             chance.getrandbits(64),
             digest,
             print_bits,
-            features=chance.choice([0, 2, 3, 50, 50, 50, 50]),
+            features=chance.choice([0, 2, 3, 9, 50, 50, 60]),
             scope=chance.choice([0, 0, 0, 0, 7, 2**64 - 1]),
             id=chance.choice([b"", b"a", b"b", b"c" * 512]),
             time_ms=chance.choice([-1, 0, APPEND_MS + offset]),

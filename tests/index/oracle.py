@@ -1,6 +1,6 @@
 """The index as a plain scan: a list, a Hamming distance, and the rules of positions. Imports nothing of the index.
 
-Give it log records one after another; it returns what the answer must say. A plan is its four numbers.
+Give it log records one after another; it returns what the answer must say. A plan is its fields as the log carries them.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 from stream_dedup.document import LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.errors import FormatError
@@ -29,15 +30,28 @@ class Kept:
     id: bytes
     time_ms: int
     decided: LogPlace
+    features: int
     live: bool = True
 
 
+def is_near(plan: dict[str, Any], one: int, other: int, features: int, other_features: int) -> bool:
+    """Return whether two prints are near: some key within the radius, the whole within the threshold for their lengths."""
+    width, blocks, smaller = plan["width"], plan["blocks"], min(features, other_features)
+    bits = bin(((one ^ other) & ((1 << width) - 1)) | 1 << width)[:2:-1]  # lowest bit first
+    cuts = [width * block // max(1, blocks) for block in range(blocks + 1)]
+    errors = [bits[first:end].count("1") for first, end in itertools.pairwise(cuts)]
+    some_key = any(sum(key) <= plan["radius"] for key in itertools.combinations(errors, plan.get("key_blocks", 1)))
+    threshold = next((bound for below, bound in plan.get("by_length", []) if smaller < below), plan["threshold"])
+    alike = 100 * smaller >= plan.get("ratio", 0) * max(features, other_features)
+    return alike and bits.count("1") <= threshold and (some_key or not blocks)
+
+
 class Oracle:
-    """Folds a log; `plan` is (width, blocks, radius, threshold), `None` before the declaration."""
+    """Folds a log; `plan` is the fields of the plan in force."""
 
     def __init__(self) -> None:
         self.declared: dict[str, object] | None = None
-        self.plan = (0, 0, 0, 0)
+        self.plan: dict[str, Any] = {}
         self.words = 0
         self.representatives: list[Kept] = []
         self.marks: dict[tuple[str, bytes, int], tuple[int, int]] = {}
@@ -57,7 +71,7 @@ class Oracle:
             self.declared is None
             or record.recipe != self.declared["recipe"]
             or record.mode != self.declared["mode"]
-            or record.prints.shape[1] * 64 < self.plan[0]
+            or record.prints.shape[1] * 64 < self.plan["width"]
             or (self.words and record.prints.shape[1] != self.words)
             or any(offset < 0 for offset in record.offset.tolist())
             or any(source.committed >= 1 << 63 for source in record.sources)
@@ -101,27 +115,23 @@ class Oracle:
         number = int.from_bytes(batch.prints[place].astype("<u8").tobytes(), "little")
         digest, scope = batch.text_digest[place].tobytes(), int(batch.scope[place])
         assert self.declared is not None
-        full = int(batch.features[place]) >= int(str(self.declared["floor"]))
+        features = int(batch.features[place])
+        full = features >= int(str(self.declared["floor"]))
         peers = [one for one in self.representatives if one.live and one.scope == scope]
         same = next((one for one in peers if one.digest == digest), None)
-        near = next((one for one in peers if full and one.full and self._near(one.print, number)), None)
+        near = next(
+            (one for one in peers if full and one.full and is_near(self.plan, one.print, number, one.features, features)), None
+        )
         found = same or near
         if found is None:
-            kept = Kept(key, digest, number, scope, full, batch.ids[place], int(batch.time_ms[place]), here)
+            kept = Kept(key, digest, number, scope, full, batch.ids[place], int(batch.time_ms[place]), here, features)
             self.representatives.append(kept)
             return Judgement(Reason.NEW if full else Reason.TOO_SHORT, here), kept
         mine = batch.ids[place] != b"" and batch.ids[place] == found.id
         reasons = (Reason.UNCHANGED, Reason.EXACT) if same else (Reason.REVISED, Reason.NEAR)
-        distance = 0 if same else ((found.print ^ number) & ((1 << self.plan[0]) - 1)).bit_count()
+        distance = 0 if same else ((found.print ^ number) & ((1 << self.plan["width"]) - 1)).bit_count()
         of = Representative(Position(*found.key[:4]), found.id, found.time_ms)
         return Judgement(reasons[0 if mine else 1], here, distance, of), found
-
-    def _near(self, one: int, other: int) -> bool:
-        width, blocks, radius, threshold = self.plan
-        bits = bin(((one ^ other) & ((1 << width) - 1)) | 1 << width)[:2:-1]  # lowest bit first
-        cuts = [width * block // max(1, blocks) for block in range(blocks + 1)]
-        some_block = any(bits[first:end].count("1") <= radius for first, end in itertools.pairwise(cuts))
-        return bits.count("1") <= threshold and (some_block or not blocks)
 
     def _control(self, offset: int, control: Control) -> None:
         fields = control.fields
@@ -129,7 +139,7 @@ class Oracle:
         if control.type == "declare" and self.declared is None:
             self.declared = fields
         if control.type in ("declare", "plan") and (control.type == "plan" or self.declared is fields) and plan:
-            self.plan = (plan["width"], plan["blocks"], plan["radius"], plan["threshold"])
+            self.plan = {**plan, **{name: int(plan[name]) for name in ("width", "blocks", "radius", "threshold")}}
         if control.type == "retract":
             key = (
                 fields["topic"],

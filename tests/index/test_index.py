@@ -28,7 +28,14 @@ from tests.index.oracle import Oracle
 
 FRESH_SEED = int(os.environ["TEST_SEED"])  # set in tests/conftest.py
 SEEDS = [*range(6), FRESH_SEED]
-OTHER_PLANS = {"scan": Plan(128, 0, 0, 18), "bits": Plan(64, 64, 0, 9), "thirds": Plan(64, 3, 1, 7), "odd": Plan(100, 5, 2, 14)}
+OTHER_PLANS = {
+    "scan": Plan(128, 0, 0, 18),
+    "bits": Plan(64, 64, 0, 9),
+    "thirds": Plan(64, 3, 1, 7),
+    "odd": Plan(100, 5, 2, 14),
+    "pairs": Plan(128, 7, 1, 15, key_blocks=2),
+    "lengths": Plan(128, 8, 1, 15, by_length=((3, 22), (10, 18)), ratio=6),
+}
 WIDE = PLANS["wide"]
 Opener = Callable[[], Store]
 

@@ -18,38 +18,46 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from stream_dedup.errors import InvariantError
 from stream_dedup.index import kernels, neighbours
-from stream_dedup.index.blocks import keys_of, tables_of, to_words
+from stream_dedup.index.blocks import addresses_of, tables_of, to_words
 from stream_dedup.index.neighbours import Neighbours, no_columns
 from stream_dedup.index.plan import PLANS, Plan
 
 PLANS_TRIED = [
     *PLANS.values(), Plan(64, 0, 0, 6), Plan(64, 64, 0, 9), Plan(64, 3, 1, 7), Plan(100, 5, 2, 14), Plan(128, 3, 1, 9),
     Plan(256, 8, 1, 30), Plan(1, 1, 0, 0), Plan(192, 2, 0, 40),
+    Plan(64, 6, 0, 3, key_blocks=3), Plan(32, 5, 2, 9, key_blocks=2),
+    Plan(128, 7, 1, 15, key_blocks=2), Plan(64, 3, 3, 12), Plan(128, 8, 1, 15, by_length=((5, 22), (40, 18))),
+    Plan(64, 4, 1, 9, ratio=60), Plan(128, 5, 0, 9, key_blocks=2, by_length=((8, 4),), ratio=90),
 ]  # fmt: skip
 FLOOR = 3
 
 
 @pytest.mark.parametrize("plan", PLANS_TRIED, ids=lambda plan: plan.id)
-def test_compiled_keys_and_reach_equal_plain_python(plan: Plan) -> None:
-    """A print's bucket is its key in each table, tables share no bucket, and the compiled predicate is the plan's."""
+def test_compiled_addresses_and_reach_equal_plain_python(plan: Plan) -> None:
+    """A print's bucket is its address in each table, tables share no bucket, and the compiled predicate is the plan's."""
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
     tables = tables_of(plan)
-    bucket = np.zeros(len(tables.word), np.int64)
+    bucket = np.zeros(len(tables.base), np.int64)
     for _ in range(200):
         number, scope = chance.getrandbits(256), chance.choice([0, chance.getrandbits(64)])
         kernels.find_buckets(tables, to_words(number, 4).reshape(1, 4), 0, np.uint64(scope), bucket)
-        for table, key in enumerate(keys_of(plan, number)):
+        for table, key in enumerate(addresses_of(plan, number)):
             address = int(tables.address[table])
             assert int(tables.base[table]) + ((key ^ scope) & address) == bucket[table]
             assert table == 0 or int(tables.base[table]) > int(tables.base[table - 1]) + int(tables.address[table - 1])
         other = number
-        for bit in chance.sample(range(plan.width), chance.randint(0, min(plan.width, plan.threshold + 2))):
+        for bit in chance.sample(range(plan.width), chance.randint(0, min(plan.width, plan.threshold_max + 2))):
             other ^= 1 << bit
-        one, two = to_words(number, 4).reshape(1, 4), to_words(other, 4).reshape(1, 4)
-        expected = plan.distance(number, other) if plan.within_reach(number, other) else -1
-        assert expected == kernels.within_reach(tables, one, 0, two, 0)
+        features = (chance.randint(0, 60), chance.randint(0, 60))
+        pair = no_columns(4, 2)
+        pair.prints[0], pair.prints[1], pair.features[:] = to_words(number, 4), to_words(other, 4), features
+        expected = plan.distance(number, other) if plan.within_reach(number, other, features) else -1
+        assert expected == kernels.within_reach(tables, pair, 0, pair, 1)
+        pair.features[1] = kernels.FEATURES_UNKNOWN
+        expected = plan.distance(number, other) if plan.within_reach(number, other, (features[0], features[0])) else -1
+        assert expected == kernels.within_reach(tables, pair, 0, pair, 1)
 
 
 @dataclass
@@ -60,8 +68,12 @@ class Modelled:
     scope: int
     digest: bytes
     position: tuple[int, int, int]
-    full: bool
+    features: int
     live: bool = True
+
+    @property
+    def full(self) -> bool:
+        return self.features >= FLOOR
 
 
 def columns_of_all(documents: Sequence[Modelled], words: int) -> kernels.Columns:
@@ -71,6 +83,7 @@ def columns_of_all(documents: Sequence[Modelled], words: int) -> kernels.Columns
         columns.scopes[row] = one.scope
         columns.digests[row] = np.frombuffer(one.digest, np.uint64)
         columns.sources[row], columns.offsets[row], columns.values[row] = one.position
+        columns.features[row] = one.features
     return columns
 
 
@@ -90,15 +103,18 @@ class AgainstAList(RuleBasedStateMachine):
     def document(self) -> Modelled:
         chance, number = self.chance, self.chance.choice(self.bases)
         bits = range(self.plan.width) if chance.random() < 0.7 else range(min(self.plan.width, 24))
-        for bit in chance.sample(bits, chance.randint(0, min(len(bits), self.plan.threshold + 3))):
+        for bit in chance.sample(bits, chance.randint(0, min(len(bits), self.plan.threshold_max + 3))):
             number ^= 1 << bit
         return Modelled(
             print=number,
             scope=chance.choice([0, 0, 0, 1 << 32, 2**64 - 1]),
             digest=chance.choice([chance.randbytes(16), bytes([chance.randrange(6)] * 16)]),
             position=(chance.randrange(3), chance.randrange(50), chance.randrange(2)),
-            full=chance.random() < 0.8,
+            features=chance.choice([0, FLOOR - 1, FLOOR, 4, 5, 20, 39, 40, 41, 100, 100, 100]),
         )
+
+    def near(self, one: Modelled, other: Modelled) -> bool:
+        return self.plan.within_reach(one.print, other.print, (one.features, other.features))
 
     def judge_by_list(self, document: Modelled) -> tuple[int, int, int]:
         peers = [(number, one) for number, one in enumerate(self.model) if one.live and one.scope == document.scope]
@@ -106,7 +122,7 @@ class AgainstAList(RuleBasedStateMachine):
             if one.digest == document.digest:
                 return kernels.OUTCOME_DIGEST, number, 0
         for number, one in peers if document.full else []:
-            if one.full and self.plan.within_reach(document.print, one.print):
+            if one.full and self.near(document, one):
                 return kernels.OUTCOME_NEAR, number, self.plan.distance(document.print, one.print)
         self.model.append(document)
         return kernels.OUTCOME_NEW if document.full else kernels.OUTCOME_SHORT, len(self.model) - 1, 0
@@ -115,8 +131,7 @@ class AgainstAList(RuleBasedStateMachine):
     def judge(self, count: int) -> None:
         documents = [self.document() for _ in range(count)]
         columns = columns_of_all(documents, self.words)
-        features = np.array([FLOOR if one.full else FLOOR - 1 for one in documents], np.uint32)
-        found = self.tables.judge(columns, features, FLOOR)
+        found = self.tables.judge(columns, columns.features, FLOOR)
         expected = [self.judge_by_list(one) for one in documents]
 
         assert expected == list(zip(found.outcome.tolist(), found.entry.tolist(), found.distance.tolist(), strict=True))
@@ -142,10 +157,10 @@ class AgainstAList(RuleBasedStateMachine):
         expected = sorted(
             (self.plan.distance(document.print, one.print), number)
             for number, one in enumerate(self.model)
-            if one.live and one.full and one.scope == document.scope and self.plan.within_reach(document.print, one.print)
+            if one.live and one.full and one.scope == document.scope and self.near(document, one)
         )
 
-        assert expected == self.tables.within_reach(to_words(document.print, self.words), document.scope)
+        assert expected == self.tables.within_reach(to_words(document.print, self.words), document.scope, document.features)
 
     @rule()
     def change_plan(self) -> None:

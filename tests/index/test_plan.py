@@ -9,14 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.errors import ConfigurationError
+from stream_dedup.errors import ConfigurationError, InvariantError
 from stream_dedup.index.plan import PLANS, Plan, parse
 
 WIDE, CLASSIC = PLANS["wide"], PLANS["classic"]
-NUMBERS = st.builds(
-    lambda width, blocks, radius, threshold: (width, min(blocks, width), radius, min(threshold, width, 255)),
-    st.integers(1, 256), st.integers(0, 8), st.integers(0, 1), st.integers(0, 60),
-)  # fmt: skip
+STEPS = st.lists(st.tuples(st.integers(1, 500), st.integers(0, 60)), max_size=4, unique_by=lambda step: step[0])
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Any plan, small enough to be tried."""
+    width = draw(st.integers(1, 256))
+    blocks = draw(st.integers(0, min(8, width)))
+    steps = tuple((below, min(threshold, width)) for below, threshold in sorted(draw(STEPS)))
+    return Plan(
+        width, blocks, draw(st.integers(0, 3)), draw(st.integers(0, min(60, width))),
+        key_blocks=draw(st.integers(1, max(1, blocks))), by_length=steps, ratio=draw(st.sampled_from([0, 0, 1, 50, 100])),
+    )  # fmt: skip
 
 
 def test_the_named_plans_are_what_they_are_called() -> None:
@@ -26,11 +35,32 @@ def test_the_named_plans_are_what_they_are_called() -> None:
     assert Plan(64, 4, 1, 7).name == "64:4:1:7"
 
 
-@given(NUMBERS)
-def test_text_and_fields_lead_back(numbers: tuple[int, int, int, int]) -> None:
-    """A plan's text form and its JSON fields give an equal plan again."""
-    plan = Plan(*numbers)
+def test_plans_of_older_logs_keep_their_text_and_fields() -> None:
+    """What is optional and not used appears nowhere, and four fields make the plan that they always made."""
+    fields = {"width": 128, "blocks": 8, "radius": 1, "threshold": 19}
 
+    assert fields == WIDE.to_fields()
+    assert Plan.from_fields(fields) == WIDE
+    assert Plan.from_fields({**fields, "key_blocks": 1, "by_length": [], "ratio": 0}) == WIDE
+
+
+def test_the_optional_parts_are_written_after_the_old_ones() -> None:
+    """Blocks per key, thresholds by length and the ratio, in text and in fields."""
+    plan = Plan(64, 6, 0, 3, key_blocks=3)
+
+    assert plan.id == "64:6/3:0:3"
+    assert plan.to_fields() == {"width": 64, "blocks": 6, "radius": 0, "threshold": 3, "key_blocks": 3}
+
+    plan = Plan(128, 8, 1, 19, by_length=((20, 24), (50, 21)), ratio=50)
+
+    assert plan.id == "128:8:1:24@20,21@50,19:50%"
+    assert plan.to_fields() == {**WIDE.to_fields(), "by_length": [[20, 24], [50, 21]], "ratio": 50}
+    assert plan.name == plan.id
+
+
+@given(plans())
+def test_text_and_fields_lead_back(plan: Plan) -> None:
+    """A plan's text form and its JSON fields give an equal plan again."""
     assert plan == parse(plan.id)
     assert plan == Plan.from_fields(json.loads(json.dumps(plan.to_fields())))
 
@@ -54,6 +84,18 @@ def test_names_are_read_as_people_write_them() -> None:
         ("8:9:0:1", "blocks must be a whole number from 0 to 8, not 9"),
         ("128:8:4:18", "radius must be a whole number from 0 to 3"),
         ("10:2:0:11", "threshold must be a whole number from 0 to 10"),
+        ("128:8:1:19:50", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
+        ("128:8:1:19:101%", "ratio must be a whole number from 0 to 100"),
+        ("64:6/:0:3", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
+        ("64:6/7:0:3", "key_blocks must be a whole number from 1 to 6"),
+        ("64:6/0:0:3", "key_blocks must be a whole number from 1 to 6"),
+        ("64:10/5:0:5", "make 252 tables"),
+        ("128:8:1:21@50,24@20,19", "order of their feature counts"),
+        ("128:8:1:24@20,21@20,19", "order of their feature counts"),
+        ("128:8:1:24@0,19", "feature count of a threshold by length must be"),
+        ("128:8:1:129@20,19", "threshold by length must be a whole number from 0 to 128"),
+        ("128:8:1:9@1,9@2,9@3,9@4,9@5,9@6,9@7,9@8,9@9,19", "at most 8 thresholds by length"),
+        ("128:8:1:24,19", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
     ],
 )
 def test_what_is_no_plan_is_told_in_a_sentence(text: str, told: str) -> None:
@@ -67,11 +109,14 @@ def test_what_is_no_plan_is_told_in_a_sentence(text: str, told: str) -> None:
     [
         None, [], "wide", {}, {"width": 64, "blocks": 4, "radius": 0}, {**WIDE.to_fields(), "more": 1},
         {**WIDE.to_fields(), "width": "128"}, {**WIDE.to_fields(), "blocks": 8.0}, {**WIDE.to_fields(), "radius": True},
-        {**WIDE.to_fields(), "threshold": None},
+        {**WIDE.to_fields(), "threshold": None}, {**WIDE.to_fields(), "by_length": {}},
+        {**WIDE.to_fields(), "by_length": [[1]]}, {**WIDE.to_fields(), "by_length": [[1, "2"]]},
+        {**WIDE.to_fields(), "by_length": [1]},
+        {**WIDE.to_fields(), "ratio": 0.5}, {**WIDE.to_fields(), "key_blocks": None},
     ],
 )  # fmt: skip
 def test_fields_of_no_plan_are_refused(fields: object) -> None:
-    """Fields come from the log and may be anything; what is not exactly four fit numbers is refused."""
+    """Fields come from the log and may be anything; what is not a plan's fit numbers is refused."""
     with pytest.raises(ConfigurationError):
         Plan.from_fields(fields)
 
@@ -91,25 +136,65 @@ def test_within_reach_is_a_block_within_r_and_the_whole_within_t() -> None:
     assert not Plan(64, 0, 0, 5).within_reach(0, 0b111111)
 
 
-@given(NUMBERS, st.integers(0, 2**32))
-def test_everything_within_the_guaranteed_distance_is_within_reach(numbers: tuple[int, int, int, int], seed: int) -> None:
+def test_a_key_of_several_blocks_is_within_r_as_a_whole() -> None:
+    """Two of four blocks make a key, and the radius counts over both."""
+    plan = Plan(64, 4, 1, 12, key_blocks=2)
+    apart = sum(0b111 << 16 * block for block in (2, 3))
+
+    assert plan.within_reach(0, apart)
+    assert plan.within_reach(0, apart | 1)
+    assert not plan.within_reach(0, apart | 1 | 1 << 16)
+    assert not plan.within_reach(0, apart | 0b11)
+
+
+def test_the_threshold_follows_the_shorter_text() -> None:
+    """Below 20 features 3 bits, below 50 2 bits, else 1; the smaller count decides."""
+    plan = Plan(64, 0, 0, 1, by_length=((20, 3), (50, 2)))
+    loosest = [
+        [bits for bits in range(5) if plan.within_reach(0, (1 << bits) - 1, (few, 80))][-1] for few in (0, 19, 20, 49, 50)
+    ]
+
+    assert loosest == [3, 3, 2, 2, 1]
+    assert plan.within_reach(0, 0b111, (80, 19))
+    with pytest.raises(InvariantError, match="judges lengths"):
+        plan.within_reach(0, 0)
+
+
+def test_the_ratio_keeps_texts_of_unlike_lengths_apart() -> None:
+    """At 50 % a text of 50 features is near one of 100, and one of 49 is not, in either order."""
+    plan = Plan(64, 0, 0, 1, ratio=50)
+
+    assert plan.within_reach(0, 1, (50, 100))
+    assert plan.within_reach(0, 1, (0, 0))
+    assert not plan.within_reach(0, 0, (49, 100))
+    assert not plan.within_reach(0, 0, (100, 49))
+
+
+@given(plans(), st.integers(0, 2**32))
+def test_everything_within_the_guaranteed_distance_is_within_reach(plan: Plan, seed: int) -> None:
     """Up to the guaranteed distance any two prints are within reach; one bit more, and some pair is not."""
-    plan = Plan(*numbers)
     chance = random.Random(seed)
     one = chance.getrandbits(plan.width)
     other = one
     for bit in chance.sample(range(plan.width), min(plan.width, plan.distance_guaranteed)):
         other ^= 1 << bit
 
-    assert plan.within_reach(one, other)
+    assert plan.within_reach(one, other, (7, 7))
 
     beyond = plan.distance_guaranteed + 1
-    spread = [first + bit for bit in range(plan.radius + 1) for first, end in plan.bounds if first + bit < end]
-    if plan.blocks and plan.threshold >= beyond and len(spread) >= beyond:
-        assert not plan.within_reach(0, sum(1 << bit for bit in spread[:beyond]))
+    share, rest = divmod(plan.radius + 1, plan.key_blocks)
+    a_block = [share + (number < rest) for number in range(plan.key_blocks)]  # the key that differs least, evenly
+    a_block += [max(a_block)] * (plan.blocks - plan.key_blocks)
+    spread = [
+        first + bit for bits, (first, end) in zip(a_block, plan.bounds, strict=False) for bit in range(min(bits, end - first))
+    ]
+    if plan.blocks and plan.threshold >= beyond and len(spread) == beyond == sum(a_block):
+        assert not plan.within_reach(0, sum(1 << bit for bit in spread), (999, 999))
 
 
 def test_guaranteed_distances_of_the_literature() -> None:
-    """4 blocks find 3 bits (Manku et al. 2007), with radius 1 they find 7 (Norouzi et al. 2012); wide finds 15."""
+    """3 bits: 4 blocks, keys of 2 of 5, or of 3 of 6 (Manku et al. 2007); 4 blocks with radius 1: 7 (Norouzi et al. 2012)."""
+    assert [Plan(64, 5, 0, 3, key_blocks=2).distance_guaranteed, Plan(64, 6, 0, 3, key_blocks=3).distance_guaranteed] == [3, 3]
+    assert [Plan(64, 5, 0, 5, key_blocks=2).distance_guaranteed, Plan(64, 6, 0, 9, key_blocks=3).distance_guaranteed] == [3, 3]
     assert [plan.distance_guaranteed for plan in (CLASSIC, Plan(64, 4, 1, 9), WIDE, Plan(128, 0, 0, 18))] == [3, 7, 15, 18]
     assert [plan.probes for plan in (CLASSIC, Plan(64, 4, 1, 9), WIDE, Plan(128, 0, 0, 18))] == [4, 17 * 4, 17 * 8, 1]

@@ -268,3 +268,16 @@ def test_a_damaged_file_found_by_a_read_stops_the_store(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="until it is opened again"):
         store.get_many([bytes(8)])
     store.close()
+
+
+def test_a_volume_whose_opening_was_killed_is_opened(tmp_path: Path) -> None:
+    """A process that is killed while it opens leaves rocksdict's own file empty; nothing is lost by that."""
+    store = RocksStore(tmp_path / "volume")
+    store.write({b"key": b"value"}, ())
+    store.close()
+    (tmp_path / "volume" / "rocksdict-config.json").write_text("")
+    again = RocksStore(tmp_path / "volume")
+
+    assert again.get_many([b"key"]) == [b"value"]
+
+    again.close()

@@ -1,0 +1,177 @@
+"""An index on RocksDB in a process of its own, so that a test can kill it with SIGKILL and open what it left.
+
+The children are forked by a server, `python -m tests.index.child`, which has compiled the kernels once and has no threads: a
+start costs milliseconds. A child carries out (method of `Volume`, arguments) and sends back what it returned.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stream_dedup.index.index import Index
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.plan import PLANS
+from stream_dedup.index.store import RocksStore
+from tests.index.logs import APPEND_MS, Doc, batch, declare
+
+_ANSWER_SECONDS = 60
+
+
+class DyingStore(RocksStore):
+    """A store whose process dies before or after its next write, if it is told so."""
+
+    dies: str | None = None
+
+    def write(self, puts: Mapping[bytes, bytes], deletes: Collection[bytes]) -> None:
+        if self.dies == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().write(puts, deletes)
+        if self.dies == "after":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Volume:
+    """What a child does; the arguments and what is returned are plain values."""
+
+    def __init__(self, path: Path) -> None:
+        self._store = DyingStore(path)
+        self._index = Index(self._store)
+
+    def apply(self, records: list[tuple[int, int, bytes]], dies: str | None = None) -> list[tuple[int, bytes]]:
+        self._store.dies = dies
+        return self._index.apply(records)
+
+    def applied(self) -> int:
+        return self._index.applied
+
+    def answers_since(self, offset: int) -> list[tuple[int, bytes]]:
+        return list(self._index.answers_since(offset))
+
+    def neighbours(self, words: list[int], scope: int, features: int) -> list[tuple[int, int]]:
+        """Return (distance, source offset) of everything within reach."""
+        found = self._index.neighbours(np.array(words, np.uint64), scope, features)
+        return [(distance, entry.position.offset) for distance, entry in found]
+
+    def statistics(self) -> dict[str, Any]:
+        return dict(self._index.statistics())
+
+    def close(self) -> None:
+        self._index.close()
+
+
+class Child:
+    """The volume in `path`, open in a child process."""
+
+    def __init__(self, path: Path) -> None:
+        ours = socket.socket(socket.AF_UNIX)
+        ours.connect(_server())
+        self._connection = Connection(ours.detach())
+        self._pid: int = self._connection.recv()
+        self._connection.send(path)
+
+    def opened(self) -> None:
+        """Wait until the index is open."""
+        assert self._connection.recv() == "open"
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Return what the method of `Volume` returned; EOFError if the child died over it."""
+        try:
+            self._connection.send((method, arguments))
+            if self._connection.poll(_ANSWER_SECONDS):
+                return self._connection.recv()
+        except OSError as error:
+            raise EOFError from error
+        raise TimeoutError(f"The index in a child process did not answer within {_ANSWER_SECONDS} s.")
+
+    def close(self) -> None:
+        """Close the index and end the process."""
+        self.ask("close")
+        self._wait()
+
+    def kill(self, after: float = 0.0) -> None:
+        """End the process without warning, so many seconds from now: a moment is what the test is about."""
+        time.sleep(after)
+        with contextlib.suppress(ProcessLookupError):  # it died over what it was asked
+            os.kill(self._pid, signal.SIGKILL)
+        self._wait()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while Path(f"/proc/{self._pid}").exists():  # its lock on the volume goes with it
+            assert time.monotonic() < deadline, "a child process does not end"
+            time.sleep(0.0005)
+        self._connection.close()
+
+
+@functools.cache
+def _server() -> str:
+    """Start the server of children, and return its address; it ends with this process."""
+    folder = tempfile.TemporaryDirectory()
+    address = str(Path(folder.name) / "children")
+    server = subprocess.Popen([sys.executable, "-m", __name__, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert server.stdout is not None
+    assert server.stdin is not None
+    assert server.stdout.readline() == b"ready\n", "the server of child processes did not start"
+
+    def end() -> None:
+        assert server.stdin is not None
+        server.stdin.close()
+        server.wait()
+        folder.cleanup()
+
+    atexit.register(end)
+    return address
+
+
+def _serve_children(address: str) -> None:
+    """Fork a child for each connection, until standard input ends."""
+    index = Index(MemoryStore())  # compiles what the children will need
+    index.apply([(0, APPEND_MS, declare(PLANS["wide"])), (1, APPEND_MS, batch([Doc(0, 0, 0, bytes(16), 0)]))])
+    index.neighbours([0, 0])
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them, so the system does
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen()
+    print("ready", flush=True)
+    while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:
+        theirs, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            _serve(Connection(theirs.detach()))
+            os._exit(0)
+        theirs.close()
+
+
+def _serve(connection: Connection) -> None:
+    """Carry out what comes, until `close` or the other end is gone."""
+    connection.send(os.getpid())
+    volume = Volume(connection.recv())
+    connection.send("open")
+    while True:
+        try:
+            method, arguments = connection.recv()
+        except EOFError:
+            return
+        connection.send(getattr(volume, method)(*arguments))
+        if method == "close":
+            return
+
+
+if __name__ == "__main__":
+    _serve_children(sys.argv[1])

@@ -1,0 +1,272 @@
+"""The index beside a plain scan, for every kind of plan: insert, query, retract, forget, expire, reopen, kill.
+
+    python -m tests.index.machine --steps 10000              ten thousand steps for each kind of plan
+    python -m tests.index.machine --steps 10000 --plan 64:4:0:3
+
+The index runs on RocksDB in a child process that is closed and opened, or killed with SIGKILL: at rest, while it opens,
+before a write, or after one. What it answers must be what a list says that is searched from its beginning; and at the end
+of each run, the whole log read again must give the same answers byte for byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import seed as set_seed
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from stream_dedup.document import Reason
+from stream_dedup.index.index import Index
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.plan import Plan, parse
+from stream_dedup.log.answers import Answer, decode
+from tests.index.child import Child
+from tests.index.logs import APPEND_MS, FLOOR, Doc, batch, declare, retract
+from tests.index.oracle import is_near
+
+KINDS = (
+    "128:8:1:19",  # wide
+    "64:4:0:3",  # classic
+    "64:0:0:6",  # no blocks: a plain scan
+    "128:0:0:18",
+    "64:64:0:9",  # blocks of one bit
+    "64:3:0:3",  # blocks of 21 and 22 bits, longer than an address
+    "32:4:1:7",
+    "32:5/2:2:9",
+    "64:5/2:0:3",  # Manku et al.: 10 tables
+    "64:6/3:0:3",  # 20 tables
+    "128:7/2:1:15",
+    "64:4:2:11",
+    "64:3:3:12",
+    "128:8:1:24@5,21@40,17",
+    "64:4:1:9:60%",
+    "128:5/2:0:6@8,9@40,4:90%",
+)  # fmt: skip
+FEATURES = (0, FLOOR - 1, FLOOR, 4, 5, 20, 39, 40, 41, 66, 100, 100)
+SCOPES = (0, 0, 0, 1 << 32, 2**64 - 1)
+
+
+@dataclass
+class Held:
+    """A representative, as the list knows it."""
+
+    doc: Doc
+    expires_ms: int | None
+
+
+class AgainstAPlainScan(RuleBasedStateMachine):
+    """One index under one plan, and a list."""
+
+    plan: Plan
+    steps: ClassVar[Counter[str]] = Counter()
+
+    @initialize(seed=st.integers(0, 2**32 - 1))
+    def begin(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.folder = tempfile.TemporaryDirectory()
+        self.fields = self.plan.to_fields()
+        self.words = self.plan.words if self.chance.random() < 0.5 else 2
+        self.log: list[tuple[int, int, bytes]] = []
+        self.answers: list[tuple[int, bytes]] = []
+        self.held: list[Held] = []
+        self.said: dict[int, tuple[Doc, tuple[Reason, int, int | None]]] = {}
+        self.now_ms = APPEND_MS
+        self.bases = [self.chance.getrandbits(64 * self.words) for _ in range(3)]
+        self.child = Child(Path(self.folder.name) / "volume")
+        self.child.opened()
+        self.append(declare(self.plan))
+
+    # The index
+
+    def append(self, record: bytes, dies: str | None = None) -> list[tuple[int, bytes]]:
+        """Give one record to the index, and to the next one if it dies over it; return its answer."""
+        offset = len(self.log)
+        self.log.append((offset, self.now_ms, record))
+        try:
+            answers = self.child.ask("apply", self.log[-1:], dies)
+            assert dies is None
+        except EOFError:
+            assert dies is not None, "the index died by itself"
+            self.restart(self.child.kill)
+            self.child.opened()
+            assert self.child.ask("applied") == offset + (dies == "after")
+            answers = self.child.ask("apply", self.log[-1:]) if dies == "before" else self.child.ask("answers_since", offset)
+        self.answers += answers
+        return answers
+
+    def restart(self, end: Callable[[], None]) -> None:
+        end()
+        self.child = Child(Path(self.folder.name) / "volume")
+
+    # The list
+
+    def near(self, one: Doc, other: Doc) -> bool:
+        return is_near(self.fields, one.print, other.print, one.features, other.features)
+
+    def find(self, doc: Doc) -> tuple[Reason, int, int | None]:
+        """Return (reason, distance, offset of the representative), and hold the document if it is unique."""
+        peers = [held.doc for held in self.held if held.doc.scope == doc.scope]
+        for one in peers:
+            if one.digest == doc.digest:
+                return Reason.UNCHANGED if doc.id and doc.id == one.id else Reason.EXACT, 0, one.offset
+        for one in peers:
+            if min(one.features, doc.features) >= FLOOR and self.near(one, doc):
+                return (
+                    Reason.REVISED if doc.id and doc.id == one.id else Reason.NEAR,
+                    self.plan.distance(one.print, doc.print),
+                    one.offset,
+                )
+        self.held.append(Held(doc, None))
+        return Reason.NEW if doc.features >= FLOOR else Reason.TOO_SHORT, 0, None
+
+    def document(self, offset: int) -> Doc:
+        """A document some bits from one of a few prints: spread at random, or so that every block is about to miss."""
+        chance, plan = self.chance, self.plan
+        number = chance.choice(self.bases)
+        if chance.random() < 0.5:
+            for bit in chance.sample(range(plan.width), chance.randint(0, min(plan.width, plan.threshold_max + 2))):
+                number ^= 1 << bit
+        else:
+            for first, end in plan.bounds:
+                for bit in chance.sample(range(first, end), min(end - first, chance.choice([0, plan.radius, plan.radius + 1]))):
+                    number ^= 1 << bit
+        if chance.random() < 0.1:
+            self.bases[chance.randrange(3)] = number  # what is near wanders, so that there are chains
+        return Doc(
+            partition=0,
+            offset=offset,
+            value=chance.getrandbits(64),
+            digest=chance.choice([chance.randbytes(16), bytes([chance.randrange(20)] * 16)]),
+            print=number,
+            features=chance.choice(FEATURES),
+            scope=chance.choice(SCOPES),
+            id=chance.choice([b"", b"a", b"b", b"c"]),
+        )
+
+    # The rules
+
+    @rule(count=st.integers(1, 20), dies=st.sampled_from([None] * 8 + ["before", "after"]))
+    def insert(self, count: int, dies: str | None) -> None:
+        self.steps["killed in a write" if dies else "insert"] += 1
+        docs = [self.document(len(self.said) + place) for place in range(count)]
+        ((_, raw),) = self.append(batch(docs, words=self.words), dies)
+        expected = [self.find(doc) for doc in docs]
+        self.said.update((doc.offset, (doc, verdict)) for doc, verdict in zip(docs, expected, strict=True))
+
+        assert expected == verdicts(raw)
+
+    @precondition(lambda self: self.said)
+    @rule()
+    def deliver_again(self) -> None:
+        self.steps["deliver again"] += 1
+        doc, verdict = self.said[self.chance.choice(sorted(self.said))]
+        ((_, raw),) = self.append(batch([doc], words=self.words))
+
+        assert [verdict] == verdicts(raw)
+
+    @rule()
+    def query(self) -> None:
+        self.steps["query"] += 1
+        doc = self.document(0)
+        words = [doc.print >> (64 * word) & (2**64 - 1) for word in range(self.words)]
+        expected = [
+            (self.plan.distance(one.print, doc.print), one.offset)
+            for one in (held.doc for held in self.held)
+            if one.features >= FLOOR and one.scope == doc.scope and self.near(one, doc)
+        ]
+
+        assert sorted(expected) == sorted(self.child.ask("neighbours", words, doc.scope, doc.features))
+
+    @precondition(lambda self: self.held)
+    @rule()
+    def take_out(self) -> None:
+        self.steps["retract"] += 1
+        held = self.chance.choice(self.held)
+        self.append(retract(held.doc))
+        self.held.remove(held)
+        self.said = {offset: said for offset, said in self.said.items() if held.doc.offset not in (offset, said[1][2])}
+
+    @rule(how=st.sampled_from(["closed", "killed at rest", "killed while opening"]))
+    def reopen(self, how: str) -> None:
+        self.steps[how] += 1
+        self.restart(self.child.close if how == "closed" else self.child.kill)
+        if how == "killed while opening":
+            self.child.kill(after=self.chance.random() * 0.02)
+            self.child = Child(Path(self.folder.name) / "volume")
+        self.child.opened()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "child"):
+            return
+        try:
+            found = self.child.ask("statistics")
+            self.child.close()
+        except BaseException:
+            self.child.kill()
+            raise
+        finally:
+            self.folder.cleanup()
+        live = found["representatives_full"] + found["representatives_digest_only"]
+        assert (live, found["applied"]) == (len(self.held), len(self.log))
+        assert self.answers == Index(MemoryStore()).apply(self.log)
+
+
+def verdicts(raw: bytes) -> list[tuple[Reason, int, int | None]]:
+    """Return (reason, distance, offset of the representative) of each judgement in an answer."""
+    answer = decode(raw)
+    assert isinstance(answer, Answer), answer
+    return [(one.reason, one.distance, None if one.of is None else one.of.position.offset) for one in answer.judgements]
+
+
+def run(plan: Plan, examples: int, steps: int, seed: int) -> Counter[str]:
+    """Run so many examples of so many steps each under a plan; return how often each rule was carried out."""
+    machine = type(f"Under {plan.id}", (AgainstAPlainScan,), {"plan": plan, "steps": Counter()})
+    set_seed(seed)(machine)
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            database=None,
+            phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    done: Counter[str] = machine.steps
+    return done
+
+
+def main() -> int:
+    """Run the machine until each kind of plan has taken its steps."""
+    parser = argparse.ArgumentParser(prog="python -m tests.index.machine", description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=10_000, help="for each kind of plan")
+    parser.add_argument("--plan", type=parse, action="append", help="only this plan; may be given several times")
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("TEST_SEED", random.SystemRandom().randrange(2**32))))
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
+    for plan in given.plan or map(parse, KINDS):
+        done: Counter[str] = Counter()
+        began, round_ = time.monotonic(), 0
+        while done.total() < given.steps:
+            done += run(plan, 20, 60, given.seed + round_)
+            round_ += 1
+        parts = ", ".join(f"{count} {name}" for name, count in sorted(done.items()))
+        print(f"{plan.id}: {done.total()} steps in {time.monotonic() - began:.0f} s, no difference ({parts})", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

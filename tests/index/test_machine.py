@@ -1,0 +1,18 @@
+"""The index beside a plain scan, a short run for each kind of plan; `python -m tests.index.machine` runs long ones."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from stream_dedup.index.plan import parse
+from tests.index.machine import KINDS, run
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_index_equals_a_plain_scan(kind: str) -> None:
+    """Whatever is inserted, asked, taken out, reopened and killed, the answers are those of a list searched in order."""
+    done = run(parse(kind), examples=2, steps=25, seed=int(os.environ["TEST_SEED"]))
+
+    assert done["insert"] > 0
