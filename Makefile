@@ -6,7 +6,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lock bench torture deploy-tools deploy-rules image clean
+.PHONY: help setup demo test check format lock bench peers torture deploy-tools deploy-rules image clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,13 @@ format: .venv/ready  ## let ruff format everything
 bench: .venv/ready  ## measure the whole path beside a plain copy; ARGS='--documents 200000'
 	.venv/bin/stream-dedup bench path $(ARGS)
 
+peers: .venv-peers/ready  ## install the programs that `bench quality --peers` compares with, in .venv-peers
+.venv-peers/ready: peers/requirements.txt peers/bare.txt
+	$(PYTHON) -m venv --clear .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r peers/requirements.txt
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r peers/bare.txt
+	@touch .venv-peers/ready
+
 MINUTES ?= 10
 torture: .venv/ready  ## kill roles and broker at random for MINUTES, then hold every invariant
 	$(RUN) tests.broker.torture --minutes $(MINUTES) $(ARGS)
@@ -61,4 +68,4 @@ image:  ## build and try the image without a container daemon (root, Debian, bui
 	deploy/build-without-daemon.sh $(ARGS)
 
 clean:  ## remove what was built
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-peers build dist .mypy_cache .ruff_cache .pytest_cache

@@ -492,6 +492,55 @@ def bench_path(
     raise typer.Exit(code)
 
 
+@bench_app.command("quality")
+def bench_quality(
+    corpus: Annotated[Path, typer.Option("--corpus", metavar="DIR", help="Folder of NAME.jsonl and NAME.pairs.tsv files.")],
+    presets: Annotated[list[str] | None, typer.Option("--preset", help="Recipes to measure.  [default: all]")] = None,
+    plans: Annotated[list[str] | None, typer.Option("--plan", help="Plans to measure.  [default: all with a name]")] = None,
+    keys: Annotated[int, typer.Option("--keys", min=1, help="Hash keys to measure with, the public one first.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the streams' order and of the template pages.")] = 1,
+    peers: Annotated[bool, typer.Option("--peers", help="Measure other programs too; needs `make peers`.")] = False,
+    target: Annotated[
+        str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
+    ] = None,
+) -> None:
+    """Measure what recipes and plans find among real texts with known near-duplicates, and what they drop falsely."""
+    from stream_dedup.bench.quality import Options, presets_named
+    from stream_dedup.cli.bench import show_quality
+    from stream_dedup.index.plan import PLANS
+    from stream_dedup.index.plan import parse as parse_plan
+
+    chosen = tuple(map(parse_plan, plans or PLANS))
+    options = Options(corpus, presets_named(presets or []), chosen, keys, seed)
+    raise typer.Exit(show_quality(options, with_peers=peers, target=target))
+
+
+@bench_app.command("fingerprint")
+def bench_fingerprint(
+    languages: Annotated[str, typer.Option("--languages", metavar="EN,..", help="Languages of the texts.")] = "en,zh,ja,ru",
+    documents: Annotated[int, typer.Option("--documents", min=1, help="Texts in each language.")] = 300,
+    size_bytes: Annotated[int, typer.Option("--size", help="Bytes of each, about; 250 to 20,000.")] = 4000,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Measurements of each program; medians are shown.")] = 3,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the generated texts.")] = 1,
+    presets: Annotated[list[str] | None, typer.Option("--preset", help="Recipes to measure.  [default: all]")] = None,
+    corpus: Annotated[
+        Path | None, typer.Option("--corpus", metavar="DIR", help="Take texts of these sets instead of generated ones.")
+    ] = None,
+    peers: Annotated[bool, typer.Option("--peers", help="Measure other programs too; needs `make peers`.")] = False,
+    target: Annotated[
+        str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
+    ] = None,
+) -> None:
+    """Measure how fast texts become fingerprints, on one core, beside other programs on the same texts."""
+    from stream_dedup.bench.fingerprint import Options
+    from stream_dedup.bench.quality import presets_named
+    from stream_dedup.cli.bench import show_fingerprint
+
+    codes = tuple(code.strip() for code in languages.split(","))
+    options = Options(codes, documents, size_bytes, rounds, seed, presets_named(presets or []), corpus)
+    raise typer.Exit(show_fingerprint(options, with_peers=peers, target=target))
+
+
 @app.command("version")
 def version(as_json: JsonOption = False) -> None:
     """Print the version, and those of the libraries that matter in a report."""

@@ -1,20 +1,25 @@
-"""`bench path`: its tables and its JSON; what is measured, and how, is in the bench's own room."""
+"""The benches: their tables and their JSON; what is measured, and how, is in the benches' own room."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stream_dedup.bench import fingerprint, quality
 from stream_dedup.bench.latency import PERCENTILES
 from stream_dedup.bench.path import COPY, PLANS, VARIANTS, Options, Report, medians, run_path
+from stream_dedup.bench.peers import Peers, peers_command
 from stream_dedup.cli.output import console, note, print_json
+from stream_dedup.cli.version import versions
 from stream_dedup.errors import InputError
 from stream_dedup.service import logs
 
@@ -47,17 +52,133 @@ def show_path(
     options = Options(documents, size_bytes, duplicate_share, codes, rounds, seed, broker, with_latency)
     options.pages(0)  # refuses what cannot be made
     logs.kafka_logger().setLevel(logging.ERROR)  # what will be tried again is no news here
-    if target is not None and target != _STANDARD_OUTPUT:
-        _check_writable(Path(target))
+    out = _out(target)
     report = run_path(options, note)
-    _show(report, _errors() if target == _STANDARD_OUTPUT else console())
-    if target == _STANDARD_OUTPUT:
-        print_json(report.as_json())
-    elif target is not None:
-        Path(target).write_text(json.dumps(report.as_json(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    _show(report, out)
+    _write(report.as_json(), target)
     for complaint in report.complaints:
         note(complaint)
     return 1 if report.complaints else 0
+
+
+def show_quality(options: quality.Options, *, with_peers: bool, target: str | None) -> int:
+    """Measure and print the table; return the exit code. JSON goes to `target` as in `show_path`.
+
+    Raises:
+        InputError: the corpora cannot be read, the file cannot be written, or the peers are not set up.
+        StreamDedupError: a peer failed.
+    """
+    out = _out(target)
+    with _peers(with_peers=with_peers) as peers:
+        report = quality.run_quality(options, peers, note)
+    out.print()
+    out.print(_about(report.peer_versions, report.peers_missing))
+    out.print(f"hash keys: {options.keys}; seed of orders and pages: {options.seed}")
+    for code, (pages, cuts) in report.templates.items():
+        out.print(
+            f"template pages {code}: {pages}, Jaccard with the nearest {'/'.join(f'{one:.2f}' for one in cuts)} (10/50/90 %)"
+        )
+    out.print()
+    out.print(_quality(report))
+    _write(_stamped(report.as_json()) | {"keys": options.keys, "seed": options.seed}, target)
+    return 0
+
+
+def show_fingerprint(options: fingerprint.Options, *, with_peers: bool, target: str | None) -> int:
+    """Measure and print the table; return the exit code. JSON goes to `target` as in `show_path`.
+
+    Raises:
+        InputError: there are no texts in a language, the file cannot be written, or the peers are not set up.
+        StreamDedupError: a peer failed.
+    """
+    out = _out(target)
+    with _peers(with_peers=with_peers) as peers:
+        report = fingerprint.run_fingerprint(options, peers, note)
+    out.print()
+    out.print(_about(report.peer_versions, report.peers_missing))
+    out.print("text in, signature out; CPU time of one thread, medians, then the seconds of each round")
+    out.print()
+    table = _table("", "language", "MB/s", "documents/s", "ours is faster by", "seconds of each round")
+    fastest = {
+        one.language: one.megabytes_per_second for one in reversed(report.speeds) if one.program.startswith(fingerprint.OURS)
+    }
+    for one in report.speeds:
+        ours = one.program.startswith(fingerprint.OURS)
+        ratio = "" if ours else f"{_number(fastest[one.language] / one.megabytes_per_second, 1)}"
+        samples = ", ".join(f"{seconds:.4f}" for seconds in one.seconds)
+        rates = _number(one.megabytes_per_second, 2), _number(one.documents_per_second)
+        _row(table, one.program, one.language, *rates, ratio, samples)
+    out.print(table)
+    _write(_stamped(report.as_json()), target)
+    return 0
+
+
+def _quality(report: quality.Report) -> Table:
+    table = _table(
+        "",
+        "method",
+        "plan",
+        "recall",
+        "least",
+        "found",
+        "false per million",
+        "false",
+        "J < 0.3",
+        "grey",
+        "drops",
+        "per 100,000",
+    )
+    for line in report.summaries():
+        counts = line.counts
+        _row(
+            table,
+            line.name,
+            line.method,
+            line.plan,
+            _number(counts.recall, 3),
+            _number(line.recall_min, 3),
+            f"{counts.found:,} of {counts.dup:,}",
+            _number(counts.false_per_million, 2),
+            _number(counts.false_pairs),
+            _number(counts.far_pairs),
+            f"{counts.grey_taken:,} of {counts.grey:,}",
+            f"{counts.false_drops:,} of {counts.distinct:,}",
+            _number(counts.drops_per_100_000),
+        )
+    return table
+
+
+def _about(peer_versions: Mapping[str, str], missing: Mapping[str, str]) -> str:
+    found = ", ".join(f"{name} {number}" for name, number in peer_versions.items())
+    lines = [f"{datetime.now(UTC):%Y-%m-%d}, stream-dedup {versions()['stream-dedup']}" + (f"; {found}" if found else "")]
+    return "\n".join([*lines, *(f"without {name}: {reason}" for name, reason in missing.items())])
+
+
+def _stamped(figures: dict[str, object]) -> dict[str, object]:
+    return {"date": f"{datetime.now(UTC):%Y-%m-%d}", "versions": versions()} | figures
+
+
+@contextlib.contextmanager
+def _peers(*, with_peers: bool) -> Iterator[Peers | None]:
+    if not with_peers:
+        yield None
+        return
+    with Peers(peers_command()) as peers:
+        yield peers
+
+
+def _out(target: str | None) -> Console:
+    """Return where tables go; raise InputError if the JSON cannot be written, before anything is measured."""
+    if target is not None and target != _STANDARD_OUTPUT:
+        _check_writable(Path(target))
+    return _errors() if target == _STANDARD_OUTPUT else console()
+
+
+def _write(figures: Mapping[str, object], target: str | None) -> None:
+    if target == _STANDARD_OUTPUT:
+        print_json(figures)
+    elif target is not None:
+        Path(target).write_text(json.dumps(figures, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def _errors() -> Console:

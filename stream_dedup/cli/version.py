@@ -11,12 +11,15 @@ from stream_dedup.cli.output import print_json
 _LIBRARIES = ("confluent-kafka", "rocksdict", "numba", "jieba")
 
 
+def versions() -> dict[str, str]:
+    """Return our version, Python's, and those of the libraries that decide what happens."""
+    libraries = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    return {"stream-dedup": __version__, "python": platform.python_version()} | libraries
+
+
 def show_version(*, as_json: bool) -> None:
-    """Print our version, Python's, and those of the libraries that decide what happens."""
-    versions = {"stream-dedup": __version__, "python": platform.python_version()}
-    for name in _LIBRARIES:
-        versions[name] = importlib.metadata.version(name)
+    """Print them."""
     if as_json:
-        print_json(versions)
+        print_json(versions())
     else:
-        print("\n".join(f"{name} {version}" for name, version in versions.items()))
+        print("\n".join(f"{name} {version}" for name, version in versions().items()))

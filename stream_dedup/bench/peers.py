@@ -1,0 +1,148 @@
+"""Other programs for the same work, in an environment of their own: the other end of `peers/answer.py`.
+
+The child speaks JSON, one object a line, over its standard input and output. The first line it writes, unasked, is
+`{"versions": {package: version}, "missing": {package: reason}, "methods": [{"name", "plan", "does"}]}`. Then, to each line
+in, one line out:
+
+    {"ask": "pairs", "method", "texts", "languages"}             -> {"pairs": [[place, place], ..]}: all that it takes
+    {"ask": "speed", "method", "texts", "languages", "rounds"}   -> {"seconds": [..]}: CPU of one thread, text to signature
+    any that fails                                               -> {"error": "..."}
+
+Invariants: no peer is ever imported here; one child at a time, ended with this object; a child that is silent for too long
+is ended, and that is an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from stream_dedup.errors import InputError, StreamDedupError
+
+ENVIRONMENT: Final = ".venv-peers"
+_ROOT: Final = Path(__file__).parents[2]
+_ANSWER_SECONDS_MAX: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One way a peer finds near-duplicates: its name, what it calls near, and what makes the signature."""
+
+    name: str
+    plan: str
+    does: str
+
+
+def peers_command(root: Path = _ROOT) -> list[str]:
+    """Return the command of the child, in a source folder where `make peers` has been run.
+
+    Raises:
+        InputError: there is no such environment.
+    """
+    python, script = root / ENVIRONMENT / "bin" / "python", root / "peers" / "answer.py"
+    if not (root / ENVIRONMENT / "ready").exists() or not script.exists():
+        raise InputError(f"The peers are not set up in {root}: run `make peers` in the source folder of stream-dedup first.")
+    return [str(python), str(script)]
+
+
+class Peers:
+    """The running child. `versions`: of each peer; `missing`: those that could not be loaded, and why."""
+
+    def __init__(self, command: Sequence[str], answer_seconds_max: float = _ANSWER_SECONDS_MAX) -> None:
+        """Start the child and wait for what it has.
+
+        Raises:
+            StreamDedupError: it did not start.
+        """
+        self._limit = answer_seconds_max
+        try:
+            self._child = subprocess.Popen(
+                list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8",
+                env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
+            )  # fmt: skip
+        except OSError as error:
+            raise StreamDedupError(f"The peers did not start ({error}): run `make peers` again.") from error
+        try:
+            hello = self._line()
+            self.versions: Mapping[str, str] = hello["versions"]
+            self.missing: Mapping[str, str] = hello["missing"]
+            self.methods: tuple[Method, ...] = tuple(Method(one["name"], one["plan"], one["does"]) for one in hello["methods"])
+        except BaseException:
+            self.close()
+            raise
+
+    def near_pairs(self, method: Method, texts: Sequence[str], languages: Sequence[str]) -> set[tuple[int, int]]:
+        """Return the pairs of texts, by their places, the smaller first, that a method takes for near-duplicates.
+
+        Raises:
+            StreamDedupError: the peer failed.
+        """
+        answer = self._ask(ask="pairs", method=method.name, texts=texts, languages=languages)
+        return {(min(one, other), max(one, other)) for one, other in answer["pairs"] if one != other}
+
+    def signature_seconds(self, method: Method, texts: Sequence[str], languages: Sequence[str], rounds: int) -> list[float]:
+        """Return the CPU seconds of one thread for the signatures of all texts, once for each round.
+
+        Raises:
+            StreamDedupError: the peer failed.
+        """
+        answer = self._ask(ask="speed", method=method.name, texts=texts, languages=languages, rounds=rounds)
+        return [float(one) for one in answer["seconds"]]
+
+    def close(self) -> None:
+        """End the child."""
+        if self._child.stdin is not None and not self._child.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):  # it has ended already
+                self._child.stdin.close()
+        self._child.kill()
+        self._child.wait()
+        if self._child.stdout is not None:
+            self._child.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        self.close()
+
+    def _ask(self, **question: object) -> dict[str, Any]:
+        stdin = self._child.stdin
+        if stdin is None:
+            raise StreamDedupError("The peers have no standard input; this is a fault of stream-dedup.")
+        try:
+            stdin.write(json.dumps(question) + "\n")
+            stdin.flush()
+        except BrokenPipeError as error:
+            raise StreamDedupError(f"The peers ended before {question['method']} was asked; see their lines above.") from error
+        return self._line()
+
+    def _line(self) -> dict[str, Any]:
+        stdout = self._child.stdout
+        if stdout is None:
+            raise StreamDedupError("The peers have no standard output; this is a fault of stream-dedup.")
+        timer = threading.Timer(self._limit, self._child.kill)
+        timer.start()
+        try:
+            line = stdout.readline()
+        finally:
+            timer.cancel()
+        if not line:
+            raise StreamDedupError(
+                f"The peers ended without an answer, or gave none within {self._limit:.0f} s; see their lines above, "
+                "and run `make peers` again."
+            )
+        try:
+            answer = json.loads(line)
+        except ValueError as error:
+            raise StreamDedupError(f"The peers wrote a line that is no answer: {line!r:.200}.") from error
+        if not isinstance(answer, dict) or "error" in answer:
+            raise StreamDedupError(f"A peer failed: {answer!r:.500}.")
+        return answer

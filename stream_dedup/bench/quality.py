@@ -1,0 +1,351 @@
+"""`bench quality`: what each recipe and plan finds among real texts whose near-duplicates are known, and what it drops falsely.
+
+Of every set, recipe and plan two things are measured:
+
+- *pairs*: all of them, none sampled: the exact distance of any two prints, then the plan's own predicate. Recall is of the
+  `dup` pairs; `exact` ones are easy and left out. A *false pair* is one that the truth calls `diff`, listed or not.
+- *a stream*: the set's documents and as many pages of template sites (`templates`) in each of its languages, shuffled by a
+  seed, go through the very index (`offline`). A *false drop* is as in `demo.truth`: no document kept before resembles the
+  dropped one by 0.5, or the one named does not. The rate is per 100,000 documents that are distinct from all kept before.
+
+Peers (other programs) say which pairs they take; their stream is a greedy pass over these pairs in the same order, which
+is what any index that gives all its neighbours would do.
+
+Invariants: counts are of whole pairs and documents and add up over sets, groups and hash keys; a pair counts for `en` or
+`zh` if both its texts are of it, else for `ja+others`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.bench.corpus import GROUPS, LISTED_FROM, Corpus, Document, Group, Known, group_of, read_corpora
+from stream_dedup.bench.peers import Method, Peers
+from stream_dedup.bench.templates import Templates, template_language, template_pages
+from stream_dedup.demo import truth
+from stream_dedup.demo.texts import Dice
+from stream_dedup.document import Verdict
+from stream_dedup.fingerprint import PUBLIC_DEMO_KEY, Fingerprinter, Recipe
+from stream_dedup.index.plan import PLANS, Plan
+from stream_dedup.offline import OfflineDocument, judge_documents
+
+ALL: Final = "all"
+PRESETS: Final = ("words",)
+_PAIRS_AT_ONCE: Final = 1 << 22
+
+Say = Callable[[str], None]
+Pairs = set[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to measure. `plans` wider than a recipe's prints are left out for it. `keys`: hash keys, the public one first."""
+
+    corpus: Path
+    presets: tuple[str, ...] = ("words",)
+    plans: tuple[Plan, ...] = tuple(PLANS.values())
+    keys: int = 1
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was counted; adding two adds each number.
+
+    `dup`, `grey`, `diff`: pairs of that truth; `found`, `grey_taken`, `false_pairs`: those of them taken; `far_pairs`: false
+    ones below a Jaccard of 0.3. `distinct`: streamed documents unlike all kept before; `false_drops`: of the stream.
+    """
+
+    dup: int = 0
+    found: int = 0
+    grey: int = 0
+    grey_taken: int = 0
+    diff: int = 0
+    false_pairs: int = 0
+    far_pairs: int = 0
+    distinct: int = 0
+    false_drops: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+    @property
+    def recall(self) -> float | None:
+        """Share of `dup` pairs taken; None if there are none."""
+        return self.found / self.dup if self.dup else None
+
+    @property
+    def false_per_million(self) -> float | None:
+        """False pairs per million `diff` pairs; None if there are none."""
+        return 1e6 * self.false_pairs / self.diff if self.diff else None
+
+    @property
+    def drops_per_100_000(self) -> float | None:
+        """False drops per 100,000 distinct documents; None if there are none."""
+        return 1e5 * self.false_drops / self.distinct if self.distinct else None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one method did with one set, under one hash key: counts of each language group that the set has."""
+
+    method: str
+    plan: str
+    set: str
+    key: int
+    counts: Mapping[Group, Counts]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One line of the table: counts over all keys, and the least recall with any of them."""
+
+    method: str
+    plan: str
+    name: str
+    counts: Counts
+    recall_min: float | None
+
+    def as_json(self) -> dict[str, object]:
+        """Return the counts and rates by name."""
+        rates = {
+            "recall": self.counts.recall,
+            "recall_min": self.recall_min,
+            "false_per_million": self.counts.false_per_million,
+            "drops_per_100_000": self.counts.drops_per_100_000,
+        }
+        return {"method": self.method, "plan": self.plan, "set": self.name, **asdict(self.counts), **rates}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All findings, and what is needed to read them: `templates` is (pages, quantiles of the nearest page's Jaccard)."""
+
+    findings: tuple[Finding, ...]
+    templates: Mapping[str, tuple[int, tuple[float, float, float]]]
+    peer_versions: Mapping[str, str]
+    peers_missing: Mapping[str, str]
+
+    def summaries(self) -> list[Summary]:
+        """Return one line for each method and set, then for each method and group, and for all of it together."""
+        methods = dict.fromkeys((one.method, one.plan) for one in self.findings)
+        lines = [
+            self._summary(*method, name, of_set, of_group)
+            for name, of_set, of_group in [
+                *((name, name, None) for name in dict.fromkeys(one.set for one in self.findings)),
+                *((group, None, group) for group in GROUPS),
+                (ALL, None, None),
+            ]
+            for method in methods
+        ]
+        return [line for line in lines if line.counts.diff or line.counts.dup]
+
+    def _summary(self, method: str, plan: str, name: str, of_set: str | None, of_group: Group | None) -> Summary:
+        by_key: defaultdict[int, Counts] = defaultdict(Counts)
+        for one in self.findings:
+            if (one.method, one.plan) == (method, plan) and of_set in (None, one.set):
+                for group, counts in one.counts.items():
+                    if of_group in (None, group):
+                        by_key[one.key] += counts
+        recalls = [counts.recall for counts in by_key.values() if counts.recall is not None]
+        return Summary(method, plan, name, sum(by_key.values(), Counts()), min(recalls, default=None))
+
+    def as_json(self) -> dict[str, object]:
+        """Return everything, for `--json`."""
+        return {
+            "summaries": [line.as_json() for line in self.summaries()],
+            "findings": [
+                {**asdict(one), "counts": {group: asdict(counts) for group, counts in one.counts.items()}}
+                for one in self.findings
+            ],
+            "templates": {
+                code: {"pages": pages, "nearest_jaccard_10_50_90": [round(one, 3) for one in cuts]}
+                for code, (pages, cuts) in self.templates.items()
+            },
+            "peers": dict(self.peer_versions),
+            "peers_missing": dict(self.peers_missing),
+        }
+
+
+def run_quality(options: Options, peers: Peers | None, say: Say) -> Report:
+    """Measure every set with every recipe and plan, then with every method of the peers.
+
+    Raises:
+        InputError: the corpora cannot be read.
+        ConfigurationError: there is no such recipe.
+        StreamDedupError: a peer failed.
+    """
+    streams = [Stream(corpus, options.seed) for corpus in read_corpora(options.corpus)]
+    findings = []
+    for preset, number in itertools.product(options.presets, range(options.keys)):
+        recipe = recipe_of(preset, hash_key(number))
+        fingerprinter = Fingerprinter(recipe)
+        for stream in streams:
+            say(f"{preset}, hash key {number + 1} of {options.keys}: {stream.corpus.name}")
+            findings += _measure(stream, fingerprinter, [one for one in options.plans if one.width <= recipe.width], number)
+    for method in peers.methods if peers is not None else ():
+        for stream in streams:
+            say(f"{method.name}: {stream.corpus.name}")
+            findings.append(_measure_peer(stream, method, peers))  # type: ignore[arg-type] # there are methods
+    used = {code: pages for stream in streams for code, pages in stream.templates.items()}
+    return Report(
+        tuple(findings),
+        {code: (len(pages.documents), pages.quantiles()) for code, pages in used.items()},
+        {} if peers is None else peers.versions,
+        {} if peers is None else peers.missing,
+    )
+
+
+def presets_named(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the recipes to measure: those named, each checked, or all presets.
+
+    Raises:
+        ConfigurationError: there is no such recipe.
+    """
+    for name in names:
+        recipe_of(name)
+    return tuple(names) or PRESETS
+
+
+def recipe_of(preset: str, key: bytes = PUBLIC_DEMO_KEY) -> Recipe:
+    """Return a recipe by its name.
+
+    Raises:
+        ConfigurationError: there is no such recipe.
+    """
+    return Recipe(preset=preset, key=key)
+
+
+def hash_key(number: int) -> bytes:
+    """Return one of endlessly many hash keys: 0 is the public demo key, as it is what a first try uses."""
+    return PUBLIC_DEMO_KEY if number == 0 else hashlib.blake2b(f"quality bench {number}".encode(), digest_size=32).digest()
+
+
+class Stream:
+    """A set with the template pages added, in the order of a seed."""
+
+    def __init__(self, corpus: Corpus, seed: int) -> None:
+        self.corpus = corpus
+        codes = dict.fromkeys(template_language(document.language) for document in corpus.documents)
+        self.templates: dict[str, Templates] = {code: template_pages(code, seed) for code in codes}
+        self.documents: list[Document] = list(corpus.documents)
+        self._known = corpus.truth()
+        for pages in self.templates.values():
+            first = len(self.documents)
+            self._known += [truth.Pair(first + one.earlier, first + one.later, one.jaccard, one.verdict) for one in pages.pairs]
+            self.documents += pages.documents
+        self.order: list[int] = Dice("quality stream", corpus.name, seed).shuffled(range(len(self.documents)))
+
+    def drops(self, verdicts: Mapping[int, truth.Judgement]) -> dict[Group, Counts]:
+        """Count distinct documents and false drops of each group, from a verdict for each place."""
+        score = truth.judge(self.documents, verdicts, self.order, self._known)
+        counts: defaultdict[Group, Counts] = defaultdict(Counts)
+        for language, tally in score.by_language.items():
+            counts[group_of(language, language)] += Counts(distinct=tally.negatives, false_drops=tally.false_drops)
+        return counts
+
+
+def _measure(stream: Stream, fingerprinter: Fingerprinter, plans: Iterable[Plan], key: int) -> list[Finding]:
+    corpus, recipe = stream.corpus, fingerprinter.recipe
+    prints = fingerprinter.fingerprint([document.text for document in corpus.documents])
+    sources = [OfflineDocument(str(place).encode(), stream.documents[place].text) for place in stream.order]
+    findings = []
+    for plan in plans:
+        pairs = near_pairs(prints.prints, prints.features, recipe.floor, plan)
+        verdicts = {}
+        for judged in judge_documents(sources, recipe, plan):
+            of = None if judged.of_number is None else stream.order[judged.of_number]
+            verdicts[stream.order[judged.number]] = truth.Judgement(judged.verdict is Verdict.DUPLICATE, of)
+        counts = _together(count_pairs(corpus, pairs), stream.drops(verdicts))
+        findings.append(Finding(recipe.preset, plan.name, corpus.name, key, counts))
+    return findings
+
+
+def _measure_peer(stream: Stream, method: Method, peers: Peers) -> Finding:
+    texts = [document.text for document in stream.documents]
+    pairs = peers.near_pairs(method, texts, [document.language for document in stream.documents])
+    own = {pair for pair in pairs if max(pair) < len(stream.corpus.documents)}
+    counts = _together(count_pairs(stream.corpus, own), stream.drops(greedy(pairs, stream.order)))
+    return Finding(method.name, method.plan, stream.corpus.name, 0, counts)
+
+
+def _together(one: Mapping[Group, Counts], other: Mapping[Group, Counts]) -> dict[Group, Counts]:
+    return {group: one.get(group, Counts()) + other.get(group, Counts()) for group in GROUPS if group in one or group in other}
+
+
+def near_pairs(prints: NDArray[np.uint64], features: NDArray[np.uint32], floor: int, plan: Plan) -> Pairs:
+    """Return all pairs (smaller place first) within a plan's reach, of texts at or above the floor, by a plain scan.
+
+    `prints`: (n, words of the recipe), low word first; `features`: (n,).
+    """
+    places = np.flatnonzero(features >= floor)
+    whole = (1 << plan.width) - 1
+    masks = [np.uint64((whole >> (64 * word)) & 0xFFFF_FFFF_FFFF_FFFF) for word in range(plan.words)]
+    columns = [prints[places, word] & mask for word, mask in enumerate(masks)]
+    numbers = [sum(int(column[row]) << (64 * word) for word, column in enumerate(columns)) for row in range(len(places))]
+    found = set()
+    step = max(1, _PAIRS_AT_ONCE // max(1, len(places)))
+    for first in range(0, len(places), step):
+        distances = sum(
+            np.bitwise_count(column[first : first + step, None] ^ column[None, :]).astype(np.uint16) for column in columns
+        )
+        for row, other in zip(*(index.tolist() for index in np.nonzero(distances <= plan.threshold)), strict=True):
+            one = first + row
+            a, b = int(places[one]), int(places[other])
+            if one < other and plan.within_reach(numbers[one], numbers[other]):
+                found.add((a, b))
+    return found
+
+
+def count_pairs(corpus: Corpus, taken: Pairs) -> dict[Group, Counts]:
+    """Hold the pairs that somebody took (smaller place first) against the truth, by language group."""
+    sizes = Counter(group_of(document.language, document.language) for document in corpus.documents)
+    every = {group: size * (size - 1) // 2 for group, size in sizes.items()}
+    mixed = len(corpus.documents) * (len(corpus.documents) - 1) // 2 - sum(every.values())
+    counts: defaultdict[Group, Counts] = defaultdict(Counts)
+    for group, pairs in every.items():
+        counts[group] += Counts(diff=pairs)
+    counts["ja+others"] += Counts(diff=mixed)
+    for pair, known in corpus.pairs.items():
+        counts[corpus.group(pair)] += _listed(known, pair in taken)
+    for pair in taken - corpus.pairs.keys():
+        counts[corpus.group(pair)] += Counts(false_pairs=1, far_pairs=1)
+    return {group: one for group, one in counts.items() if one != Counts()}
+
+
+def _listed(known: Known, taken: bool) -> Counts:
+    """Return what a listed pair adds; all pairs have been counted as `diff` before."""
+    match known.verdict:
+        case "dup":
+            return Counts(diff=-1, dup=1, found=taken)
+        case "grey":
+            return Counts(diff=-1, grey=1, grey_taken=taken)
+        case "exact":
+            return Counts(diff=-1)
+        case "diff":
+            return Counts(false_pairs=taken, far_pairs=taken and known.jaccard < LISTED_FROM)
+
+
+def greedy(pairs: Pairs, order: Sequence[int]) -> dict[int, truth.Judgement]:
+    """Return a verdict for each place: a duplicate of its first neighbour kept before, else kept."""
+    neighbours: defaultdict[int, set[int]] = defaultdict(set)
+    for one, other in pairs:
+        neighbours[one].add(other)
+        neighbours[other].add(one)
+    kept: dict[int, int] = {}  # place: when it came
+    verdicts = {}
+    for when, place in enumerate(order):
+        of: Any = min((one for one in neighbours[place] if one in kept), key=kept.__getitem__, default=None)
+        verdicts[place] = truth.Judgement(of is not None, of)
+        if of is None:
+            kept[place] = when
+    return verdicts

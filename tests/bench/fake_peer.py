@@ -1,0 +1,40 @@
+"""A peer process for the tests: takes pairs of texts with equal first letters; can fail, babble or fall silent."""
+
+import itertools
+import json
+import sys
+
+MODE = sys.argv[1] if len(sys.argv) > 1 else "good"
+
+
+def say(reply: object) -> None:
+    sys.stdout.write((reply if isinstance(reply, str) else json.dumps(reply)) + "\n")
+    sys.stdout.flush()
+
+
+say(
+    {
+        "versions": {"fake": "1.0"},
+        "missing": {"absent": "ModuleNotFoundError: No module named 'absent'"},
+        "methods": [{"name": "first letter", "plan": "equal", "does": "first letters"}],
+    }
+)
+for line in sys.stdin:
+    question = json.loads(line)
+    if MODE == "babbling":
+        say("what?")
+    elif MODE == "failing":
+        say({"error": "ValueError: no such thing"})
+    elif MODE == "ending":
+        sys.exit(3)
+    elif MODE == "silent":
+        sys.stdin.read()
+    elif question["ask"] == "pairs":
+        texts = question["texts"]
+        # Larger place first, and each with itself: order and such pairs are not the peer's to get right.
+        near = [
+            (b, a) for a, b in itertools.combinations_with_replacement(range(len(texts)), 2) if texts[a][:1] == texts[b][:1]
+        ]
+        say({"pairs": near})
+    else:
+        say({"seconds": [len("".join(question["texts"])) / 1e6] * question["rounds"]})

@@ -1,0 +1,67 @@
+"""The speed bench: who is measured, on which texts, and what is shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.__main__ import main
+from stream_dedup.bench.fingerprint import Options, Speed, run_fingerprint
+from stream_dedup.bench.peers import Peers
+from stream_dedup.errors import InputError
+from tests.bench.test_peers import FAKE
+
+
+def test_everybody_gets_the_same_texts() -> None:
+    """Ours and the peers' are measured on the same bytes, so many rounds each, language by language."""
+    with Peers([sys.executable, str(FAKE)]) as peers:
+        report = run_fingerprint(Options(("en", "th"), documents=5, size_bytes=1000, rounds=2), peers, lambda _: None)
+
+    assert [(one.program, one.language) for one in report.speeds] == [
+        (name, code) for code in ("en", "th") for name in ("stream-dedup words", "first letter")
+    ]
+    assert {len(one.seconds) for one in report.speeds} == {2}
+    assert {(one.language, one.documents) for one in report.speeds} == {("en", 5), ("th", 5)}
+    assert len({one.size_bytes for one in report.speeds}) == 2
+    assert report.peer_versions == {"fake": "1.0"}
+
+
+def test_rates_are_of_the_median_round() -> None:
+    """One slow round changes nothing; sizes are of UTF-8."""
+    one = Speed("any", "en", 10, 2_000_000, (0.5, 9.0, 0.25))
+
+    assert one.megabytes_per_second == 4.0
+    assert one.documents_per_second == 20.0
+
+
+def test_texts_of_a_corpus_are_those_of_the_language(tmp_path: Path) -> None:
+    """With --corpus the sets' own texts are measured, and a language that no set has is refused by name."""
+    lines = [
+        {"id": "1", "text": "ein Satz", "lang": "de"},
+        {"id": "2", "text": "zwei", "lang": "de"},
+        {"id": "3", "text": "x", "lang": "en"},
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
+    (tmp_path / "a.pairs.tsv").write_text("id_a\tid_b\tverdict\tjaccard\n", encoding="utf-8")
+
+    report = run_fingerprint(Options(("de",), corpus=tmp_path, rounds=1), None, lambda _: None)
+
+    assert [(one.documents, one.size_bytes) for one in report.speeds] == [(2, 12)]
+    with pytest.raises(InputError, match="'fr'"):
+        run_fingerprint(Options(("fr",), corpus=tmp_path), None, lambda _: None)
+
+
+def test_the_command_shows_rates_and_raw_samples(capsys: pytest.CaptureFixture[str]) -> None:
+    """`bench fingerprint --json -` writes figures to standard output and the table to standard error."""
+    code = main(
+        ["bench", "fingerprint", "--languages", "en", "--documents", "3", "--rounds", "2", "--preset", "words", "--json", "-"]
+    )
+    shown = capsys.readouterr()
+
+    assert code == 0
+    (speed,) = json.loads(shown.out)["speeds"]
+    assert len(speed["cpu_seconds"]) == 2
+    assert "stream-dedup words" in shown.err

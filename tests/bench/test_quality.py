@@ -1,0 +1,208 @@
+"""The quality bench: its counts against ten-line models, its corpora and template pages, the command on a tiny corpus."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stream_dedup.__main__ import main
+from stream_dedup.bench import quality
+from stream_dedup.bench.corpus import GROUPS, Corpus, Document, Known, group_of, read_corpora
+from stream_dedup.bench.peers import Peers
+from stream_dedup.bench.quality import Counts, Options, count_pairs, greedy, near_pairs, run_quality
+from stream_dedup.bench.templates import template_language, template_pages
+from stream_dedup.demo import truth
+from stream_dedup.demo.texts import Dice, Writer, language
+from stream_dedup.errors import ConfigurationError, InputError
+from stream_dedup.index.plan import Plan
+from tests.bench.test_peers import FAKE
+
+
+def texts(code: str, count: int) -> list[str]:
+    dice = Dice("tiny corpus", code)
+    return [language(code).tell(Writer(dice).article(12)) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one set: in English and Chinese six articles each, two of them once more with a word changed."""
+    folder = tmp_path_factory.mktemp("corpus")
+    documents = []
+    for code in ("en", "zh"):
+        own = texts(code, 6)
+        documents += [Document(f"{code}{number}", text, code) for number, text in enumerate(own)]
+        documents += [Document(f"{code}{number}b", f"{own[number]} {('Amen', '完')[code == 'zh']}", code) for number in (1, 4)]
+    known = {(one.earlier, one.later): one for one in truth.pairs(documents)}
+    names = {"exact": "exact", "duplicate": "dup", "grey": "grey", "different": "diff"}
+    lines = [json.dumps({"id": one.id, "text": one.text, "lang": one.language, "src": "made"}) for one in documents]
+    (folder / "tiny.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows = [
+        f"{documents[a].id}\t{documents[b].id}\t-\t{names[one.verdict]}\t{one.jaccard:.4f}" for (a, b), one in known.items()
+    ]
+    (folder / "tiny.pairs.tsv").write_text("\n".join(["id_a\tid_b\tlabel\tverdict\tjaccard", *rows]) + "\n", encoding="utf-8")
+    return folder
+
+
+def test_a_scan_takes_what_the_plan_takes() -> None:
+    """The pairs found are exactly those of the plan's own predicate over all pairs at or above the floor."""
+    seed = int(os.environ["TEST_SEED"])
+    dice = random.Random(seed)
+    print("TEST_SEED", seed)
+    base = dice.getrandbits(128)
+    numbers = [base ^ sum(1 << dice.randrange(128) for _ in range(dice.randrange(16))) for _ in range(60)]
+    features = [dice.choice([10, 47, 48, 100, 200, 400]) for _ in numbers]
+    prints = np.array([[one & (1 << 64) - 1, one >> 64] for one in (number & (1 << 128) - 1 for number in numbers)], np.uint64)
+
+    for plan in (Plan(128, 8, 1, 19), Plan(64, 4, 0, 3), Plan(100, 5, 1, 12)):
+        expected = {
+            (a, b)
+            for a, b in itertools.combinations(range(60), 2)
+            if min(features[a], features[b]) >= 48 and plan.within_reach(numbers[a], numbers[b])
+        }
+        assert expected
+        assert near_pairs(prints, np.array(features, np.uint32), 48, plan) == expected
+
+
+def test_every_pair_is_counted_once_in_its_group() -> None:
+    """Counts equal those of a loop over all pairs, listed or not."""
+    seed = int(os.environ["TEST_SEED"])
+    dice = random.Random(seed)
+    print("TEST_SEED", seed)
+    documents = tuple(Document(str(place), "", dice.choice(["en", "zh", "zh-Hant", "ja", "de"])) for place in range(30))
+    all_pairs = list(itertools.combinations(range(30), 2))
+    listed = {
+        pair: Known(dice.choice(["exact", "dup", "grey", "diff"]), dice.choice([0.1, 0.35]))
+        for pair in dice.sample(all_pairs, 80)
+    }
+    taken = set(dice.sample(all_pairs, 120))
+    expected = {group: Counts() for group in GROUPS}
+    for pair in all_pairs:
+        known, got = listed.get(pair, Known("diff", 0.0)), pair in taken
+        one = {
+            "exact": Counts(),
+            "dup": Counts(dup=1, found=got),
+            "grey": Counts(grey=1, grey_taken=got),
+            "diff": Counts(diff=1, false_pairs=got, far_pairs=got and known.jaccard < 0.3),
+        }[known.verdict]
+        expected[group_of(documents[pair[0]].language, documents[pair[1]].language)] += one
+
+    counted = count_pairs(Corpus("random", documents, listed), taken)
+
+    assert {group: counted.get(group, Counts()) for group in GROUPS} == expected
+
+
+def test_a_greedy_pass_keeps_what_no_kept_document_resembles() -> None:
+    """In the order given; a duplicate names the first of its kept neighbours, and duplicates represent nobody."""
+    verdicts = greedy({(0, 1), (1, 2), (0, 3), (2, 3)}, [3, 1, 0, 2])
+
+    assert verdicts == {
+        3: truth.Judgement(False, None),
+        1: truth.Judgement(False, None),
+        0: truth.Judgement(True, 3),
+        2: truth.Judgement(True, 3),
+    }
+
+
+def test_template_pages_are_negatives_and_share_their_boilerplate() -> None:
+    """No two pages reach a Jaccard of 0.5, most share a good part, and the pairs listed are the exact measure's."""
+    made = template_pages("fr", 7, 40)
+
+    assert template_pages.__wrapped__("fr", 7, 40) == made
+    assert {(one.earlier, one.later): one.jaccard for one in made.pairs} == {
+        (one.earlier, one.later): one.jaccard for one in truth.pairs(made.documents)
+    }
+    assert max(made.nearest) < truth.GREY_FROM
+    assert made.quantiles()[1] > 0.25
+
+
+def test_another_language_gets_english_pages() -> None:
+    """A set in a language without a text generator is still given hard negatives."""
+    assert [template_language(code) for code in ("zh-Hant", "ja", "sw", "unknown")] == ["zh", "ja", "en", "en"]
+
+
+def test_the_bench_finds_the_copies_and_drops_nothing_else(tiny: Path) -> None:
+    """On a set with one word changed in four copies: all found, with every key, in both groups; classic counts apart."""
+    report = run_quality(Options(tiny, keys=2), None, lambda _: None)
+    lines = {(line.name, line.plan): line for line in report.summaries()}
+
+    for name, dup in (("en", 4), ("zh", 4), ("tiny", 8), ("all", 8)):
+        counts = lines[name, "wide"].counts
+        assert (counts.found, counts.dup, counts.false_pairs) == (dup, dup, 0)
+        assert lines[name, "wide"].recall_min == 1.0
+    # Two keys; 16 documents without the four copies, and 100 template pages in each of two languages.
+    assert lines["all", "wide"].counts.distinct == 2 * (12 + 200)
+    assert lines["all", "wide"].counts.false_drops <= 2
+    assert ("all", "classic") in lines
+
+
+def test_peers_are_measured_beside(tiny: Path) -> None:
+    """A peer's pairs are counted like ours; its stream is the greedy pass over them."""
+    with Peers([sys.executable, str(FAKE)]) as peers:
+        report = run_quality(Options(tiny, plans=()), peers, lambda _: None)
+    line = next(line for line in report.summaries() if line.name == "all")
+
+    assert (line.method, line.plan) == ("first letter", "equal")
+    assert line.counts.found == line.counts.dup == 4  # a copy begins as its original does
+    assert line.counts.false_pairs > 0
+    assert line.counts.false_drops > 0
+    assert report.peers_missing
+
+
+def test_the_command_prints_a_table_and_writes_the_same_figures(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`bench quality` shows sets and groups; the JSON holds the counts of the table."""
+    target = tmp_path / "figures.json"
+
+    assert main(["bench", "quality", "--corpus", str(tiny), "--plan", "wide", "--preset", "words", "--json", str(target)]) == 0
+
+    shown = capsys.readouterr().out
+    assert "4 of 4" in shown
+    figures = json.loads(target.read_text())
+    assert {line["set"] for line in figures["summaries"]} == {"tiny", "en", "zh", "ja+others", "all"}
+    assert next(line for line in figures["summaries"] if line["set"] == "all")["recall"] == 1.0
+    assert figures["templates"]["en"]["pages"] == 100
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("tiny.jsonl", '{"id": "a", "text": "b"}\n', "Line 1 of .*tiny.jsonl is no document"),
+        ("tiny.jsonl", '{"id": "en0", "text": "b", "lang": "en"}\n' * 2, "more than one document"),
+        ("tiny.pairs.tsv", "id_a\tid_b\tverdict\tjaccard\nen0\tnobody\tdup\t0.9\n", "Line 2 of .*pairs.tsv is no pair"),
+        ("tiny.pairs.tsv", "id_a\tid_b\tverdict\tjaccard\nen0\ten1\tmaybe\t0.9\n", "a verdict out of exact, dup, grey, diff"),
+    ],
+)
+def test_a_bad_corpus_is_refused_by_line(tiny: Path, tmp_path: Path, name: str, content: str, said: str) -> None:
+    """A damaged file of a set is named with its line and what belongs there."""
+    for file in tiny.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / name).write_text(content, encoding="utf-8")
+
+    with pytest.raises(InputError, match=said):
+        read_corpora(tmp_path)
+
+
+def test_an_empty_folder_and_an_unknown_recipe_are_refused(tmp_path: Path) -> None:
+    """Neither gives an empty table."""
+    with pytest.raises(InputError, match="There are no sets"):
+        read_corpora(tmp_path)
+    with pytest.raises(ConfigurationError):
+        quality.presets_named(["wrods"])
+
+
+def test_recall_of_the_default_on_real_texts(corpora: Path) -> None:
+    """At least 0.95 of the near-duplicates in each language group, at most 5 false pairs per million, none below 0.3."""
+    report = run_quality(Options(corpora, plans=(quality.PLANS["wide"],)), None, lambda _: None)
+    lines = {line.name: line for line in report.summaries()}
+
+    assert {group: lines[group].counts.recall >= 0.95 for group in GROUPS} == dict.fromkeys(GROUPS, True)  # type: ignore[operator]
+    assert lines["all"].counts.false_per_million <= 5  # type: ignore[operator]
+    assert lines["all"].counts.far_pairs == 0
