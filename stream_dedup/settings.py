@@ -266,9 +266,9 @@ class Settings(BaseSettings):
     plan: str = Field(
         default="wide",
         description="Which fingerprints count as near. `wide`: 128 bits, 8 blocks, one block within 1 bit and the "
-        "whole within 19. `classic`: the textbook's 64 bits, 4 blocks, within 3 bits; cheaper to look "
-        "up, and finds about half of the near-duplicates. Or in numbers, "
-        "`WIDTH:BLOCKS:RADIUS:THRESHOLD`. It is taken by the first worker of an empty log; later the "
+        "whole within 21, the shorter text with at least 75 % of the longer's features. `classic`: the textbook's 64 "
+        "bits, 4 blocks, within 3 bits; cheaper to look up, and finds about half of the near-duplicates. Or in numbers, "
+        "`WIDTH:BLOCKS:RADIUS:THRESHOLD`, as in `128:8:1:21:75%`. It is taken by the first worker of an empty log; later the "
         "log's own plan is in force.",
     )
     key_file: ReadableFile | None = Field(

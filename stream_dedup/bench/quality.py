@@ -187,11 +187,10 @@ def run_quality(options: Options, peers: Peers | None, say: Say) -> Report:
     streams = [Stream(corpus, options.seed) for corpus in read_corpora(options.corpus)]
     findings = []
     for preset, number in itertools.product(options.presets, range(options.keys)):
-        recipe = recipe_of(preset, hash_key(number))
-        fingerprinter = Fingerprinter(recipe)
+        fingerprinter = Fingerprinter(recipe_of(preset, hash_key(number)))
         for stream in streams:
             say(f"{preset}, hash key {number + 1} of {options.keys}: {stream.corpus.name}")
-            findings += _measure(stream, fingerprinter, [one for one in options.plans if one.width <= recipe.width], number)
+            findings += _measure(stream, preset, fingerprinter, options.plans, number)
     for method in peers.methods if peers is not None else ():
         for stream in streams:
             say(f"{method.name}: {stream.corpus.name}")
@@ -254,19 +253,21 @@ class Stream:
         return counts
 
 
-def _measure(stream: Stream, fingerprinter: Fingerprinter, plans: Iterable[Plan], key: int) -> list[Finding]:
+def _measure(stream: Stream, method: str, fingerprinter: Fingerprinter, plans: Iterable[Plan], key: int) -> list[Finding]:
     corpus, recipe = stream.corpus, fingerprinter.recipe
     prints = fingerprinter.fingerprint([document.text for document in corpus.documents])
     sources = [OfflineDocument(str(place).encode(), stream.documents[place].text) for place in stream.order]
     findings = []
     for plan in plans:
+        if plan.width > recipe.width:
+            continue
         pairs = near_pairs(prints.prints, prints.features, recipe.floor, plan)
         verdicts = {}
         for judged in judge_documents(sources, recipe, plan):
             of = None if judged.of_number is None else stream.order[judged.of_number]
             verdicts[stream.order[judged.number]] = truth.Judgement(judged.verdict is Verdict.DUPLICATE, of)
         counts = _together(count_pairs(corpus, pairs), stream.drops(verdicts))
-        findings.append(Finding(recipe.preset, plan.name, corpus.name, key, counts))
+        findings.append(Finding(method, plan.name, corpus.name, key, counts))
     return findings
 
 
@@ -292,16 +293,17 @@ def near_pairs(prints: NDArray[np.uint64], features: NDArray[np.uint32], floor: 
     masks = [np.uint64((whole >> (64 * word)) & 0xFFFF_FFFF_FFFF_FFFF) for word in range(plan.words)]
     columns = [prints[places, word] & mask for word, mask in enumerate(masks)]
     numbers = [sum(int(column[row]) << (64 * word) for word, column in enumerate(columns)) for row in range(len(places))]
+    counts = features.tolist()
     found = set()
     step = max(1, _PAIRS_AT_ONCE // max(1, len(places)))
     for first in range(0, len(places), step):
         distances = sum(
             np.bitwise_count(column[first : first + step, None] ^ column[None, :]).astype(np.uint16) for column in columns
         )
-        for row, other in zip(*(index.tolist() for index in np.nonzero(distances <= plan.threshold)), strict=True):
+        for row, other in zip(*(index.tolist() for index in np.nonzero(distances <= plan.threshold_max)), strict=True):
             one = first + row
             a, b = int(places[one]), int(places[other])
-            if one < other and plan.within_reach(numbers[one], numbers[other]):
+            if one < other and plan.within_reach(numbers[one], numbers[other], (counts[a], counts[b])):
                 found.add((a, b))
     return found
 

@@ -39,7 +39,7 @@ THRESHOLD_MAX: Final = 255
 STEPS_MAX: Final = 8
 FEATURES_MAX: Final = (1 << 32) - 1
 ADDRESS_BITS_MAX: Final = 20
-_FORM: Final = "WIDTH:BLOCKS:RADIUS:THRESHOLD, as in 128:8:1:19"
+_FORM: Final = "WIDTH:BLOCKS:RADIUS:THRESHOLD, as in 128:8:1:21"
 _NUMBERS: Final = ("width", "blocks", "radius", "threshold")
 _OPTIONAL: Final = ("key_blocks", "by_length", "ratio")
 
@@ -221,7 +221,7 @@ class Plan:
 
 
 PLANS: Final[dict[str, Plan]] = {}
-PLANS["wide"] = Plan(width=128, blocks=8, radius=1, threshold=19)
+PLANS["wide"] = Plan(width=128, blocks=8, radius=1, threshold=21, ratio=75)
 PLANS["classic"] = Plan(width=64, blocks=4, radius=0, threshold=3)
 
 

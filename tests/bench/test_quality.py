@@ -60,11 +60,16 @@ def test_a_scan_takes_what_the_plan_takes() -> None:
     features = [dice.choice([10, 47, 48, 100, 200, 400]) for _ in numbers]
     prints = np.array([[one & (1 << 64) - 1, one >> 64] for one in (number & (1 << 128) - 1 for number in numbers)], np.uint64)
 
-    for plan in (Plan(128, 8, 1, 19), Plan(64, 4, 0, 3), Plan(100, 5, 1, 12)):
+    for plan in (
+        Plan(128, 8, 1, 19),
+        Plan(64, 4, 0, 3),
+        Plan(100, 5, 1, 12),
+        Plan(128, 8, 1, 19, by_length=((150, 24),), ratio=75),
+    ):
         expected = {
             (a, b)
             for a, b in itertools.combinations(range(60), 2)
-            if min(features[a], features[b]) >= 48 and plan.within_reach(numbers[a], numbers[b])
+            if min(features[a], features[b]) >= 48 and plan.within_reach(numbers[a], numbers[b], (features[a], features[b]))
         }
         assert expected
         assert near_pairs(prints, np.array(features, np.uint32), 48, plan) == expected
