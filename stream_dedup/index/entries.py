@@ -73,33 +73,29 @@ class Entries:
         self._row = struct.Struct(f"<B16s{8 * words}sQIIqQqQHqH")
         self._open: dict[int, _Page] = {}
         self._changed: set[int] = set()
+        self._dropped: list[tuple[int, int]] = []
         self.count = 0
 
-    def load(self) -> NDArray[Any]:
-        """Read all pages and return the rows of entries 0, 1, ... (n,).
+    def load(self, count: int) -> NDArray[Any]:
+        """Read all pages and return the rows of entries 0, 1, ... (count,); those of a page that was dropped are zero.
 
         Raises:
-            FormatError: a page is missing or damaged.
+            FormatError: a page is damaged, or there are entries beyond `count`.
         """
-        parts: list[NDArray[Any]] = []
-        raw: list[bytes] = []
-        count = 0
-        value = b""
+        table = np.zeros(count, self._type)
         for key, value in self._store.scan(PREFIX_PAGE):
-            if number_of(key) * PAGE_ENTRIES != count:
-                raise FormatError("The index volume lacks a page of entries; give it an empty volume to rebuild.")
-            size, rows, _ = split_rows(value, self._row.size)
-            count += size
-            raw.append(rows)
-            if len(raw) == _PAGES_A_STEP:
-                parts.append(np.frombuffer(b"".join(raw), self._type))
-                raw = []
-        parts.append(np.frombuffer(b"".join(raw), self._type))
+            first = number_of(key) * PAGE_ENTRIES
+            size, rows, ids = split_rows(value, self._row.size)
+            if first + size > count or size < min(PAGE_ENTRIES, count - first):
+                raise FormatError(
+                    f"The index volume holds a page of {size} entries from {first} on, and should hold {count} entries in all; "
+                    "give the index an empty volume, and it is rebuilt from the log."
+                )
+            table[first : first + size] = np.frombuffer(rows, self._type)
+            if size < PAGE_ENTRIES:
+                self._open[number_of(key)] = _Page(rows, ids)
         self.count = count
-        if count % PAGE_ENTRIES:
-            _, rows, ids = split_rows(value, self._row.size)
-            self._open[count // PAGE_ENTRIES] = _Page(rows, ids)
-        return np.concatenate(parts)
+        return table
 
     def append(self, rows: NDArray[Any], ids: Sequence[bytes]) -> None:
         """Add entries; `rows` (n,) of the row type, whose `ids_end` is set here, `ids` one for each."""
@@ -138,8 +134,28 @@ class Entries:
         self._changed.add(page_number)
         return detail
 
+    def drop(self, numbers: NDArray[np.int64]) -> None:
+        """Remove the entries of these numbers, ascending: whole pages as ranges, of other pages the single rows."""
+        pages, first = np.unique(numbers // PAGE_ENTRIES, return_index=True)
+        counts = np.diff([*first, len(numbers)])
+        whole = (counts == PAGE_ENTRIES).tolist()
+        for at, page in enumerate(pages.tolist()):
+            if whole[at]:
+                self._open.pop(page, None)
+                self._changed.discard(page)
+                if self._dropped and self._dropped[-1][1] == page:
+                    self._dropped[-1] = (self._dropped[-1][0], page + 1)
+                else:
+                    self._dropped.append((page, page + 1))
+            else:
+                for number in numbers[first[at] : first[at] + counts[at]].tolist():
+                    self.remove(number)
+
     def collect(self, writes: Writes) -> None:
         """Add the pages that changed since the last call."""
+        for begin, end in self._dropped:
+            writes.delete_range(page_key(begin), page_key(end))
+        self._dropped.clear()
         for number in sorted(self._changed):
             page = self._open[number]
             count = len(page.rows) // self._row.size

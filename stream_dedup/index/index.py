@@ -301,17 +301,18 @@ class Index:
                 writes.put(layout.KEY_DECLARED, layout.encode_object(fields))
                 state.declaration_changed = False
             count = 0 if state.entries is None else state.entries.count
+            live = 0 if state.neighbours is None else state.neighbours.live
             writes.put(layout.KEY_FORMAT, layout.encode_format())
             writes.put(
                 layout.KEY_META,
                 layout.encode_meta(
                     Meta(
-                        self._applied, self._answered, state.chain, count, state.rejected, state.ignored,
+                        self._applied, self._answered, state.chain, count, live, state.rejected, state.ignored,
                         state.print_words,
                     )
                 ),
             )  # fmt: skip
-            self._store.write(writes.puts, writes.deletes)
+            self._store.write(writes.puts, writes.deletes, writes.ranges)
         self._writes = Writes()
 
     def _open_rooms(self, state: State) -> None:
@@ -340,7 +341,7 @@ class Index:
         if declared is not None:
             self._read_declared(declared)
         if meta.print_words:
-            self._read_entries(meta.entries)
+            self._read_entries(meta.entries, meta.live)
 
     def _read_declared(self, value: bytes) -> None:
         fields = layout.decode_object(value)
@@ -350,19 +351,19 @@ class Index:
         except ConfigurationError as error:
             raise FormatError("The volume's declaration of recipe and plan is damaged; rebuild it from the log.") from error
 
-    def _read_entries(self, count: int) -> None:
+    def _read_entries(self, count: int, expected: int) -> None:
         state = self._state
         self._open_rooms(state)
         entries, neighbours = state.rooms()
-        rows = entries.load()
-        if len(rows) != count:
-            raise FormatError(
-                f"The index volume holds {len(rows)} entries and should hold {count}; give the index an empty volume, "
-                "and it is rebuilt from the log."
-            )
+        rows = entries.load(count)
         if count and int(rows["source"].max()) >= len(state.sources):
             raise FormatError("The index volume lacks the name of a source partition; rebuild it from the log.")
         live, full = live_and_full(rows["state"])
+        if len(live) != expected:
+            raise FormatError(
+                f"The index volume holds {len(live)} live entries and should hold {expected}; give the index an empty volume, "
+                "and it is rebuilt from the log."
+            )
         columns = Columns(
             prints=rows["print"], scopes=rows["scope"],
             digests=np.ascontiguousarray(rows["text_digest"]).view(np.uint64),

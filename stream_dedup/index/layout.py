@@ -3,8 +3,8 @@
     key                     value
     !                       magic "SDX1" version(u16)
     L                       the log that this volume follows, as its role names it
-    m                       meta: applied(u64) answered(u64) chain(8) entries(u64) rejected(u64) ignored(u64)
-                            print_words(u8)
+    m                       meta: applied(u64) answered(u64) chain(8) entries(u64) live(u64) rejected(u64)
+                            ignored(u64) print_words(u8)
     d                       JSON object with sorted keys: what was declared, and the plan in force
     s number(u32)           source partition: topic(str8) topic_id(16) partition(u32)
     k source(u32)           its mark: epoch(u64) committed(u64)
@@ -44,7 +44,7 @@ from stream_dedup.document import NO_TOPIC_ID, TOPIC_ID_BYTES
 from stream_dedup.errors import FormatError, FutureFormatError
 from stream_dedup.log.answers import CHAIN_START
 
-VERSION: Final = 1
+VERSION: Final = 2
 PAGE_ENTRIES: Final = 64
 
 KEY_FORMAT: Final = b"!"
@@ -63,7 +63,7 @@ STATE_FULL: Final = 2
 
 _FORMAT: Final = struct.Struct("<4sH")
 _MAGIC: Final = b"SDX1"
-_META: Final = struct.Struct("<QQ8sQQQB")
+_META: Final = struct.Struct("<QQ8sQQQQB")
 _MARK: Final = struct.Struct("<QQ")
 _COUNT: Final = struct.Struct("<H")
 _U32: Final = struct.Struct(">I")
@@ -94,14 +94,15 @@ def row_type(words: int) -> np.dtype[Any]:
 class Meta:
     """What a volume knows of itself, written with every step.
 
-    `applied` is the next log offset to read; answers below `answered` were delivered; `entries` were ever made;
-    `rejected` and `ignored` count log records; `print_words` is 0 until the first batch was judged.
+    `applied` is the next log offset to read; answers below `answered` were delivered; `entries` were ever made, `live` are
+    left; `rejected` and `ignored` count log records; `print_words` is 0 until the first batch was judged.
     """
 
     applied: int = 0
     answered: int = 0
     chain: bytes = CHAIN_START
     entries: int = 0
+    live: int = 0
     rejected: int = 0
     ignored: int = 0
     print_words: int = 0
@@ -161,7 +162,9 @@ def number_of(key: bytes) -> int:
 
 def encode_meta(meta: Meta) -> bytes:
     """Return the bytes of a volume's meta value."""
-    return _META.pack(meta.applied, meta.answered, meta.chain, meta.entries, meta.rejected, meta.ignored, meta.print_words)
+    return _META.pack(
+        meta.applied, meta.answered, meta.chain, meta.entries, meta.live, meta.rejected, meta.ignored, meta.print_words
+    )
 
 
 def decode_meta(value: bytes) -> Meta:

@@ -63,6 +63,7 @@ class Neighbours:
         self.full = 0
         self._tables = tables_of(plan)
         self._columns = no_columns(words, _CAPACITY_MIN)
+        self._full = np.zeros(_CAPACITY_MIN, np.bool_)
         self._slots = kernels.new_slots(_SLOTS_MIN)
         self._buckets = kernels.new_buckets(self._tables, _UNITS_MIN)
         self._scratch = kernels.new_scratch(self._tables)
@@ -85,6 +86,7 @@ class Neighbours:
         self.entries = count
         self.live = len(live)
         self.full = len(full)
+        self._full[full] = True
         kernels.fill_slots(self._columns, self._slots, live)
         self._fill(full)
 
@@ -108,7 +110,9 @@ class Neighbours:
                 break
             self._grow_arena(kernels.room_needed(self._buckets.heads, self._scratch.bucket))
         self.live += self.entries - before
-        self.full += int(np.count_nonzero(found.outcome == kernels.OUTCOME_NEW))
+        new = found.entry[found.outcome == kernels.OUTCOME_NEW]
+        self._full[new] = True
+        self.full += len(new)
         return found
 
     def find_positions(self, batch: Columns) -> NDArray[np.int64]:
@@ -144,6 +148,11 @@ class Neighbours:
             kernels.remove_from_buckets(self._buckets, self._scratch.bucket, entry)
             self.full -= 1
         self.live -= 1
+
+    def drop(self, entries: NDArray[np.int64]) -> None:
+        """Make live entries unfindable; costs in proportion to how many there are."""
+        for entry in entries.tolist():
+            self.remove(entry, full=bool(self._full[entry]))
 
     def change_plan(self, plan: Plan) -> None:
         """Lay the tables out anew for another plan over the same entries."""
@@ -192,6 +201,7 @@ class Neighbours:
             larger = no_columns(self.words, capacity)
             kernels.copy_rows(self._columns, larger, self.entries)
             self._columns = larger
+            self._full = np.concatenate((self._full, np.zeros(capacity - len(self._full), np.bool_)))
         size = len(self._slots.digest)
         if (self.live + count) * 10 > size * 6:
             while (self.live + count) * 10 > size * 6:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch
+from rocksdict import AccessType, BlockBasedOptions, Cache, Checkpoint, DBCompressionType, Options, Rdict, WriteBatch
 
 from stream_dedup.errors import StoreError
 
@@ -45,17 +45,24 @@ _CAUSES: Final = (
 class RocksStore:
     """A `contract.Store` in a directory, which is made if it is missing.
 
+    With `read_only` the directory must hold a volume, which another process may be writing to; what it wrote before this
+    moment is seen, what it writes later is not.
+
     Raises:
         StoreError: the directory cannot be opened; the sentence names the cause and the remedy.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, read_only: bool = False) -> None:
         self._path = Path(path)
+        self._read_only = read_only
         self._failure: str | None = None
         self._check_directory()
+        if read_only and not (self._path / "CURRENT").exists():
+            raise StoreError(f"The directory {self._path} holds no index volume to read; name that of an index.")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._database: Rdict | None = Rdict(str(self._path), _options())
+            access = AccessType.read_only() if read_only else AccessType.read_write()
+            self._database: Rdict | None = Rdict(str(self._path), _options(), access_type=access)
         except Exception as error:
             raise self._error("open", error) from error
 
@@ -68,10 +75,16 @@ class RocksStore:
             self._fail("read", error)
         return values
 
-    def write(self, puts: Mapping[bytes, bytes], deletes: Collection[bytes]) -> None:
+    def write(
+        self, puts: Mapping[bytes, bytes], deletes: Collection[bytes], ranges: Collection[tuple[bytes, bytes]] = ()
+    ) -> None:
         """See `contract.Store`."""
         database = self._open()
+        if self._read_only:
+            raise StoreError(f"The index volume {self._path} was opened to be read only; open it for writing.")
         batch = WriteBatch(raw_mode=True)
+        for first, end in ranges:  # before the puts: a batch is carried out in its order
+            batch.delete_range(first, end)
         for key, value in puts.items():
             batch.put(key, value)
         for key in deletes:
@@ -96,6 +109,17 @@ class RocksStore:
             iterator.status()
         except Exception as error:  # noqa: BLE001
             self._fail("read", error)
+
+    def checkpoint(self, directory: Path) -> None:
+        """See `contract.Store`."""
+        database = self._open()
+        try:
+            Checkpoint(database).create_checkpoint(str(directory))
+        except Exception as error:
+            raise StoreError(
+                f"Could not copy the index volume {self._path} to {directory} (RocksDB says: {error}); name a directory "
+                "that does not exist yet, on the same file system and with room."
+            ) from error
 
     def size_bytes(self) -> int:
         """See `contract.Store`."""

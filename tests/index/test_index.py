@@ -151,16 +151,21 @@ class Breaking:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return self._inner.get_many(keys)
 
-    def write(self, puts: Mapping[bytes, bytes], deletes: Collection[bytes]) -> None:
+    def write(
+        self, puts: Mapping[bytes, bytes], deletes: Collection[bytes], ranges: Collection[tuple[bytes, bytes]] = ()
+    ) -> None:
         when = self._fails()
         if when == "before":
             raise StoreError("The disk is full.")
-        self._inner.write(puts, deletes)
+        self._inner.write(puts, deletes, ranges)
         if when == "after":
             raise StoreError("The disk is full.")
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._inner.scan(prefix)
+
+    def checkpoint(self, directory: Path) -> None:
+        self._inner.checkpoint(directory)
 
     def size_bytes(self) -> int:
         return self._inner.size_bytes()

@@ -51,14 +51,14 @@ def example_volume() -> dict[bytes, bytes]:
 
 
 def test_bytes_are_frozen() -> None:
-    """Every key and value of a volume is what it was when version 1 was released."""
+    """Every key and value of a volume is what it was when its version was released."""
     golden = json.loads(GOLDEN.read_text())
 
     assert {key.hex(): value.hex() for key, value in sorted(example_volume().items())} == golden
 
 
 def test_an_old_volume_goes_on() -> None:
-    """A volume as version 1 wrote it opens, and judges what comes next as if it had never been closed."""
+    """A volume as this version first wrote it opens, and judges what comes next as if it had never been closed."""
     golden = {bytes.fromhex(key): bytes.fromhex(value) for key, value in json.loads(GOLDEN.read_text()).items()}
     index = Index(MemoryStore(golden))
     index.bind("cluster/topic")
@@ -91,7 +91,7 @@ def test_sizes_per_document() -> None:
 U64 = st.integers(0, 2**64 - 1)
 
 
-@given(st.builds(layout.Meta, U64, U64, st.binary(min_size=8, max_size=8), U64, U64, U64, st.integers(0, 4)))
+@given(st.builds(layout.Meta, U64, U64, st.binary(min_size=8, max_size=8), U64, U64, U64, U64, st.integers(0, 4)))
 def test_meta_leads_back(meta: layout.Meta) -> None:
     """What a volume knows of itself is read as it was written."""
     assert layout.decode_meta(layout.encode_meta(meta)) == meta
@@ -113,8 +113,8 @@ def test_keys_sort_as_their_numbers(numbers: list[int]) -> None:
 
 def test_what_is_damaged_or_newer_is_told_apart() -> None:
     """Cut values are format errors; a newer version is an error of its own, which stops rather than rebuilds."""
-    with pytest.raises(FutureFormatError, match="version 2"):
-        layout.check_format(b"SDX1\x02\x00")
+    with pytest.raises(FutureFormatError, match="version 3"):
+        layout.check_format(b"SDX1\x03\x00")
     for cut in (b"", b"SDX", b"SDF1\x01\x00", layout.encode_format() + b"x"):
         with pytest.raises(FormatError, match="not written by stream_dedup"):
             layout.check_format(cut)
@@ -149,10 +149,10 @@ def test_pages_hold_64_entries_whatever_comes_in_which_pieces() -> None:
         ]
         writes = Writes()
         entries.collect(writes)
-        store.write(writes.puts, writes.deletes)
+        store.write(writes.puts, writes.deletes, writes.ranges)
         assert [one.offset for one in entries.details(range(added - 1, -1, -1))] == list(range(added - 1, -1, -1))
     again = Entries(store, 2)
-    states = again.load()["state"]
+    states = again.load(261)["state"]
 
     assert again.count == added == 261
     assert len(list(store.scan(b"e"))) == 5
@@ -185,12 +185,35 @@ def test_a_removed_entry_keeps_its_row() -> None:
     for number in (3, 99):
         writes = Writes()
         entries.collect(writes)
-        store.write(writes.puts, writes.deletes)
+        store.write(writes.puts, writes.deletes, writes.ranges)
         removed.append(entries.remove(number))
     writes = Writes()
     entries.collect(writes)
-    store.write(writes.puts, writes.deletes)
-    states = Entries(store, 1).load()["state"]
+    store.write(writes.puts, writes.deletes, writes.ranges)
+    states = Entries(store, 1).load(100)["state"]
 
     assert [(one.offset, one.state, one.reason.label) for one in removed] == [(n, 1, "too-short") for n in (70, 3, 99)]
     assert [number for number, state in enumerate(states.tolist()) if not state] == [3, 70, 99]
+
+
+def test_dropped_entries_are_gone_from_the_volume() -> None:
+    """Whole pages leave the volume, single rows are marked; what is live stays as it was, and so does the count."""
+    store = MemoryStore()
+    entries = Entries(store, 1)
+    rows = np.zeros(400, layout.row_type(1))
+    rows["state"] = layout.STATE_FULL
+    rows["offset"] = np.arange(400)
+    entries.append(rows, [b"x"] * 400)
+    gone = np.array([3, *range(60, 200), *range(250, 400)])
+    for part in (gone[:100], gone[100:]):
+        writes = Writes()
+        entries.drop(part)
+        entries.collect(writes)
+        store.write(writes.puts, writes.deletes, writes.ranges)
+    again = Entries(store, 1)
+    states = again.load(400)["state"]
+    live = [number for number in range(400) if number not in set(gone.tolist())]
+
+    assert live_and_full(states)[0].tolist() == live
+    assert [one.offset for one in again.details(live)] == live
+    assert len(list(store.scan(b"e"))) == 4  # of 7

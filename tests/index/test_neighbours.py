@@ -151,6 +151,15 @@ class AgainstAList(RuleBasedStateMachine):
                 self.tables.remove(number, full=self.model[number].full)
                 self.model[number].live = False
 
+    @precondition(lambda self: any(one.live for one in self.model))
+    @rule(share=st.sampled_from([0.1, 0.5, 1.0]))
+    def drop(self, share: float) -> None:
+        live = [number for number, one in enumerate(self.model) if one.live]
+        gone = sorted(self.chance.sample(live, max(1, int(share * len(live)))))
+        self.tables.drop(np.array(gone))
+        for number in gone:
+            self.model[number].live = False
+
     @rule()
     def look_up(self) -> None:
         document = self.document()

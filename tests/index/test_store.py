@@ -51,6 +51,18 @@ class TestContract:
         assert store.get_many([b"a", b"b", b"never"]) == [b"3", None, None]
         store.close()
 
+    def test_a_range_goes_before_the_puts_of_its_write(self, opener: Opener) -> None:
+        """What the volume held from the first key up to the end goes, the end stays, and so does what the write puts."""
+        store = opener()
+        store.write({bytes([number]): b"old" for number in range(10)}, [])
+        store.write({b"\x04": b"new"}, [b"\x09"], [(b"\x02", b"\x06"), (b"\x07", b"\x07")])
+
+        assert [(key[0], value) for key, value in store.scan(b"")] == [
+            (0, b"old"), (1, b"old"), (4, b"new"), (6, b"old"), (7, b"old"), (8, b"old"),
+        ]  # fmt: skip
+        store.close()
+        assert [key[0] for key, _ in opener().scan(b"")] == [0, 1, 4, 6, 7, 8]
+
     def test_a_scan_goes_in_key_order_within_a_prefix(self, opener: Opener) -> None:
         """Only keys with the prefix, in the order of their bytes; the empty prefix means all."""
         store = opener()
@@ -98,6 +110,60 @@ class TestContract:
         del scan
         store.close()
         opener().close()
+
+
+@pytest.fixture(params=["memory", "rocks"])
+def reader_of(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Store, Callable[[], Store], Callable[[Path], Store]]:
+    """A store, how to open it once more to read only, and how to open a checkpoint of it."""
+    if request.param == "memory":
+        volume: dict[bytes, bytes] = {}
+        return MemoryStore(volume), lambda: MemoryStore(volume, read_only=True), MemoryStore.restored
+    return RocksStore(tmp_path / "v"), lambda: RocksStore(tmp_path / "v", read_only=True), RocksStore
+
+
+Readers = tuple[Store, Callable[[], Store], Callable[[Path], Store]]
+
+
+def test_a_reader_beside_the_writer_sees_one_moment(reader_of: Readers) -> None:
+    """A volume that is being written can be read: as it was when it was opened, and never changed."""
+    writer, opened, _ = reader_of
+    writer.write({b"a": b"1"}, [])
+    reader = opened()
+    writer.write({b"a": b"2", b"b": b"2"}, [])
+
+    assert list(reader.scan(b"")) == [(b"a", b"1")]
+    assert reader.get_many([b"b"]) == [None]
+    with pytest.raises(StoreError, match="read only"):
+        reader.write({b"c": b"3"}, [])
+    later = opened()
+    assert list(later.scan(b"")) == [(b"a", b"2"), (b"b", b"2")]
+    for store in (reader, later, writer):
+        store.close()
+
+
+def test_a_checkpoint_is_a_copy_that_goes_its_own_way(reader_of: Readers, tmp_path: Path) -> None:
+    """The copy holds what was written before it, neither side sees the other's later writes, and a copy overwrites nothing."""
+    writer, _, restored = reader_of
+    writer.write({b"a": b"1"}, [])
+    writer.checkpoint(tmp_path / "copy")
+    writer.write({b"b": b"2"}, [])
+    copy = restored(tmp_path / "copy")
+    copy.write({b"c": b"3"}, [])
+
+    assert list(copy.scan(b"")) == [(b"a", b"1"), (b"c", b"3")]
+    assert [key for key, _ in writer.scan(b"")] == [b"a", b"b"]
+    with pytest.raises(StoreError, match=r"does not exist yet|already"):
+        writer.checkpoint(tmp_path / "copy")
+    copy.close()
+    writer.close()
+
+
+def test_a_reader_needs_a_volume(tmp_path: Path) -> None:
+    """Opening an empty or missing directory to read only is an error, and makes nothing."""
+    with pytest.raises(StoreError, match="holds no index volume to read"):
+        RocksStore(tmp_path / "none", read_only=True)
+
+    assert list(tmp_path.iterdir()) == []
 
 
 WRITER = """
