@@ -2,7 +2,8 @@
 
 Invariants: the log is read by assignment from the offset that the volume holds, never from a committed offset; an
 answer is sent only after it was stored with the entries it came from; after any failure of the volume the process ends,
-and a restart replays. A new volume answers from the log's end as it was at start, and says so first.
+and a restart replays. A new volume, and one restored from a snapshot, answers from the log's end as
+it was at start, and says so first. A snapshot is asked for in the volume's directory (`index.snapshot`), between two steps.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from stream_dedup.document import Message
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.failpoints import VARIABLE, Failpoints
 from stream_dedup.index.index import Index
+from stream_dedup.index.snapshot import Desk
 from stream_dedup.index.store import RocksStore
 from stream_dedup.log import answers
 from stream_dedup.log.kafka import Admin, LogReader, VerdictWriter
 from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
+from stream_dedup.service.index_api import IndexApi
 from stream_dedup.service.metrics import IndexMetrics
 from stream_dedup.settings import Settings
 
@@ -44,23 +47,26 @@ def run(settings: Settings, stop: threading.Event) -> None:
     metrics = IndexMetrics()
     health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
     health.startup(0.0, "opening the volume")
-    server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry)
+    api = IndexApi(Path(settings.index_dir))
+    server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, api.routes())
     server.start()
     try:
-        _Indexer(settings, metrics, health).run(stop)
+        _Indexer(settings, metrics, health, api).run(stop)
     finally:
         server.stop()
 
 
 class _Indexer:
-    def __init__(self, settings: Settings, metrics: IndexMetrics, health: Health) -> None:
+    def __init__(self, settings: Settings, metrics: IndexMetrics, health: Health, api: IndexApi) -> None:
         self._metrics = metrics
+        self._api = api
         self._health = health
         self._failpoints = Failpoints(os.environ.get(VARIABLE))
         names = settings.topic_names
         folder = Path(settings.index_dir)
         folder.mkdir(parents=True, exist_ok=True)
         self._index = Index(RocksStore(folder))
+        self._desk = Desk(folder)
         admin = Admin(settings)
         found = admin.topic_ids([names.fingerprints, names.verdicts])
         for name in (names.fingerprints, names.verdicts):
@@ -83,17 +89,26 @@ class _Indexer:
         self._undelivered: dict[int, bool] = {}
         self._next_gauges = 0.0
         self._recipe = ""
+        if not applied and self._catch_up_to:
+            metrics.restored_empty()
+            _log.warning(
+                "the volume is empty and the log is not: the index is rebuilt from the log's beginning. If this is not a new "
+                "replica, its volume was lost; `stream-dedup index restore` of a snapshot is quicker",
+                folder=str(folder),
+                log_end=self._catch_up_to,
+            )
         self._log_reader.start(applied)
+        api.serve(self._index)
         _log.info("index started", folder=str(folder), applied=applied, log_end=self._catch_up_to)
 
     def _answers_from(self, applied: int) -> int:
-        """Return the first log offset that this replica answers; a new volume announces it before anything else."""
-        if applied > 0:
+        """Return the first log offset that this replica answers; a new or restored one announces it before anything else."""
+        if applied > 0 and not self._index.restored:
             return self._index.answered_offset
         announce = answers.encode_announce(answers.Announce(self._catch_up_to))
         self._writer.send(announce, self._name, lambda _: None)
         self._writer.flush()
-        self._index.answered(self._catch_up_to)
+        self._index.announced(self._catch_up_to)
         return self._catch_up_to
 
     def run(self, stop: threading.Event) -> None:
@@ -106,6 +121,7 @@ class _Indexer:
             self._index.flush()
             _log.info("index stopped", applied=self._index.applied, answered=self._index.answered_offset)
         finally:
+            self._api.serve(None)
             self._log_reader.close()
             self._index.close()
 
@@ -154,6 +170,9 @@ class _Indexer:
         if now < self._next_gauges:
             return
         self._next_gauges = now + _GAUGES_SECONDS
+        taken = self._desk.look(self._index)
+        if taken is not None:
+            _log.info("checkpoint made for a snapshot", applied=taken)
         applied = self._index.applied
         self._metrics.state(self._index.statistics())
         declared = self._index.declared

@@ -106,6 +106,8 @@ app.add_typer(topics_app, name="topics")
 app.add_typer(config_app, name="config")
 bench_app = typer.Typer(no_args_is_help=True, help="Measure the filter beside a yardstick, in one run on one machine.")
 app.add_typer(bench_app, name="bench")
+index_app = typer.Typer(no_args_is_help=True, help="Look after an index's volume: figures, snapshots, proof by the log.")
+app.add_typer(index_app, name="index")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -413,6 +415,176 @@ def check(
     flags = {"text_field": text_field, "id_field": id_field, "plan": plan}
     overrides = {**_assigned(assignments), **{name: value for name, value in flags.items() if value is not None}}
     raise typer.Exit(check_documents(overrides, config, target, chosen.value, rows, as_json=as_json))
+
+
+@app.command("similar")
+def similar(
+    target: Annotated[
+        str, typer.Argument(metavar="TEXT|FILE|-", help="A text, a file that holds one, or - for standard input.")
+    ],
+    as_text: Annotated[bool, typer.Option("--text", help="Take the argument as a text even if a file has that name.")] = False,
+    index: Annotated[
+        str | None,
+        typer.Option("--index", metavar="URL", help="A running index.  [default: on this machine, HTTP_PORT or the one after]"),
+    ] = None,
+    volume: Annotated[
+        Path | None, typer.Option("--volume", metavar="DIR", help="Look into the volume of an index, running or not.")
+    ] = None,
+    documents: Annotated[
+        str | None, typer.Option("--in", metavar="FILE|DIR", help="Compare with every document in files, without an index.")
+    ] = None,
+    scope: Annotated[str | None, typer.Option("--scope", help="Among documents with this value of SCOPE_FIELD.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Show at most so many.")] = 100,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the kept documents that are near a text: id, position, distance in bits, time. Nearest first.
+
+    A text of a few words is found only where a document is that very text.
+    """
+    from stream_dedup.cli.similar import find_similar
+
+    if sum(one is not None for one in (index, volume, documents)) > 1:
+        raise typer.BadParameter("give one of --index, --volume and --in")
+    settings = _settings(config, assignments)
+    _plain_logs(settings)
+    code = find_similar(
+        settings,
+        target,
+        as_text=as_text,
+        index=index,
+        volume=volume,
+        documents=documents,
+        scope=scope,
+        limit=limit,
+        as_json=as_json,
+    )
+    raise typer.Exit(code)
+
+
+@app.command("explain")
+def explain(
+    first: Annotated[str, typer.Argument(metavar="A", help="A file, or a record's position: documents-3@8812.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Show so many of the features that differ most.")] = 20,
+    plan: Annotated[str | None, typer.Option("--plan", help="Plan to judge with, instead of PLAN.")] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say why two documents are duplicates or not: distance, threshold, blocks, and the features that differ most."""
+    from stream_dedup.cli.explain import explain as explain_two
+
+    flags = {} if plan is None else {"plan": plan}
+    settings = _settings(config, assignments, brokers, **flags)
+    _plain_logs(settings)
+    raise typer.Exit(explain_two(settings, first, second, rows, as_json=as_json))
+
+
+VolumeOption = Annotated[
+    Path | None, typer.Option("--volume", metavar="DIR", help="The index's directory.  [default: INDEX_DIR]")
+]
+
+
+@index_app.command("stats")
+def index_stats(
+    volume: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The index's directory.  [default: INDEX_DIR]", show_default=False)
+    ] = None,
+    hottest: Annotated[int, typer.Option("--hottest", min=0, help="Show so many of the fullest buckets.")] = 10,
+    digest: Annotated[
+        bool, typer.Option("--digest/--no-digest", help="Compute the state digest: one pass over the volume.")
+    ] = True,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what an index holds: entries, bytes, buckets, offsets, recipe, plan, state digest. Also while it runs."""
+    from stream_dedup.cli.index import show_stats
+
+    settings = _settings(config, assignments)
+    _plain_logs(settings)
+    raise typer.Exit(show_stats(volume or Path(settings.index_dir), hottest, with_digest=digest, as_json=as_json))
+
+
+@index_app.command("snapshot")
+def index_snapshot(
+    target: Annotated[Path, typer.Argument(metavar="SNAPSHOT", help="An empty or a new directory.")],
+    volume: VolumeOption = None,
+    wait: Annotated[str, typer.Option("--wait", metavar="TIME", help="How long the running index may take to answer.")] = "60s",
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy an index's volume, also while it runs, with a manifest: log offset, recipe, plan, state digest, checksums."""
+    from stream_dedup.cli.index import take_snapshot
+    from stream_dedup.settings import parse_duration
+
+    settings = _settings(config, assignments)
+    _plain_logs(settings)
+    try:
+        seconds = parse_duration(wait).total_seconds()
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--wait") from error
+    raise typer.Exit(take_snapshot(volume or Path(settings.index_dir), target, seconds, as_json=as_json))
+
+
+@index_app.command("restore")
+def index_restore(
+    source: Annotated[Path, typer.Argument(metavar="SNAPSHOT", help="A directory that `index snapshot` wrote.")],
+    volume: Annotated[
+        Path | None,
+        typer.Argument(metavar="DIR", help="Where the index will run; empty or new.  [default: INDEX_DIR]", show_default=False),
+    ] = None,
+    offline: Annotated[
+        bool,
+        typer.Option("--offline", help="Do not ask Kafka whether the snapshot follows this log; the index does at its start."),
+    ] = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make an index volume of a snapshot, so that a new replica need not read the whole log."""
+    from stream_dedup.cli.index import restore_snapshot
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    directory = volume or Path(settings.index_dir)
+    raise typer.Exit(restore_snapshot(settings, source, directory, offline=offline, as_json=as_json))
+
+
+@index_app.command("verify")
+def index_verify(
+    volume: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The index's directory.  [default: INDEX_DIR]", show_default=False)
+    ] = None,
+    snapshot: Annotated[
+        Path | None, typer.Option("--snapshot", metavar="DIR", help="Begin with a snapshot instead of the log's first record.")
+    ] = None,
+    first: Annotated[
+        int | None, typer.Option("--from", metavar="N", min=0, help="Compare answers from this log offset on.")
+    ] = None,
+    end: Annotated[
+        int | None, typer.Option("--to", metavar="N", min=0, help="Fold only the records below this offset.")
+    ] = None,
+    work: Annotated[
+        Path | None, typer.Option("--work", metavar="DIR", help="Where the fold's own volume is put.  [default: TMPDIR]")
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fold the log again and compare with the volume: state digest, answers stored and sent. Ends with 1 if they differ."""
+    from stream_dedup.cli.index import verify_index
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    directory = volume or Path(settings.index_dir)
+    raise typer.Exit(verify_index(settings, directory, snapshot, first, end, work, as_json=as_json))
 
 
 @app.command("broker")

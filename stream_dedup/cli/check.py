@@ -66,7 +66,7 @@ def check_documents(
                 note(f"{where}: {letter.message}")
 
     with progress(f"checking {target}", sum(file.size_bytes for file in files)) as advance:
-        documents = _decode(read_documents(files, advance), settings, pending)
+        documents = decode_documents(read_documents(files, advance), settings, pending)
         for judged in judge_documents(documents, recipe, plan):
             show_letters()
             where, _ = pending.popleft()
@@ -79,10 +79,13 @@ def check_documents(
     return 0
 
 
-def _decode(
+def decode_documents(
     raws: Iterator[RawDocument], settings: Settings, pending: deque[tuple[str, DeadLetter | None]]
 ) -> Iterator[OfflineDocument]:
-    """Yield what can be judged, decoded as the worker decodes a record with these settings."""
+    """Yield what can be judged, decoded as the worker decodes a record with these settings.
+
+    `pending` gets (where, None) for each document that is yielded and (where, letter) for each that cannot be, in order.
+    """
     json_decoder = Decoder(settings)
     plain = {"value_format": "raw", "text_encoding": "plain", "id_field": None, "time_field": None, "scope_field": None}
     text_decoder = Decoder(settings.model_copy(update=plain))

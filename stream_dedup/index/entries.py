@@ -7,7 +7,7 @@ written, and the last page as long as it has room; a removed entry keeps its row
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -96,6 +96,26 @@ class Entries:
                 self._open[number_of(key)] = _Page(rows, ids)
         self.count = count
         return table
+
+    def live(self) -> Iterator[tuple[NDArray[Any], bytes]]:
+        """Yield (rows, their ids one after another) of the live entries as stored, in log order, a page at a time.
+
+        `ids_end` of a row is where its id ends among those of the page that are live.
+
+        Raises:
+            FormatError: a page is damaged.
+        """
+        for _, value in self._store.scan(PREFIX_PAGE):
+            _, raw, ids = split_rows(value, self._row.size)
+            rows = np.frombuffer(raw, self._type)
+            is_live = rows["state"] != STATE_REMOVED
+            if not is_live.all():
+                ends = rows["ids_end"].tolist()
+                ids = b"".join(ids[a:b] for a, b, keep in zip([0, *ends[:-1]], ends, is_live.tolist(), strict=True) if keep)
+                lengths = np.diff(rows["ids_end"].astype(np.int64), prepend=0)[is_live]
+                rows = rows[is_live].copy()
+                rows["ids_end"] = np.cumsum(lengths)
+            yield rows, ids
 
     def append(self, rows: NDArray[Any], ids: Sequence[bytes]) -> None:
         """Add entries; `rows` (n,) of the row type, whose `ids_end` is set here, `ids` one for each."""

@@ -22,6 +22,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,16 +35,15 @@ from stream_dedup.errors import (
     InvariantError,
     StoreError,
 )
-from stream_dedup.index import layout
+from stream_dedup.index import contents, layout
 from stream_dedup.index.apply import Declared, State, step
 from stream_dedup.index.contract import Store
+from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.entries import Entries, live_and_full
 from stream_dedup.index.kernels import Columns
 from stream_dedup.index.layout import Meta
-from stream_dedup.index.neighbours import Neighbours
+from stream_dedup.index.neighbours import BucketSizes, Neighbours
 from stream_dedup.index.plan import Plan
-from stream_dedup.index.positions import Positions
-from stream_dedup.index.sources import Sources
 from stream_dedup.index.writes import Writes
 from stream_dedup.log import records as log_records
 from stream_dedup.log.records import Batch, Control
@@ -65,6 +65,19 @@ class Entry:
     features: int
 
 
+@dataclass(frozen=True, slots=True)
+class Similar:
+    """What a look-up found: (distance in bits, entry) by distance, of `total`; `applied` is the log offset it holds for.
+
+    `by_digest_only`: the text is below the floor of features, so only an equal text could be found.
+    """
+
+    applied: int
+    found: tuple[tuple[int, Entry], ...]
+    total: int
+    by_digest_only: bool
+
+
 class Index:
     """An index on one store. Opening it reads the volume; an empty one begins at log offset 0.
 
@@ -80,6 +93,8 @@ class Index:
         self._writes = Writes()
         self._applied = self._answered = 0
         self._unanswered: list[int] = []
+        self._log: str | None = None
+        self._restored = False
         try:
             self._read_volume()
         except FutureFormatError:
@@ -112,6 +127,23 @@ class Index:
         """The running digest of all answers."""
         return self._state.chain
 
+    @property
+    def log(self) -> str | None:
+        """The log that the volume follows, as `bind` named it."""
+        return self._log
+
+    @property
+    def restored(self) -> bool:
+        """Whether the volume came from a snapshot and nobody was told since from where it answers; see `announced`."""
+        return self._restored
+
+    def announced(self, answers_from: int) -> None:
+        """Take note that the answers below a log offset, which others gave long ago, are not owed; durable at once."""
+        self.answered(answers_from)
+        self._writes.delete(layout.KEY_RESTORED)
+        self.flush()
+        self._restored = False
+
     def bind(self, log: str) -> None:
         """Tie the volume to one log, named by its cluster and topic id; the first call writes it down.
 
@@ -119,15 +151,15 @@ class Index:
             ConfigurationError: the volume follows another log.
         """
         self._check()
-        (known,) = self._store.get_many([layout.KEY_LOG])
-        if known is None:
+        if self._log is None:
             if self._applied:
                 raise InvariantError("The index applied records of a log that was not named; call bind() first.")
             self._writes.put(layout.KEY_LOG, log.encode("utf-8"))
             self.flush()
-        elif known != log.encode("utf-8"):
+            self._log = log
+        elif self._log != log:
             raise ConfigurationError(
-                f"The index volume follows the log {known.decode('utf-8', 'replace')!r}, and this is {log!r}: the topic "
+                f"The index volume follows the log {self._log!r}, and this is {log!r}: the topic "
                 "was made anew, or the volume belongs to another cluster. Give the index the volume of this log, or an "
                 "empty one to rebuild."
             )
@@ -226,20 +258,77 @@ class Index:
                     f"The index holds prints of {tables.words * 64} bits, and {len(words) * 64} were asked for; use the "
                     "recipe that its log declares."
                 )
-            found = tables.within_reach(words, scope, features)
-            details = entries.details(number for _, number in found)
-            sources = self._state.sources
-            return [
-                (
-                    distance,
-                    Entry(
-                        number, sources.position(detail.source, detail.offset), detail.id, detail.time_ms,
-                        LogPlace(detail.log_offset, detail.place), detail.reason,
-                        int.from_bytes(detail.print, "little"), detail.text_digest, detail.scope, detail.features,
-                    ),
+            return self._described(entries, tables.within_reach(words, scope, features))
+
+    def similar(
+        self, print_words: Sequence[int], text_digest: bytes, features: int, scope: int = 0, most: int = 100
+    ) -> Similar:
+        """Return what the index keeps of a text: the representative with its digest, then those within reach, nearest first.
+
+        `print_words` are the print's 64-bit words, low word first; `features` its feature count. A text with fewer than
+        the declared floor is found by its digest alone. At most `most` are returned. Changes nothing; safe from any thread.
+
+        Raises:
+            ConfigurationError: the print has not as many words as those in the index, or nothing was declared yet.
+        """
+        self._check()
+        with self._lock:
+            state, tables, entries = self._state, self._state.neighbours, self._state.entries
+            if state.declared is None or state.plan is None:
+                raise ConfigurationError(
+                    "No record of the log declares a recipe yet, so nothing can be looked up in this index."
                 )
-                for (distance, number), detail in zip(found, details, strict=True)
-            ]  # fmt: skip
+            is_short = features < state.declared.floor
+            if tables is None or entries is None:
+                return Similar(self._applied, (), 0, by_digest_only=is_short)
+            words = np.array(print_words, np.uint64)
+            if words.shape != (tables.words,):
+                raise ConfigurationError(
+                    f"The index holds prints of {tables.words * 64} bits, and {len(words) * 64} were asked for; use the "
+                    "recipe that its log declares."
+                )
+            number = tables.find_digest(text_digest, scope)
+            near = [] if is_short else tables.within_reach(words, scope, features)
+            # The same text has the same print, unless the entry is short: then only its digest was kept to be compared.
+            found = ([(0, number)] if number >= 0 else []) + [one for one in near if one[1] != number]
+            described = self._described(entries, found[:most])
+            return Similar(self._applied, tuple(described), len(found), by_digest_only=is_short)
+
+    def _described(self, entries: Entries, found: Sequence[tuple[int, int]]) -> list[tuple[int, Entry]]:
+        details = entries.details(number for _, number in found)
+        sources = self._state.sources
+        return [
+            (
+                distance,
+                Entry(
+                    number, sources.position(detail.source, detail.offset), detail.id, detail.time_ms,
+                    LogPlace(detail.log_offset, detail.place), detail.reason,
+                    int.from_bytes(detail.print, "little"), detail.text_digest, detail.scope, detail.features,
+                ),
+            )
+            for (distance, number), detail in zip(found, details, strict=True)
+        ]  # fmt: skip
+
+    def buckets(self, most: int = 10) -> BucketSizes:
+        """Return how full the buckets are, with the `most` hottest. Safe from any thread."""
+        self._check()
+        with self._lock:
+            tables = self._state.neighbours
+            return BucketSizes(0, 0, (), ()) if tables is None else tables.bucket_sizes(most)
+
+    def state_digest(self) -> StateDigest:
+        """Return the digest of the stored state (see `digest`), by a pass over the volume; call it from the applying thread."""
+        self._check()
+        return state_digest(self._store)
+
+    def checkpoint(self, path: Path) -> None:
+        """Make a second volume at `path`, which must not exist, of what is stored; the index goes on whether it works or not.
+
+        Raises:
+            StoreError: it could not be made; there is nothing at `path` that could be taken for a whole one.
+        """
+        self._check()
+        self._store.checkpoint(path)
 
     def statistics(self) -> dict[str, int]:
         """Return figures for metrics and `stats`; sizes in bytes."""
@@ -322,34 +411,17 @@ class Index:
         state.neighbours = Neighbours(state.plan, state.print_words)
 
     def _read_volume(self) -> None:
-        form, raw_meta, declared = self._store.get_many([layout.KEY_FORMAT, layout.KEY_META, layout.KEY_DECLARED])
-        if form is not None:
-            layout.check_format(form)
-        elif next(iter(self._store.scan(b"")), None) is not None:
-            raise FormatError("The volume holds data that no index wrote; point the index at an empty directory.")
-        meta = Meta() if raw_meta is None else layout.decode_meta(raw_meta)
-        sources = Sources(self._store.scan(layout.PREFIX_SOURCE))
-        marks = list(self._store.scan(layout.PREFIX_MARK))
-        if [layout.number_of(key) for key, _ in marks] != list(range(len(sources))):
-            raise FormatError("The index volume lacks the mark or name of a source partition; rebuild it from the log.")
-        positions = Positions(sources, marks, self._store.scan(layout.PREFIX_KEPT))
+        found = contents.read(self._store)
+        meta = found.meta
         self._state = State(
-            sources, positions, meta.chain, print_words=meta.print_words, rejected=meta.rejected, ignored=meta.ignored
-        )
+            found.sources, found.positions, meta.chain, declared=found.declared, plan=found.plan,
+            print_words=meta.print_words, rejected=meta.rejected, ignored=meta.ignored,
+        )  # fmt: skip
         self._applied, self._answered = meta.applied, meta.answered
-        self._unanswered = [layout.number_of(key) for key, _ in self._store.scan(layout.PREFIX_ANSWER)]
-        if declared is not None:
-            self._read_declared(declared)
+        self._unanswered = found.unanswered
+        self._log, self._restored = found.log, found.restored
         if meta.print_words:
             self._read_entries(meta.entries, meta.live)
-
-    def _read_declared(self, value: bytes) -> None:
-        fields = layout.decode_object(value)
-        try:
-            self._state.plan = Plan.from_fields(fields.pop("plan_in_force", None))
-            self._state.declared = Declared.from_fields(fields)
-        except ConfigurationError as error:
-            raise FormatError("The volume's declaration of recipe and plan is damaged; rebuild it from the log.") from error
 
     def _read_entries(self, count: int, expected: int) -> None:
         state = self._state

@@ -211,7 +211,8 @@ def _same_position(one: Any, one_row: int, other: Any, other_row: int) -> bool:
 
 
 @kernel
-def _find_digest(columns: Any, slots: Any, wanted: Any, row: int) -> int:
+def find_digest(columns: Any, slots: Any, wanted: Any, row: int) -> int:
+    """Return the live entry with the digest and scope of row `row` of `wanted`, or -1."""
     mask = uint64(slots.digest.shape[0] - 1)
     slot = _digest_slot(wanted, row, mask)
     while slots.digest[slot] != EMPTY:
@@ -463,7 +464,7 @@ def judge(
     units = buckets.arena.shape[0] // _UNIT
     for row in range(first, outcome.shape[0]):
         distance[row] = 0
-        entry = _find_digest(columns, slots, batch, row)
+        entry = find_digest(columns, slots, batch, row)
         if entry >= 0:
             outcome[row] = OUTCOME_DIGEST
             found[row] = entry

@@ -3,6 +3,7 @@
     key                     value
     !                       magic "SDX1" version(u16)
     L                       the log that this volume follows, as its role names it
+    R                       empty: the volume came from a snapshot, and has not announced since from where it answers
     m                       meta: applied(u64) answered(u64) chain(8) entries(u64) live(u64) rejected(u64)
                             ignored(u64) print_words(u8)
     d                       JSON object with sorted keys: what was declared, and the plan in force
@@ -49,6 +50,7 @@ PAGE_ENTRIES: Final = 64
 
 KEY_FORMAT: Final = b"!"
 KEY_LOG: Final = b"L"
+KEY_RESTORED: Final = b"R"
 KEY_META: Final = b"m"
 KEY_DECLARED: Final = b"d"
 PREFIX_SOURCE: Final = b"s"

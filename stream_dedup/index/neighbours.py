@@ -11,6 +11,7 @@ about 0.72 full = 44, and up to half as much again as room to grow into; 190 byt
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -50,6 +51,20 @@ class Found:
         self.outcome = np.empty(count, np.uint8)
         self.entry = np.empty(count, np.int64)
         self.distance = np.empty(count, np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSizes:
+    """How full the buckets of all tables are.
+
+    `sizes`: (n, how many buckets hold more than n / 2 and up to n entries), n being powers of two; `hottest`: (table, key,
+    entries) of the longest ones, longest first. In a scope other than the common one a key is mixed with the scope.
+    """
+
+    buckets: int
+    used: int
+    sizes: tuple[tuple[int, int], ...]
+    hottest: tuple[tuple[int, int, int], ...]
 
 
 class Neighbours:
@@ -121,6 +136,13 @@ class Neighbours:
         kernels.find_positions(self._columns, self._slots, batch, len(found), found)
         return found
 
+    def find_digest(self, text_digest: bytes, scope: int) -> int:
+        """Return the live entry with a text digest in a scope, or -1."""
+        wanted = no_columns(self.words, 1)
+        wanted.digests[0] = np.frombuffer(text_digest, np.uint64)
+        wanted.scopes[0] = scope
+        return int(kernels.find_digest(self._columns, self._slots, wanted, 0))
+
     def within_reach(self, print_words: NDArray[np.uint64], scope: int, features: int | None = None) -> list[tuple[int, int]]:
         """Return (distance, entry) of everything within the plan's reach in a scope, nearest and then lowest first.
 
@@ -174,6 +196,20 @@ class Neighbours:
     def hottest_bucket(self) -> int:
         """How many entries the longest bucket holds."""
         return int(self._buckets.heads[:, 1].max())
+
+    def bucket_sizes(self, most: int) -> BucketSizes:
+        """Return how full the buckets are, with the `most` longest."""
+        lengths = self._buckets.heads[:, 1].astype(np.int64)
+        used = lengths[lengths > 0]
+        classes = np.bincount(np.frexp(used.astype(np.float64) - 0.5)[1]) if len(used) else np.zeros(0, np.int64)
+        sizes = tuple((1 << power, count) for power, count in enumerate(classes.tolist()) if count)
+        hottest = []
+        most = min(most, len(lengths))
+        for at in np.argpartition(lengths, len(lengths) - most)[len(lengths) - most :].tolist():
+            if lengths[at]:
+                table = int(np.searchsorted(self._tables.base, at, side="right")) - 1
+                hottest.append((table, at - int(self._tables.base[table]), int(lengths[at])))
+        return BucketSizes(len(lengths), len(used), sizes, tuple(sorted(hottest, key=lambda one: (-one[2], one[:2]))))
 
     def _fill(self, full: NDArray[np.int64]) -> None:
         self._grow_arena(len(full) * len(self._tables.base) // 2)

@@ -109,6 +109,10 @@ class Positions:
         found = self._kept.get(key)
         return None if found is None else found[0].judgements[found[1]]
 
+    def verdicts(self) -> list[tuple[Key, Judgement]]:
+        """Return every kept verdict, in the order of source, offset and value digest."""
+        return [(key, record.judgements[row]) for key, (record, row) in sorted(self._kept.items(), key=itemgetter(0))]
+
     def keep(self, record: KeptRecord, keys: Sequence[Key], judgements: Sequence[Judgement], entries: Sequence[int]) -> None:
         """Keep verdicts on documents at or above their marks; `entries` are the representatives that they are about."""
         first = len(record.keys)

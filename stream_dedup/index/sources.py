@@ -41,6 +41,10 @@ class Sources:
         """Return the partition's number, or None if no batch named it."""
         return self._numbers.get((topic, topic_id, partition))
 
+    def name(self, source: int) -> tuple[str, bytes, int]:
+        """Return a numbered partition's topic, topic id and partition."""
+        return self._names[source]
+
     def position(self, source: int, offset: int) -> Position:
         """Return a position in a numbered partition."""
         topic, topic_id, partition = self._names[source]

@@ -3,17 +3,33 @@
 Invariants: raw mode, so that no value is ever unpickled; one column family; the write-ahead log is on, so a killed
 process loses nothing, and not synced, so a machine that loses power may lose the newest steps whole (the log topic has
 them); a directory that holds the remains of a volume is never opened as an empty one; a scan that ended early because a
-file is damaged raises instead of looking complete (rocksdict's own `items()` just stops there).
+file is damaged raises instead of looking complete (rocksdict's own `items()` just stops there); a write-ahead log that was
+cut short by a machine's end is read up to there, one with a flipped byte is refused (RocksDB's default would pass over all
+that follows the byte, and open a young volume as an empty one).
+
+Beside a running writer a volume can be opened `read_only`: that takes no lock and changes no file (rocksdict writes its own
+`rocksdict-config.json` once more, with the same content).
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from rocksdict import AccessType, BlockBasedOptions, Cache, Checkpoint, DBCompressionType, Options, Rdict, WriteBatch
+from rocksdict import (
+    AccessType,
+    BlockBasedOptions,
+    Cache,
+    Checkpoint,
+    DBCompressionType,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    WriteBatch,
+)
 
 from stream_dedup.errors import StoreError
 
@@ -21,6 +37,7 @@ _BLOCK_CACHE_BYTES: Final = 64 << 20
 _WRITE_BUFFER_BYTES: Final = 32 << 20
 _WAL_BYTES_MAX: Final = 128 << 20
 _FOREIGN: Final = frozenset({"lost+found"})  # what a freshly made file system holds
+_READ_ONLY_TRIES: Final = 5
 _CAUSES: Final = (
     (
         ("lock hold by current process", "No locks available", "While lock file"),
@@ -56,13 +73,16 @@ class RocksStore:
         self._path = Path(path)
         self._read_only = read_only
         self._failure: str | None = None
+        self._database: Rdict | None = None
         self._check_directory()
         if read_only and not (self._path / "CURRENT").exists():
             raise StoreError(f"The directory {self._path} holds no index volume to read; name that of an index.")
         try:
+            if read_only:
+                self._database = _open_beside(self._path)
+                return
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            access = AccessType.read_only() if read_only else AccessType.read_write()
-            self._database: Rdict | None = Rdict(str(self._path), _options(), access_type=access)
+            self._database = Rdict(str(self._path), _options())
         except Exception as error:
             raise self._error("open", error) from error
 
@@ -194,6 +214,19 @@ class RocksStore:
             )
 
 
+def _open_beside(path: Path) -> Rdict:
+    """Open for reading only; anew if the writer replaced a file between our reading its name and opening it."""
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return Rdict(str(path), _options(), access_type=AccessType.read_only())
+        except Exception as error:
+            if tries == _READ_ONLY_TRIES or "No such file" not in str(error):
+                raise
+            time.sleep(0.05 * tries)
+
+
 def _options() -> Options:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
@@ -201,6 +234,7 @@ def _options() -> Options:
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
     options.set_max_total_wal_size(_WAL_BYTES_MAX)
     options.set_keep_log_file_num(4)
+    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     table = BlockBasedOptions()
     table.set_block_cache(Cache(_BLOCK_CACHE_BYTES))
     table.set_bloom_filter(10, block_based=False)

@@ -216,6 +216,16 @@ class IndexMetrics(_Metrics):
             registry=self.registry,
         )
 
+        self._restored_empty = Counter(
+            "stream_dedup_index_restored_empty",
+            "Starts with an empty volume beside a log that was not: the index was rebuilt.",
+            registry=self.registry,
+        )
+
+    def restored_empty(self) -> None:
+        """Count a start with an empty volume that has to be rebuilt from the log."""
+        self._restored_empty.inc()
+
     def state(self, statistics: Mapping[str, int]) -> None:
         """Report the index's state, as `Index.statistics` gives it."""
         self._entries.set(statistics["entries"] - statistics["removed"])

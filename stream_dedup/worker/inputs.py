@@ -94,10 +94,13 @@ class Decoder:
 
     def _scope_of(self, fields: Any) -> int:
         found = _scalar(_at(fields, self._scope_field)) if self._scope_field else None
-        if found is None:
-            return 0
-        digest = hashlib.blake2b(found.encode("utf-8", "replace"), digest_size=8).digest()
-        return int.from_bytes(digest, "little") or 1  # 0 is the one common scope
+        return 0 if found is None else scope_number(found)
+
+
+def scope_number(name: str) -> int:
+    """Return the number that stands for a scope in the log; 0 is the one common scope, and no name's."""
+    digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1
 
 
 def _asks_for_bypass(message: Message) -> bool:

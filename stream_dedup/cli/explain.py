@@ -1,0 +1,238 @@
+"""`explain A B`: why two documents are, or are not, duplicates of each other, by the settings' recipe and plan."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from stream_dedup.cli.output import console, print_json, print_table
+from stream_dedup.document import DeadLetter, Message, Reason
+from stream_dedup.errors import BrokerError, InputError
+from stream_dedup.fingerprint import Fingerprinter, Recipe, explain_features, format_print, load_key
+from stream_dedup.index.judge import reason_of_duplicate
+from stream_dedup.index.plan import Plan
+from stream_dedup.index.plan import parse as parse_plan
+from stream_dedup.log.kafka import LogReader
+from stream_dedup.printable import printable
+from stream_dedup.settings import Settings
+from stream_dedup.topics import DOCUMENTS, TopicNames
+from stream_dedup.worker.inputs import Decoder, Document
+
+_POSITION = re.compile(r"(?:(?P<topic>[A-Za-z0-9._-]+)-)?(?P<partition>\d{1,9})@(?P<offset>\d{1,18})\Z")
+_WAIT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One of the two: what it is called, what it holds, and its print as a number."""
+
+    name: str
+    document: Document
+    number: int
+    digest: bytes
+    features: int
+    is_empty: bool
+
+
+def explain(settings: Settings, first: str, second: str, rows: int, *, as_json: bool) -> int:
+    """Compare two documents, each a file or a record's position, and print why the verdict is what it is; return 0.
+
+    Raises:
+        InputError: one of them is neither, or cannot be read.
+        BrokerError: Kafka failed.
+    """
+    recipe = Recipe(preset=settings.recipe, key=load_key(settings.key_file))
+    plan = parse_plan(settings.plan)
+    documents = [_read(settings, one) for one in (first, second)]
+    prints = Fingerprinter(recipe).fingerprint([document.text for document in documents])
+    sides = [
+        _Side(
+            name, document, int(format_print(*prints.prints[row].tolist()), 16), prints.digests[row].tobytes(),
+            int(prints.features[row]), bool(prints.empty[row]),
+        )
+        for row, (name, document) in enumerate(zip((first, second), documents, strict=True))
+    ]  # fmt: skip
+    found = compare(recipe, plan, sides[0], sides[1], rows)
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+    return 0
+
+
+def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> dict[str, Any]:
+    """Return verdict, distance, threshold, blocks and the features that differ most, as fields for JSON."""
+    reason, why = _reason(recipe, plan, one, other)
+    weights = explain_features(recipe, one.document.text), explain_features(recipe, other.document.text)
+    names = weights[0].keys() | weights[1].keys()
+    pairs = [(name, weights[0].get(name, 0.0), weights[1].get(name, 0.0)) for name in names]
+    differing = sorted((pair for pair in pairs if pair[1] != pair[2]), key=lambda pair: (-abs(pair[1] - pair[2]), pair[0]))
+    larger = sum(max(abs(a), abs(b)) for _, a, b in pairs)
+    difference = one.number ^ other.number
+    return {
+        "verdict": "duplicate" if reason is not None else "unique",
+        "reason": None if reason is None else reason.label,
+        "why": why,
+        "distance": plan.distance(one.number, other.number),
+        "threshold": plan.threshold,
+        "recipe": recipe.id,
+        "plan": plan.id,
+        "radius": plan.radius,
+        "blocks": [
+            {"first_bit": begin, "end_bit": end, "distance": (difference >> begin & ((1 << (end - begin)) - 1)).bit_count()}
+            for begin, end in plan.bounds
+        ],
+        "floor": recipe.floor,
+        "documents": [
+            {
+                "name": side.name,
+                "id": side.document.id.decode("utf-8", "replace"),
+                "fingerprint": f"{side.number:032x}",
+                "features": side.features,
+                "characters": len(side.document.text),
+                "scope": f"{side.document.scope:016x}",
+            }
+            for side in (one, other)
+        ],
+        "features_shared": sum(1 for _, a, b in pairs if a and b),
+        "features_all": len(pairs),
+        "weight_shared": round(1 - sum(abs(a - b) for _, a, b in pairs) / larger, 4) if larger else None,
+        "differing": [{"feature": name, "weights": [round(a, 4), round(b, 4)]} for name, a, b in differing[:rows]],
+        "differing_all": len(differing),
+    }
+
+
+def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reason | None, str]:
+    """Return the reason if they are duplicates, and a sentence either way."""
+    if one.is_empty or other.is_empty:
+        return None, "One of them has no text once it is normalised; such a document is passed on as unique (empty)."
+    if one.document.scope != other.document.scope:
+        return None, "They are in different scopes (SCOPE_FIELD), and only documents of one scope are compared."
+    if one.digest == other.digest:
+        reason = reason_of_duplicate(same_text=True, identifier=other.document.id, representative=one.document.id)
+        return reason, "Once normalised they are the same text; the digest tells, and no distance is needed."
+    if min(one.features, other.features) < recipe.floor:
+        return None, (
+            f"One of them has fewer than {recipe.floor} features, where a print says too little: only an "
+            "equal text would be a duplicate (too-short)."
+        )
+    distance = plan.distance(one.number, other.number)
+    if plan.within_reach(one.number, other.number):
+        reason = reason_of_duplicate(same_text=False, identifier=other.document.id, representative=one.document.id)
+        return reason, f"{distance} of {plan.width} bits differ, and up to {plan.threshold} may."
+    if distance > plan.threshold:
+        return None, f"{distance} of {plan.width} bits differ, and only up to {plan.threshold} may."
+    return None, (
+        f"{distance} of {plan.width} bits differ, which is near enough, but no block differs in {plan.radius} bits or fewer, so "
+        "the index does not look there."
+    )
+
+
+def _read(settings: Settings, target: str) -> Document:
+    path = Path(target)
+    try:
+        if path.is_file():
+            return _read_file(settings, path)
+    except OSError as error:
+        raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error
+    if match := _POSITION.match(target):
+        return _read_record(settings, match["topic"], int(match["partition"]), int(match["offset"]))
+    raise InputError(
+        f"{target!r:.200} is neither a file nor a record's position; write a position as documents-3@8812, or 3@8812."
+    )
+
+
+def _read_file(settings: Settings, path: Path) -> Document:
+    """Read a text file, or a .json file as a record with these input settings is read."""
+    plain: dict[str, object] = {
+        "value_format": "raw",
+        "text_encoding": "plain",
+        "id_field": None,
+        "time_field": None,
+        "scope_field": None,
+    }
+    form = {"value_format": "json"} if path.suffix == ".json" else plain
+    message = Message("file", 0, 0, str(path).encode("utf-8", "replace"), path.read_bytes(), None, [])
+    return _decode(settings.model_copy(update=form), message, str(path))
+
+
+def _read_record(settings: Settings, topic: str | None, partition: int, offset: int) -> Document:
+    names = TopicNames(settings.topic_prefix)
+    known = {DOCUMENTS: names.documents, None: names.documents}
+    topic = known.get(topic, topic) or names.documents
+    where = f"{topic}-{partition}@{offset}"
+    reader = LogReader(settings, topic, "explain", partition)
+    try:
+        low, high = reader.watermarks()
+        if not low <= offset < high:
+            raise InputError(f"{where} is not in the topic, which holds offsets {low} to {high - 1} of that partition.")
+        reader.start(offset)
+        until = time.monotonic() + _WAIT_SECONDS
+        while not (messages := reader.take(1, 0.2)):
+            if time.monotonic() > until:
+                raise BrokerError(f"{where} could not be read within {_WAIT_SECONDS:.0f} s; is the partition's leader up?")
+    finally:
+        reader.close()
+    if messages[0].offset != offset:
+        raise InputError(f"There is no record at {where}: it was compacted away, aborted, or is a transaction's marker.")
+    return _decode(settings, messages[0], where)
+
+
+def _decode(settings: Settings, message: Message, where: str) -> Document:
+    decoded = Decoder(settings).decode(message)
+    if isinstance(decoded, DeadLetter):
+        raise InputError(f"{where} is a dead letter ({decoded.stage}): {decoded.message}")
+    if isinstance(decoded, Reason):
+        raise InputError(f"{where} is passed on without being judged ({decoded.label}).")
+    return decoded
+
+
+def _print(found: dict[str, Any]) -> None:
+    page = console()
+    head = Text(found["verdict"], style="bold green" if found["verdict"] == "duplicate" else "bold yellow")
+    page.print(head + Text(f" ({found['reason']}): {found['why']}" if found["reason"] else f": {found['why']}", style=""))
+    page.print()
+    print_table(
+        ["", "print", "features", "characters", "id"],
+        [
+            [one["name"], one["fingerprint"], str(one["features"]), str(one["characters"]), one["id"]]
+            for one in found["documents"]
+        ],
+    )
+    page.print()
+    print_table(
+        ["", ""],
+        [
+            ["recipe", found["recipe"]],
+            ["plan", found["plan"]],
+            ["distance", f"{found['distance']} bits; up to {found['threshold']} is near"],
+            ["blocks", _blocks(found)],
+            ["features", f"{found['features_shared']:,} of {found['features_all']:,} in both"],
+            ["weight", "none" if found["weight_shared"] is None else f"{found['weight_shared']:.1%} in both"],
+        ],
+    )
+    if found["differing"]:
+        page.print()
+        rows = [[printable(one["feature"]), *(_weight(weight) for weight in one["weights"])] for one in found["differing"]]
+        print_table(["features that differ most", "first", "second"], rows)
+        left = found["differing_all"] - len(found["differing"])
+        if left:
+            page.print(f"... and {left:,} more; --rows N shows more, --json all that are asked for.", style="dim")
+
+
+def _blocks(found: dict[str, Any]) -> str:
+    blocks = found["blocks"]
+    near = sum(1 for block in blocks if block["distance"] <= found["radius"])
+    return (
+        f"{near} of {len(blocks)} within {found['radius']} bits; differences {' '.join(str(one['distance']) for one in blocks)}"
+    )
+
+
+def _weight(weight: float) -> str:
+    return "-" if weight == 0 else f"{weight:.2f}" if math.isfinite(weight) else str(weight)

@@ -1,0 +1,305 @@
+"""`index snapshot`, `restore`, `verify` and `stats`: what an operator does with an index's volume."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from stream_dedup.cli.output import console, note, print_json, print_table, progress
+from stream_dedup.errors import BrokerError, ConfigurationError, FormatError, FutureFormatError, InputError, StoreError
+from stream_dedup.index import contents, report, snapshot, verify
+from stream_dedup.index.digest import StateDigest, state_digest
+from stream_dedup.index.index import Index
+from stream_dedup.index.layout import answer_key
+from stream_dedup.index.plan import Plan
+from stream_dedup.index.snapshot import Manifest
+from stream_dedup.index.store import RocksStore
+from stream_dedup.log import answers
+from stream_dedup.log.kafka import Admin, LogReader
+from stream_dedup.settings import Settings
+from stream_dedup.topics import TopicNames
+
+_RECORDS_AT_ONCE = 64
+_SILENCE_SECONDS = 30.0
+
+
+# -- snapshot and restore
+
+
+def take_snapshot(volume: Path, target: Path, wait_seconds: float, *, as_json: bool) -> int:
+    """Take a snapshot of the index at `volume` and print what it holds; return 0."""
+    started = time.monotonic()
+    with progress(f"copying {volume}", None) as advance:
+        manifest = snapshot.take(volume, target, wait_seconds=wait_seconds, advance=lambda size: advance(0, size))
+    _print_manifest(manifest, target, time.monotonic() - started, as_json=as_json)
+    return 0
+
+
+def restore_snapshot(settings: Settings, source: Path, volume: Path, *, offline: bool, as_json: bool) -> int:
+    """Make an index volume of a snapshot of this cluster's log (any log if `offline`), and print what it holds; return 0."""
+    started = time.monotonic()
+    log = None if offline else _log_name(settings)
+    with progress(f"restoring {source}", snapshot.read_manifest(source).bytes) as advance:
+        manifest = snapshot.restore(source, volume, log=log, advance=lambda size: advance(0, size))
+    _print_manifest(manifest, volume, time.monotonic() - started, as_json=as_json)
+    return 0
+
+
+def _print_manifest(manifest: Manifest, where: Path, seconds: float, *, as_json: bool) -> None:
+    if as_json:
+        fields = asdict(manifest)
+        del fields["files"]
+        print_json({"directory": str(where), **fields, "bytes": manifest.bytes, "seconds": round(seconds, 3)})
+        return
+    plan = "none yet" if manifest.plan is None else Plan.from_fields(manifest.plan).name
+    rows = [
+        ["directory", str(where)],
+        ["log", str(manifest.log)],
+        ["applied up to", f"log offset {manifest.applied:,}"],
+        ["recipe, plan", f"{manifest.recipe or 'none yet'}, {plan}"],
+        ["state digest", manifest.state_digest],
+        ["files", f"{len(manifest.files)}, {manifest.bytes:,} bytes, in {seconds:.1f} s"],
+        ["taken", f"{manifest.taken} by version {manifest.program}"],
+    ]
+    print_table(["", "snapshot"], rows)
+
+
+def _log_name(settings: Settings) -> str:
+    """Return the name of this cluster's log, as `Index.bind` is given it."""
+    names = TopicNames(settings.topic_prefix)
+    admin = Admin(settings)
+    found = admin.topic_ids([names.fingerprints])
+    if names.fingerprints not in found:
+        raise ConfigurationError(
+            f"The topic {names.fingerprints} does not exist on {settings.kafka_bootstrap_servers}; set "
+            "STREAM_DEDUP_TOPIC_PREFIX as the roles have it."
+        )
+    return f"{admin.cluster_id()}/{found[names.fingerprints][0].hex()}"
+
+
+# -- stats
+
+
+def show_stats(volume: Path, hottest: int, *, with_digest: bool, as_json: bool) -> int:
+    """Print what the index at `volume` holds, read beside the role that may be writing to it; return 0."""
+    store = RocksStore(volume, read_only=True)
+    try:
+        index = Index(store)
+        found = report.stats(index, _digest_of(store) if with_digest else None, hottest)
+    finally:
+        store.close()
+    if as_json:
+        print_json({"volume": str(volume), **found})
+    else:
+        _print_stats(volume, found)
+    return 0
+
+
+def _digest_of(store: RocksStore) -> StateDigest:
+    return state_digest(store)
+
+
+def _print_stats(volume: Path, found: dict[str, Any]) -> None:
+    entries, buckets, digest = found["entries"], found["buckets"], found["state_digest"]
+    live = entries["live"]
+    per_entry = (
+        f", {found['bytes']['disk'] / live:,.0f} and {found['bytes']['memory'] / live:,.0f} a representative" if live else ""
+    )
+    parts = [f"{entries[name]:,} {name.replace('_', ' ')}" for name in ("with_neighbours", "digest_only", "removed")]
+    rows = [
+        ["volume", str(volume)],
+        ["log", str(found["log"] or "none yet")],
+        ["applied, answered", f"up to log offset {found['applied']:,}, {found['answered']:,}"],
+        ["recipe, plan", f"{found['recipe'] or 'none yet'}, {found['plan_name'] or 'none yet'}"],
+        ["group, mode", f"{found['group'] or 'none yet'}, {found['mode'] or 'none yet'}"],
+        ["representatives", f"{live:,} ({', '.join(parts)})"],
+        ["verdicts kept", f"{found['kept_verdicts']:,}"],
+        ["log records", f"{found['rejected_records']:,} rejected, {found['ignored_control_records']:,} passed over"],
+        ["bytes", f"{found['bytes']['disk']:,} on disk, {found['bytes']['memory']:,} in memory{per_entry}"],
+        ["buckets", f"{buckets['used']:,} used of {buckets['all']:,}"],
+        ["chain", found["chain"]],
+    ]  # fmt: skip
+    if digest is not None:
+        rows.append(["state digest", f"{digest['digest']} at log offset {digest['log_offset']:,}"])
+    print_table(["", "index"], rows)
+    if buckets["sizes"]:
+        console().print()
+        print_table(["entries", "buckets"], [[f"up to {one['up_to']:,}", f"{one['buckets']:,}"] for one in buckets["sizes"]])
+    if buckets["hottest"]:
+        console().print()
+        print_table(
+            ["hottest: table", "key", "entries"],
+            [[str(one["table"]), one["key"], f"{one['entries']:,}"] for one in buckets["hottest"]],
+        )
+
+
+# -- verify
+
+
+def verify_index(
+    settings: Settings, volume: Path, base: Path | None, first: int | None, end: int | None, work: Path | None, *, as_json: bool
+) -> int:
+    """Fold the log again and compare; print what differs; return 0 if nothing does, 1 if something does.
+
+    `base` is a snapshot to begin with instead of the log's first record; answers are compared from log offset `first` on,
+    and the fold ends before `end`.
+
+    Raises:
+        ConfigurationError: the volume follows another log, or the log lacks records.
+        InputError: `first` or `end` are not within what the volume has applied.
+        StoreError: the volume is damaged.
+        BrokerError: Kafka failed.
+    """
+    store = RocksStore(volume, read_only=True)
+    try:
+        state = _read(store)
+        applied = state.meta.applied
+        end = applied if end is None else end
+        first = 0 if first is None else first
+        if not 0 <= first <= end <= applied:
+            raise InputError(
+                f"The volume {volume} has applied the log up to offset {applied}, and --from {first} --to {end} is no part of "
+                "that; name offsets in their order, up to there."
+            )
+        name = _log_name(settings)
+        if state.log is not None and state.log != name:
+            raise ConfigurationError(
+                f"The volume {volume} follows the log {state.log!r}, and this cluster's is {name!r}; verify it where it "
+                "belongs."
+            )
+        with tempfile.TemporaryDirectory(prefix="stream-dedup-verify-", dir=work) as folder:
+            result = _fold_and_compare(settings, store, state, Path(folder) / "fold", base, first, end, name)
+    finally:
+        store.close()
+    if as_json:
+        print_json({"volume": str(volume), "from": first, "to": end, **asdict(result)})
+    else:
+        _print_comparison(volume, first, end, result)
+    return 1 if result.differences else 0
+
+
+def _read(store: RocksStore) -> contents.Contents:
+    try:
+        return contents.read(store)
+    except FutureFormatError:
+        raise
+    except FormatError as error:
+        raise StoreError(str(error)) from error
+
+
+def _fold_and_compare(
+    settings: Settings,
+    store: RocksStore,
+    state: contents.Contents,
+    folder: Path,
+    base: Path | None,
+    first: int,
+    end: int,
+    name: str,
+) -> verify.Comparison:
+    if base is not None:
+        manifest = snapshot.restore(base, folder, log=name)
+        if manifest.applied > end:
+            raise InputError(
+                f"The snapshot {base} stands at log offset {manifest.applied}, after {end}, where the fold is to end."
+            )
+    names = TopicNames(settings.topic_prefix)
+    result = verify.Comparison()
+    given = verify.GivenAnswers()
+    for offset in state.unanswered:
+        (raw,) = store.get_many([answer_key(offset)])
+        if raw is not None:
+            given.add(offset, raw, "stored in the volume")
+    index = Index(RocksStore(folder))
+    try:
+        index.bind(name)
+        with progress("folding the log", None) as advance:
+            _read_given(settings, names.verdicts, given, max(first, index.applied), end)
+            groups = _log_groups(settings, names.fingerprints, index.applied, end, advance)
+            verify.fold(index, groups, given, first, result)
+    finally:
+        index.close()
+    again = RocksStore(folder, read_only=True)
+    try:
+        verify.compare(store, again, result)
+    except FutureFormatError:
+        raise
+    except FormatError as error:
+        raise StoreError(f"The volume cannot be compared to its end: {error}") from error
+    finally:
+        again.close()
+    return result
+
+
+def _log_groups(
+    settings: Settings, topic: str, start: int, end: int, advance: Callable[[int, int], None]
+) -> Iterator[list[tuple[int, int, bytes | None]]]:
+    """Yield the log records [start, end) in groups."""
+    reader = LogReader(settings, topic, "verify")
+    try:
+        low, high = reader.watermarks()
+        if low > start or high < end:
+            raise ConfigurationError(
+                f"The log {topic} holds offsets {low} to {high}, and {start} to {end} are needed: records of it are gone. "
+                "Restore the topic; to verify from later on, give a snapshot with --snapshot."
+            )
+        yield from (
+            [(one.offset, one.timestamp_ms or 0, one.value) for one in messages]
+            for messages in _messages(reader, topic, start, end, advance)
+        )
+    finally:
+        reader.close()
+
+
+def _read_given(settings: Settings, topic: str, given: verify.GivenAnswers, first: int, end: int) -> None:
+    """Read the answers that are still on `verdicts`, of any replica."""
+    reader = LogReader(settings, topic, "verify-answers")
+    try:
+        low, high = reader.watermarks()
+        for messages in _messages(reader, topic, low, high, lambda _documents, _bytes: None):
+            for one in messages:
+                answer = answers.decode(one.value, f"The record {topic}-0@{one.offset}")
+                if not isinstance(answer, answers.Announce) and first <= answer.log_offset < end:
+                    given.add(answer.log_offset, one.value or b"", f"at {topic}-0@{one.offset}")
+    finally:
+        reader.close()
+
+
+def _messages(reader: LogReader, topic: str, start: int, end: int, advance: Callable[[int, int], None]) -> Iterator[list[Any]]:
+    if start >= end:
+        return
+    reader.start(start)
+    following, heard = start, time.monotonic()
+    while following < end:
+        messages = [one for one in reader.take(_RECORDS_AT_ONCE, 0.2) if one.offset < end]
+        if messages:
+            following, heard = messages[-1].offset + 1, time.monotonic()
+            yield messages
+            advance(0, sum(len(one.value or b"") for one in messages))
+        elif time.monotonic() - heard > _SILENCE_SECONDS:
+            raise BrokerError(
+                f"{topic} could not be read beyond offset {following} of {end}: nothing came for {_SILENCE_SECONDS:.0f} s. Is "
+                "its leader up?"
+            )
+
+
+def _print_comparison(volume: Path, first: int, end: int, result: verify.Comparison) -> None:
+    for line in result.lines:
+        console().print(line, soft_wrap=True)
+    for line in result.notes:
+        note(line)
+    answers_from = f" from offset {first}" if first else ""
+    compared = f"{result.answers_compared:,} answers{answers_from}"
+    if result.differences:
+        note(
+            f"{volume}: {result.differences:,} differences from what the log gives up to offset {end:,}. Keep a copy for a "
+            "report; then give the index an empty directory, or restore a snapshot that verifies."
+        )
+    elif result.volume is not None:
+        console().print(f"{volume} is what the log gives up to offset {end:,}: state {result.volume.digest}, {compared}.")
+    else:
+        console().print(f"{volume} agrees with the log up to offset {end:,}: {compared}.")

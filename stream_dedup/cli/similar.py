@@ -1,0 +1,260 @@
+"""`similar`: every kept document that is near a text, from a running index, from its volume, or among documents in files.
+
+The text is fingerprinted here, under the recipe and key of the settings; an index is only ever given the print.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import urllib.parse
+from collections import deque
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from stream_dedup.cli.check import decode_documents
+from stream_dedup.cli.output import note, print_json, print_table, progress
+from stream_dedup.cli.sources import STANDARD_INPUT, find_files, read_documents
+from stream_dedup.document import DeadLetter
+from stream_dedup.errors import ConfigurationError, FormatError, InputError, StreamDedupError
+from stream_dedup.fingerprint import Fingerprinter, Recipe, format_print, load_key
+from stream_dedup.index import report
+from stream_dedup.index.index import Index
+from stream_dedup.index.plan import parse as parse_plan
+from stream_dedup.index.store import RocksStore
+from stream_dedup.settings import Settings
+from stream_dedup.worker.inputs import scope_number
+
+_ANSWER_SECONDS = 30.0
+_BATCH = 1000
+_ANSWER_BYTES_MAX = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A text as an index is asked for it; `number` is its print."""
+
+    recipe: Recipe
+    number: int
+    digest: bytes
+    features: int
+    scope: int
+
+    @property
+    def words(self) -> list[int]:
+        """The print's 64-bit words, low word first."""
+        return [(self.number >> shift) & (2**64 - 1) for shift in range(0, self.recipe.width, 64)]
+
+
+def read_text(target: str, *, as_text: bool) -> str:
+    """Return the text that was given, or what stands in the file of that name, or on standard input for `-`.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    if not as_text and target == STANDARD_INPUT:
+        return sys.stdin.buffer.read().decode("utf-8", "replace")
+    try:
+        if as_text or not Path(target).is_file():
+            return target
+        return Path(target).read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) or "too long" in str(error):
+            return target
+        raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error
+
+
+def print_of(settings: Settings, text: str, scope: str | None) -> tuple[Fingerprinter, Wanted]:
+    """Return the fingerprinter of the settings' recipe, and the print of a text.
+
+    Raises:
+        InputError: nothing is left of the text once it is normalised.
+    """
+    recipe = Recipe(preset=settings.recipe, key=load_key(settings.key_file))
+    fingerprinter = Fingerprinter(recipe)
+    prints = fingerprinter.fingerprint([text])
+    if prints.empty[0]:
+        raise InputError("There is no text left once it is normalised (only white space or marks), so nothing is like it.")
+    number = int(format_print(*prints.prints[0].tolist()), 16)
+    digest = prints.digests[0].tobytes()
+    return fingerprinter, Wanted(
+        recipe, number, digest, int(prints.features[0]), 0 if scope is None else scope_number(scope)
+    )  # fmt: skip
+
+
+def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int) -> dict[str, Any]:
+    """Ask a running index at `url`, or on this machine at the port of the settings, or the one after it as `run all` has it.
+
+    Raises:
+        InputError: nobody answers there.
+        ConfigurationError: the index has another recipe.
+        StreamDedupError: the index refused.
+    """
+    query = urllib.parse.urlencode(
+        {
+            "recipe": wanted.recipe.id,
+            "print": f"{wanted.number:0{wanted.recipe.width // 4}x}",
+            "digest": wanted.digest.hex(),
+            "features": wanted.features,
+            "scope": f"{wanted.scope:x}",
+            "limit": limit,
+        }
+    )
+    tried = []
+    for base in [url] if url is not None else _addresses(settings):
+        try:
+            status, fields = _get(base, f"/v1/similar?{query}")
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            tried.append(f"{base} ({getattr(error, 'strerror', None) or error or type(error).__name__})")
+            continue
+        if status == 200:
+            return fields
+        if status == 404:
+            tried.append(f"{base} (another role answers there)")
+            continue
+        text = f"The index at {base} answers: {fields.get('text', status)}"
+        raise ConfigurationError(text) if status == 409 else StreamDedupError(text)
+    raise InputError(
+        f"No index answers at {' or '.join(tried)}. Name one with --index http://HOST:PORT, look into its volume with --volume "
+        "DIR, or among documents in files with --in FILE."
+    )
+
+
+def _addresses(settings: Settings) -> list[str]:
+    host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::", "") else settings.http_host  # noqa: S104 - asked, not bound
+    host = f"[{host}]" if ":" in host else host
+    return [f"http://{host}:{port}" for port in (settings.http_port, settings.http_port + 1)]
+
+
+def _get(base: str, path: str) -> tuple[int, dict[str, Any]]:
+    """Return status and JSON object of an answer."""
+    parts = urllib.parse.urlsplit(base)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError(f"{base!r} is no address of an index; write it as http://HOST:PORT.")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname, parts.port, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", parts.path.rstrip("/") + path)
+        answer = connection.getresponse()
+        fields = json.loads(answer.read(_ANSWER_BYTES_MAX))
+        return answer.status, fields if isinstance(fields, dict) else {}
+    finally:
+        connection.close()
+
+
+def look_into(volume: Path, wanted: Wanted, limit: int) -> dict[str, Any]:
+    """Look into a volume, beside the index that may be running on it.
+
+    Raises:
+        ConfigurationError: the volume has another recipe.
+        StoreError: it cannot be read.
+    """
+    store = RocksStore(volume, read_only=True)
+    try:
+        index = Index(store)
+        declared = index.declared
+        if declared is not None and declared.recipe != wanted.recipe.id:
+            raise ConfigurationError(
+                f"The volume {volume} holds prints of the recipe {declared.recipe!r}, and the settings make "
+                f"{wanted.recipe.id!r}; they cannot be compared. Use the recipe and the key that the workers have."
+            )
+        return report.similar(index, index.similar(wanted.words, wanted.digest, wanted.features, wanted.scope, limit))
+    finally:
+        store.close()
+
+
+def scan_files(settings: Settings, fingerprinter: Fingerprinter, target: str, wanted: Wanted, limit: int) -> dict[str, Any]:
+    """Compare with every document in files, copies of one another too, by the plan's own predicate.
+
+    Raises:
+        InputError: there is nothing to read.
+    """
+    files = find_files(target, "auto")
+    if any(file.form == "jsonl" for file in files):
+        settings = settings.model_copy(update={"value_format": "json"})
+    plan = parse_plan(settings.plan)
+    is_short = wanted.features < wanted.recipe.floor
+    pending: deque[tuple[str, DeadLetter | None]] = deque()
+    found: list[dict[str, Any]] = []
+    with progress(f"reading {target}", sum(file.size_bytes for file in files)) as advance:
+        documents = decode_documents(read_documents(files, advance), settings, pending)
+        while batch := list(islice(documents, _BATCH)):
+            names = [where for where, letter in pending if letter is None][: len(batch)]
+            pending.clear()
+            prints = fingerprinter.fingerprint([one.text for one in batch])
+            for row, (one, where) in enumerate(zip(batch, names, strict=True)):
+                number = int(format_print(*prints.prints[row].tolist()), 16)
+                is_equal = prints.digests[row].tobytes() == wanted.digest
+                both_long = not is_short and prints.features[row] >= wanted.recipe.floor
+                if one.scope == wanted.scope and (is_equal or (both_long and plan.within_reach(number, wanted.number))):
+                    found.append(
+                        {
+                            "id": one.id.decode("utf-8", "replace"),
+                            "position": where,
+                            "distance": plan.distance(number, wanted.number),
+                            "time": None,
+                            "fingerprint": format_print(*prints.prints[row].tolist()),
+                            "features": int(prints.features[row]),
+                        }
+                    )
+    found.sort(key=lambda one: int(one["distance"]))
+    return {
+        "recipe": wanted.recipe.id, "plan": plan.id, "floor": wanted.recipe.floor, "by_digest_only": is_short,
+        "total": len(found), "found": found[:limit],
+    }  # fmt: skip
+
+
+def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
+    """Print what was found; return 0, whether that is something or nothing.
+
+    Raises:
+        FormatError: whoever answered is no index of this version.
+    """
+    try:
+        found, total, is_short, floor = answer["found"], answer["total"], answer["by_digest_only"], answer["floor"]
+        rows = [[str(one["distance"]), one["id"], one["position"], one["time"] or "", one.get("log", "")] for one in found]
+    except (KeyError, TypeError) as error:
+        raise FormatError(
+            f"The answer is not that of an index of this version (it lacks {error}); see its /v1/stats."
+        ) from error
+    if as_json:
+        print_json({"features": wanted.features, "fingerprint": f"{wanted.number:0{wanted.recipe.width // 4}x}", **answer})
+        return 0
+    if rows:
+        print_table(["distance", "id", "position", "time", "log"], rows)
+    what = "an equal text" if is_short else f"within reach of {answer['plan']}"
+    more = f", {len(rows)} of them shown (--limit)" if total > len(rows) else ""
+    note(f"{total:,} {'document' if total == 1 else 'documents'} with {what}{more}." if is_short else
+         f"{total:,} {'document' if total == 1 else 'documents'} {what}{more}.")  # fmt: skip
+    if is_short:
+        note(
+            f"The text has {wanted.features} features (words and the like), and below {floor} a print says too little: only a "
+            "document that is this very text, nothing before and nothing after it, is found. Give more of the document."
+        )
+    return 0
+
+
+def find_similar(
+    settings: Settings,
+    target: str,
+    *,
+    as_text: bool,
+    index: str | None,
+    volume: Path | None,
+    documents: str | None,
+    scope: str | None,
+    limit: int,
+    as_json: bool,
+) -> int:
+    """Find what is near a text, where the arguments say, and print it; return 0."""
+    fingerprinter, wanted = print_of(settings, read_text(target, as_text=as_text), scope)
+    if documents is not None:
+        answer = scan_files(settings, fingerprinter, documents, wanted, limit)
+    elif volume is not None:
+        answer = look_into(volume, wanted, limit)
+    else:
+        answer = ask_index(settings, index, wanted, limit)
+    return show(wanted, answer, as_json=as_json)

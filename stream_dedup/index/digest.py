@@ -1,0 +1,130 @@
+"""The state digest: one number for all that a log's prefix has led to.
+
+Two replicas that applied the same prefix have equal digests, however their volumes lie on disk, whatever was compacted,
+and whatever they answered so far. What goes in, each with its length or count before it (BLAKE2b-128):
+
+    head        JSON: log offset, declaration, plan in force, chain of answers, records rejected and passed over
+    sources     the source partitions by number, with their marks
+    verdicts    those kept, by source, offset and value digest
+    entries     the live representatives in log order: rows (`_row_type`), then ids
+
+Left out: the answered offset, stored answers and the log's name, which are each replica's own.
+
+It is read from what is stored, so it also tells of a volume that no longer holds what was written. Cost: one pass over the
+volume, in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from stream_dedup.errors import FormatError, FutureFormatError, StoreError
+from stream_dedup.index import contents, layout
+from stream_dedup.index.contents import Contents
+from stream_dedup.index.contract import Store
+from stream_dedup.index.positions import Positions
+from stream_dedup.index.sources import Sources
+
+_DIGEST_BYTES = 16
+_VERSION = b"state digest 1"
+_VERDICT = struct.Struct("<IqQBBQII")
+_OF = struct.Struct("<IqqH")
+_COUNT = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class StateDigest:
+    """The digest (32 hexadecimal digits) of the state after all log records below `log_offset`."""
+
+    log_offset: int
+    digest: str
+
+
+def state_digest(store: Store) -> StateDigest:
+    """Return the digest of the state that a store holds.
+
+    Raises:
+        StoreError: the volume cannot be read, or is damaged.
+        FutureFormatError: it was written by a newer version.
+    """
+    try:
+        return digest_of(contents.read(store))
+    except FutureFormatError:
+        raise
+    except FormatError as error:
+        raise StoreError(str(error)) from error
+
+
+def digest_of(state: Contents) -> StateDigest:
+    """Return the digest of a volume's contents."""
+    whole = hashlib.blake2b(_VERSION, digest_size=_DIGEST_BYTES)
+    for part in (_head(state), _sources(state.sources, state.positions), _verdicts(state.sources, state.positions)):
+        whole.update(_COUNT.pack(len(part)) + part)
+    rows_digest, ids_digest = hashlib.blake2b(), hashlib.blake2b()
+    count = 0
+    kind = _row_type(state.meta.print_words)
+    for rows, ids in state.live_entries():
+        logical = np.zeros(len(rows), kind)
+        for name in kind.names or ():
+            if name != "id_bytes":
+                logical[name] = rows[name]
+        logical["id_bytes"] = np.diff(rows["ids_end"].astype(np.int64), prepend=0)
+        rows_digest.update(logical.tobytes())
+        ids_digest.update(ids)
+        count += len(rows)
+    whole.update(_COUNT.pack(count) + rows_digest.digest() + ids_digest.digest())
+    return StateDigest(state.meta.applied, whole.hexdigest())
+
+
+@lru_cache
+def _row_type(words: int) -> np.dtype[Any]:
+    """Return what of an entry goes into the digest; the fields are named as in `layout.row_type`."""
+    return np.dtype(
+        [
+            ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (words,)), ("scope", "<u8"),
+            ("features", "<u4"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"), ("time_ms", "<i8"),
+            ("log_offset", "<u8"), ("place", "<u4"), ("append_ms", "<i8"), ("id_bytes", "<u2"),
+        ]
+    )  # fmt: skip
+
+
+def _head(state: Contents) -> bytes:
+    fields = {
+        "applied": state.meta.applied,
+        "chain": state.meta.chain.hex(),
+        "rejected": state.meta.rejected,
+        "ignored": state.meta.ignored,
+        "declared": None if state.declared is None else state.declared.to_fields(),
+        "plan": None if state.plan is None else state.plan.to_fields(),
+    }
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def _sources(sources: Sources, positions: Positions) -> bytes:
+    return b"".join(
+        layout.encode_source(*sources.name(number)) + layout.encode_mark(*positions.mark(number))
+        for number in range(len(sources))
+    )
+
+
+def _verdicts(sources: Sources, positions: Positions) -> bytes:
+    parts = []
+    for (source, offset, value_digest), judgement in positions.verdicts():
+        of, of_bytes = judgement.of, b""
+        if of is not None:
+            of_bytes = _OF.pack(*sources.place(of.position), of.time_ms, len(of.id)) + of.id
+        decided = judgement.decided
+        parts.append(
+            _VERDICT.pack(
+                source, offset, value_digest, judgement.reason, judgement.distance, decided.offset, decided.place, len(of_bytes)
+            )
+            + of_bytes
+        )
+    return b"".join(parts)

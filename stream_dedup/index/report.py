@@ -1,0 +1,89 @@
+"""What an index holds, as fields for `index stats`, `/v1/stats` and `/v1/similar`: plain values that JSON can carry.
+
+Invariant: ids from outside are text here, with what is not UTF-8 replaced; 64-bit numbers that JavaScript would round are
+written in hexadecimal digits.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from stream_dedup.index.digest import StateDigest
+from stream_dedup.index.index import Entry, Index, Similar
+
+
+def stats(index: Index, digest: StateDigest | None, hottest: int = 10) -> dict[str, Any]:
+    """Return the report of an index; `digest` is what was computed of it, if it was."""
+    figures = index.statistics()
+    declared, plan = index.declared, index.plan
+    buckets = index.buckets(hottest)
+    live = figures["entries"] - figures["removed"]
+    return {
+        "log": index.log,
+        "applied": figures["applied"],
+        "answered": figures["answered"],
+        "unanswered": figures["unanswered"],
+        "recipe": None if declared is None else declared.recipe,
+        "plan": None if plan is None else plan.id,
+        "plan_name": None if plan is None else plan.name,
+        "floor": None if declared is None else declared.floor,
+        "group": None if declared is None else declared.group,
+        "mode": None if declared is None else declared.mode.name.lower(),
+        "entries": {
+            "live": live,
+            "with_neighbours": figures["representatives_full"],
+            "digest_only": figures["representatives_digest_only"],
+            "removed": figures["removed"],
+        },
+        "kept_verdicts": figures["kept_verdicts"],
+        "rejected_records": figures["rejected"],
+        "ignored_control_records": figures["ignored_control_records"],
+        "bytes": {"disk": figures["bytes_on_disk"], "memory": figures["bytes_in_memory"]},
+        "buckets": {
+            "all": buckets.buckets,
+            "used": buckets.used,
+            "sizes": [{"up_to": size, "buckets": count} for size, count in buckets.sizes],
+            "hottest": [{"table": table, "key": f"{key:x}", "entries": count} for table, key, count in buckets.hottest],
+        },
+        "chain": index.chain.hex(),
+        "state_digest": None if digest is None else {"log_offset": digest.log_offset, "digest": digest.digest},
+    }
+
+
+def similar(index: Index, found: Similar) -> dict[str, Any]:
+    """Return what a look-up found."""
+    declared, plan = index.declared, index.plan
+    return {
+        "applied": found.applied,
+        "recipe": None if declared is None else declared.recipe,
+        "plan": None if plan is None else plan.id,
+        "floor": None if declared is None else declared.floor,
+        "by_digest_only": found.by_digest_only,
+        "total": found.total,
+        "found": [_entry(distance, entry) for distance, entry in found.found],
+    }
+
+
+def _entry(distance: int, entry: Entry) -> dict[str, Any]:
+    return {
+        "id": entry.id.decode("utf-8", "replace"),
+        "position": str(entry.position),
+        "topic_id": entry.position.topic_id.hex(),
+        "distance": distance,
+        "time": rfc3339(entry.time_ms),
+        "log": str(entry.decided),
+        "fingerprint": f"{entry.print:032x}",
+        "text_digest": entry.text_digest.hex(),
+        "scope": f"{entry.scope:016x}",
+        "features": entry.features,
+    }
+
+
+def rfc3339(time_ms: int) -> str | None:
+    """Return a time in milliseconds since 1970 as RFC 3339 in UTC, or None if it has no such form."""
+    try:
+        moment = dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

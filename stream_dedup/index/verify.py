@@ -1,0 +1,227 @@
+"""Folding the log again, and comparing what that gives with a volume and with the answers that were given.
+
+Invariants: the state of a volume at log offset A is compared with a fold that ends at exactly A; a fold that was ended
+before A is compared in what cannot have changed since: the representatives that both say were made before, and the
+answers; every difference is a line that says what, where, and both sides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from stream_dedup.document import LogPlace
+from stream_dedup.index import contents
+from stream_dedup.index.contents import Contents
+from stream_dedup.index.contract import Store
+from stream_dedup.index.digest import StateDigest, digest_of
+from stream_dedup.index.index import Index
+from stream_dedup.log.answers import Judgement
+
+LINES_MAX: Final = 20
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What differs: at most `LINES_MAX` lines of each kind, and how many there are of all kinds."""
+
+    differences: int = 0
+    lines: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    volume: StateDigest | None = None
+    fold: StateDigest | None = None
+    answers_compared: int = 0
+
+    def add(self, lines: Iterable[str]) -> None:
+        """Take in lines, keeping the first of them."""
+        count = 0
+        for line in lines:
+            count += 1
+            if count <= LINES_MAX:
+                self.lines.append(line)
+        if count > LINES_MAX:
+            self.lines.append(f"... and {count - LINES_MAX} more like these")
+        self.differences += count
+
+
+class GivenAnswers:
+    """Answers that were given or stored, by log offset, to be compared with those of a fold."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, dict[bytes, str]] = {}
+        self.compared = 0
+
+    def add(self, log_offset: int, raw: bytes, where: str) -> None:
+        """Take in an answer and where it was found."""
+        self._known.setdefault(log_offset, {}).setdefault(_short(raw), where)
+
+    def differences(self, log_offset: int, raw: bytes) -> Iterator[str]:
+        """Yield a line for each known answer to a log record that is not the fold's, byte for byte."""
+        for digest, where in self._known.pop(log_offset, {}).items():
+            self.compared += 1
+            if digest != _short(raw):
+                yield f"answer to log record {log_offset}: the one {where} differs from the fold's"
+
+
+def fold(
+    index: Index,
+    records: Iterable[Sequence[tuple[int, int, bytes | None]]],
+    given: GivenAnswers,
+    first: int,
+    result: Comparison,
+) -> None:
+    """Apply groups of log records, and compare the answers from log offset `first` on; the index is left flushed."""
+    lines: list[str] = []
+    for group in records:
+        answers = index.apply(group)
+        index.answered(index.applied)
+        for log_offset, raw in answers:
+            if log_offset >= first:
+                lines += given.differences(log_offset, raw)
+    index.flush()
+    result.add(lines)
+    result.answers_compared = given.compared
+
+
+def _short(raw: bytes) -> bytes:
+    return hashlib.blake2b(raw, digest_size=16).digest()
+
+
+def compare(volume: Store, again_store: Store, result: Comparison) -> None:
+    """Compare a volume's state with that of a fold of the same log, which ends where the volume does or before, into `result`.
+
+    Raises:
+        FormatError: the volume is damaged.
+        StoreError: it cannot be read.
+    """
+    mine, again = contents.read(volume), contents.read(again_store)
+    result.add(_declared(mine, again))
+    if mine.meta.applied == again.meta.applied:
+        result.volume, result.fold = digest_of(mine), digest_of(again)
+        if result.volume == result.fold:
+            return
+        result.add(_heads(mine, again))
+        result.add(_verdicts(mine, again))
+        result.add(_entries(mine, again))
+        if not result.differences:
+            result.add(["the state digests differ, and the parts are alike: this is a fault of the program; please report it"])
+    else:
+        result.notes.append(
+            f"The fold ended at log offset {again.meta.applied}, and the volume stands at {mine.meta.applied}: compared are "
+            "the representatives made before, and the answers; not the marks and the verdicts kept."
+        )
+        result.add(_entries(mine, again, up_to=again.meta.applied))
+
+
+def _declared(mine: Contents, again: Contents) -> Iterator[str]:
+    for name, one, other in (
+        ("declaration", mine.declared, again.declared),
+        ("plan in force", mine.plan, again.plan if mine.meta.applied == again.meta.applied else mine.plan),
+    ):
+        if one != other:
+            yield f"{name}: the volume has {one}, the fold {other}"
+
+
+def _heads(mine: Contents, again: Contents) -> Iterator[str]:
+    for name in ("chain", "rejected", "ignored", "entries", "print_words"):
+        one, other = getattr(mine.meta, name), getattr(again.meta, name)
+        if one != other:
+            what = {"chain": "chain of answers", "rejected": "records rejected", "ignored": "control records passed over",
+                    "entries": "representatives ever made", "print_words": "words of a print"}[name]  # fmt: skip
+            yield f"{what}: the volume has {_shown(one)}, the fold {_shown(other)}"
+    names, others = ([state.sources.name(one) for one in range(len(state.sources))] for state in (mine, again))
+    for number, (one, other) in enumerate(itertools.zip_longest(names, others)):
+        if one != other:
+            yield f"source partition {number}: the volume has {_partition(one)}, the fold {_partition(other)}"
+        elif mine.positions.mark(number) != again.positions.mark(number):
+            a, b = mine.positions.mark(number), again.positions.mark(number)
+            yield f"mark of {_partition(one)} (epoch, committed): the volume has {a}, the fold {b}"
+
+
+def _verdicts(mine: Contents, again: Contents) -> Iterator[str]:
+    one, other = ({_position(state, key): judged for key, judged in state.positions.verdicts()} for state in (mine, again))
+    for where in sorted(one.keys() | other.keys()):
+        a, b = one.get(where), other.get(where)
+        if a != b:
+            yield f"verdict kept of {where}: the volume has {_judgement(a)}, the fold {_judgement(b)}"
+
+
+def _position(state: Contents, key: tuple[int, int, int]) -> str:
+    return str(state.sources.position(key[0], key[1]))
+
+
+def _judgement(judgement: Judgement | None) -> str:
+    if judgement is None:
+        return "none"
+    of = "" if judgement.of is None else f" of {judgement.of.position} at {judgement.distance} bits"
+    return f"{judgement.reason.label}{of} (log {judgement.decided})"
+
+
+def _entries(mine: Contents, again: Contents, up_to: int | None = None) -> Iterator[str]:
+    """Walk both in log order. Before `up_to` one side may have removed what the other still has, so only pairs count."""
+    ours, theirs = _places(mine, up_to), _places(again, up_to)
+    one, other = next(ours, None), next(theirs, None)
+    while one is not None or other is not None:
+        if other is None or (one is not None and one[0] < other[0]):
+            if one is not None and up_to is None:
+                yield f"representative {_place(one[0])}: only in the volume ({_entry(mine, one)})"
+            one = next(ours, None)
+        elif one is None or other[0] < one[0]:
+            if up_to is None:
+                yield f"representative {_place(other[0])}: only in the fold ({_entry(again, other)})"
+            other = next(theirs, None)
+        else:
+            if one[1] != other[1] or one[2] != other[2]:
+                names = [name for name in one[1] if one[1][name] != other[1][name]] + (["id"] if one[2] != other[2] else [])
+                pairs = (f"{name} {_field(one, name)} in the volume, {_field(other, name)} in the fold" for name in names)
+                yield f"representative {_place(one[0])} ({_entry(mine, one)}): {'; '.join(pairs)}"
+            one, other = next(ours, None), next(theirs, None)
+
+
+_Found = tuple[tuple[int, int], dict[str, Any], bytes]
+
+
+def _places(state: Contents, up_to: int | None) -> Iterator[_Found]:
+    """Yield (log place, fields but the id's end, id) of every live representative, in log order."""
+    for rows, ids in state.live_entries():
+        names = [name for name in rows.dtype.names or () if name != "ids_end"]
+        ends = rows["ids_end"].tolist()
+        for row, begin, end in zip(rows, [0, *ends[:-1]], ends, strict=True):
+            place = (int(row["log_offset"]), int(row["place"]))
+            if up_to is not None and place[0] >= up_to:
+                return
+            yield place, {name: _plain(row[name]) for name in names}, ids[begin:end]
+
+
+def _plain(value: Any) -> Any:
+    """Return a field as a number, or in hexadecimal digits: a digest's bytes as they stand, a print high word first."""
+    if not isinstance(value, np.ndarray):
+        return value.item()
+    return value.tobytes().hex() if value.dtype.itemsize == 1 else "".join(f"{word:016x}" for word in reversed(value.tolist()))
+
+
+def _field(found: _Found, name: str) -> str:
+    return repr(found[2].decode("utf-8", "replace")) if name == "id" else str(found[1][name])
+
+
+def _entry(state: Contents, found: _Found) -> str:
+    source, offset = found[1]["source"], found[1]["offset"]
+    where = state.sources.position(source, offset) if source < len(state.sources) else f"unknown partition {source}@{offset}"
+    return f"{where}, id {found[2].decode('utf-8', 'replace')!r:.100}"
+
+
+def _place(place: Sequence[int]) -> str:
+    return str(LogPlace(*place))
+
+
+def _partition(name: tuple[str, bytes, int] | None) -> str:
+    return "none" if name is None else f"{name[0]}-{name[2]} (topic id {name[1].hex()})"
+
+
+def _shown(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,141 @@
+"""`/v1/similar` and `/v1/stats` of a running index. GET only; nothing is changed through it.
+
+The index knows neither texts nor the key that fingerprints are made under, so whoever asks sends a print:
+
+    /v1/similar?recipe=ID&print=HEX&digest=HEX&features=N[&scope=HEX][&limit=N]
+    /v1/stats[?hottest=N][&digest=true]
+
+Invariants: a look-up holds the index for one look, and at most `LOOKUPS_MAX` wait at a time, the others being sent away; the
+state digest is read through an opening of the volume of its own, so that it never holds up the index, and by one request
+at a time; answers hold at most `RESULTS_MAX` documents.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from stream_dedup.errors import ConfigurationError, StoreError
+from stream_dedup.index import report
+from stream_dedup.index.digest import StateDigest, state_digest
+from stream_dedup.index.index import Index
+from stream_dedup.index.store import RocksStore
+
+RESULTS_MAX: Final = 1000
+LOOKUPS_MAX: Final = 8
+_RESULTS: Final = 100
+_HOTTEST_MAX: Final = 1000
+_WAIT_SECONDS: Final = 2.0
+_HEX: Final = re.compile(r"[0-9a-f]+\Z")
+_NO_STORE: Final = {"Cache-Control": "no-store"}
+
+
+class _RefusedError(Exception):
+    """A request that cannot be answered: status and sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class IndexApi:
+    """The routes of an index; they answer once `serve` was called."""
+
+    def __init__(self, volume: Path) -> None:
+        self._volume = volume
+        self._index: Index | None = None
+        self._lookups = threading.BoundedSemaphore(LOOKUPS_MAX)
+        self._digests = threading.BoundedSemaphore(1)
+
+    def serve(self, index: Index | None) -> None:
+        """Answer from this index from now on; None: it is being closed."""
+        self._index = index
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes for `HttpServer`."""
+        return [
+            Route("/v1/similar", self._answering(self._similar), methods=["GET"]),
+            Route("/v1/stats", self._answering(self._stats), methods=["GET"]),
+        ]
+
+    def _answering(self, answer: Callable[[Index, Mapping[str, str]], object]) -> Callable[[Request], Response]:
+        def endpoint(request: Request) -> Response:  # not async: it gets a thread of its own
+            try:
+                index = self._index
+                if index is None:
+                    raise _RefusedError(503, "The index is still opening its volume, or is closing; see /startupz.")
+                return JSONResponse(answer(index, request.query_params), headers=_NO_STORE)
+            except _RefusedError as refused:
+                return JSONResponse({"text": str(refused)}, refused.status, headers=_NO_STORE)
+            except ConfigurationError as error:
+                return JSONResponse({"text": str(error)}, 409, headers=_NO_STORE)
+            except StoreError as error:
+                return JSONResponse({"text": str(error)}, 503, headers=_NO_STORE)
+
+        return endpoint
+
+    def _similar(self, index: Index, query: Mapping[str, str]) -> object:
+        recipe = query.get("recipe", "")
+        print_digits = _digits(query, "print", (16, 32, 48, 64))
+        digest = bytes.fromhex(_digits(query, "digest", (32,)))
+        features = _number(query, "features", None, 0, (1 << 32) - 1)
+        scope = int(_digits(query, "scope", range(1, 17)), 16) if "scope" in query else 0
+        limit = _number(query, "limit", _RESULTS, 1, RESULTS_MAX)
+        declared = index.declared
+        if declared is not None and declared.recipe != recipe:
+            raise _RefusedError(
+                409,
+                f"The print was made under the recipe {recipe!r:.100}, and this index holds prints of {declared.recipe!r}; "
+                "they cannot be compared. Use the recipe and the key that the workers have.",
+            )
+        number = int(print_digits, 16)
+        words = [(number >> shift) & (2**64 - 1) for shift in range(0, 4 * len(print_digits), 64)]
+        if not self._lookups.acquire(timeout=_WAIT_SECONDS):
+            raise _RefusedError(503, f"{LOOKUPS_MAX} look-ups are waiting already; try again.")
+        try:
+            return report.similar(index, index.similar(words, digest, features, scope, limit))
+        finally:
+            self._lookups.release()
+
+    def _stats(self, index: Index, query: Mapping[str, str]) -> object:
+        hottest = _number(query, "hottest", 10, 0, _HOTTEST_MAX)
+        wanted = query.get("digest", "false")
+        if wanted not in ("true", "false"):
+            raise _RefusedError(400, f"The parameter digest must be true or false, not {wanted!r:.40}.")
+        return report.stats(index, self._state_digest() if wanted == "true" else None, hottest)
+
+    def _state_digest(self) -> StateDigest:
+        if not self._digests.acquire(blocking=False):
+            raise _RefusedError(503, "The state digest is being computed for another request; try again.")
+        try:
+            store = RocksStore(self._volume, read_only=True)
+            try:
+                return state_digest(store)
+            finally:
+                store.close()
+        finally:
+            self._digests.release()
+
+
+def _digits(query: Mapping[str, str], name: str, lengths: range | tuple[int, ...]) -> str:
+    value = query.get(name, "").lower()
+    if len(value) not in lengths or not _HEX.match(value):
+        allowed = f"{lengths[0]} to {lengths[-1]}" if isinstance(lengths, range) else " or ".join(map(str, lengths))
+        raise _RefusedError(400, f"The parameter {name} must be {allowed} hexadecimal digits, not {query.get(name, '')!r:.80}.")
+    return value
+
+
+def _number(query: Mapping[str, str], name: str, default: int | None, low: int, high: int) -> int:
+    value = query.get(name)
+    if value is None and default is not None:
+        return default
+    if value is None or not value.isascii() or not value.isdigit() or len(value) > 20 or not low <= int(value) <= high:
+        raise _RefusedError(400, f"The parameter {name} must be a whole number from {low} to {high}, not {value!r:.40}.")
+    return int(value)
