@@ -129,8 +129,8 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
     if distance > plan.threshold:
         return None, f"{distance} of {plan.width} bits differ, and only up to {plan.threshold} may."
     return None, (
-        f"{distance} of {plan.width} bits differ, which is near enough, but no block differs in {plan.radius} bits or fewer, so "
-        "the index does not look there."
+        f"{distance} of {plan.width} bits differ, which is near enough, but no block differs in {plan.radius} bits or "
+        "fewer, so the index does not look there."
     )
 
 

@@ -77,6 +77,7 @@ class RocksStore:
         self._check_directory()
         if read_only and not (self._path / "CURRENT").exists():
             raise StoreError(f"The directory {self._path} holds no index volume to read; name that of an index.")
+        had_data = any(file.stat().st_size for kind in ("*.sst", "*.log") for file in self._path.glob(kind))
         try:
             if read_only:
                 self._database = _open_beside(self._path)
@@ -85,6 +86,12 @@ class RocksStore:
             self._database = Rdict(str(self._path), _options())
         except Exception as error:
             raise self._error("open", error) from error
+        if had_data and next(self.scan(b""), None) is None:
+            self.close()
+            raise StoreError(
+                f"The index volume {self._path} held data and opens as an empty one: RocksDB's file MANIFEST is damaged. Give "
+                "the index an empty directory, and it is rebuilt from the log, or restore a snapshot."
+            )
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """See `contract.Store`."""

@@ -115,8 +115,10 @@ def test_the_index_s_metrics_move() -> None:
     metrics = IndexMetrics()
     metrics.state({"entries": 10, "removed": 3, "bytes_on_disk": 4096, "applied": 77})
     metrics.recipe("words:128:y")
+    metrics.restored_empty()
 
     found = metrics.registry
+    assert value(found, "index_restored_empty_total") == 1
     assert value(found, "index_entries") == 7
     assert value(found, "index_size_bytes") == 4096
     assert value(found, "index_applied_offset") == 77
@@ -144,6 +146,7 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
         "stream_dedup_build_info": {"version", "recipe"},
         "stream_dedup_documents": {"verdict", "reason"},
         "stream_dedup_bytes": {"verdict"},
+        "stream_dedup_index_restored_empty": set(),
         "stream_dedup_dead_letters": {"stage"},
         "stream_dedup_distance_bits": {"le"},
         "stream_dedup_stage_duration_seconds": {"stage", "le"},

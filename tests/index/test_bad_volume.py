@@ -1,0 +1,264 @@
+"""What becomes of a volume that was torn, flipped, mistaken for another or put on a full disk: a sentence with the remedy,
+or the state after a whole number of records; never a wrong verdict, never a silent empty start."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.errors import ConfigurationError, FutureFormatError, StoreError, StreamDedupError
+from stream_dedup.index import layout
+from stream_dedup.index.index import Index
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.plan import PLANS
+from stream_dedup.index.store import RocksStore
+from tests.index.logs import APPEND_MS, RandomLog
+
+SEED = int(os.environ["TEST_SEED"])
+LOG = "cluster/0123"
+RECORDS = 60
+FLUSHED = 40  # of these the state lies in tables, what follows in the write-ahead log
+
+
+@pytest.fixture(scope="module")
+def records() -> list[bytes | None]:
+    return RandomLog(SEED, PLANS["wide"]).records(RECORDS)
+
+
+@pytest.fixture(scope="module")
+def digests(records: list[bytes | None]) -> dict[int, str]:
+    """The digest of the state after each number of records, by folding them in memory."""
+    index = Index(MemoryStore())
+    index.bind(LOG)
+    found = {0: index.state_digest().digest}
+    for offset, raw in enumerate(records):
+        index.apply([(offset, APPEND_MS + offset, raw)])
+        found[offset + 1] = index.state_digest().digest
+    return found
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory, records: list[bytes | None]) -> Path:
+    """A volume with tables and a write-ahead log."""
+    folder = tmp_path_factory.mktemp("sound")
+    index = Index(RocksStore(folder / "first"))
+    index.bind(LOG)
+    for offset in range(FLUSHED):
+        index.apply([(offset, APPEND_MS + offset, records[offset])])
+    index.checkpoint(folder / "volume")
+    index.close()
+    index = Index(RocksStore(folder / "volume"))
+    for offset in range(FLUSHED, RECORDS):
+        index.apply([(offset, APPEND_MS + offset, records[offset])])
+    shutil.copytree(folder / "volume", folder / "killed")  # a clean end would move what is in the write-ahead log to a table
+    index.close()
+    return folder / "killed"
+
+
+@pytest.fixture(scope="module")
+def ended(sound: Path) -> Path:
+    """The same volume after a clean end: all of it lies in tables."""
+    return sound.parent / "volume"
+
+
+@pytest.fixture
+def volume(sound: Path, tmp_path: Path) -> Path:
+    shutil.copytree(sound, tmp_path / "volume")
+    return tmp_path / "volume"
+
+
+def opened(volume: Path) -> tuple[int, str]:
+    """Open a volume as the role does, and return the log offset and the digest of what it holds."""
+    index = Index(RocksStore(volume))
+    try:
+        index.bind(LOG)
+        found = index.state_digest()
+        return found.log_offset, found.digest
+    finally:
+        index.close()
+
+
+def largest(volume: Path, pattern: str) -> Path:
+    return max(volume.glob(pattern), key=lambda path: path.stat().st_size)
+
+
+def flipped(path: Path, at: int) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[at % len(raw)] ^= 0x55
+    path.write_bytes(raw)
+
+
+def cut(path: Path, share: float) -> None:
+    raw = path.read_bytes()
+    path.write_bytes(raw[: int(len(raw) * share)])
+
+
+def put(volume: Path, key: bytes, value: bytes | None) -> None:
+    store = RocksStore(volume)
+    store.write({} if value is None else {key: value}, [key] if value is None else [])
+    store.close()
+
+
+def overwrite(volume: Path, pattern: str, value: bytes) -> None:
+    largest(volume, pattern).write_bytes(value)
+
+
+DAMAGE = "damaged|missing|lacks|should hold|cannot be|no longer"
+BAD: dict[str, tuple[Callable[[Path], object], type[StreamDedupError], str]] = {
+    "a table is flipped": (lambda v: flipped(largest(v, "*.sst"), 700), StoreError, DAMAGE),
+    "a table is cut": (lambda v: cut(largest(v, "*.sst"), 0.6), StoreError, DAMAGE),
+    "a table is missing": (lambda v: largest(v, "*.sst").unlink(), StoreError, DAMAGE),
+    "the write-ahead log is flipped at its beginning": (lambda v: flipped(largest(v, "*.log"), 20), StoreError, DAMAGE),
+    "the write-ahead log is flipped in the middle": (lambda v: flipped(largest(v, "*.log"), 3000), StoreError, DAMAGE),
+    "MANIFEST is flipped": (lambda v: flipped(largest(v, "MANIFEST-*"), 60), StoreError, DAMAGE),
+    "MANIFEST is empty": (lambda v: overwrite(v, "MANIFEST-*", b""), StoreError, DAMAGE),
+    "MANIFEST is missing": (lambda v: largest(v, "MANIFEST-*").unlink(), StoreError, DAMAGE),
+    "CURRENT is flipped": (lambda v: flipped(v / "CURRENT", 3), StoreError, DAMAGE),
+    "CURRENT is empty": (lambda v: overwrite(v, "CURRENT", b""), StoreError, DAMAGE),
+    "CURRENT is missing": (lambda v: (v / "CURRENT").unlink(), StoreError, "holds no index volume.*name an empty directory"),
+    "rocksdict's marker is damaged": (lambda v: overwrite(v, "rocksdict-config.json", b"{"), StoreError, "is damaged. Name an"),
+    "the meta value is gone": (lambda v: put(v, layout.KEY_META, None), StoreError, "meta value.*rebuild"),
+    "the meta value is cut": (lambda v: put(v, layout.KEY_META, b"x"), StoreError, "meta value is damaged.*rebuild"),
+    "the declaration is damaged": (lambda v: put(v, layout.KEY_DECLARED, b"{}"), StoreError, "declaration.*rebuild"),
+    "a page is gone": (lambda v: put(v, layout.page_key(0), None), StoreError, "should hold.*rebuilt from the log"),
+    "a source's name is gone": (lambda v: put(v, layout.source_key(0), None), StoreError, "source partition; rebuild"),
+    "a mark is gone": (lambda v: put(v, layout.mark_key(0), None), StoreError, "lacks the mark.*rebuild"),
+    "the format is newer": (lambda v: put(v, layout.KEY_FORMAT, b"SDX1\x63\x00"), FutureFormatError, "version 99.*upgrade"),
+    "the format is another program's": (lambda v: put(v, layout.KEY_FORMAT, b"abc"), StoreError, "not written by stream_dedup"),
+    "no format at all": (lambda v: put(v, layout.KEY_FORMAT, None), StoreError, "data that no index wrote"),
+    "the log is another one": (lambda v: put(v, layout.KEY_LOG, b"cluster/4567"), ConfigurationError,
+                               "follows the log 'cluster/4567'.*made anew.*another cluster"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_volume_is_refused_with_cause_and_remedy(volume: Path, what: str) -> None:
+    """Each kind of damage or mistake ends the opening with its sentence, for a role and for a reader beside it."""
+    spoil, error, sentence = BAD[what]
+    spoil(volume)
+    with pytest.raises(error, match=sentence):
+        opened(volume)
+
+
+def test_the_sound_volume_opens(volume: Path, digests: dict[int, str]) -> None:
+    """The volume that is spoilt above holds all records before it is spoilt."""
+    assert opened(volume) == (RECORDS, digests[RECORDS])
+
+
+FILES = ["*.sst", "*.log", "MANIFEST-*", "CURRENT", "OPTIONS-*", "rocksdict-config.json"]
+
+
+@pytest.mark.parametrize(("end", "pattern"), [*(("killed", one) for one in FILES), ("clean", "*.sst"), ("clean", "MANIFEST-*")])
+def test_no_flipped_or_cut_byte_makes_another_state(
+    sound: Path, ended: Path, tmp_path: Path, digests: dict[int, str], end: str, pattern: str
+) -> None:
+    """Wherever a file is flipped or cut: an error with a sentence, or the state after a whole number of records."""
+    generator = random.Random(SEED)
+    base = sound if end == "killed" else ended
+    size = largest(base, pattern).stat().st_size
+    outcomes = []
+    for number in range(16):
+        volume = tmp_path / str(number)
+        shutil.copytree(base, volume)
+        path = largest(volume, pattern)
+        at = generator.randrange(size)
+        is_cut = number % 4 == 0
+        if is_cut:
+            cut(path, at / size)
+        else:
+            flipped(path, at)
+        outcome = outcome_of(volume)
+        outcomes.append(outcome)
+        if isinstance(outcome, str):
+            assert outcome.endswith((".", ").")), outcome
+            continue
+        applied, digest = outcome
+        assert digest == digests[applied], f"{pattern} at {at}: another state at log offset {applied}"
+        # What ends early may be read up to there, but never as nothing at all.
+        may_end_early = is_cut and pattern in ("*.log", "MANIFEST-*")
+        assert applied == RECORDS or (may_end_early and applied > 0), f"{pattern} at {at}: back to {applied}"
+    assert pattern.startswith("OPTIONS") or any(isinstance(one, str) for one in outcomes), "nothing was ever noticed"
+
+
+def outcome_of(volume: Path) -> tuple[int, str] | str:
+    try:
+        return opened(volume)
+    except StreamDedupError as error:
+        return str(error)
+
+
+def test_a_manifest_of_which_the_beginning_is_left_is_not_an_empty_volume(sound: Path, tmp_path: Path) -> None:
+    """RocksDB opens a volume whose MANIFEST was cut after its first edit as an empty one, without a word; we do not."""
+    shutil.copytree(sound.parent / "first", tmp_path / "volume")
+    cut(largest(tmp_path / "volume", "MANIFEST-*"), 0.75)
+    with pytest.raises(StoreError, match=r"held data and opens as an empty one.*empty directory"):
+        opened(tmp_path / "volume")
+
+
+def test_a_torn_end_of_the_write_ahead_log_is_replayed(
+    volume: Path, digests: dict[int, str], records: list[bytes | None]
+) -> None:
+    """What a machine's end cut off is read from the log again, and leads to the same state."""
+    cut(largest(volume, "*.log"), 0.5)
+    index = Index(RocksStore(volume))
+    index.bind(LOG)
+    left = index.applied
+    assert FLUSHED <= left < RECORDS
+    assert index.state_digest().digest == digests[left]
+    index.apply([(offset, APPEND_MS + offset, records[offset]) for offset in range(left, RECORDS)])
+
+    assert index.state_digest().digest == digests[RECORDS]
+    index.close()
+
+
+def apply_each(index: Index, records: list[bytes | None]) -> None:
+    for offset in range(index.applied, RECORDS):
+        index.apply([(offset, APPEND_MS + offset, records[offset])])
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_stops_the_index_and_loses_no_step(
+    small_disk: Path, records: list[bytes | None], digests: dict[int, str]
+) -> None:
+    """A disk that fills up ends the step with the remedy; with room again the index goes on from a whole step."""
+    index = Index(RocksStore(small_disk / "volume"))
+    index.bind(LOG)
+    with (small_disk / "filler").open("wb") as filler:
+        try:
+            while True:
+                filler.write(bytes(65536))
+                filler.flush()
+        except OSError:
+            pass
+    with pytest.raises(StoreError, match="the disk is full; free or add space, then restart"):
+        apply_each(index, records)
+    with pytest.raises(StoreError, match=r"cannot go on.*Open it again"):
+        index.similar([0, 0], bytes(16), 100)
+    index.close()
+    (small_disk / "filler").unlink(missing_ok=True)
+    index = Index(RocksStore(small_disk / "volume"))
+    index.bind(LOG)
+    assert index.state_digest().digest == digests[index.applied]
+    apply_each(index, records)
+
+    assert index.state_digest().digest == digests[RECORDS]
+    index.close()

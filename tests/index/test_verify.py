@@ -1,0 +1,166 @@
+"""Folding the log again: nothing to say of a sound volume, and a readable line for whatever is otherwise."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+from stream_dedup.document import Reason
+from stream_dedup.index import layout, verify
+from stream_dedup.index.index import Index
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.plan import PLANS
+from tests.index.logs import APPEND_MS, RandomLog
+from tests.index.test_digest import small_log, volume_of
+
+SEED = int(os.environ["TEST_SEED"])
+
+
+def compared(volume: dict[bytes, bytes], records: list[bytes | None], end: int | None = None) -> verify.Comparison:
+    """Fold the records up to `end` again, and compare."""
+    again: dict[bytes, bytes] = {}
+    index = Index(MemoryStore(again))
+    result, given = verify.Comparison(), verify.GivenAnswers()
+    for key, value in volume.items():
+        if key.startswith(layout.PREFIX_ANSWER):
+            given.add(layout.number_of(key), value, "stored in the volume")
+    groups = [[(offset, APPEND_MS + offset, raw)] for offset, raw in enumerate(records[:end])]
+    verify.fold(index, groups, given, 0, result)
+    verify.compare(MemoryStore(volume), MemoryStore(again), result)
+    return result
+
+
+def test_a_sound_volume_has_no_differences() -> None:
+    """The digests are equal, every stored answer was compared, and no line is said."""
+    records = RandomLog(SEED, PLANS["wide"], plan_changes=True).records(80)
+    volume = volume_of(records)
+    result = compared(volume, records)
+
+    assert (result.differences, result.lines, result.notes) == (0, [], [])
+    assert result.volume == result.fold
+    assert result.answers_compared == sum(key.startswith(layout.PREFIX_ANSWER) for key in volume) > 0
+
+
+def test_a_part_of_the_log_is_compared_in_what_was_made_by_then() -> None:
+    """A fold that ends earlier agrees with a sound volume, and says what it could not compare."""
+    records = RandomLog(SEED, PLANS["wide"]).records(80)
+    result = compared(volume_of(records), records, 40)
+
+    assert result.lines == []
+    assert "ended at log offset 40, and the volume stands at 80" in result.notes[0]
+
+
+def spoil_entry(volume: dict[bytes, bytes], entry: int, field: str) -> None:
+    kind = layout.row_type(2)
+    key = layout.page_key(entry // layout.PAGE_ENTRIES)
+    raw = bytearray(volume[key])
+    raw[2 + entry % layout.PAGE_ENTRIES * kind.itemsize + kind.fields[field][1]] ^= 1  # type: ignore[index]
+    volume[key] = bytes(raw)
+
+
+def spoil_kept(volume: dict[bytes, bytes], value: Reason | None) -> None:
+    key = next(key for key in volume if key.startswith(layout.PREFIX_KEPT))
+    if value is None:
+        del volume[key]
+        return
+    raw = bytearray(volume[key])
+    raw[2 + layout.KEPT.fields["reason"][1]] = value  # type: ignore[index]
+    volume[key] = bytes(raw)
+
+
+def drop_entry(volume: dict[bytes, bytes], entry: int) -> None:
+    kind = layout.row_type(2)
+    key = layout.page_key(entry // layout.PAGE_ENTRIES)
+    raw = bytearray(volume[key])
+    raw[2 + entry % layout.PAGE_ENTRIES * kind.itemsize] = layout.STATE_REMOVED
+    volume[key] = bytes(raw)
+    meta = layout.decode_meta(volume[layout.KEY_META])
+    volume[layout.KEY_META] = layout.encode_meta(type(meta)(**{**fields(meta), "live": meta.live - 1}))
+
+
+def set_meta(volume: dict[bytes, bytes], **changed: object) -> None:
+    meta = layout.decode_meta(volume[layout.KEY_META])
+    volume[layout.KEY_META] = layout.encode_meta(type(meta)(**{**fields(meta), **changed}))
+
+
+def fields(meta: layout.Meta) -> dict[str, object]:
+    return {name: getattr(meta, name) for name in meta.__dataclass_fields__}
+
+
+def spoil_answer(volume: dict[bytes, bytes]) -> None:
+    key = layout.answer_key(1)
+    volume[key] = volume[key][:-1] + bytes([volume[key][-1] ^ 1])
+
+
+SPOILT = {
+    "an entry's print": (
+        lambda v: spoil_entry(v, 9, "print"),
+        r"representative 1/9 \(documents-0@9, id 'id-9'\): print [0-9a-f]{32} in the volume, [0-9a-f]{32} in the fold",
+    ),
+    "an entry's digest": (
+        lambda v: spoil_entry(v, 9, "text_digest"),
+        r"representative 1/9 .*: text_digest 08000900\w+ in the volume, 09000900",
+    ),
+    "an entry's time": (
+        lambda v: spoil_entry(v, 70, "time_ms"),
+        r"representative 3/3 .*: time_ms \d+ in the volume, \d+ in the fold",
+    ),
+    "an entry lost": (
+        lambda v: drop_entry(v, 9),
+        r"representative 1/9: only in the fold \(documents-0@9, id 'id-9'\)",
+    ),
+    "a verdict lost": (
+        lambda v: spoil_kept(v, None),
+        r"verdict kept of documents-0@0: the volume has none, the fold too-short",
+    ),
+    "a verdict changed": (
+        lambda v: spoil_kept(v, Reason.NEW),
+        r"verdict kept of documents-0@0: the volume has new \(log 1/0\), the fold too-short",
+    ),
+    "the chain": (
+        lambda v: set_meta(v, chain=bytes(8)),
+        "chain of answers: the volume has 0000000000000000, the fold [0-9a-f]{16}",
+    ),
+    "a count": (
+        lambda v: set_meta(v, rejected=9),
+        "records rejected: the volume has 9, the fold 1",
+    ),
+    "a mark": (
+        lambda v: v.update({layout.mark_key(0): layout.encode_mark(3, 0)}),
+        r"mark of documents-0 .*: the volume has \(3, 0\), the fold \(0, 0\)",
+    ),
+    "a source": (
+        lambda v: v.update({layout.source_key(1): layout.encode_source("other", bytes(16), 1)}),
+        "source partition 1: the volume has other-1 .*, the fold documents-1",
+    ),
+    "a stored answer": (
+        spoil_answer,
+        "answer to log record 1: the one stored in the volume differs from the fold's",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SPOILT)
+def test_each_difference_is_a_line(what: str) -> None:
+    """What differs is named with its place and both sides."""
+    spoil, line = SPOILT[what]
+    volume = volume_of(small_log())
+    spoil(volume)
+    result = compared(volume, small_log())
+
+    assert result.differences >= 1
+    assert any(re.search(line, one) for one in result.lines), result.lines
+
+
+def test_many_differences_are_counted_and_some_shown() -> None:
+    """A hundred changed entries make twenty lines and a count."""
+    volume = volume_of(small_log())
+    for entry in range(10, 60):
+        spoil_entry(volume, entry, "scope")
+    result = compared(volume, small_log())
+
+    assert result.differences == 50
+    assert len(result.lines) == verify.LINES_MAX + 1
+    assert result.lines[-1] == "... and 30 more like these"
