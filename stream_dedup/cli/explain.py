@@ -229,9 +229,8 @@ def _print(found: dict[str, Any]) -> None:
 def _blocks(found: dict[str, Any]) -> str:
     blocks = found["blocks"]
     near = sum(1 for block in blocks if block["distance"] <= found["radius"])
-    return (
-        f"{near} of {len(blocks)} within {found['radius']} bits; differences {' '.join(str(one['distance']) for one in blocks)}"
-    )
+    bits = "1 bit" if found["radius"] == 1 else f"{found['radius']} bits"
+    return f"{near} of {len(blocks)} within {bits}; differences {' '.join(str(one['distance']) for one in blocks)}"
 
 
 def _weight(weight: float) -> str:

@@ -213,7 +213,7 @@ def _fold_and_compare(
     for offset in state.unanswered:
         (raw,) = store.get_many([answer_key(offset)])
         if raw is not None:
-            given.add(offset, raw, "stored in the volume")
+            given.add(offset, raw, "stored in the volume", of_volume=True)
     index = Index(RocksStore(folder))
     try:
         index.bind(name)
@@ -264,7 +264,7 @@ def _read_given(settings: Settings, topic: str, given: verify.GivenAnswers, firs
             for one in messages:
                 answer = answers.decode(one.value, f"The record {topic}-0@{one.offset}")
                 if not isinstance(answer, answers.Announce) and first <= answer.log_offset < end:
-                    given.add(answer.log_offset, one.value or b"", f"at {topic}-0@{one.offset}")
+                    given.add(answer.log_offset, one.value or b"", f"at {topic}-0@{one.offset}", of_volume=False)
     finally:
         reader.close()
 

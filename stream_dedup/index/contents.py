@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.errors import ConfigurationError, FormatError
@@ -39,17 +40,14 @@ class Contents:
     unanswered: list[int]
     restored: bool
 
-    def live_entries(self) -> Iterator[tuple[NDArray[Any], bytes]]:
-        """Yield (rows, their ids one after another) of the live representatives in log order, a page at a time.
-
-        `ids_end` of a row is where its id ends among the page's.
-        """
+    def live_entries(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], bytes]]:
+        """Yield (rows, the sizes of their ids, the ids one after another) of the live representatives in log order."""
         if not self.meta.print_words:
             return
         count = 0
-        for rows, ids in Entries(self.store, self.meta.print_words).live():
+        for rows, sizes, ids in Entries(self.store, self.meta.print_words).live():
             count += len(rows)
-            yield rows, ids
+            yield rows, sizes, ids
         if count != self.meta.live:
             raise FormatError(
                 f"The index volume holds {count} live entries and should hold {self.meta.live}; give the index an empty "

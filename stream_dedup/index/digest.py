@@ -70,12 +70,12 @@ def digest_of(state: Contents) -> StateDigest:
     rows_digest, ids_digest = hashlib.blake2b(), hashlib.blake2b()
     count = 0
     kind = _row_type(state.meta.print_words)
-    for rows, ids in state.live_entries():
+    for rows, sizes, ids in state.live_entries():
         logical = np.zeros(len(rows), kind)
         for name in kind.names or ():
             if name != "id_bytes":
                 logical[name] = rows[name]
-        logical["id_bytes"] = np.diff(rows["ids_end"].astype(np.int64), prepend=0)
+        logical["id_bytes"] = sizes
         rows_digest.update(logical.tobytes())
         ids_digest.update(ids)
         count += len(rows)

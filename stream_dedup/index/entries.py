@@ -6,6 +6,7 @@ written, and the last page as long as it has room; a removed entry keeps its row
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -31,6 +32,8 @@ from stream_dedup.index.layout import (
 from stream_dedup.index.writes import Writes
 
 _PAGES_A_STEP: Final = 4096
+
+_PAGES_AT_ONCE: Final = 256
 
 
 class Detail(NamedTuple):
@@ -97,25 +100,29 @@ class Entries:
         self.count = count
         return table
 
-    def live(self) -> Iterator[tuple[NDArray[Any], bytes]]:
-        """Yield (rows, their ids one after another) of the live entries as stored, in log order, a page at a time.
+    def live(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], bytes]]:
+        """Yield (rows, the sizes of their ids, the ids one after another) of the live entries as stored, in log order.
 
-        `ids_end` of a row is where its id ends among those of the page that are live.
+        Many pages at a time; `ids_end` of a row has no meaning outside its page.
 
         Raises:
             FormatError: a page is damaged.
         """
-        for _, value in self._store.scan(PREFIX_PAGE):
-            _, raw, ids = split_rows(value, self._row.size)
-            rows = np.frombuffer(raw, self._type)
+        pages = self._store.scan(PREFIX_PAGE)
+        while group := [split_rows(value, self._row.size) for _, value in itertools.islice(pages, _PAGES_AT_ONCE)]:
+            rows = np.frombuffer(b"".join(raw for _, raw, _ in group), self._type)
+            ids = b"".join(blob for _, _, blob in group)
+            sizes = rows["ids_end"].astype(np.int64)
+            sizes[1:] -= sizes[:-1].copy()
+            firsts = np.cumsum([0, *(count for count, _, _ in group[:-1])])
+            sizes[firsts] = rows["ids_end"][firsts]  # each page's ids begin anew
             is_live = rows["state"] != STATE_REMOVED
             if not is_live.all():
-                ends = rows["ids_end"].tolist()
-                ids = b"".join(ids[a:b] for a, b, keep in zip([0, *ends[:-1]], ends, is_live.tolist(), strict=True) if keep)
-                lengths = np.diff(rows["ids_end"].astype(np.int64), prepend=0)[is_live]
-                rows = rows[is_live].copy()
-                rows["ids_end"] = np.cumsum(lengths)
-            yield rows, ids
+                ends = np.cumsum(sizes)
+                begins = (ends - sizes)[is_live].tolist()
+                ids = b"".join(ids[begin:end] for begin, end in zip(begins, ends[is_live].tolist(), strict=True))
+                rows, sizes = rows[is_live], sizes[is_live]
+            yield rows, sizes, ids
 
     def append(self, rows: NDArray[Any], ids: Sequence[bytes]) -> None:
         """Add entries; `rows` (n,) of the row type, whose `ids_end` is set here, `ids` one for each."""

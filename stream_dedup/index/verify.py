@@ -36,6 +36,7 @@ class Comparison:
     volume: StateDigest | None = None
     fold: StateDigest | None = None
     answers_compared: int = 0
+    answers_differing: int = 0
 
     def add(self, lines: Iterable[str]) -> None:
         """Take in lines, keeping the first of them."""
@@ -53,19 +54,19 @@ class GivenAnswers:
     """Answers that were given or stored, by log offset, to be compared with those of a fold."""
 
     def __init__(self) -> None:
-        self._known: dict[int, dict[bytes, str]] = {}
+        self._known: dict[int, dict[tuple[bytes, bool], str]] = {}
         self.compared = 0
 
-    def add(self, log_offset: int, raw: bytes, where: str) -> None:
-        """Take in an answer and where it was found."""
-        self._known.setdefault(log_offset, {}).setdefault(_short(raw), where)
+    def add(self, log_offset: int, raw: bytes, where: str, *, of_volume: bool) -> None:
+        """Take in an answer, where it was found, and whether that is the volume itself (else any replica gave it)."""
+        self._known.setdefault(log_offset, {}).setdefault((_short(raw), of_volume), where)
 
-    def differences(self, log_offset: int, raw: bytes) -> Iterator[str]:
-        """Yield a line for each known answer to a log record that is not the fold's, byte for byte."""
-        for digest, where in self._known.pop(log_offset, {}).items():
+    def differences(self, log_offset: int, raw: bytes) -> Iterator[tuple[str, bool]]:
+        """Yield (line, whether it is the volume's) for each known answer that is not the fold's, byte for byte."""
+        for (digest, of_volume), where in self._known.pop(log_offset, {}).items():
             self.compared += 1
             if digest != _short(raw):
-                yield f"answer to log record {log_offset}: the one {where} differs from the fold's"
+                yield f"answer to log record {log_offset}: the one {where} differs from the fold's", of_volume
 
 
 def fold(
@@ -75,17 +76,27 @@ def fold(
     first: int,
     result: Comparison,
 ) -> None:
-    """Apply groups of log records, and compare the answers from log offset `first` on; the index is left flushed."""
-    lines: list[str] = []
+    """Apply groups of log records, and compare the answers from log offset `first` on; the index is left flushed.
+
+    An answer that some replica sent and that differs is a note: the volume that is compared need not be that replica's.
+    """
+    found: list[tuple[str, bool]] = []
     for group in records:
         answers = index.apply(group)
         index.answered(index.applied)
         for log_offset, raw in answers:
             if log_offset >= first:
-                lines += given.differences(log_offset, raw)
+                found += given.differences(log_offset, raw)
     index.flush()
-    result.add(lines)
+    result.add(line for line, of_volume in found if of_volume)
+    others = [line for line, of_volume in found if not of_volume]
     result.answers_compared = given.compared
+    result.answers_differing = len(others)
+    result.notes += others[:LINES_MAX]
+    if others:
+        result.notes.append(
+            f"{len(others)} answers that a replica sent differ from what the log gives; verify the volume of every replica."
+        )
 
 
 def _short(raw: bytes) -> bytes:
@@ -188,10 +199,10 @@ _Found = tuple[tuple[int, int], dict[str, Any], bytes]
 
 def _places(state: Contents, up_to: int | None) -> Iterator[_Found]:
     """Yield (log place, fields but the id's end, id) of every live representative, in log order."""
-    for rows, ids in state.live_entries():
+    for rows, sizes, ids in state.live_entries():
         names = [name for name in rows.dtype.names or () if name != "ids_end"]
-        ends = rows["ids_end"].tolist()
-        for row, begin, end in zip(rows, [0, *ends[:-1]], ends, strict=True):
+        ends = np.cumsum(sizes)
+        for row, begin, end in zip(rows, (ends - sizes).tolist(), ends.tolist(), strict=True):
             place = (int(row["log_offset"]), int(row["place"]))
             if up_to is not None and place[0] >= up_to:
                 return

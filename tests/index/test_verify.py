@@ -25,7 +25,7 @@ def compared(volume: dict[bytes, bytes], records: list[bytes | None], end: int |
     result, given = verify.Comparison(), verify.GivenAnswers()
     for key, value in volume.items():
         if key.startswith(layout.PREFIX_ANSWER):
-            given.add(layout.number_of(key), value, "stored in the volume")
+            given.add(layout.number_of(key), value, "stored in the volume", of_volume=True)
     groups = [[(offset, APPEND_MS + offset, raw)] for offset, raw in enumerate(records[:end])]
     verify.fold(index, groups, given, 0, result)
     verify.compare(MemoryStore(volume), MemoryStore(again), result)
@@ -164,3 +164,16 @@ def test_many_differences_are_counted_and_some_shown() -> None:
     assert result.differences == 50
     assert len(result.lines) == verify.LINES_MAX + 1
     assert result.lines[-1] == "... and 30 more like these"
+
+
+def test_an_answer_of_another_replica_is_no_difference_of_this_volume() -> None:
+    """What some replica sent otherwise is told and counted, and the volume is not blamed for it."""
+    records = small_log()
+    given = verify.GivenAnswers()
+    given.add(1, b"other", "at verdicts-0@7", of_volume=False)
+    result = verify.Comparison()
+    verify.fold(Index(MemoryStore()), [[(0, APPEND_MS, records[0]), (1, APPEND_MS, records[1])]], given, 0, result)
+
+    assert (result.differences, result.answers_differing, result.answers_compared) == (0, 1, 1)
+    assert result.notes[0] == "answer to log record 1: the one at verdicts-0@7 differs from the fold's"
+    assert "verify the volume of every replica" in result.notes[1]

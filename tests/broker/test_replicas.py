@@ -1,0 +1,155 @@
+"""Replicas on a real Kafka: a snapshot of a running one makes another, both answer alike, and one that differs is noticed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream_dedup.index import layout
+from stream_dedup.index.store import RocksStore
+from stream_dedup.log import answers
+from stream_dedup.settings import child_environment
+from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until
+
+pytestmark = pytest.mark.broker
+
+VOLUME = "STREAM_DEDUP_INDEX_DIR"
+
+
+def command(crawl: Filter, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "stream_dedup", *map(str, arguments)],
+        env=child_environment({}) | crawl.environment, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+def json_of(ended: subprocess.CompletedProcess[str]) -> Any:
+    assert ended.returncode in (0, 1), ended.stderr
+    return json.loads(ended.stdout)
+
+
+def port_of(role: Role) -> int:
+    role.says("serving probes and metrics")
+    found = re.search(r"port\D{0,20}=\D{0,20}(\d+)", re.sub(r"\x1b\[[0-9;]*m", "", role.log))
+    assert found is not None, role.log
+    return int(found[1])
+
+
+def stats_when_level(crawl: Filter, *volumes: Path) -> list[Any]:
+    """Return what `index stats` prints of volumes, beside the roles that write them, once all stand at the log's end."""
+    end = max(message.offset for message in crawl.read(crawl.names.fingerprints)) + 1
+    found: list[Any] = []
+
+    def level() -> bool:
+        found[:] = [json_of(command(crawl, "index", "stats", volume, "--json")) for volume in volumes]
+        return all(one["applied"] == end for one in found)
+
+    wait_until(level, f"all volumes stand at {end}")
+    return found
+
+
+def test_a_replica_from_a_snapshot_answers_alike(make_filter: Callable[..., Filter]) -> None:
+    """Snapshot while running, restored elsewhere: the new replica reads on from there, its answers are byte for byte those of
+    the first, its state digest too, and folding the log again finds nothing in either."""
+    crawl = make_filter(partitions=2, batch_documents=500)
+    one, two, taken = crawl.folder / "volume-1", crawl.folder / "volume-2", crawl.folder / "snapshot"
+    documents = synthetic(6000, 11, partitions=2)
+    first = crawl.start("index", **{VOLUME: str(one)})
+    worker = crawl.start("worker")
+    crawl.produce(documents[:3000])
+    crawl.wait_until_committed(1000)
+    manifest = json_of(command(crawl, "index", "snapshot", taken, "--volume", one, "--json"))
+    crawl.wait_until_committed(3000)
+    assert manifest["applied"] > 0
+    restored = command(crawl, "index", "restore", taken, two)
+    assert restored.returncode == 0, restored.stderr
+    assert manifest["state_digest"] in restored.stdout
+    second = crawl.start("index", **{VOLUME: str(two)})
+    second.says("index started")
+    crawl.produce(documents[3000:])
+    crawl.wait_until_committed(6000)
+    stats = stats_when_level(crawl, one, two)
+
+    assert stats[0]["state_digest"] == stats[1]["state_digest"]
+    assert stats[0]["chain"] == stats[1]["chain"]
+    given: dict[int, list[bytes]] = defaultdict(list)
+    announced = []
+    for message in crawl.read(crawl.names.verdicts):
+        answer = answers.decode(message.value)
+        if isinstance(answer, answers.Announce):
+            announced.append(answer.answers_from)
+        else:
+            given[answer.log_offset].append(message.value or b"")
+    both = [found for offset, found in given.items() if offset >= announced[-1]]
+    assert manifest["applied"] <= announced[-1] < max(given)  # nothing that was answered long ago is answered again
+    assert len(both) > 3
+    assert all(len(found) == 2 and found[0] == found[1] for found in both)
+    assert all(len(found) == 1 for offset, found in given.items() if offset < announced[-1])
+
+    text = documents[0][2].decode()
+    by_http = json_of(command(crawl, "similar", text, "--index", f"http://127.0.0.1:{port_of(second)}", "--json"))
+    by_volume = json_of(command(crawl, "similar", text, "--volume", one, "--json"))
+    assert by_http == by_volume
+    assert by_http["found"][0]["id"] == documents[0][1].decode()
+    explained = json_of(command(crawl, "explain", by_http["found"][0]["position"].split("-")[-1], "0@0", "--json"))
+    assert explained["distance"] >= 0
+
+    for extra in ((), ("--snapshot", taken), ("--to", manifest["applied"])):
+        verified = command(crawl, "index", "verify", two, *extra)
+        assert (verified.returncode, verified.stderr.count("differences")) == (0, 0), verified.stderr + verified.stdout
+    Outcome(crawl).check()
+    assert [role.stop() for role in (worker, first, second)] == [0, 0, 0]
+
+
+def spoil(volume: Path) -> None:
+    """Let a volume forget what its first representatives are: their digests and prints become others."""
+    store = RocksStore(volume)
+    (raw,) = store.get_many([layout.page_key(0)])
+    assert raw is not None
+    kind = layout.row_type(2)
+    count, rows, ids = layout.split_rows(raw, kind.itemsize)
+    spoilt = np.frombuffer(rows, kind).copy()
+    spoilt["text_digest"] ^= 0xFF
+    spoilt["print"] ^= np.uint64(0xFFFF0000FFFF0000)
+    store.write({layout.page_key(0): layout.encode_rows(spoilt.tobytes(), count, ids)}, [])
+    store.close()
+
+
+def test_diverged_replicas_stop_the_worker(make_filter: Callable[..., Filter]) -> None:
+    """A replica whose volume holds something else gives another answer: the worker ends and says what to do, and what it
+    tells to run finds the volume."""
+    crawl = make_filter(partitions=2, batch_documents=500)
+    one, two = crawl.folder / "volume-1", crawl.folder / "volume-2"
+    crawl.start("index", **{VOLUME: str(one)})
+    second = crawl.start("index", **{VOLUME: str(two)})
+    worker = crawl.start("worker")
+    documents = synthetic(1000, 12, partitions=2, duplicate_share=0.0)
+    crawl.produce(documents)
+    crawl.wait_until_committed(1000)
+    stats_when_level(crawl, one, two)
+    assert second.stop() == 0
+    spoil(two)
+    crawl.start("index", **{VOLUME: str(two)}).says("index started")
+    crawl.produce(documents[:300])
+
+    assert worker.wait() == 1
+    assert "Two index replicas gave different answers for log offset" in worker.log
+    assert "stream-dedup index verify" in worker.log
+    verified = command(crawl, "index", "verify", two)
+    assert verified.returncode == 1
+    assert re.search(
+        r"representative \d+/\d+ .*text_digest [0-9a-f]{32} in the volume, [0-9a-f]{32} in the fold", verified.stdout
+    )
+    assert re.search(r"\d+ differences from what the log gives", verified.stderr)
+    sound = command(crawl, "index", "verify", one)
+    assert sound.returncode == 0, sound.stderr
+    assert "answers that a replica sent differ from what the log gives" in sound.stderr

@@ -1,0 +1,101 @@
+"""`explain`: why two documents are duplicates or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dedup.fingerprint import Recipe, explain_features
+from tests.cli.test_check import OTHER, PAGE, edited
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Callable[[str, str], tuple[Path, Path]]:
+    def write(one: str, other: str) -> tuple[Path, Path]:
+        (tmp_path / "a.txt").write_text(one)
+        (tmp_path / "b.txt").write_text(other)
+        return tmp_path / "a.txt", tmp_path / "b.txt"
+
+    return write
+
+
+CASES = {
+    "the same text": (PAGE, PAGE.upper() + "  ", "duplicate", "exact", "the same text"),
+    "nearly the same": (PAGE, edited(PAGE), "duplicate", "near", "bits differ, and up to 19 may"),
+    "another text": (PAGE, OTHER, "unique", None, "bits differ, and only up to 19 may"),
+    "a short one": (PAGE, "a few words", "unique", None, "fewer than 48 features"),
+    "an empty one": (PAGE, " ", "unique", None, "no text once it is normalised"),
+}
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_the_verdict_and_its_reason(run: Callable[..., Any], files: Callable[..., Any], what: str) -> None:
+    """Each outcome has its verdict, its reason as on the header, and a sentence."""
+    one, other, verdict, reason, why = CASES[what]
+    found = json.loads(run("explain", *files(one, other), "--json").out)
+
+    assert (found["verdict"], found["reason"]) == (verdict, reason)
+    assert why in found["why"]
+
+
+def test_the_figures_are_those_of_plan_and_recipe(run: Callable[..., Any], files: Callable[..., Any]) -> None:
+    """Blocks add up to the distance; what differs most comes first, with the weights that the recipe gives."""
+    found = json.loads(run("explain", *files(PAGE, edited(PAGE)), "--json", "--rows", 1000).out)
+    weights = explain_features(Recipe(), PAGE), explain_features(Recipe(), edited(PAGE))
+    differences = [abs(one["weights"][0] - one["weights"][1]) for one in found["differing"]]
+
+    assert sum(one["distance"] for one in found["blocks"]) == found["distance"] > 0
+    assert int(found["documents"][0]["fingerprint"], 16) ^ int(found["documents"][1]["fingerprint"], 16) != 0
+    assert differences == sorted(differences, reverse=True)
+    assert {one["feature"] for one in found["differing"]} == {
+        name for name in weights[0].keys() | weights[1].keys() if weights[0].get(name, 0) != weights[1].get(name, 0)
+    }
+    assert "edited" in {one["feature"] for one in found["differing"]}
+    assert found["features_shared"] == len(weights[0].keys() & weights[1].keys())
+    assert 0.9 < found["weight_shared"] < 1
+
+
+def test_near_enough_but_in_no_block_is_said(run: Callable[..., Any], files: Callable[..., Any]) -> None:
+    """A plan whose blocks all differ does not find what its threshold would allow, and the page says that."""
+    found = json.loads(run("explain", *files(PAGE, OTHER), "--plan", "128:8:0:128", "--json").out)
+
+    assert found["verdict"] == "unique"
+    assert min(one["distance"] for one in found["blocks"]) > 0
+    assert "near enough" in found["why"]
+
+
+def test_the_page_can_be_read(run: Callable[..., Any], files: Callable[..., Any]) -> None:
+    """Verdict and sentence first, then prints, blocks, and the features that differ most with both weights."""
+    lines = run("explain", *files(PAGE, edited(PAGE)), "--rows", 2).out.splitlines()
+
+    assert lines[0].startswith("duplicate (near): ")
+    assert any(line.startswith("blocks") and "of 8 within 1 bit; differences" in line for line in lines)
+    assert any(line.startswith("features that differ most") for line in lines)
+    assert "more; --rows" in lines[-1]
+
+
+def test_json_files_are_read_as_records(run: Callable[..., Any], tmp_path: Path) -> None:
+    """With ids: the same id again is `revised`; another scope is never compared; a record without text says which."""
+    for name, fields in {
+        "a": {"id": "x", "text": PAGE, "host": "h"},
+        "b": {"id": "x", "text": edited(PAGE), "host": "h"},
+        "c": {"id": "x", "text": PAGE, "host": "other"},
+        "d": {"id": "x"},
+    }.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(fields))
+    options = ("--set", "value_format=json", "--set", "id_field=id", "--set", "scope_field=host", "--json")
+
+    assert json.loads(run("explain", tmp_path / "a.json", tmp_path / "b.json", *options).out)["reason"] == "revised"
+    assert "different scopes" in json.loads(run("explain", tmp_path / "a.json", tmp_path / "c.json", *options).out)["why"]
+    assert "no field 'text'" in run("explain", tmp_path / "a.json", tmp_path / "d.json", *options).err
+
+
+def test_what_is_neither_file_nor_position_is_said(run: Callable[..., Any], tmp_path: Path) -> None:
+    """A misspelt name is not taken for anything else."""
+    ended = run("explain", tmp_path / "none.txt", "documents-3")
+
+    assert (ended.code, "neither a file nor a record's position" in ended.err) == (1, True)

@@ -1,0 +1,67 @@
+"""`index stats`, `snapshot` and `restore` on a volume, without Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dedup.index.index import Index
+from stream_dedup.index.store import RocksStore
+from tests.index.logs import APPEND_MS
+from tests.index.test_digest import small_log
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Path:
+    index = Index(RocksStore(tmp_path / "state" / "index"))
+    index.bind("cluster/0123")
+    index.apply([(offset, APPEND_MS, raw) for offset, raw in enumerate(small_log())])
+    index.close()
+    return tmp_path / "state" / "index"
+
+
+def test_stats_as_a_table_and_as_json(run: Callable[..., Any], volume: Path) -> None:
+    """The volume of the settings, or the one named; the table says what the JSON says."""
+    found = json.loads(run("index", "stats", "--json").out)
+    table = run("index", "stats", volume, "--hottest", 1).out
+
+    assert found["volume"] == str(volume)
+    assert (found["applied"], found["entries"]["removed"], found["rejected_records"]) == (6, 1, 1)
+    assert found["entries"]["live"] == found["entries"]["with_neighbours"] + found["entries"]["digest_only"]
+    assert found["state_digest"]["digest"] in table
+    assert found["state_digest"]["log_offset"] == 6
+    assert "hottest" in table
+    assert json.loads(run("index", "stats", "--no-digest", "--json").out)["state_digest"] is None
+
+
+def test_stats_of_nothing_is_an_error(run: Callable[..., Any], tmp_path: Path) -> None:
+    """A directory without an index is not one without entries."""
+    ended = run("index", "stats", tmp_path / "none")
+
+    assert (ended.code, "no index volume" in ended.err) == (1, True)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_snapshot_goes_there_and_back(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
+    """What is taken, restored and looked at has one state digest; a second restore into the same place is refused."""
+    taken = json.loads(run("index", "snapshot", tmp_path / "s", "--json").out)
+    table = run("index", "restore", tmp_path / "s", tmp_path / "new", "--offline")
+    again = run("index", "restore", tmp_path / "s", tmp_path / "new", "--offline")
+    found = json.loads(run("index", "stats", tmp_path / "new", "--json").out)
+
+    assert table.code == 0
+    assert taken["state_digest"] in table.out
+    assert found["state_digest"] == {"log_offset": 6, "digest": taken["state_digest"]}
+    assert (again.code, "only put into an empty directory" in again.err) == (1, True)
+
+
+def test_bad_arguments(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
+    """A time without a unit, and a snapshot that is none."""
+    assert run("index", "snapshot", tmp_path / "s", "--wait", "5").code == 2
+    ended = run("index", "restore", volume, tmp_path / "new", "--offline")
+
+    assert (ended.code, "no finished snapshot" in ended.err) == (1, True)

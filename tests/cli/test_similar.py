@@ -1,0 +1,148 @@
+"""`similar`: a text in, the kept documents near it out, from an index over HTTP, its volume, or files."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from stream_dedup.document import Mode
+from stream_dedup.fingerprint import Fingerprinter, Recipe
+from stream_dedup.index.index import Index
+from stream_dedup.index.plan import PLANS
+from stream_dedup.index.store import RocksStore
+from stream_dedup.log import records
+from stream_dedup.service.health import Health
+from stream_dedup.service.http import HttpServer
+from stream_dedup.service.index_api import IndexApi
+from tests.cli.test_check import OTHER, PAGE, edited, jsonl, text
+from tests.index.logs import APPEND_MS, Doc, batch, declare
+
+FAR = text()
+TEXTS = {"http://a/": PAGE, "http://b/": OTHER, "http://c/": "just a few words"}
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Path:
+    """An index of three pages, made as a worker and an index make it."""
+    recipe = Recipe()
+    prints = Fingerprinter(recipe).fingerprint(list(TEXTS.values()))
+    docs = [
+        Doc(0, row, row, prints.digests[row].tobytes(), int(prints.prints[row, 1]) << 64 | int(prints.prints[row, 0]),
+            int(prints.features[row]), id=name.encode())
+        for row, name in enumerate(TEXTS)
+    ]  # fmt: skip
+    index = Index(RocksStore(tmp_path / "state" / "index"))
+    index.bind("cluster/0123")
+    declaration = declare(PLANS["wide"], recipe=recipe.id, floor=recipe.floor, mode=int(Mode.ENFORCE))
+    index.apply([(0, APPEND_MS, declaration), (1, APPEND_MS, batch(docs, recipe=recipe.id))])
+    index.close()
+    assert len(docs) <= records.DOCUMENTS_MAX
+    return tmp_path / "state" / "index"
+
+
+@pytest.fixture
+def server(volume: Path) -> Iterator[HttpServer]:
+    index = Index(RocksStore(volume))
+    api = IndexApi(volume)
+    api.serve(index)
+    one = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), api.routes())
+    one.start()
+    yield one
+    one.stop()
+    index.close()
+
+
+def found(ended: Any) -> list[tuple[str, int]]:
+    assert ended.code == 0, ended.err
+    return [(one["id"], one["distance"]) for one in json.loads(ended.out)["found"]]
+
+
+def test_a_text_is_looked_up_in_a_volume(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
+    """As an argument, as a file, and a near text as well as the same; nothing for another text."""
+    (tmp_path / "page.txt").write_text(PAGE)
+    near = found(run("similar", edited(PAGE), "--volume", volume, "--json"))
+
+    assert found(run("similar", tmp_path / "page.txt", "--volume", volume, "--json")) == [("http://a/", 0)]
+    assert found(run("similar", PAGE.upper(), "--volume", volume, "--json")) == [("http://a/", 0)]
+    assert [name for name, _ in near] == ["http://a/"]
+    assert 0 < near[0][1] <= PLANS["wide"].threshold
+    assert found(run("similar", FAR, "--volume", volume, "--json")) == []
+    assert found(run("similar", PAGE, "--volume", volume, "--scope", "other", "--json")) == []
+
+
+def test_a_running_index_answers_the_same(
+    run: Callable[..., Any], volume: Path, server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its address, and by the port of the settings: there, or at the one after it, where `run all` has its index."""
+    url = f"http://127.0.0.1:{server.port}"
+    expected = json.loads(run("similar", edited(PAGE), "--volume", volume, "--json").out)
+    monkeypatch.setattr("sys.stdin", type("In", (), {"buffer": io.BytesIO(edited(PAGE).encode())}))
+
+    assert json.loads(run("similar", "-", "--index", url, "--json").out) == expected
+    for port in (server.port, server.port - 1):
+        assert json.loads(run("similar", edited(PAGE), "--set", f"http_port={port}", "--json").out) == expected
+
+
+def test_what_is_found_can_be_read(run: Callable[..., Any], volume: Path) -> None:
+    """A line for each document with distance, id, position and time; on the other side what was asked and how many."""
+    ended = run("similar", PAGE, "--volume", volume)
+
+    assert ended.out.splitlines()[1].split() == ["0", "http://a/", "documents-0@0", "2026-09-21T14:13:15.000Z", "1/0"]
+    assert ended.err == f"1 document within reach of {PLANS['wide'].id}.\n"
+
+
+def test_a_few_words_are_found_only_as_a_whole_text(run: Callable[..., Any], volume: Path) -> None:
+    """Below the floor of features an equal text is found, and a sentence says why nothing else can be."""
+    equal = run("similar", "Just a few WORDS", "--volume", volume)
+    part = run("similar", " ".join(PAGE.split()[:10]), "--volume", volume)
+
+    assert "http://c/" in equal.out
+    assert part.out == ""
+    for ended in (equal, part):
+        assert "below 48 a print says too little: only a document that is this very text" in ended.err
+
+
+def test_every_copy_in_files_is_found(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Without an index each near document in a file is listed, copies of copies too, nearest first."""
+    pages = [{"url": f"http://{number}/", "text": page} for number, page in enumerate([edited(PAGE), FAR, PAGE, OTHER, PAGE])]
+    (tmp_path / "pages.jsonl").write_text(jsonl(pages) + "{broken\n")
+    ended = run("similar", PAGE, "--in", tmp_path / "pages.jsonl", "--json")
+    rows = json.loads(ended.out)["found"]
+
+    assert [(one["id"], one["position"]) for one in rows] == [
+        ("http://2/", "pages.jsonl:3"), ("http://4/", "pages.jsonl:5"), ("http://0/", "pages.jsonl:1"),
+    ]  # fmt: skip
+    assert json.loads(run("similar", PAGE, "--in", tmp_path / "pages.jsonl", "-n", 1, "--json").out)["total"] == 3
+
+
+def test_what_cannot_be_asked_is_a_sentence(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
+    """No index, no text, no volume, another recipe, two places at once: each says what to do."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    (tmp_path / "key").write_text("0123456789abcdef" * 4)
+    (tmp_path / "key").chmod(0o600)
+
+    nobody = run("similar", PAGE, "--index", f"http://127.0.0.1:{port}")
+    assert (nobody.code, "No index answers at" in nobody.err, "--volume" in nobody.err) == (1, True, True)
+    assert "no text left" in run("similar", " \n ", "--volume", volume).err
+    assert "no index volume" in run("similar", PAGE, "--volume", tmp_path / "none").err
+    recipe = run("similar", PAGE, "--volume", volume, "--set", f"key_file={tmp_path / 'key'}")
+    assert (recipe.code, "Use the recipe and the key that the workers have" in recipe.err) == (78, True)
+    assert run("similar", PAGE, "--volume", volume, "--in", "x").code == 2
+    assert "no address of an index" in run("similar", PAGE, "--index", "ftp://x").err
+
+
+def test_an_index_of_another_recipe_is_named(run: Callable[..., Any], server: HttpServer, tmp_path: Path) -> None:
+    """A print made under another key is refused by the index itself; the command ends with 78."""
+    (tmp_path / "key").write_text("0123456789abcdef" * 4)
+    (tmp_path / "key").chmod(0o600)
+    ended = run("similar", PAGE, "--index", f"http://127.0.0.1:{server.port}", "--set", f"key_file={tmp_path / 'key'}")
+
+    assert (ended.code, "cannot be compared" in ended.err) == (78, True)
