@@ -473,4 +473,5 @@ class TestReferencePage:
             plan = PLANS[name]
             (said,) = re.findall(rf"`{name}`: ([^.;]*)", text)
             numbers = re.findall(r"\d+", said)
-            assert [numbers[0], numbers[1], numbers[-1]] == [str(plan.width), str(plan.blocks), str(plan.threshold)]
+            last = [plan.threshold, *([plan.ratio] if plan.ratio else [])]
+            assert [*numbers[:2], *numbers[-len(last) :]] == [str(number) for number in (plan.width, plan.blocks, *last)]

@@ -39,9 +39,11 @@ def test_plans_of_older_logs_keep_their_text_and_fields() -> None:
     """What is optional and not used appears nowhere, and four fields make the plan that they always made."""
     fields = {"width": 128, "blocks": 8, "radius": 1, "threshold": 19}
 
-    assert fields == WIDE.to_fields()
-    assert Plan.from_fields(fields) == WIDE
-    assert Plan.from_fields({**fields, "key_blocks": 1, "by_length": [], "ratio": 0}) == WIDE
+    plan = Plan(128, 8, 1, 19)
+    assert fields == plan.to_fields()
+    assert plan.id == "128:8:1:19"
+    assert Plan.from_fields(fields) == plan
+    assert Plan.from_fields({**fields, "key_blocks": 1, "by_length": [], "ratio": 0}) == plan
 
 
 def test_the_optional_parts_are_written_after_the_old_ones() -> None:
@@ -54,7 +56,7 @@ def test_the_optional_parts_are_written_after_the_old_ones() -> None:
     plan = Plan(128, 8, 1, 19, by_length=((20, 24), (50, 21)), ratio=50)
 
     assert plan.id == "128:8:1:24@20,21@50,19:50%"
-    assert plan.to_fields() == {**WIDE.to_fields(), "by_length": [[20, 24], [50, 21]], "ratio": 50}
+    assert plan.to_fields() == {**Plan(128, 8, 1, 19).to_fields(), "by_length": [[20, 24], [50, 21]], "ratio": 50}
     assert plan.name == plan.id
 
 
@@ -122,16 +124,19 @@ def test_fields_of_no_plan_are_refused(fields: object) -> None:
 
 
 def test_within_reach_is_a_block_within_r_and_the_whole_within_t() -> None:
-    """The predicate, on cases counted by hand (classic: 4 blocks of 16, r 0, t 3; wide: 8 of 16, r 1, t 19)."""
+    """The predicate, on cases counted by hand (classic: 4 blocks of 16, r 0, t 3; wide: 8 of 16, r 1, t 21, 75 %)."""
     assert CLASSIC.within_reach(0, 0b111)
     assert CLASSIC.within_reach(0, 1 | 1 << 16 | 1 << 32)
     assert not CLASSIC.within_reach(0, 0b1111)
     assert CLASSIC.within_reach(0, 1 << 64)
     two_a_block = sum(0b11 << 16 * block for block in range(8))
-    assert not WIDE.within_reach(0, two_a_block)
-    assert WIDE.within_reach(0, two_a_block ^ 1)
-    assert WIDE.within_reach(0, (1 << 19) - 1)
-    assert not WIDE.within_reach(0, (1 << 20) - 1)
+    alike = (100, 100)
+    assert not WIDE.within_reach(0, two_a_block, alike)
+    assert WIDE.within_reach(0, two_a_block ^ 1, alike)
+    assert WIDE.within_reach(0, (1 << 21) - 1, alike)
+    assert not WIDE.within_reach(0, (1 << 22) - 1, alike)
+    assert WIDE.within_reach(0, 0, (75, 100))
+    assert not WIDE.within_reach(0, 0, (74, 100))
     assert Plan(64, 0, 0, 5).within_reach(0, 0b11111)
     assert not Plan(64, 0, 0, 5).within_reach(0, 0b111111)
 
