@@ -18,6 +18,7 @@ import structlog
 from stream_dedup.document import Message
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.failpoints import VARIABLE, Failpoints
+from stream_dedup.index.budget import Budget
 from stream_dedup.index.index import Index
 from stream_dedup.index.snapshot import Desk
 from stream_dedup.index.store import RocksStore
@@ -35,6 +36,7 @@ _log = structlog.get_logger("stream_dedup.index")
 _RECORDS_MAX = 16
 _IDLE_SECONDS = 0.1
 _GAUGES_SECONDS = 1.0
+_HOT_BUCKET = 20_000
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
@@ -65,7 +67,9 @@ class _Indexer:
         names = settings.topic_names
         folder = Path(settings.index_dir)
         folder.mkdir(parents=True, exist_ok=True)
-        self._index = Index(RocksStore(folder))
+        self._memory = settings.index_memory
+        self._warned: set[str] = set()
+        self._index = Index(RocksStore(folder), Budget(self._memory, folder) if self._memory else None)
         self._desk = Desk(folder)
         admin = Admin(settings)
         found = admin.topic_ids([names.fingerprints, names.verdicts])
@@ -174,7 +178,9 @@ class _Indexer:
         if taken is not None:
             _log.info("checkpoint made for a snapshot", applied=taken)
         applied = self._index.applied
-        self._metrics.state(self._index.statistics())
+        statistics = self._index.statistics()
+        self._metrics.state(statistics)
+        self._warn(statistics)
         declared = self._index.declared
         if declared is not None and declared.recipe != self._recipe:
             self._recipe = declared.recipe
@@ -186,3 +192,25 @@ class _Indexer:
         else:
             self._health.startup(1.0, "caught up")
             self._health.ready(True, f"applied up to log offset {applied}")
+
+    def _warn(self, statistics: dict[str, int]) -> None:
+        """Warn, once each, before memory or a bucket out of proportion makes the index slow."""
+        if self._memory and statistics["bytes_in_memory"] > 0.6 * self._memory:
+            self._warn_once(
+                "The index nears its memory budget; beyond it, tables go to files and looking up becomes slower. Raise "
+                "index_memory.",
+                bytes_in_memory=statistics["bytes_in_memory"], bytes_mapped=statistics["bytes_mapped"],
+                index_memory=self._memory,
+            )  # fmt: skip
+        full = statistics["representatives_full"]
+        if statistics["hottest_bucket"] > max(_HOT_BUCKET, full // 100):
+            self._warn_once(
+                "One bucket holds far more representatives than its share; each look-up that visits it reads all of it. Many "
+                "documents agree in a block of their prints: a template that they share, or an attack.",
+                hottest_bucket=statistics["hottest_bucket"], representatives=full,
+            )  # fmt: skip
+
+    def _warn_once(self, sentence: str, **figures: int) -> None:
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            _log.warning(sentence, **figures)

@@ -170,6 +170,7 @@ def _field_path(value: str) -> str:
 
 Whole = BeforeValidator(_no_bool)
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+Size = Annotated[int, BeforeValidator(parse_size)]
 Folder = Annotated[Path, BeforeValidator(_expand)]
 ReadableFile = Annotated[FilePath, BeforeValidator(_expand)]
 FieldPath = Annotated[str, AfterValidator(_field_path)]
@@ -363,6 +364,12 @@ class Settings(BaseSettings):
         description="Folder of the index's RocksDB. Losing it costs a rebuild from the log, never correctness. A "
         "fast local disk; never shared by two index processes.",
         json_schema_extra={"default_text": "`index` in `state_dir`"},
+    )
+    index_memory: Annotated[Size, Field(ge=512 << 20)] | None = Field(
+        default=None,
+        description="Most memory that the index may take, such as `8GB`; without it, as much as its entries need (about "
+        "150 bytes each with `wide`, 85 with `classic`). What does not fit lies in files in `index_dir` and makes looking up "
+        "slower; when not even a third of it fits, the index stops and says how much it needs.",
     )
     http_host: str = Field(
         default="127.0.0.1",

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from stream_dedup import compiled
 from stream_dedup.fingerprint import Fingerprinter, Recipe, explain_features, simhash
-from stream_dedup.index.neighbours import Neighbours, no_columns
+from stream_dedup.index.kernels import FULL, Columns, take_rows
+from stream_dedup.index.neighbours import Neighbours, no_columns, no_rows
 from stream_dedup.index.plan import PLANS
 
 _DOCUMENTS = 3
@@ -38,16 +40,24 @@ def use_index() -> None:
             batch.prints[row] = row * 0x0123456789ABCDEF
             batch.digests[row] = row
             batch.offsets[row] = row
-        features = np.full(_DOCUMENTS, 100, np.uint32)
-        index = Neighbours(plan, words)
-        index.judge(batch, features, 48)
+        batch.features[:] = 100
+        known = batch
+
+        def identities(numbers: Sequence[int], columns: Columns = known) -> Columns:
+            return take_rows(columns, np.array(numbers))
+
+        index = Neighbours(plan, words, identities)
+        index.judge(batch, batch.features, 48)
+        index.judge(batch, batch.features, 48)
         index.find_positions(batch)
         index.within_reach(batch.prints[0], 0)
         index._reserve(100_000)  # larger slots
         index.change_plan(plan)
-        index.remove(0, full=True)
-        other = Neighbours(plan, words)
-        other.load(batch, np.arange(_DOCUMENTS), np.arange(_DOCUMENTS))
+        index.drop(np.arange(1))
+        held = no_rows(words, _DOCUMENTS)
+        held.states[:] = FULL
+        tags = np.zeros(_DOCUMENTS, np.uint32)
+        Neighbours(plan, words, identities).load(held, 0, _DOCUMENTS, tags, tags)
 
 
 def main() -> int:

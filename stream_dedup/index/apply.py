@@ -367,8 +367,8 @@ def _retract(state: State, log_offset: int, fields: Mapping[str, Any]) -> bool:
     wanted.sources[0], wanted.offsets[0], wanted.values[0] = source, offset, value_digest
     entry = int(state.neighbours.find_positions(wanted)[0])
     if entry >= 0:
-        detail = state.entries.remove(entry)
-        state.neighbours.remove(entry, full=detail.state == STATE_FULL)
+        state.neighbours.drop(np.array([entry]))
+        state.entries.drop(np.array([entry]))
     # A duplicate can be refused by its output too: it represents nobody, and still must not be given its verdict again.
     state.positions.retract((source, offset, value_digest), entry, Judgement(Reason.RETRACTED, LogPlace(log_offset, 0)))
     return True

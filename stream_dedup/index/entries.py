@@ -1,7 +1,9 @@
-"""What is kept of every representative on disk: rows in pages of 64, and the ids that go with them.
+"""What is kept of every representative on disk: rows in pages of 64 with their ids, and segments for opening.
 
 Invariants: entry n is row n mod 64 of page n // 64, for ever; a page is in memory while it has changes that are not
-written, and the last page as long as it has room; a removed entry keeps its row, marked so.
+written, and the last page as long as it has room; a removed entry keeps its row, marked so, until all of its page are
+removed: then the page goes. Of every 4,096 entries whose pages are full, a segment holds what the tables in memory need,
+live ones only, so opening reads a third of the bytes in a few large values, and nothing else but the last pages.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,24 +19,32 @@ from numpy.typing import NDArray
 
 from stream_dedup.document import Reason
 from stream_dedup.errors import FormatError
+from stream_dedup.index import kernels
 from stream_dedup.index.contract import Store
 from stream_dedup.index.layout import (
     PAGE_ENTRIES,
     PREFIX_PAGE,
+    PREFIX_SEGMENT,
+    SEGMENT_ENTRIES,
     STATE_DIGEST_ONLY,
-    STATE_FULL,
     STATE_REMOVED,
+    decode_columns,
+    encode_columns,
     encode_rows,
+    encode_segment,
     number_of,
     page_key,
     row_type,
+    segment_key,
+    segment_type,
     split_rows,
+    view_segment,
 )
 from stream_dedup.index.writes import Writes
 
-_PAGES_A_STEP: Final = 4096
-
+_PAGES_KEPT: Final = 512
 _PAGES_AT_ONCE: Final = 256
+_LACKS: Final = "The index volume lacks a page of entries; give it an empty volume to rebuild."
 
 
 class Detail(NamedTuple):
@@ -59,12 +70,53 @@ class Detail(NamedTuple):
         return Reason.TOO_SHORT if self.state == STATE_DIGEST_ONLY else Reason.NEW
 
 
-class _Page:
-    __slots__ = ("ids", "rows")
+class Stored(NamedTuple):
+    """The live entries as opening reads them: numbers (n,) int64, ascending, and the columns (n,) of their segment rows."""
 
-    def __init__(self, rows: bytes = b"", ids: bytes = b"") -> None:
-        self.rows = bytearray(rows)
+    numbers: NDArray[np.int64]
+    rows: dict[str, NDArray[Any]]
+
+
+class _Page:
+    """A page in memory, row by row."""
+
+    __slots__ = ("_size", "data", "ids")
+
+    def __init__(self, kind: np.dtype[Any], rows: bytes = b"", ids: bytes = b"") -> None:
+        self._size = kind.itemsize
+        self.data = bytearray(rows)
         self.ids = bytearray(ids)
+
+    def row(self, place: int) -> bytes:
+        return bytes(self.data[place * self._size : (place + 1) * self._size])
+
+    def rows(self) -> bytes:
+        return bytes(self.data)
+
+
+class _StoredPage:
+    """A page as it was read, column by column."""
+
+    __slots__ = ("_columns", "_count", "_data", "_kind", "ids")
+
+    def __init__(self, kind: np.dtype[Any], count: int, data: bytes, ids: bytes) -> None:
+        self._kind, self._count, self._data, self.ids = kind, count, data, ids
+        self._columns = _columns_of(kind)
+
+    def row(self, place: int) -> bytes:
+        data, count = self._data, self._count
+        return b"".join(
+            [data[before * count + place * size : before * count + place * size + size] for before, size in self._columns]
+        )
+
+    def rows(self) -> bytes:
+        return decode_columns(self._data, self._count, self._kind).tobytes()
+
+
+@lru_cache
+def _columns_of(kind: np.dtype[Any]) -> list[tuple[int, int]]:
+    """Return (bytes of a row before it, its own) of each field of a packed row."""
+    return [(field[1], field[0].itemsize) for field in (kind.fields or {}).values()]
 
 
 class Entries:
@@ -72,33 +124,54 @@ class Entries:
 
     def __init__(self, store: Store, words: int) -> None:
         self._store = store
+        self._words = words
         self._type = row_type(words)
         self._row = struct.Struct(f"<B16s{8 * words}sQIIqQqQHqH")
         self._open: dict[int, _Page] = {}
         self._changed: set[int] = set()
-        self._dropped: list[tuple[int, int]] = []
+        self._dropped: list[int] = []
+        self._kept: dict[int, _StoredPage] = {}
+        self._sealed = 0  # segments that are written
+        self._tail: list[NDArray[Any]] = []  # the segment rows after them
+        self._segments: dict[int, NDArray[Any]] = {}  # those that change in this step
         self.count = 0
 
-    def load(self, count: int) -> NDArray[Any]:
-        """Read all pages and return the rows of entries 0, 1, ... (count,); those of a page that was dropped are zero.
+    def load(self, count: int) -> Stored:
+        """Read what the tables in memory need of `count` entries ever made.
 
         Raises:
-            FormatError: a page is damaged, or there are entries beyond `count`.
+            FormatError: a segment or one of the last pages is damaged or missing.
         """
-        table = np.zeros(count, self._type)
-        for key, value in self._store.scan(PREFIX_PAGE):
-            first = number_of(key) * PAGE_ENTRIES
-            size, rows, ids = split_rows(value, self._row.size)
-            if first + size > count or size < min(PAGE_ENTRIES, count - first):
-                raise FormatError(
-                    f"The index volume holds a page of {size} entries from {first} on, and should hold {count} entries in all; "
-                    "give the index an empty volume, and it is rebuilt from the log."
-                )
-            table[first : first + size] = np.frombuffer(rows, self._type)
-            if size < PAGE_ENTRIES:
-                self._open[number_of(key)] = _Page(rows, ids)
         self.count = count
-        return table
+        self._sealed = count // SEGMENT_ENTRIES
+        names = segment_type(self._words).names or ()
+        numbers, parts = [np.empty(0, np.int64)], [self._columns_of(np.empty(0, segment_type(self._words)))]
+        for key, segment in self._store.scan(PREFIX_SEGMENT):
+            columns = view_segment(segment, self._words)
+            if number_of(key) >= self._sealed:
+                raise FormatError(
+                    f"The index volume holds entries beyond the {count} that it should hold; give the index an empty volume, "
+                    "and it is rebuilt from the log."
+                )
+            parts.append(columns)
+            numbers.append(number_of(key) * SEGMENT_ENTRIES + columns["place"].astype(np.int64))
+        pages = range(self._sealed * SEGMENT_ENTRIES // PAGE_ENTRIES, -(-count // PAGE_ENTRIES))
+        for page, value in zip(pages, self._store.get_many([page_key(page) for page in pages]), strict=True):
+            size = min(PAGE_ENTRIES, count - page * PAGE_ENTRIES)
+            rows = np.zeros(size, self._type)  # a page that was dropped whole
+            if value is not None:
+                found, raw, ids = split_rows(value, self._row.size)
+                if found != size:
+                    raise FormatError(_LACKS)
+                rows = decode_columns(raw, size, self._type)
+                if size < PAGE_ENTRIES:
+                    self._open[page] = _Page(self._type, rows.tobytes(), ids)
+            part = self._segment_rows(rows, page * PAGE_ENTRIES)
+            self._tail.append(part)
+            live = part["state"] != STATE_REMOVED
+            parts.append(self._columns_of(part[live]))
+            numbers.append(page * PAGE_ENTRIES + np.flatnonzero(live))
+        return Stored(np.concatenate(numbers), {name: np.concatenate([part[name] for part in parts]) for name in names})
 
     def live(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], bytes]]:
         """Yield (rows, the sizes of their ids, the ids one after another) of the live entries as stored, in log order.
@@ -110,7 +183,7 @@ class Entries:
         """
         pages = self._store.scan(PREFIX_PAGE)
         while group := [split_rows(value, self._row.size) for _, value in itertools.islice(pages, _PAGES_AT_ONCE)]:
-            rows = np.frombuffer(b"".join(raw for _, raw, _ in group), self._type)
+            rows = np.concatenate([decode_columns(raw, count, self._type) for count, raw, _ in group])
             ids = b"".join(blob for _, _, blob in group)
             sizes = rows["ids_end"].astype(np.int64)
             sizes[1:] -= sizes[:-1].copy()
@@ -126,15 +199,16 @@ class Entries:
 
     def append(self, rows: NDArray[Any], ids: Sequence[bytes]) -> None:
         """Add entries; `rows` (n,) of the row type, whose `ids_end` is set here, `ids` one for each."""
+        self._tail.append(self._segment_rows(rows, self.count))
         done = 0
         while done < len(rows):
             number, used = divmod(self.count, PAGE_ENTRIES)
-            page = self._open.setdefault(number, _Page())
+            page = self._open.setdefault(number, _Page(self._type))
             self._changed.add(number)
             end = min(len(rows), done + PAGE_ENTRIES - used)
             part = rows[done:end]
             part["ids_end"] = np.cumsum([len(one) for one in ids[done:end]]) + len(page.ids)
-            page.rows += part.tobytes()
+            page.data += part.tobytes()
             page.ids += b"".join(ids[done:end])
             self.count += end - done
             done = end
@@ -142,72 +216,139 @@ class Entries:
     def details(self, numbers: Iterable[int]) -> list[Detail]:
         """Return the entries of these numbers, in their order."""
         wanted = list(numbers)
-        missing = list({number // PAGE_ENTRIES for number in wanted} - self._open.keys())
-        pages: dict[int, tuple[bytes | bytearray, bytes | bytearray]] = {
-            page: (self._open[page].rows, self._open[page].ids)
-            for page in {number // PAGE_ENTRIES for number in wanted} & self._open.keys()
-        }
-        pages.update(zip(missing, self._read(missing), strict=True))
-        return [self._detail(*pages[number // PAGE_ENTRIES], number % PAGE_ENTRIES) for number in wanted]
-
-    def remove(self, number: int) -> Detail:
-        """Mark an entry as removed and return what it was."""
-        page_number, row = divmod(number, PAGE_ENTRIES)
-        if page_number not in self._open:
-            self._open[page_number] = _Page(*self._read([page_number])[0])
-        page = self._open[page_number]
-        detail = self._detail(page.rows, page.ids, row)
-        page.rows[row * self._row.size] = STATE_REMOVED
-        self._changed.add(page_number)
-        return detail
-
-    def drop(self, numbers: NDArray[np.int64]) -> None:
-        """Remove the entries of these numbers, ascending: whole pages as ranges, of other pages the single rows."""
-        pages, first = np.unique(numbers // PAGE_ENTRIES, return_index=True)
-        counts = np.diff([*first, len(numbers)])
-        whole = (counts == PAGE_ENTRIES).tolist()
-        for at, page in enumerate(pages.tolist()):
-            if whole[at]:
-                self._open.pop(page, None)
-                self._changed.discard(page)
-                if self._dropped and self._dropped[-1][1] == page:
-                    self._dropped[-1] = (self._dropped[-1][0], page + 1)
-                else:
-                    self._dropped.append((page, page + 1))
-            else:
-                for number in numbers[first[at] : first[at] + counts[at]].tolist():
-                    self.remove(number)
-
-    def collect(self, writes: Writes) -> None:
-        """Add the pages that changed since the last call."""
-        for begin, end in self._dropped:
-            writes.delete_range(page_key(begin), page_key(end))
-        self._dropped.clear()
-        for number in sorted(self._changed):
-            page = self._open[number]
-            count = len(page.rows) // self._row.size
-            writes.put(page_key(number), encode_rows(bytes(page.rows), count, bytes(page.ids)))
-            if count == PAGE_ENTRIES:
-                del self._open[number]
-        self._changed.clear()
-
-    def _read(self, pages: Sequence[int]) -> list[tuple[bytes, bytes]]:
-        if not pages:
-            return []
+        pages = self._pages({number // PAGE_ENTRIES for number in wanted})
         found = []
-        for value in self._store.get_many([page_key(page) for page in pages]):
-            if value is None:
-                raise FormatError("The index volume lacks a page of entries; give it an empty volume to rebuild.")
-            found.append(split_rows(value, self._row.size)[1:])
+        for number in wanted:
+            page, place = pages[number // PAGE_ENTRIES], number % PAGE_ENTRIES
+            *fields, end = self._row.unpack(page.row(place))
+            begin = int.from_bytes(page.row(place - 1)[-2:], "little") if place else 0  # the row before ends with its ids_end
+            found.append(Detail._make((*fields, bytes(page.ids[begin:end]))))
         return found
 
-    def _detail(self, rows: bytes | bytearray, ids: bytes | bytearray, row: int) -> Detail:
-        at = row * self._row.size
-        *fields, end = self._row.unpack_from(rows, at)
-        begin = int.from_bytes(rows[at - 2 : at], "little") if row else 0  # the row before ends with its ids_end
-        return Detail._make((*fields, bytes(ids[begin:end])))
+    def rows(self, numbers: Iterable[int]) -> NDArray[Any]:
+        """Return the rows (n,) of the entries of these numbers, in their order."""
+        wanted = list(numbers)
+        pages = self._pages({number // PAGE_ENTRIES for number in wanted})
+        return np.frombuffer(
+            b"".join(pages[number // PAGE_ENTRIES].row(number % PAGE_ENTRIES) for number in wanted), self._type
+        )
+
+    def drop(self, numbers: NDArray[np.int64]) -> None:
+        """Remove live entries, given in ascending order; costs in proportion to the pages and segments that they lie in."""
+        size = self._row.size
+        for page, places in _grouped(numbers, PAGE_ENTRIES):
+            opened = self._open.get(page)
+            if opened is None:
+                stored = self._pages({page})[page]
+                opened = self._open[page] = _Page(self._type, stored.rows(), bytes(stored.ids))
+            states = np.frombuffer(opened.data, self._type)["state"]
+            states[places] = STATE_REMOVED
+            full = len(opened.data) == PAGE_ENTRIES * size
+            if full and not states.any():
+                del states, self._open[page]
+                self._changed.discard(page)
+                self._dropped.append(page)
+            else:
+                self._changed.add(page)
+        for segment, places in _grouped(numbers, SEGMENT_ENTRIES):
+            if segment >= self._sealed:
+                self._tail = [self._tail_rows()]
+                self._tail[0]["state"][numbers[numbers >= self._sealed * SEGMENT_ENTRIES] - self._sealed * SEGMENT_ENTRIES] = (
+                    STATE_REMOVED
+                )
+                break
+            rows = self._segments.get(segment)
+            if rows is None:
+                (value,) = self._store.get_many([segment_key(segment)])
+                if value is None:
+                    raise FormatError(_LACKS)
+                columns = view_segment(value, self._words)
+                rows = np.empty(len(columns["place"]), segment_type(self._words))
+                for name, column in columns.items():
+                    rows[name] = column
+            self._segments[segment] = rows[~np.isin(rows["place"], places)]
+
+    def collect(self, writes: Writes) -> None:
+        """Add the pages and segments that changed since the last call."""
+        for number in sorted(self._changed):
+            page = self._open[number]
+            rows = np.frombuffer(page.data, self._type)
+            writes.put(page_key(number), encode_rows(encode_columns(rows), len(rows), bytes(page.ids)))
+            self._kept.pop(number, None)
+            if len(rows) == PAGE_ENTRIES:
+                del rows, self._open[number]
+        self._changed.clear()
+        for first, end in _runs(self._dropped):
+            writes.delete_range(page_key(first), page_key(end))
+        for number in self._dropped:
+            self._kept.pop(number, None)
+        self._dropped.clear()
+        if self.count >= (self._sealed + 1) * SEGMENT_ENTRIES:
+            tail = self._tail_rows()
+            while len(tail) >= SEGMENT_ENTRIES:
+                whole, tail = tail[:SEGMENT_ENTRIES], tail[SEGMENT_ENTRIES:]
+                self._segments[self._sealed] = whole[whole["state"] != STATE_REMOVED]
+                self._sealed += 1
+            self._tail = [tail.copy()]
+        for segment, left in self._segments.items():
+            if len(left):
+                writes.put(segment_key(segment), encode_segment(left))
+            else:
+                writes.delete(segment_key(segment))
+        self._segments.clear()
+
+    def _columns_of(self, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        return {name: rows[name] for name in rows.dtype.names or ()}
+
+    def _tail_rows(self) -> NDArray[Any]:
+        return np.concatenate(self._tail or [np.empty(0, segment_type(self._words))])
+
+    def _segment_rows(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
+        made = np.empty(len(rows), segment_type(self._words))
+        made["place"] = np.arange(first, first + len(rows)) % SEGMENT_ENTRIES
+        for name in ("state", "features", "scope", "print"):
+            made[name] = rows[name]
+        tags = np.empty(len(rows), np.uint32)
+        digests = np.ascontiguousarray(rows["text_digest"]).view(np.uint64)
+        kernels.tag_digests(digests, np.ascontiguousarray(rows["scope"]), tags)
+        made["digest_tag"] = tags
+        source, offset, value = (np.ascontiguousarray(rows[name]) for name in ("source", "offset", "value_digest"))
+        kernels.tag_positions(source, offset, value, tags)
+        made["position_tag"] = tags
+        return made
+
+    def _pages(self, wanted: set[int]) -> dict[int, _Page | _StoredPage]:
+        """Return pages by number; those read last are kept, because a batch asks for a page more than once."""
+        found: dict[int, _Page | _StoredPage] = {}
+        missing = []
+        for number in wanted:
+            page = self._open.get(number) or self._kept.get(number)
+            if page is None:
+                missing.append(number)
+            else:
+                found[number] = page
+        if missing:
+            if len(self._kept) > _PAGES_KEPT:
+                self._kept.clear()
+            for number, value in zip(missing, self._store.get_many([page_key(number) for number in missing]), strict=True):
+                if value is None:
+                    raise FormatError(_LACKS)
+                found[number] = self._kept[number] = _StoredPage(self._type, *split_rows(value, self._row.size))
+        return found
 
 
-def live_and_full(states: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers of the entries that are live, and of those that have neighbours, ascending."""
-    return np.flatnonzero(states != STATE_REMOVED), np.flatnonzero(states == STATE_FULL)
+def _grouped(numbers: NDArray[np.int64], size: int) -> list[tuple[int, NDArray[np.int64]]]:
+    """Return (group, places in it) of ascending numbers, in groups of `size`."""
+    groups, first = np.unique(numbers // size, return_index=True)
+    return list(zip(groups.tolist(), np.split(numbers % size, first[1:]), strict=True))
+
+
+def _runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return numbers as ranges (first, end)."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number:
+            runs[-1] = runs[-1][0], number + 1
+        else:
+            runs.append((number, number + 1))
+    return runs

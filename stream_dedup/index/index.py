@@ -23,6 +23,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +38,11 @@ from stream_dedup.errors import (
 )
 from stream_dedup.index import contents, layout
 from stream_dedup.index.apply import Declared, State, step
+from stream_dedup.index.budget import Budget
 from stream_dedup.index.contract import Store
 from stream_dedup.index.digest import StateDigest, state_digest
-from stream_dedup.index.entries import Entries, live_and_full
-from stream_dedup.index.kernels import Columns
+from stream_dedup.index.entries import Entries
+from stream_dedup.index.kernels import Columns, Held
 from stream_dedup.index.layout import Meta
 from stream_dedup.index.neighbours import BucketSizes, Neighbours
 from stream_dedup.index.plan import Plan
@@ -81,13 +83,17 @@ class Similar:
 class Index:
     """An index on one store. Opening it reads the volume; an empty one begins at log offset 0.
 
+    `budget` bounds the process's memory: see `index.budget`.
+
     Raises:
+        ConfigurationError: the entries do not fit into the budget.
         FutureFormatError: the volume was written by a newer version.
         StoreError: the volume is damaged or cannot be read.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, budget: Budget | None = None) -> None:
         self._store = store
+        self._budget = budget
         self._lock = threading.Lock()
         self._failure: str | None = None
         self._writes = Writes()
@@ -350,6 +356,7 @@ class Index:
                 "candidates": 0 if tables is None else tables.candidates,
                 "hottest_bucket": 0 if tables is None else tables.hottest_bucket,
                 "bytes_in_memory": 0 if tables is None else tables.bytes_used,
+                "bytes_mapped": 0 if tables is None else tables.bytes_mapped,
                 "bytes_on_disk": self._store.size_bytes(),
             }
 
@@ -407,8 +414,10 @@ class Index:
     def _open_rooms(self, state: State) -> None:
         if state.plan is None:
             raise InvariantError("A batch was judged before a plan was declared; this is a fault of the program.")
-        state.entries = Entries(self._store, state.print_words)
-        state.neighbours = Neighbours(state.plan, state.print_words)
+        entries = state.entries = Entries(self._store, state.print_words)
+        state.neighbours = Neighbours(
+            state.plan, state.print_words, lambda numbers: _identities(entries.rows(numbers)), budget=self._budget
+        )
 
     def _read_volume(self) -> None:
         found = contents.read(self._store)
@@ -427,22 +436,29 @@ class Index:
         state = self._state
         self._open_rooms(state)
         entries, neighbours = state.rooms()
-        rows = entries.load(count)
-        if count and int(rows["source"].max()) >= len(state.sources):
-            raise FormatError("The index volume lacks the name of a source partition; rebuild it from the log.")
-        live, full = live_and_full(rows["state"])
-        if len(live) != expected:
+        stored = entries.load(count)
+        if len(stored.numbers) != expected:
             raise FormatError(
-                f"The index volume holds {len(live)} live entries and should hold {expected}; give the index an empty volume, "
-                "and it is rebuilt from the log."
+                f"The index volume holds {len(stored.numbers)} live entries and should hold {expected}; give the index an "
+                "empty volume, and it is rebuilt from the log."
             )
-        columns = Columns(
-            prints=rows["print"], scopes=rows["scope"],
-            digests=np.ascontiguousarray(rows["text_digest"]).view(np.uint64),
-            sources=rows["source"], offsets=rows["offset"], values=rows["value_digest"],
-            features=rows["features"],
-        )  # fmt: skip
-        neighbours.load(columns, live, full)
+        first = int(stored.numbers[0]) if expected else count
+        scopes = stored.rows["scope"]
+        held = Held(
+            prints=stored.rows["print"],
+            scopes=scopes if scopes.any() else np.zeros(0, np.uint64),
+            features=stored.rows["features"],
+            numbers=(stored.numbers - first).astype(np.uint32),
+            states=stored.rows["state"],
+        )
+        neighbours.load(held, first, count, stored.rows["digest_tag"], stored.rows["position_tag"])
+
+
+def _identities(rows: NDArray[Any]) -> Columns:
+    return Columns(
+        prints=rows["print"], scopes=rows["scope"], digests=np.ascontiguousarray(rows["text_digest"]).view(np.uint64),
+        sources=rows["source"], offsets=rows["offset"], values=rows["value_digest"], features=rows["features"],
+    )  # fmt: skip
 
 
 def _decode(log_offset: int, value: bytes | None) -> Batch | Control | FormatError:

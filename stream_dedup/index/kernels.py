@@ -1,16 +1,25 @@
 """The compiled half of `neighbours`: arrays in, arrays out, no object of Python's inside.
 
-Two kinds of memory, both arrays of entry numbers (uint32):
+Three kinds of memory:
 
-    slots    open addressing with linear probing, at most 6 in 10 taken: (scope, text digest) -> entry, and
-             (source, offset, value digest) -> entry; a removal shifts back what follows, so there are no tombstones
-    buckets  one per table and key: a block of the arena, of 4, 8, 16, ... places, holding its entries in ascending
-             order; a full block moves to one of twice the size, and the old one goes onto the free list of its size;
-             a removal that makes the next smaller size do moves it to such a block, or gives its upper half back
+    held     what is known of an entry, by row; rows are in log order, and a removed entry's row is marked until the
+             next compaction
+    slots    open addressing with linear probing, at most 3 in 4 taken, two of them: by (scope, text digest) and by
+             (source, offset, value digest). A slot is a 32-bit tag of that hash above the row. A tag that is found is a
+             candidate, which the caller compares with what is stored: one in 2^32 per entry is another document's
+    table    one per key of the plan. Its sealed part is sorted by bucket, without a gap; what came since lies in an
+             arena of blocks of 4, 8, 16, ... places, one block a bucket: a full block moves to one of twice the size, and
+             the old one goes onto the free list of its size. When the open part has grown to a share of the sealed one,
+             both are sorted again into a new sealed part
 
-Invariants: a bucket's capacity is a function of its length (0, or the least 4 * 2^n that holds it), so it is stored
-nowhere; entries of a bucket ascend, so the first within reach is its earliest and the search stops at one later than
-the best; every function that may take from the arena is called with `room` for it, and nothing here grows an array.
+Both parts of a table hold, beside the row, a *fragment* of the print: 32 or 64 bits that the table's key says nothing of.
+It is what a search compares, so nearly every candidate is turned away by memory that is read in order; only what
+passes is looked up by its row. Measured: docs/explanation/index-layout.md.
+
+Invariants: within a bucket rows ascend, so the first within reach is its earliest; a fragment that is further off than
+the plan's threshold proves its print to be; every function that may take from an arena returns early when there is no
+room, and nothing here grows an array; a slot's home follows from its tag alone and keeps the tags' order, so a larger
+array is filled nearly in order.
 
 All compiled code of the index is in this one file, and takes its numbers as arguments.
 numba turns a mixture of signed and unsigned words into floats: hashes and prints are uint64 throughout, places int64.
@@ -21,33 +30,40 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from stream_dedup.compiled import kernel
-from stream_dedup.index.blocks import Tables
 
 # numba knows these as types; to the type checker they are Any, because indices and counts are int there.
 int64: Any = np.int64
 uint32: Any = np.uint32
 uint64: Any = np.uint64
 
-EMPTY: Final = uint32(0xFFFFFFFF)
+NONE: Final = int64(0xFFFFFFFF)  # no row: later than every row
+EMPTY: Final = uint64(0xFFFFFFFFFFFFFFFF)
 FEATURES_UNKNOWN: Final = 0xFFFFFFFF
 OUTCOME_NEW: Final = 0
 OUTCOME_SHORT: Final = 1
 OUTCOME_DIGEST: Final = 2
 OUTCOME_NEAR: Final = 3
-_UNIT: Final = 4  # places in the smallest block; blocks are counted in units of it
-_CANDIDATES_AT_ONCE: Final = 1024
+REMOVED: Final = 0
+SHORT: Final = 1
+FULL: Final = 2
+UNIT: Final = 4  # places in the smallest block; blocks are counted in units of it
+SIZES: Final = 32
+_LINE_BYTES: Final = 64
+_LINES_AHEAD: Final = 4
 _SPREAD: Final = uint64(0x9E3779B97F4A7C15)
 _MIX_ONE: Final = uint64(0xBF58476D1CE4E5B9)  # the finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014)
 _MIX_TWO: Final = uint64(0x94D049BB133111EB)
 
 
 class Columns(NamedTuple):
-    """What is held of every entry, by entry number. Shapes: `prints` (C, W), `digests` (C, 2), the rest (C,)."""
+    """Documents to be judged. Shapes: `prints` (n, W), `digests` (n, 2), the rest (n,)."""
 
     prints: NDArray[np.uint64]
     scopes: NDArray[np.uint64]
@@ -59,48 +75,41 @@ class Columns(NamedTuple):
 
 
 def take_rows(columns: Columns, rows: slice | NDArray[np.int64]) -> Columns:
-    """Return some rows of columns: a view for a slice, a copy for row numbers."""
-    return Columns(
-        columns.prints[rows], columns.scopes[rows], columns.digests[rows],
-        columns.sources[rows], columns.offsets[rows], columns.values[rows], columns.features[rows],
-    )  # fmt: skip
+    """Return some rows of columns: views for a slice, copies for row numbers."""
+    taken: list[Any] = [column[rows] for column in columns]
+    return Columns(*taken)
 
 
-def copy_rows(stored: Columns, into: Columns, count: int) -> None:
-    """Copy the first `count` rows of columns into other columns."""
-    for name in Columns._fields:
-        getattr(into, name)[:count] = getattr(stored, name)[:count]
+class Held(NamedTuple):
+    """What is held of every entry, by row. Shapes: `prints` (C, W), the rest (C,); `scopes` (0,) while all are 0.
 
-
-class Slots(NamedTuple):
-    """Entry numbers by hash; each array's length is a power of two."""
-
-    digest: NDArray[np.uint32]
-    position: NDArray[np.uint32]
-
-
-class Buckets(NamedTuple):
-    """Where each bucket's entries lie.
-
-    `heads` (buckets, 2) uint32: first unit and length; `arena` (units * 4,) uint32; `free` (34,) int64: first free
-    block per size, plus one; `top` (1,) int64: units of the arena ever taken.
+    `states` are REMOVED, SHORT or FULL; `numbers` are entry numbers, counted from the first row's when they were laid out.
     """
 
+    prints: NDArray[np.uint64]
+    scopes: NDArray[np.uint64]
+    features: NDArray[np.uint32]
+    numbers: NDArray[np.uint32]
+    states: NDArray[np.uint8]
+
+
+class Table(NamedTuple):
+    """One table. `place` (4,) int64: its number, the fragment's word and shift, its first bucket.
+
+    Sealed: `heads` (B + 1,) uint32 where each bucket begins, `fragments`, `rows` (m,). Open: `open_heads` (B, 2) uint32 first
+    unit and length, `open_fragments`, `open_rows` (units * 4,), `free` (SIZES,) int64 first free block per size, plus one,
+    `top` (1,) int64 units ever taken.
+    """
+
+    place: NDArray[np.int64]
     heads: NDArray[np.uint32]
-    arena: NDArray[np.uint32]
+    fragments: NDArray[Any]
+    rows: NDArray[np.uint32]
+    open_heads: NDArray[np.uint32]
+    open_fragments: NDArray[Any]
+    open_rows: NDArray[np.uint32]
     free: NDArray[np.int64]
     top: NDArray[np.int64]
-
-
-class Scratch(NamedTuple):
-    """Room for one document: `bucket` (T,) int64, its own buckets; `first`, `length` (probes,) uint32, the heads of those
-    that a search visits; `entry` (any,) uint32, some candidates.
-    """
-
-    bucket: NDArray[np.int64]
-    first: NDArray[np.uint32]
-    length: NDArray[np.uint32]
-    entry: NDArray[np.uint32]
 
 
 def _popcount(typing_context: Any, word: Any) -> Any:  # noqa: ARG001 - numba's signature
@@ -112,7 +121,39 @@ def _popcount(typing_context: Any, word: Any) -> Any:  # noqa: ARG001 - numba's 
     return types.int64(types.uint64), build
 
 
+def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:  # noqa: ARG001
+    """Ask for the cache line of array[index], which need not exist, without waiting for it."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, value=arguments[0]).data
+        byte = ir.IntType(8).as_pointer()
+        number = ir.IntType(32)
+        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        insert: Any = cgutils.get_or_insert_function
+        call = insert(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(call, [pointer, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), build
+
+
 popcount: Any = intrinsic(_popcount)
+prefetch: Any = intrinsic(_prefetch)
+
+
+@kernel
+def _address(word: Any, shift: Any, mask: Any, onto: Any, begin: int, end: int, prints: Any, row: int) -> Any:
+    """Return the address of a print in the table whose pieces are `begin`..`end`."""
+    key = uint64(0)
+    for piece in range(begin, end):
+        at = word[piece]
+        low = uint64(shift[piece])
+        bits = prints[row, at] >> low
+        if low > uint64(0) and at + 1 < prints.shape[1]:  # the piece may lie across two words
+            bits |= prints[row, at + 1] << (uint64(64) - low)
+        key ^= (bits & mask[piece]) << onto[piece]
+    return key
 
 
 @kernel
@@ -120,18 +161,12 @@ def find_buckets(tables: Any, prints: Any, row: int, scope: Any, bucket: Any) ->
     """Set `bucket` (T,) int64 to the bucket of print `row` and a scope in each table."""
     word, shift, mask, onto = tables.word, tables.shift, tables.piece, tables.onto
     address, base, piece_end = tables.address, tables.base, tables.piece_end
-    piece = 0
+    begin = 0
     for table in range(base.shape[0]):
-        key = uint64(0)
-        while piece < piece_end[table]:
-            at = word[piece]
-            low = uint64(shift[piece])
-            bits = prints[row, at] >> low
-            if low > uint64(0) and at + 1 < prints.shape[1]:  # the piece may lie across two words
-                bits |= prints[row, at + 1] << (uint64(64) - low)
-            key ^= (bits & mask[piece]) << onto[piece]
-            piece += 1
+        end = piece_end[table]
+        key = _address(word, shift, mask, onto, begin, end, prints, row)
         bucket[table] = base[table] + int64((key ^ scope) & address[table])
+        begin = end
 
 
 @kernel
@@ -153,7 +188,7 @@ def _threshold_of(tables: Any, features: Any, other_features: Any) -> int:
 
 @kernel
 def within_reach(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
-    """Return the distance of two rows of `Columns` within the plan's reach, or -1: `Plan.within_reach`, compiled.
+    """Return the distance of two rows of `Columns` or `Held` within the plan's reach, or -1: `Plan.within_reach`, compiled.
 
     A row whose features are `FEATURES_UNKNOWN` is taken to be as long as the other.
     """
@@ -175,414 +210,395 @@ def within_reach(tables: Any, one: Any, one_row: int, other: Any, other_row: int
 
 
 @kernel
-def _digest_slot(columns: Any, row: int, mask: Any) -> int:
-    slot: int = int64((columns.digests[row, 0] ^ (columns.scopes[row] * _SPREAD)) & mask)
-    return slot
+def buckets_of(tables: Any, batch: Any, buckets: Any) -> None:
+    """Set `buckets` (n, T) int64 to the buckets of every document."""
+    prints, scopes = batch.prints, batch.scopes
+    for row in range(buckets.shape[0]):
+        find_buckets(tables, prints, row, scopes[row], buckets[row])
 
 
 @kernel
-def _position_slot(columns: Any, row: int, mask: Any) -> int:
-    mixed = uint64(columns.offsets[row]) * _SPREAD
-    mixed ^= columns.values[row] ^ (uint64(columns.sources[row]) << uint64(32))
-    mixed = (mixed ^ (mixed >> uint64(30))) * _MIX_ONE
-    mixed = (mixed ^ (mixed >> uint64(27))) * _MIX_TWO
-    slot: int = int64((mixed ^ (mixed >> uint64(31))) & mask)
-    return slot
+def _mixed(word: Any) -> Any:
+    word = (word ^ (word >> uint64(30))) * _MIX_ONE
+    word = (word ^ (word >> uint64(27))) * _MIX_TWO
+    return word ^ (word >> uint64(31))
 
 
 @kernel
-def _same_digest(one: Any, one_row: int, other: Any, other_row: int) -> bool:
-    same: bool = (
-        one.digests[one_row, 0] == other.digests[other_row, 0]
-        and one.digests[one_row, 1] == other.digests[other_row, 1]
-        and one.scopes[one_row] == other.scopes[other_row]
-    )
-    return same
+def tag_digests(digests: Any, scopes: Any, tags: Any) -> None:
+    """Set `tags` (n,) uint32 to those of (scope, text digest)."""
+    for row in range(tags.shape[0]):
+        tags[row] = uint32(_mixed(digests[row, 0] ^ (scopes[row] * _SPREAD)) >> uint64(32))
 
 
 @kernel
-def _same_position(one: Any, one_row: int, other: Any, other_row: int) -> bool:
-    same: bool = (
-        one.offsets[one_row] == other.offsets[other_row]
-        and one.sources[one_row] == other.sources[other_row]
-        and one.values[one_row] == other.values[other_row]
-    )
-    return same
+def tag_positions(sources: Any, offsets: Any, values: Any, tags: Any) -> None:
+    """Set `tags` (n,) uint32 to those of (source, offset, value digest)."""
+    for row in range(tags.shape[0]):
+        mixed = uint64(offsets[row]) * _SPREAD
+        mixed ^= values[row] ^ (uint64(sources[row]) << uint64(32))
+        tags[row] = uint32(_mixed(mixed) >> uint64(32))
 
 
 @kernel
-def find_digest(columns: Any, slots: Any, wanted: Any, row: int) -> int:
-    """Return the live entry with the digest and scope of row `row` of `wanted`, or -1."""
-    mask = uint64(slots.digest.shape[0] - 1)
-    slot = _digest_slot(wanted, row, mask)
-    while slots.digest[slot] != EMPTY:
-        entry: int = int64(slots.digest[slot])
-        if _same_digest(columns, entry, wanted, row):
-            return entry
-        slot = (slot + 1) & int64(mask)
-    return -1
+def _home(tag: Any, size: int) -> int:
+    home: int = int64((uint64(tag) * uint64(size)) >> uint64(32))
+    return home
 
 
 @kernel
-def find_positions(columns: Any, slots: Any, wanted: Any, count: int, found: Any) -> None:
-    """Set `found` (count,) int64 to the live entry at each wanted (source, offset, value digest), or -1."""
-    mask = uint64(slots.position.shape[0] - 1)
-    for row in range(count):
+def find_tags(slots: Any, tags: Any, states: Any, at: Any, found: Any) -> None:
+    """Set `found` (n,) int64 to the row of the next live entry with each tag, or -1.
+
+    `at` (n,) int64 is where the search stands: the slot after the last one found, or -1 to begin.
+    """
+    size = slots.shape[0]
+    for row in range(tags.shape[0]):
+        if at[row] < 0 and row + 8 < tags.shape[0]:
+            prefetch(slots, _home(tags[row + 8], size))
+        slot = _home(tags[row], size) if at[row] < 0 else at[row]
         found[row] = -1
-        slot = _position_slot(wanted, row, mask)
-        while slots.position[slot] != EMPTY:
-            entry = int64(slots.position[slot])
-            if _same_position(columns, entry, wanted, row):
+        while slots[slot] != EMPTY:
+            held = slots[slot]
+            slot += 1
+            if slot == size:
+                slot = 0
+            entry = int64(held & uint64(0xFFFFFFFF))
+            if held >> uint64(32) == uint64(tags[row]) and states[entry] != REMOVED:
                 found[row] = entry
                 break
-            slot = (slot + 1) & int64(mask)
+        at[row] = slot
 
 
 @kernel
-def add_to_slots(columns: Any, slots: Any, entry: int) -> None:
-    """Make a live entry findable by its digest and by its position."""
-    mask = uint64(slots.digest.shape[0] - 1)
-    slot = _digest_slot(columns, entry, mask)
-    while slots.digest[slot] != EMPTY:
-        slot = (slot + 1) & int64(mask)
-    slots.digest[slot] = uint32(entry)
-    mask = uint64(slots.position.shape[0] - 1)
-    slot = _position_slot(columns, entry, mask)
-    while slots.position[slot] != EMPTY:
-        slot = (slot + 1) & int64(mask)
-    slots.position[slot] = uint32(entry)
+def add_tags(slots: Any, tags: Any, first: int) -> None:
+    """Make rows `first`.. findable by their tags (n,) uint32; there is room."""
+    size = slots.shape[0]
+    for row in range(tags.shape[0]):
+        if row + 8 < tags.shape[0]:
+            prefetch(slots, _home(tags[row + 8], size))
+        slot = _home(tags[row], size)
+        while slots[slot] != EMPTY:
+            slot += 1
+            if slot == size:
+                slot = 0
+        slots[slot] = (uint64(tags[row]) << uint64(32)) | uint64(first + row)
 
 
 @kernel
-def copy_slots(columns: Any, old: Any, new: Any) -> None:
-    """Fill the empty `new` slots with the entries in `old`."""
-    for at in range(old.digest.shape[0]):
-        if old.digest[at] != EMPTY:
-            add_to_slots(columns, new, int64(old.digest[at]))
+def copy_slots(old: Any, new: Any, moved: Any) -> None:
+    """Fill the empty `new` slots with those in `old`; row r becomes `moved[r]`, and goes if that is `NONE`.
+
+    `moved` is int64, and empty when every row stays.
+    """
+    size = new.shape[0]
+    for at in range(old.shape[0]):
+        if old[at] == EMPTY:
+            continue
+        row = int64(old[at] & uint64(0xFFFFFFFF))
+        if moved.shape[0] > 0:
+            row = moved[row]
+        if row == NONE:
+            continue
+        tag = old[at] >> uint64(32)
+        slot = _home(tag, size)
+        while new[slot] != EMPTY:
+            slot += 1
+            if slot == size:
+                slot = 0
+        new[slot] = (tag << uint64(32)) | uint64(row)
 
 
 @kernel
-def _clear_slot(columns: Any, slots: Any, by_digest: bool, slot: int) -> None:
-    # Linear probing without tombstones: what follows moves back unless it already stands at or after its own slot
-    # (Knuth, The Art of Computer Programming, volume 3, section 6.4, algorithm R).
-    mask = uint64(slots.shape[0] - 1)
-    hole = slot
-    at = slot
-    while True:
-        at = (at + 1) & int64(mask)
-        if slots[at] == EMPTY:
-            break
-        entry = int64(slots[at])
-        home = _digest_slot(columns, entry, mask) if by_digest else _position_slot(columns, entry, mask)
-        if ((at - home) & int64(mask)) >= ((at - hole) & int64(mask)):
-            slots[hole] = slots[at]
-            hole = at
-    slots[hole] = EMPTY
+def _keys_of_rows(tables: Any, number: int, held: Any, keys: Any) -> None:
+    """Set `keys` (rows,) uint32 to the rows' buckets in one table, counted from the table's first.
+
+    The same as `find_buckets`, with the loop over the rows inside, where the compiler makes vector code of it.
+    """
+    prints, scopes = held.prints, held.scopes
+    keys[:] = uint32(0)
+    for piece in range(0 if number == 0 else tables.piece_end[number - 1], tables.piece_end[number]):
+        at, low = tables.word[piece], uint64(tables.shift[piece])
+        mask, onto = tables.piece[piece], tables.onto[piece]
+        two = low > uint64(0) and at + 1 < prints.shape[1]
+        for row in range(keys.shape[0]):
+            bits = prints[row, at] >> low
+            if two:
+                bits |= prints[row, at + 1] << (uint64(64) - low)
+            keys[row] ^= uint32((bits & mask) << onto)
+    if scopes.shape[0] > 0:
+        address = tables.address[number]
+        for row in range(keys.shape[0]):
+            keys[row] = uint32((uint64(keys[row]) ^ scopes[row]) & address)
 
 
 @kernel
-def remove_from_slots(columns: Any, slots: Any, entry: int) -> None:
-    """Make an entry unfindable by digest and position."""
-    mask = uint64(slots.digest.shape[0] - 1)
-    slot = _digest_slot(columns, entry, mask)
-    while slots.digest[slot] != uint32(entry):
-        slot = (slot + 1) & int64(mask)
-    _clear_slot(columns, slots.digest, True, slot)
-    mask = uint64(slots.position.shape[0] - 1)
-    slot = _position_slot(columns, entry, mask)
-    while slots.position[slot] != uint32(entry):
-        slot = (slot + 1) & int64(mask)
-    _clear_slot(columns, slots.position, False, slot)
+def seal(tables: Any, table: Any, held: Any, keys: Any, cursor: Any) -> None:
+    """Sort the full entries of the first rows into the sealed part of a table.
+
+    `keys` (rows,) uint32 and `cursor` (B,) uint32 are scratch.
+    """
+    number, at_word, low = table.place[0], table.place[1], uint64(table.place[2])
+    prints, states, heads = held.prints, held.states, table.heads
+    fragments, rows, whole = table.fragments, table.rows, tables.whole[at_word]
+    _keys_of_rows(tables, number, held, keys)
+    heads[:] = 0
+    for row in range(keys.shape[0]):
+        if states[row] == FULL:
+            heads[int64(keys[row]) + 1] += uint32(1)
+    for bucket in range(cursor.shape[0]):
+        heads[bucket + 1] += heads[bucket]
+        cursor[bucket] = heads[bucket]
+    for row in range(keys.shape[0]):
+        if states[row] == FULL:
+            bucket = int64(keys[row])
+            at = cursor[bucket]
+            cursor[bucket] = at + uint32(1)
+            fragments[at] = (prints[row, at_word] & whole) >> low
+            rows[at] = uint32(row)
 
 
 @kernel
 def _size_of(length: int) -> int:
     """Return n of the least block of 4 * 2^n places that holds `length` entries."""
     size = 0
-    while (_UNIT << size) < length:
+    while (UNIT << size) < length:
         size += 1
     return size
 
 
 @kernel
-def _take(arena: Any, free: Any, top: Any, size: int) -> int:
-    block: int = free[size] - 1
-    if block >= 0:
-        free[size] = int64(arena[block * _UNIT])
-        return block
-    block = top[0]
-    top[0] = block + (1 << size)
-    return block
+def add_open(tables: Any, table: Any, held: Any, added: Any, buckets: Any, first: int) -> int:
+    """Add rows `added[first:]` (k,) int64, later than all there, with their `buckets` (k, T), to a table's open part.
 
-
-@kernel
-def _give(arena: Any, free: Any, block: int, size: int) -> None:
-    arena[block * _UNIT] = uint32(free[size])
-    free[size] = block + 1
-
-
-@kernel
-def _is_full(length: int) -> bool:
-    return length == 0 or (length >= _UNIT and (length & (length - 1)) == 0)
-
-
-@kernel
-def room_needed(heads: Any, bucket: Any) -> int:
-    """Return how many units of the arena it takes, at most, to add an entry to these buckets (T,) int64."""
-    units = 0
-    for table in range(bucket.shape[0]):
-        length = int64(heads[bucket[table], 1])
-        if _is_full(length):
-            units += 1 if length == 0 else 2 * length // _UNIT
-    return units
-
-
-@kernel
-def add_to_buckets(buckets: Any, bucket: Any, entry: int) -> None:
-    """Append an entry to its bucket (T,) in every table; the arena has room, and no entry there is later."""
-    heads, arena = buckets.heads, buckets.arena
-    for table in range(bucket.shape[0]):
-        block = int64(heads[bucket[table], 0])
-        length = int64(heads[bucket[table], 1])
-        if _is_full(length):
+    Returns how many are in; fewer than all if the arena lacks room.
+    """
+    number, word, shift, base = table.place[0], table.place[1], uint64(table.place[2]), table.place[3]
+    heads, fragments, rows, free, top = table.open_heads, table.open_fragments, table.open_rows, table.free, table.top
+    units = rows.shape[0] // UNIT
+    prints, whole = held.prints, tables.whole[word]
+    for at in range(first, added.shape[0]):
+        if at + 16 < added.shape[0]:
+            prefetch(heads, (buckets[at + 16, number] - base) * 2)
+        if at + 8 < added.shape[0]:
+            ahead = int64(heads[buckets[at + 8, number] - base, 0]) * UNIT
+            prefetch(fragments, ahead)
+            prefetch(rows, ahead)
+        bucket = buckets[at, number] - base
+        block, length = int64(heads[bucket, 0]), int64(heads[bucket, 1])
+        if length == 0 or (length >= UNIT and (length & (length - 1)) == 0):
             size = _size_of(length + 1)
-            larger = _take(arena, buckets.free, buckets.top, size)
-            for at in range(length):
-                arena[larger * _UNIT + at] = arena[block * _UNIT + at]
-            if length > 0:
-                _give(arena, buckets.free, block, size - 1)
-            block = larger
-            heads[bucket[table], 0] = uint32(block)
-        arena[block * _UNIT + length] = uint32(entry)
-        heads[bucket[table], 1] = uint32(length + 1)
-
-
-@kernel
-def remove_from_buckets(buckets: Any, bucket: Any, entry: int) -> None:
-    """Take an entry out of its bucket (T,) in every table; the order of the others stays."""
-    heads, arena = buckets.heads, buckets.arena
-    for table in range(bucket.shape[0]):
-        first = int64(heads[bucket[table], 0]) * _UNIT
-        length = int64(heads[bucket[table], 1])
-        at = first
-        while arena[at] != uint32(entry):
-            at += 1
-        while at + 1 < first + length:
-            arena[at] = arena[at + 1]
-            at += 1
-        length -= 1
-        heads[bucket[table], 1] = uint32(length)
-        if length == 0:
-            _give(arena, buckets.free, first // _UNIT, 0)
-        elif _is_full(length):
-            size = _size_of(length)
-            if buckets.free[size] > 0:  # a block to move to keeps the larger one whole for the next bucket that grows
-                smaller = _take(arena, buckets.free, buckets.top, size)
-                for at in range(length):
-                    arena[smaller * _UNIT + at] = arena[first + at]
-                heads[bucket[table], 0] = uint32(smaller)
-                _give(arena, buckets.free, first // _UNIT, size + 1)
+            if free[size] > 0:
+                larger = free[size] - 1
+                free[size] = int64(rows[larger * UNIT])
+            elif top[0] + (1 << size) > units:
+                return at
             else:
-                _give(arena, buckets.free, (first + length) // _UNIT, size)
+                larger = top[0]
+                top[0] = larger + (1 << size)
+            for place in range(length):
+                fragments[larger * UNIT + place] = fragments[block * UNIT + place]
+                rows[larger * UNIT + place] = rows[block * UNIT + place]
+            if length > 0:
+                rows[block * UNIT] = uint32(free[size - 1])
+                free[size - 1] = block + 1
+            block = larger
+            heads[bucket, 0] = uint32(block)
+        row = added[at]
+        fragments[block * UNIT + length] = (prints[row, word] & whole) >> shift
+        rows[block * UNIT + length] = uint32(row)
+        heads[bucket, 1] = uint32(length + 1)
+    return int(added.shape[0])
 
 
 @kernel
-def _find_heads(tables: Any, buckets: Any, scratch: Any) -> None:
-    """Put first unit and length of every bucket that a search visits into the scratch, given its own buckets there."""
-    heads, flips, first, length = buckets.heads, tables.flips, scratch.first, scratch.length
-    flip = 0
-    for table in range(scratch.bucket.shape[0]):
-        base, end = tables.base[table], tables.flips_end[table]
-        key = scratch.bucket[table] - base
-        while flip < end:
-            bucket = base + (key ^ int64(flips[flip]))
-            first[flip] = heads[bucket, 0]
-            length[flip] = heads[bucket, 1]
-            flip += 1
+def _ask(
+    flips: Any, begin: int, end: int, key: int, heads: Any, open_heads: Any, fragments: Any, open_fragments: Any, first: Any,
+    length: Any, side: int,
+) -> None:  # fmt: skip
+    """Set where the buckets within the radius of `key` begin and how long they are, and ask for their memory.
 
-
-@kernel
-def _earlier(
-    tables: Any, columns: Any, wanted: Any, row: int, entries: Any, count: int, best: int, best_distance: int
-) -> tuple[int, int]:
-    """Return (entry, distance) of the lowest of `best` and the gathered entries that are within reach."""
-    prints, scopes = columns.prints, columns.scopes
-    low, mask, threshold = wanted.prints[row, 0], tables.whole[0], tables.threshold
-    for at in range(count):
-        entry = int64(entries[at])
-        if popcount((prints[entry, 0] ^ low) & mask) <= threshold and entry < best:
-            distance = within_reach(tables, columns, entry, wanted, row)
-            if distance >= 0 and scopes[entry] == wanted.scopes[row]:
-                best, best_distance = entry, distance
-    return best, best_distance
-
-
-@kernel
-def _earliest(tables: Any, buckets: Any, columns: Any, wanted: Any, row: int, scratch: Any, candidates: Any) -> tuple[int, int]:
-    """Return (entry, distance) of the lowest entry within reach in the same scope, or (-1, 0).
-
-    Nearly all of the time goes into waiting for memory, so the work is done in passes of one kind of load each, which
-    the processor keeps under way many at a time: the heads of all buckets, then their entries, then the prints.
-    Arrays are taken out of their tuples before the loops, because each taking counts a reference.
+    `first`, `length` (2, probes, 2) int64: of one side, sealed and open. Nearly all of a search goes into waiting for memory,
+    and the processor waits for many lines at once if it knows of them in time.
     """
-    _find_heads(tables, buckets, scratch)
-    arena, first, length, gathered = buckets.arena, scratch.first, scratch.length, scratch.entry
-    best, best_distance, count, seen = int64(EMPTY), 0, 0, 0
-    for probe in range(first.shape[0]):
-        at = int64(first[probe]) * _UNIT
-        end = at + int64(length[probe])
-        while at < end and int64(arena[at]) < best:
-            stop = min(end, at + gathered.shape[0] - count)
-            while at < stop:
-                gathered[count] = arena[at]
-                count += 1
+    step = _LINE_BYTES // fragments.itemsize
+    for probe in range(end - begin):
+        at = key ^ int64(flips[begin + probe])
+        sealed = int64(heads[at])
+        count = int64(heads[at + 1]) - sealed
+        first[side, probe, 0] = sealed
+        length[side, probe, 0] = count
+        first[side, probe, 1] = int64(open_heads[at, 0]) * UNIT
+        length[side, probe, 1] = open_heads[at, 1]
+        for line in range(0, min(count, _LINES_AHEAD * step), step):
+            prefetch(fragments, sealed + line)
+        if open_heads[at, 1] > 0:
+            prefetch(open_fragments, first[side, probe, 1])
+
+
+@kernel
+def _next(fragments: Any, at: int, end: int, wanted: Any, threshold: int) -> int:
+    """Return the first place from `at` whose fragment is within the threshold of the wanted one, or `end`."""
+    while at < end and popcount(uint64(fragments[at]) ^ wanted) > threshold:
+        at += 1
+    return at
+
+
+@kernel
+def search(
+    tables: Any, table: Any, held: Any, batch: Any, buckets: Any, docs: Any, best: Any, best_distance: Any, first: Any,
+    length: Any, candidates: Any,
+) -> None:  # fmt: skip
+    """Lower `best` (n,) int64 and `best_distance` (n,) int64 to the earliest row within reach that one table knows.
+
+    `docs` (m,) int64 are those to search for; `first`, `length` (2, probes, 2) int64 are scratch: what one document's
+    search visits is asked for while the one before it is searched. Arrays are taken out of their tuples before the loops,
+    because each taking counts a reference.
+    """
+    number, word, low, base = table.place[0], table.place[1], uint64(table.place[2]), table.place[3]
+    heads, fragments, rows = table.heads, table.fragments, table.rows
+    open_heads, open_fragments, open_rows = table.open_heads, table.open_fragments, table.open_rows
+    flips, prints, whole, threshold = tables.flips, batch.prints, tables.whole[word], tables.threshold
+    begin, end = (0 if number == 0 else tables.flips_end[number - 1]), tables.flips_end[number]
+    seen = 0
+    if docs.shape[0] > 0:
+        key = buckets[docs[0], number] - base
+        _ask(flips, begin, end, key, heads, open_heads, fragments, open_fragments, first, length, 0)
+    for order in range(docs.shape[0]):
+        side = order & 1
+        if order + 1 < docs.shape[0]:
+            key = buckets[docs[order + 1], number] - base
+            _ask(flips, begin, end, key, heads, open_heads, fragments, open_fragments, first, length, 1 - side)
+        doc = docs[order]
+        wanted = (prints[doc, word] & whole) >> low
+        if fragments.itemsize == 4:
+            wanted &= uint64(0xFFFFFFFF)
+        for probe in range(end - begin):
+            at = first[side, probe, 0]
+            stop = at + length[side, probe, 0]
+            seen += stop - at
+            while True:
+                at = _next(fragments, at, stop, wanted, threshold)
+                if at == stop:
+                    break
+                if int64(rows[at]) >= best[doc]:
+                    break
+                distance = _reached(tables, held, int64(rows[at]), batch, doc)
+                if distance >= 0:
+                    best[doc], best_distance[doc] = rows[at], distance
+                    break
                 at += 1
-            if count == gathered.shape[0]:
-                best, best_distance = _earlier(tables, columns, wanted, row, gathered, count, best, best_distance)
-                seen += count
-                count = 0
-    best, best_distance = _earlier(tables, columns, wanted, row, gathered, count, best, best_distance)
-    candidates[0] += seen + count
-    if best == int64(EMPTY):
-        return -1, 0
-    return best, best_distance
+            at = first[side, probe, 1]
+            stop = at + length[side, probe, 1]
+            seen += stop - at
+            while True:
+                at = _next(open_fragments, at, stop, wanted, threshold)
+                if at == stop:
+                    break
+                if int64(open_rows[at]) >= best[doc]:
+                    break
+                distance = _reached(tables, held, int64(open_rows[at]), batch, doc)
+                if distance >= 0:
+                    best[doc], best_distance[doc] = open_rows[at], distance
+                    break
+                at += 1
+    candidates[0] += seen
 
 
 @kernel
-def judge(
-    tables: Any, buckets: Any, columns: Any, slots: Any, batch: Any, floor: int, features: Any,
-    first: int, next_entry: int, outcome: Any, found: Any, distance: Any, scratch: Any,
-    candidates: Any,
-) -> tuple[int, int]:  # fmt: skip
-    """Judge the documents `first`.. of a batch in order, each seeing those before it.
+def _reached(tables: Any, held: Any, row: int, batch: Any, doc: int) -> int:
+    """Return the distance of a document to a full entry of its scope within reach, or -1."""
+    scope = held.scopes[row] if held.scopes.shape[0] > 0 else uint64(0)
+    if held.states[row] != FULL or scope != batch.scopes[doc]:
+        return -1
+    distance: int = within_reach(tables, held, row, batch, doc)
+    return distance
 
-    `batch` is `Columns` of the documents; `features` (n,) uint32. Sets, per document, `outcome` (uint8), `found`
-    (int64: the representative, or the number of the new entry) and `distance` (uint8). The columns and slots have room
-    for a whole batch. Returns (the first document not judged, the next entry's number); it is short of the batch's end
-    when the arena lacks room for that document.
+
+@kernel
+def collect(
+    tables: Any,
+    table: Any,
+    held: Any,
+    batch: Any,
+    bucket: int,
+    first: Any,
+    length: Any,
+    entries: Any,
+    distances: Any,
+    count: int,
+) -> int:
+    """Append every row within reach of document 0 that one table knows; return how many there are, room or not."""
+    number, base = table.place[0], table.place[3]
+    begin, end = (0 if number == 0 else tables.flips_end[number - 1]), tables.flips_end[number]
+    _ask(
+        tables.flips, begin, end, bucket - base, table.heads, table.open_heads, table.fragments, table.open_fragments,
+        first, length, 0,
+    )  # fmt: skip
+    for probe in range(end - begin):
+        for part in range(2):
+            rows = table.rows if part == 0 else table.open_rows
+            for at in range(first[0, probe, part], first[0, probe, part] + length[0, probe, part]):
+                distance = _reached(tables, held, int64(rows[at]), batch, 0)
+                if distance >= 0:
+                    if count < entries.shape[0]:
+                        entries[count] = rows[at]
+                        distances[count] = distance
+                    count += 1
+    return count
+
+
+@kernel
+def settle(
+    tables: Any, batch: Any, floor: int, same: Any, best: Any, best_distance: Any, next_row: int, tags: Any, seen: Any,
+    outcome: Any, found: Any, distance: Any, made: Any, lows: Any,
+) -> int:  # fmt: skip
+    """Judge documents in order, each seeing those before it; return how many become entries, rows `next_row`..
+
+    Known of each from the entries before the batch: `same` (n,) int64, the row with its digest or -1; `best`, the earliest row
+    within reach or NONE. Sets `outcome` (uint8), `found` (int64 row) and `distance` (uint8); `made` (n,) int64 the documents
+    that become entries; scratch: `seen` (a power of two above 2n,) int64 all -1, `lows` (n,) uint64.
     """
-    units = buckets.arena.shape[0] // _UNIT
-    for row in range(first, outcome.shape[0]):
-        distance[row] = 0
-        entry = find_digest(columns, slots, batch, row)
-        if entry >= 0:
-            outcome[row] = OUTCOME_DIGEST
-            found[row] = entry
+    mask = int64(seen.shape[0] - 1)
+    whole, threshold = tables.whole[0], tables.threshold
+    count = 0
+    for doc in range(outcome.shape[0]):
+        distance[doc] = 0
+        found[doc] = same[doc]
+        slot = int64(tags[doc]) & mask
+        while found[doc] < 0 and seen[slot] >= 0:
+            other = made[seen[slot]]
+            if (
+                batch.digests[doc, 0] == batch.digests[other, 0]
+                and batch.digests[doc, 1] == batch.digests[other, 1]
+                and batch.scopes[doc] == batch.scopes[other]
+            ):
+                found[doc] = next_row + seen[slot]
+            slot = (slot + 1) & mask
+        if found[doc] >= 0:
+            outcome[doc] = OUTCOME_DIGEST
             continue
-        short = features[row] < floor
+        short = batch.features[doc] < floor
+        low = batch.prints[doc, 0] & whole
         if not short:
-            find_buckets(tables, batch.prints, row, batch.scopes[row], scratch.bucket)
-            entry, bits = _earliest(tables, buckets, columns, batch, row, scratch, candidates)
-            if entry >= 0:
-                outcome[row] = OUTCOME_NEAR
-                found[row] = entry
-                distance[row] = bits
+            row, bits = best[doc], best_distance[doc]
+            if row == NONE:
+                for at in range(count):
+                    other = made[at]
+                    if popcount(lows[at] ^ low) <= threshold and outcome[other] == OUTCOME_NEW:
+                        bits = within_reach(tables, batch, doc, batch, other)
+                        if bits >= 0 and batch.scopes[doc] == batch.scopes[other]:
+                            row = next_row + at
+                            break
+            if row != NONE:
+                outcome[doc] = OUTCOME_NEAR
+                found[doc] = row
+                distance[doc] = bits
                 continue
-            if buckets.top[0] + room_needed(buckets.heads, scratch.bucket) > units:
-                return row, next_entry
-        entry = next_entry
-        next_entry += 1
-        for word in range(batch.prints.shape[1]):
-            columns.prints[entry, word] = batch.prints[row, word]
-        columns.scopes[entry] = batch.scopes[row]
-        columns.digests[entry, 0] = batch.digests[row, 0]
-        columns.digests[entry, 1] = batch.digests[row, 1]
-        columns.sources[entry] = batch.sources[row]
-        columns.offsets[entry] = batch.offsets[row]
-        columns.values[entry] = batch.values[row]
-        columns.features[entry] = features[row]
-        add_to_slots(columns, slots, entry)
-        if not short:
-            add_to_buckets(buckets, scratch.bucket, entry)
-        outcome[row] = OUTCOME_SHORT if short else OUTCOME_NEW
-        found[row] = entry
-    return outcome.shape[0], next_entry
-
-
-@kernel
-def fill_slots(columns: Any, slots: Any, entries: Any) -> None:
-    """Make live entries findable by digest and position."""
-    for at in range(entries.shape[0]):
-        add_to_slots(columns, slots, entries[at])
-
-
-@kernel
-def fill_buckets(tables: Any, buckets: Any, columns: Any, entries: Any, scratch: Any, first: int) -> int:
-    """Add ascending `entries` (n,) int64 from place `first` on; return the first place that found no room."""
-    units = buckets.arena.shape[0] // _UNIT
-    for at in range(first, entries.shape[0]):
-        entry = entries[at]
-        find_buckets(tables, columns.prints, entry, columns.scopes[entry], scratch.bucket)
-        if buckets.top[0] + room_needed(buckets.heads, scratch.bucket) > units:
-            return at
-        add_to_buckets(buckets, scratch.bucket, entry)
-    return int(entries.shape[0])
-
-
-@kernel
-def entries_of_first_table(tables: Any, buckets: Any, entries: Any) -> int:
-    """Put the entries of all buckets of the first table, which holds each once, into `entries`; return how many."""
-    count = 0
-    for bucket in range(int64(tables.address[0]) + 1):
-        first = int64(buckets.heads[bucket, 0]) * _UNIT
-        for at in range(first, first + int64(buckets.heads[bucket, 1])):
-            entries[count] = int64(buckets.arena[at])
-            count += 1
+        outcome[doc] = OUTCOME_SHORT if short else OUTCOME_NEW
+        found[doc] = next_row + count
+        seen[slot] = count
+        made[count] = doc
+        lows[count] = low
+        count += 1
     return count
-
-
-@kernel
-def all_within_reach(tables: Any, buckets: Any, columns: Any, wanted: Any, scratch: Any, entries: Any, distances: Any) -> int:
-    """Collect every entry within reach of print 0 of `wanted`, in its scope, once for each bucket that holds it.
-
-    Returns how many there are, which may be more than fit into `entries` and `distances`.
-    """
-    find_buckets(tables, wanted.prints, 0, wanted.scopes[0], scratch.bucket)
-    _find_heads(tables, buckets, scratch)
-    arena, scopes = buckets.arena, columns.scopes
-    count = 0
-    for probe in range(scratch.first.shape[0]):
-        begin = int64(scratch.first[probe]) * _UNIT
-        for at in range(begin, begin + int64(scratch.length[probe])):
-            entry = int64(arena[at])
-            distance = within_reach(tables, columns, entry, wanted, 0)
-            if distance >= 0 and scopes[entry] == wanted.scopes[0]:
-                if count < entries.shape[0]:
-                    entries[count] = entry
-                    distances[count] = distance
-                count += 1
-    return count
-
-
-def new_buckets(tables: Tables, units: int) -> Buckets:
-    """Return empty buckets for a plan's tables, with an arena of `units`."""
-    return Buckets(
-        heads=np.zeros((tables.buckets, 2), np.uint32),
-        arena=np.empty(units * _UNIT, np.uint32),
-        free=np.zeros(34, np.int64),
-        top=np.zeros(1, np.int64),
-    )
-
-
-def new_scratch(tables: Tables) -> Scratch:
-    """Return room for a search in a plan's tables."""
-    probes = len(tables.flips)
-    return Scratch(
-        np.empty(len(tables.base), np.int64),
-        np.empty(probes, np.uint32),
-        np.empty(probes, np.uint32),
-        np.empty(_CANDIDATES_AT_ONCE, np.uint32),
-    )
-
-
-def larger_arena(buckets: Buckets, units: int) -> Buckets:
-    """Return the same buckets with an arena of at least `units`."""
-    used = int(buckets.top[0]) * _UNIT
-    arena = np.empty(units * _UNIT, np.uint32)
-    arena[:used] = buckets.arena[:used]
-    return buckets._replace(arena=arena)
-
-
-def new_slots(size: int) -> Slots:
-    """Return empty slots, a power of two of them."""
-    return Slots(np.full(size, EMPTY), np.full(size, EMPTY))

@@ -9,7 +9,11 @@
     d                       JSON object with sorted keys: what was declared, and the plan in force
     s number(u32)           source partition: topic(str8) topic_id(16) partition(u32)
     k source(u32)           its mark: epoch(u64) committed(u64)
-    e page(u64)             up to 64 entries, 64 * page being the first: count(u16) row* ids
+    e page(u64)             up to 64 entries, 64 * page being the first: count(u16) rows ids; the rows lie column by column,
+                            in the order of the fields of `row`, because so they take half the space compressed
+    h segment(u64)          of the full pages of 4,096 entries, what is read at opening of those that are live:
+                            count(u16), and column by column: place(u16) in the segment, state(u8) features(u32)
+                            digest_tag(u32) position_tag(u32) scope(u64) print
     v log_offset(u64)       the verdicts kept of one log record: count(u16) kept* ids
     a log_offset(u64)       an answer, as sent, until its delivery is confirmed
 
@@ -22,8 +26,9 @@
     state   := 0 removed, 1 found by its digest alone (too short for neighbours), 2 found by digest and neighbours
 
 Numbers in keys are big-endian, so that a scan goes in their order; in values little-endian. A page of entries is
-written anew when entries join it (it then is the last page) or one of its entries is removed; all other values but
-`m`, `k` and `v` are written once.
+written anew when entries join it (it then is the last page) or one of its entries is removed, a segment when one of its
+entries is removed; all other values but `m`, `k` and `v` are written once. A page or segment whose entries are all removed
+goes. Tags: `kernels.tag_digests`, `kernels.tag_positions`.
 
 Invariants: the bytes are a function of the fields alone; a volume of a newer version is told apart from a damaged one.
 Frozen in tests/golden/index_layout.json; a change of any byte is a new version.
@@ -47,6 +52,7 @@ from stream_dedup.log.answers import CHAIN_START
 
 VERSION: Final = 2
 PAGE_ENTRIES: Final = 64
+SEGMENT_ENTRIES: Final = 4096
 
 KEY_FORMAT: Final = b"!"
 KEY_LOG: Final = b"L"
@@ -56,6 +62,7 @@ KEY_DECLARED: Final = b"d"
 PREFIX_SOURCE: Final = b"s"
 PREFIX_MARK: Final = b"k"
 PREFIX_PAGE: Final = b"e"
+PREFIX_SEGMENT: Final = b"h"
 PREFIX_KEPT: Final = b"v"
 PREFIX_ANSWER: Final = b"a"
 
@@ -88,6 +95,17 @@ def row_type(words: int) -> np.dtype[Any]:
             ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (words,)), ("scope", "<u8"),
             ("features", "<u4"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"), ("time_ms", "<i8"),
             ("log_offset", "<u8"), ("place", "<u2"), ("append_ms", "<i8"), ("ids_end", "<u2"),
+        ]
+    )  # fmt: skip
+
+
+@lru_cache
+def segment_type(words: int) -> np.dtype[Any]:
+    """Return the layout of one entry of a segment; `print` comes last, for its width is the recipe's."""
+    return np.dtype(
+        [
+            ("place", "<u2"), ("state", "u1"), ("features", "<u4"), ("digest_tag", "<u4"), ("position_tag", "<u4"),
+            ("scope", "<u8"), ("print", "<u8", (words,)),
         ]
     )  # fmt: skip
 
@@ -145,6 +163,11 @@ def mark_key(source: int) -> bytes:
 def page_key(page: int) -> bytes:
     """Return the key of a page of entries."""
     return PREFIX_PAGE + _U64.pack(page)
+
+
+def segment_key(segment: int) -> bytes:
+    """Return the key of a segment of entries."""
+    return PREFIX_SEGMENT + _U64.pack(segment)
 
 
 def kept_key(log_offset: int) -> bytes:
@@ -234,6 +257,48 @@ def decode_mark(value: bytes) -> tuple[int, int]:
         raise FormatError("A mark in the index volume is damaged; rebuild it from the log.")
     epoch, committed = _MARK.unpack(value)
     return epoch, committed
+
+
+def encode_columns(rows: NDArray[Any]) -> bytes:
+    """Return the bytes of structured rows (n,), column by column."""
+    return b"".join(rows[name].tobytes() for name in rows.dtype.names or ())
+
+
+def view_columns(raw: bytes, count: int, kind: np.dtype[Any]) -> dict[str, NDArray[Any]]:
+    """Return the columns in such bytes, which are count * kind.itemsize long, by name and without a copy."""
+    columns: dict[str, NDArray[Any]] = {}
+    at = 0
+    for name, (field, *_) in (kind.fields or {}).items():
+        size = count * field.itemsize
+        columns[name] = np.frombuffer(raw, field.base, size // field.base.itemsize, at).reshape(count, *field.shape)
+        at += size
+    return columns
+
+
+def decode_columns(raw: bytes, count: int, kind: np.dtype[Any]) -> NDArray[Any]:
+    """Return the structured rows (count,) in such bytes."""
+    rows = np.empty(count, kind)
+    for name, column in view_columns(raw, count, kind).items():
+        rows[name] = column
+    return rows
+
+
+def encode_segment(rows: NDArray[Any]) -> bytes:
+    """Return the value of a segment; `rows` (n,) of the segment type."""
+    return encode_rows(encode_columns(rows), len(rows), b"")
+
+
+def view_segment(value: bytes, words: int) -> dict[str, NDArray[Any]]:
+    """Return the columns (n,) of a segment's value, without a copy.
+
+    Raises:
+        FormatError: it is damaged.
+    """
+    kind = segment_type(words)
+    count, raw, rest = split_rows(value, kind.itemsize)
+    if rest:
+        raise FormatError("A segment of the index volume is damaged; give the index an empty volume to rebuild.")
+    return view_columns(raw, count, kind)
 
 
 def encode_rows(rows: bytes, count: int, ids: bytes) -> bytes:

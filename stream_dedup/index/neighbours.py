@@ -4,33 +4,45 @@ Invariants: entry numbers are handed out in log order and never again; what `jud
 live entries with the plan's predicate, taking the lowest number in the same scope; a removed entry is found by nothing;
 a change of plan moves no entry, it only lays the tables out anew.
 
-Memory per entry under the wide plan (128-bit prints): columns 64 bytes, slots 13 to 27, buckets 8 tables x 4 bytes at
-about 0.72 full = 44, and up to half as much again as room to grow into; 190 bytes were measured at a million entries, and
-140 under the classic plan. `bytes_used` tells.
+Rows are in the order of the numbers. Removing marks rows; when a third as many are marked as are live, the rows are laid
+out anew without them, so memory follows the live entries and not the number ever made, and removing costs, on the whole,
+in proportion to what is removed. Digests and positions are not held: what their tags find is compared with `identities`.
+
+Memory per entry, and what it was measured to be: docs/explanation/index-layout.md. `bytes_used` tells.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.errors import InvariantError
 from stream_dedup.index import kernels
-from stream_dedup.index.blocks import tables_of
-from stream_dedup.index.kernels import Columns
+from stream_dedup.index.blocks import Tables, tables_of
+from stream_dedup.index.budget import Budget, Mapped
+from stream_dedup.index.kernels import FULL, NONE, OUTCOME_SHORT, REMOVED, SHORT, SIZES, UNIT, Columns, Held, Table
 from stream_dedup.index.plan import Plan
 
-ENTRIES_MAX: Final = 0xFFFFFFF0
-_CAPACITY_MIN: Final = 1024
+ROWS_MAX: Final = 0xFFFFFFF0
 _SLOTS_MIN: Final = 2048
-_UNITS_MIN: Final = 16_384
+_UNITS_MIN: Final = 1024
+_SEALED_AGAIN: Final = 8  # the open part is sealed when it is an eighth of what is sealed, and of at least:
+_OPEN_MIN: Final = 32_768
+_THREAD_DOCUMENTS: Final = 128
+_NARROW_THRESHOLD: Final = 7  # up to it, 32 bits turn away all but one in a thousand of strangers; beyond it, 64 are held
+
+Identities = Callable[[Sequence[int]], Columns]
+"""Returns digests, scopes, sources, offsets and values of entries by their numbers."""
 
 
 def no_columns(words: int, count: int) -> Columns:
-    """Return columns for `count` entries of prints of `words` words, all zero."""
+    """Return columns for `count` documents with prints of `words` words, all zero."""
     return Columns(
         prints=np.zeros((count, words), np.uint64),
         scopes=np.zeros(count, np.uint64),
@@ -42,8 +54,19 @@ def no_columns(words: int, count: int) -> Columns:
     )
 
 
+def no_rows(words: int, count: int) -> Held:
+    """Return `count` rows of entries, all zero, none in a scope."""
+    return Held(
+        prints=np.zeros((count, words), np.uint64),
+        scopes=np.zeros(0, np.uint64),
+        features=np.zeros(count, np.uint32),
+        numbers=np.zeros(count, np.uint32),
+        states=np.zeros(count, np.uint8),
+    )
+
+
 class Found:
-    """What became of a batch. `outcome` (n,) uint8, `entry` (n,) int64, `distance` (n,) uint8; see `kernels.judge`."""
+    """What became of a batch. `outcome` (n,) uint8, `entry` (n,) int64, `distance` (n,) uint8; see `kernels.settle`."""
 
     __slots__ = ("distance", "entry", "outcome")
 
@@ -68,42 +91,60 @@ class BucketSizes:
 
 
 class Neighbours:
-    """The tables over the live representatives of one index; not safe for use by several threads at once."""
+    """The tables over the live representatives of one index; not safe for use by several threads at once.
 
-    def __init__(self, plan: Plan, words: int) -> None:
+    A search goes through all documents of a batch, one table after the other, on up to `threads` threads: what was there
+    before the batch first, then, in order, what the batch itself adds. What is found does not depend on their number.
+    """
+
+    def __init__(
+        self, plan: Plan, words: int, identities: Identities, threads: int | None = None, budget: Budget | None = None
+    ) -> None:
         self.plan = plan
         self.words = words
         self.entries = 0
         self.live = 0
         self.full = 0
-        self._tables = tables_of(plan)
-        self._columns = no_columns(words, _CAPACITY_MIN)
-        self._full = np.zeros(_CAPACITY_MIN, np.bool_)
-        self._slots = kernels.new_slots(_SLOTS_MIN)
-        self._buckets = kernels.new_buckets(self._tables, _UNITS_MIN)
-        self._scratch = kernels.new_scratch(self._tables)
-        self._candidates = np.zeros(1, np.int64)
+        self._identities = identities
+        self._budget = budget
+        self._mapped: dict[int, Mapped] = {}  # by table
+        self._threads = threads or min(2, os.cpu_count() or 1)
+        self._pool = ThreadPoolExecutor(self._threads) if self._threads > 1 else None
+        self._base = 0  # the entry number from which the rows' numbers count
+        self._rows = 0
+        self._open_rows = 0
+        self._held = no_rows(words, _SLOTS_MIN)
+        self._by_digest = np.full(_SLOTS_MIN, kernels.EMPTY)
+        self._by_position = np.full(_SLOTS_MIN, kernels.EMPTY)
+        self._candidates = np.zeros(self._threads, np.int64)
+        self._keys = tables_of(plan)
+        self._tables = [_new_table(self._keys, table, 0) for table in range(len(self._keys.base))]
 
     @property
     def candidates(self) -> int:
         """How many prints were compared since the index was opened."""
-        return int(self._candidates[0])
+        return int(self._candidates.sum())
 
-    def load(self, columns: Columns, live: NDArray[np.int64], full: NDArray[np.int64]) -> None:
-        """Take over entries 0, 1, ... as they were stored; only on a new object.
+    def load(
+        self, held: Held, first: int, entries: int, digest_tags: NDArray[np.uint32], position_tags: NDArray[np.uint32]
+    ) -> None:
+        """Take over rows as they were stored; only on a new object.
 
-        `live` are the numbers, ascending, of those that are findable by digest and position; `full`, among them, of
-        those that have neighbours.
+        `held` are live rows, with numbers that count from `first`, of `entries` ever made; the tags are theirs, (rows,).
         """
-        count = len(columns.scopes)
-        self._reserve(count)
-        kernels.copy_rows(columns, self._columns, count)
-        self.entries = count
-        self.live = len(live)
-        self.full = len(full)
-        self._full[full] = True
-        kernels.fill_slots(self._columns, self._slots, live)
-        self._fill(full)
+        self._base, self.entries = first, entries
+        if not len(held.states):
+            return
+        self._held = held
+        self._rows = self.live = len(held.states)
+        self.full = int(np.count_nonzero(held.states == FULL))
+        size = _slots_for(self._rows)
+        self._by_digest, self._by_position = np.full(size, kernels.EMPTY), np.full(size, kernels.EMPTY)
+        self._each(
+            lambda pair: kernels.add_tags(pair[0], pair[1], 0),
+            [(self._by_digest, digest_tags), (self._by_position, position_tags)],
+        )
+        self._seal()
 
     def judge(self, batch: Columns, features: NDArray[np.uint32], floor: int) -> Found:
         """Judge documents in order, each new representative being found by those after it.
@@ -113,35 +154,46 @@ class Neighbours:
         """
         count = len(features)
         batch = batch._replace(features=features)
-        self._reserve(count)
         found = Found(count)
-        done, before = 0, self.entries
-        while True:
-            done, self.entries = kernels.judge(
-                self._tables, self._buckets, self._columns, self._slots, batch, floor, features,
-                done, self.entries, found.outcome, found.entry, found.distance, self._scratch, self._candidates,
-            )  # fmt: skip
-            if done == count:
-                break
-            self._grow_arena(kernels.room_needed(self._buckets.heads, self._scratch.bucket))
-        self.live += self.entries - before
-        new = found.entry[found.outcome == kernels.OUTCOME_NEW]
-        self._full[new] = True
-        self.full += len(new)
+        tags = np.empty(count, np.uint32)
+        kernels.tag_digests(batch.digests, batch.scopes, tags)
+        same = self._find(self._by_digest, tags, batch, _same_digest)
+        buckets = np.empty((count, len(self._tables)), np.int64)
+        kernels.buckets_of(self._keys, batch, buckets)
+        best, bits = np.full(count, NONE), np.zeros(count, np.int64)
+        self._search(batch, buckets, np.flatnonzero((same < 0) & (features >= floor)), best, bits)
+        made, lows = np.empty(count, np.int64), np.empty(count, np.uint64)
+        seen = np.full(2 << count.bit_length(), -1, np.int64)
+        added = kernels.settle(
+            self._keys, batch, floor, same, best, bits, self._rows, tags, seen,
+            found.outcome, found.entry, found.distance, made, lows,
+        )  # fmt: skip
+        self._add(batch, made[:added], tags, found.outcome, buckets)
+        found.entry = self._held.numbers[found.entry].astype(np.int64) + self._base
+        if self._open_rows > max(_OPEN_MIN, (self.full - self._open_rows) // _SEALED_AGAIN):
+            self._seal()
         return found
 
     def find_positions(self, batch: Columns) -> NDArray[np.int64]:
         """Return, for each document, the live entry at its own source position and with its value digest, or -1."""
-        found = np.empty(len(batch.scopes), np.int64)
-        kernels.find_positions(self._columns, self._slots, batch, len(found), found)
-        return found
+        tags = np.empty(len(batch.scopes), np.uint32)
+        kernels.tag_positions(batch.sources, batch.offsets, batch.values, tags)
+        found = self._find(self._by_position, tags, batch, _same_position)
+        return np.where(found < 0, -1, self._held.numbers[found].astype(np.int64) + self._base)
+
+    def find_digests(self, batch: Columns) -> NDArray[np.int64]:
+        """Return, for each document, the live entry with its text digest in its scope, or -1."""
+        tags = np.empty(len(batch.scopes), np.uint32)
+        kernels.tag_digests(batch.digests, batch.scopes, tags)
+        found = self._find(self._by_digest, tags, batch, _same_digest)
+        return np.where(found < 0, -1, self._held.numbers[found].astype(np.int64) + self._base)
 
     def find_digest(self, text_digest: bytes, scope: int) -> int:
         """Return the live entry with a text digest in a scope, or -1."""
         wanted = no_columns(self.words, 1)
         wanted.digests[0] = np.frombuffer(text_digest, np.uint64)
         wanted.scopes[0] = scope
-        return int(kernels.find_digest(self._columns, self._slots, wanted, 0))
+        return int(self.find_digests(wanted)[0])
 
     def within_reach(self, print_words: NDArray[np.uint64], scope: int, features: int | None = None) -> list[tuple[int, int]]:
         """Return (distance, entry) of everything within the plan's reach in a scope, nearest and then lowest first.
@@ -152,54 +204,64 @@ class Neighbours:
         wanted.prints[0] = print_words
         wanted.scopes[0] = scope
         wanted.features[0] = kernels.FEATURES_UNKNOWN if features is None else features
+        buckets = np.empty((1, len(self._tables)), np.int64)
+        kernels.buckets_of(self._keys, wanted, buckets)
+        first, length = self._scratch()
         room = 256
         while True:
-            entries, distances = np.empty(room, np.int64), np.empty(room, np.int64)
-            count = kernels.all_within_reach(
-                self._tables, self._buckets, self._columns, wanted, self._scratch, entries, distances
-            )
+            rows, distances = np.empty(room, np.int64), np.empty(room, np.int64)
+            count = 0
+            for number, table in enumerate(self._tables):
+                count = kernels.collect(
+                    self._keys, table, self._held, wanted, buckets[0, number], first, length, rows, distances, count
+                )
             if count <= room:
-                return sorted(set(zip(distances[:count].tolist(), entries[:count].tolist(), strict=True)))
+                entries = self._held.numbers[rows[:count]].astype(np.int64) + self._base
+                return sorted(set(zip(distances[:count].tolist(), entries.tolist(), strict=True)))
             room = count
 
-    def remove(self, entry: int, *, full: bool) -> None:
-        """Make an entry unfindable; `full` tells whether it had neighbours."""
-        kernels.remove_from_slots(self._columns, self._slots, entry)
-        if full:
-            kernels.find_buckets(self._tables, self._columns.prints, entry, self._columns.scopes[entry], self._scratch.bucket)
-            kernels.remove_from_buckets(self._buckets, self._scratch.bucket, entry)
-            self.full -= 1
-        self.live -= 1
-
     def drop(self, entries: NDArray[np.int64]) -> None:
-        """Make live entries unfindable; costs in proportion to how many there are."""
-        for entry in entries.tolist():
-            self.remove(entry, full=bool(self._full[entry]))
+        """Make live entries, given in ascending order, unfindable.
+
+        Raises:
+            InvariantError: one of them is not live.
+        """
+        states = self._held.states
+        rows = np.minimum(np.searchsorted(self._held.numbers[: self._rows], entries - self._base), self._rows - 1)
+        if not np.array_equal(self._held.numbers[rows] + self._base, entries) or not states[rows].all():
+            raise InvariantError("Entries were removed that are not live; this is a fault of the program.")
+        self.live -= len(rows)
+        self.full -= int(np.count_nonzero(states[rows] == FULL))
+        states[rows] = REMOVED
+        if self._rows - self.live > max(_OPEN_MIN, self.live // 3):
+            self._compact()
 
     def change_plan(self, plan: Plan) -> None:
         """Lay the tables out anew for another plan over the same entries."""
-        full = np.empty(self.entries, np.int64)
-        count = kernels.entries_of_first_table(self._tables, self._buckets, full)
         self.plan = plan
-        self._tables = tables_of(plan)
-        self._buckets = kernels.new_buckets(self._tables, _UNITS_MIN)
-        self._scratch = kernels.new_scratch(self._tables)
-        self._fill(np.sort(full[:count]))
+        self._keys = tables_of(plan)
+        self._tables = [_new_table(self._keys, table, 0) for table in range(len(self._keys.base))]
+        self._seal()
 
     @property
     def bytes_used(self) -> int:
-        """Bytes of memory that the arrays hold."""
-        arrays = (*self._columns, *self._slots, *self._buckets)
-        return sum(array.nbytes for array in arrays)
+        """Bytes of memory that the arrays hold, without those that are mapped."""
+        arrays = (*self._held, self._by_digest, self._by_position, *(array for table in self._tables for array in table))
+        return sum(array.nbytes for array in arrays) - self.bytes_mapped
+
+    @property
+    def bytes_mapped(self) -> int:
+        """Bytes of the tables that lie in files because the memory budget does not hold them."""
+        return sum(array.nbytes for mapped in self._mapped.values() for array in mapped.arrays)
 
     @property
     def hottest_bucket(self) -> int:
         """How many entries the longest bucket holds."""
-        return int(self._buckets.heads[:, 1].max())
+        return max(int((np.diff(table.heads) + table.open_heads[:, 1]).max()) for table in self._tables)
 
     def bucket_sizes(self, most: int) -> BucketSizes:
         """Return how full the buckets are, with the `most` longest."""
-        lengths = self._buckets.heads[:, 1].astype(np.int64)
+        lengths = np.concatenate([np.diff(table.heads) + table.open_heads[:, 1] for table in self._tables]).astype(np.int64)
         used = lengths[lengths > 0]
         classes = np.bincount(np.frexp(used.astype(np.float64) - 0.5)[1]) if len(used) else np.zeros(0, np.int64)
         sizes = tuple((1 << power, count) for power, count in enumerate(classes.tolist()) if count)
@@ -207,41 +269,202 @@ class Neighbours:
         most = min(most, len(lengths))
         for at in np.argpartition(lengths, len(lengths) - most)[len(lengths) - most :].tolist():
             if lengths[at]:
-                table = int(np.searchsorted(self._tables.base, at, side="right")) - 1
-                hottest.append((table, at - int(self._tables.base[table]), int(lengths[at])))
+                table = int(np.searchsorted(self._keys.base, at, side="right")) - 1
+                hottest.append((table, at - int(self._keys.base[table]), int(lengths[at])))
         return BucketSizes(len(lengths), len(used), sizes, tuple(sorted(hottest, key=lambda one: (-one[2], one[:2]))))
 
-    def _fill(self, full: NDArray[np.int64]) -> None:
-        self._grow_arena(len(full) * len(self._tables.base) // 2)
-        done = 0
-        while True:
-            done = kernels.fill_buckets(self._tables, self._buckets, self._columns, full, self._scratch, done)
-            if done == len(full):
-                return
-            self._grow_arena(kernels.room_needed(self._buckets.heads, self._scratch.bucket))
+    def _find(
+        self, slots: NDArray[np.uint64], tags: NDArray[np.uint32], batch: Columns, same: Callable[[Columns, Columns], Any]
+    ) -> NDArray[np.int64]:
+        """Return the row of each document, or -1: what the tags find and the stored identities confirm."""
+        at, found = np.full(len(tags), -1), np.empty(len(tags), np.int64)
+        kernels.find_tags(slots, tags, self._held.states, at, found)
+        unsure = np.flatnonzero(found >= 0)
+        while len(unsure):
+            known = self._identities((self._held.numbers[found[unsure]].astype(np.int64) + self._base).tolist())
+            wrong = unsure[~same(known, kernels.take_rows(batch, unsure))]
+            next_at, next_found = at[wrong], np.empty(len(wrong), np.int64)
+            kernels.find_tags(slots, tags[wrong], self._held.states, next_at, next_found)
+            at[wrong], found[wrong] = next_at, next_found
+            unsure = wrong[next_found >= 0]
+        return found
 
-    def _grow_arena(self, wanted: int) -> None:
-        top, units = int(self._buckets.top[0]), len(self._buckets.arena) // 4
-        if top + wanted > units:
-            self._buckets = kernels.larger_arena(self._buckets, max(top + wanted, units + units // 2))
+    def _search(
+        self, batch: Columns, buckets: NDArray[np.int64], docs: NDArray[np.int64], best: NDArray[Any], bits: NDArray[Any]
+    ) -> None:
+        parts = min(self._threads, max(1, len(docs) // _THREAD_DOCUMENTS))
+
+        def search(part: tuple[int, NDArray[np.int64]]) -> None:
+            thread, own = part
+            first, length = self._scratch()
+            for number, table in enumerate(self._tables):
+                mapped = self._mapped.get(number)
+                some = len(own) if mapped is None else self._documents_at_once(table)
+                for at in range(0, len(own), max(1, some)):
+                    kernels.search(
+                        self._keys, table, self._held, batch, buckets, own[at : at + some], best, bits, first, length,
+                        self._candidates[thread : thread + 1],
+                    )  # fmt: skip
+                    if mapped is not None:
+                        mapped.release()
+
+        self._each(search, list(enumerate(np.array_split(docs, parts))))
+
+    def _add(
+        self, batch: Columns, made: NDArray[np.int64], tags: NDArray[np.uint32], outcome: NDArray[np.uint8],
+        buckets: NDArray[np.int64],
+    ) -> None:  # fmt: skip
+        count, first = len(made), self._rows
+        if not count:
+            return
+        self._reserve(count)
+        held, rows = self._held, slice(first, first + count)
+        held.prints[rows] = batch.prints[made]
+        held.features[rows] = batch.features[made]
+        held.numbers[rows] = np.arange(self.entries - self._base, self.entries - self._base + count)
+        held.states[rows] = np.where(outcome[made] == OUTCOME_SHORT, SHORT, FULL)
+        scopes = batch.scopes[made]
+        if len(held.scopes) == 0 and scopes.any():
+            self._held = held = held._replace(scopes=np.zeros(len(held.states), np.uint64))
+        if len(held.scopes):
+            held.scopes[rows] = scopes
+        kernels.add_tags(self._by_digest, tags[made], first)
+        position_tags = np.empty(count, np.uint32)
+        kernels.tag_positions(batch.sources[made], batch.offsets[made], batch.values[made], position_tags)
+        kernels.add_tags(self._by_position, position_tags, first)
+        is_full = outcome[made] != OUTCOME_SHORT
+        added, keys = first + np.flatnonzero(is_full), buckets[made[is_full]]
+        for table in self._tables:
+            done = kernels.add_open(self._keys, table, held, added, keys, 0)
+            while done < len(added):
+                _grow(table)
+                done = kernels.add_open(self._keys, table, held, added, keys, done)
+        self._rows += count
+        self.entries += count
+        self.live += count
+        self.full += len(added)
+        self._open_rows += len(added)
 
     def _reserve(self, count: int) -> None:
-        needed = self.entries + count
-        if needed > ENTRIES_MAX:
+        needed = self._rows + count
+        if max(needed, self.entries - self._base + count) > ROWS_MAX:
             raise InvariantError(
-                f"The index holds {self.entries} entries and numbers at most {ENTRIES_MAX}; split it into slices."
+                f"The index holds {self.live} live entries, in a span of more than {ROWS_MAX}, which is all that it can "
+                "number; split it into slices."
             )
-        capacity = len(self._columns.scopes)
+        capacity = len(self._held.states)
         if needed > capacity:
-            capacity = max(needed, capacity + capacity // 2)
-            larger = no_columns(self.words, capacity)
-            kernels.copy_rows(self._columns, larger, self.entries)
-            self._columns = larger
-            self._full = np.concatenate((self._full, np.zeros(capacity - len(self._full), np.bool_)))
-        size = len(self._slots.digest)
-        if (self.live + count) * 10 > size * 6:
-            while (self.live + count) * 10 > size * 6:
-                size *= 2
-            larger_slots = kernels.new_slots(size)
-            kernels.copy_slots(self._columns, self._slots, larger_slots)
-            self._slots = larger_slots
+            for column in self._held:
+                if len(column) == capacity:  # in place: the system moves pages, nothing is copied or held twice
+                    column.resize((needed + needed // 8, *column.shape[1:]), refcheck=False)
+        if needed > len(self._by_digest) * 3 // 4:
+            self._lay_slots(needed, np.empty(0, np.int64))
+
+    def _lay_slots(self, count: int, moved: NDArray[np.int64]) -> None:
+        for name in ("_by_digest", "_by_position"):
+            larger = np.full(_slots_for(count), kernels.EMPTY)
+            kernels.copy_slots(getattr(self, name), larger, moved)
+            setattr(self, name, larger)
+
+    def _compact(self) -> None:
+        """Lay the rows out anew without the removed ones."""
+        keep = self._held.states[: self._rows] != REMOVED
+        self._lay_slots(self.live, np.where(keep, np.cumsum(keep) - 1, NONE))
+        columns: list[Any] = [column[: self._rows][keep] if len(column) else column for column in self._held]
+        self._held = Held(*columns)
+        self._rows = self.live
+        if self.live:
+            self._base += int(self._held.numbers[0])
+            self._held.numbers[:] -= self._held.numbers[0]
+        self._seal()
+
+    def _seal(self) -> None:
+        """Sort everything into the sealed parts of the tables."""
+        count = len(self._tables)
+        self._tables = [_new_table(self._keys, number, 0) for number in range(count)]  # nothing of the old ones is needed
+        self._mapped = {}
+        resident = count
+        if self._budget is not None:
+            entry_bytes = self._tables[0].fragments.itemsize + self._tables[0].rows.itemsize
+            resident = self._budget.tables_resident(self.bytes_used, self.full * entry_bytes, count)
+
+        def seal(number: int) -> None:
+            table = _new_table(self._keys, number, self.full)
+            keys, cursor = np.empty(self._rows, np.uint32), np.empty(len(table.open_heads), np.uint32)
+            kernels.seal(self._keys, table, self._held, keys, cursor)
+            if number >= resident and self._budget is not None:
+                mapped = self._mapped[number] = Mapped(self._budget.folder, [table.fragments, table.rows])
+                table = table._replace(fragments=mapped.arrays[0], rows=mapped.arrays[1])
+            self._tables[number] = table
+
+        if resident < count:
+            for number in range(count - 1, -1, -1):  # one at a time, those that leave memory first
+                seal(number)
+        else:
+            self._each(seal, range(count))
+        self._open_rows = 0
+
+    def _documents_at_once(self, table: Table) -> int:
+        if self._budget is None:
+            raise InvariantError("A table is mapped without a memory budget; this is a fault of the program.")
+        probes = int(np.diff(self._keys.flips_end, prepend=0).max())
+        longest = int(np.diff(table.heads).max()) * table.fragments.itemsize
+        return self._budget.documents_at_once(probes, longest)
+
+    def _each(self, work: Callable[[Any], None], parts: Sequence[Any]) -> None:
+        if self._pool is None or len(parts) == 1:
+            for part in parts:
+                work(part)
+        else:
+            list(self._pool.map(work, parts))
+
+    def _scratch(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        probes = int(np.diff(self._keys.flips_end, prepend=0).max())
+        return np.empty((2, probes, 2), np.int64), np.empty((2, probes, 2), np.int64)
+
+
+def _slots_for(count: int) -> int:
+    """Return how many slots `count` rows get: 6 in 10 taken, and 3 in 4 before they get more."""
+    return max(_SLOTS_MIN, count * 10 // 6)
+
+
+def _new_table(keys: Tables, number: int, sealed: int) -> Table:
+    """Return a table with room for `sealed` entries and an empty open part."""
+    bits = 32 if keys.threshold <= _NARROW_THRESHOLD else 64
+    free = [
+        (int(keys.whole[word] & ~keys.masks[number, word]) >> shift & ((1 << bits) - 1)).bit_count()
+        for word in range(len(keys.whole))
+        for shift in range(0, 64, bits)
+    ]
+    word, part = divmod(free.index(max(free)), 64 // bits)
+    kind = np.uint32 if bits == 32 else np.uint64
+    ends = [*keys.base.tolist(), keys.buckets]
+    buckets = ends[number + 1] - ends[number]
+    return Table(
+        place=np.array([number, word, part * bits, ends[number]], np.int64),
+        heads=np.zeros(buckets + 1, np.uint32),
+        fragments=np.empty(sealed, kind),
+        rows=np.empty(sealed, np.uint32),
+        open_heads=np.zeros((buckets, 2), np.uint32),
+        open_fragments=np.zeros(_UNITS_MIN * UNIT, kind),
+        open_rows=np.zeros(_UNITS_MIN * UNIT, np.uint32),
+        free=np.zeros(SIZES, np.int64),
+        top=np.zeros(1, np.int64),
+    )
+
+
+def _grow(table: Table) -> None:
+    places = len(table.open_rows) * 3 // 2 // UNIT * UNIT
+    table.open_rows.resize(places, refcheck=False)
+    table.open_fragments.resize(places, refcheck=False)
+
+
+def _same_digest(one: Columns, other: Columns) -> NDArray[np.bool_]:
+    same: NDArray[np.bool_] = np.logical_and((one.digests == other.digests).all(axis=1), one.scopes == other.scopes)
+    return same
+
+
+def _same_position(one: Columns, other: Columns) -> NDArray[np.bool_]:
+    same: NDArray[np.bool_] = np.logical_and(one.sources == other.sources, one.offsets == other.offsets)
+    same &= one.values == other.values
+    return same

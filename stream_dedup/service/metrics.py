@@ -222,6 +222,18 @@ class IndexMetrics(_Metrics):
             registry=self.registry,
         )
 
+        self._memory = Gauge(
+            "stream_dedup_index_memory_bytes",
+            "Bytes of the index's rows and tables: held in memory, or mapped from files beyond the memory budget.",
+            ["where"],
+            registry=self.registry,
+        )
+        self._hottest = Gauge(
+            "stream_dedup_index_hottest_bucket_entries",
+            "Entries of the longest bucket, all of which a look-up that visits it reads.",
+            registry=self.registry,
+        )
+
     def restored_empty(self) -> None:
         """Count a start with an empty volume that has to be rebuilt from the log."""
         self._restored_empty.inc()
@@ -231,3 +243,6 @@ class IndexMetrics(_Metrics):
         self._entries.set(statistics["entries"] - statistics["removed"])
         self._size.set(statistics["bytes_on_disk"])
         self._applied.set(statistics["applied"])
+        self._memory.labels("memory").set(statistics["bytes_in_memory"])
+        self._memory.labels("file").set(statistics["bytes_mapped"])
+        self._hottest.set(statistics["hottest_bucket"])

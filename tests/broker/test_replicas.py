@@ -117,10 +117,10 @@ def spoil(volume: Path) -> None:
     assert raw is not None
     kind = layout.row_type(2)
     count, rows, ids = layout.split_rows(raw, kind.itemsize)
-    spoilt = np.frombuffer(rows, kind).copy()
+    spoilt = layout.decode_columns(rows, count, kind)
     spoilt["text_digest"] ^= 0xFF
     spoilt["print"] ^= np.uint64(0xFFFF0000FFFF0000)
-    store.write({layout.page_key(0): layout.encode_rows(spoilt.tobytes(), count, ids)}, [])
+    store.write({layout.page_key(0): layout.encode_rows(layout.encode_columns(spoilt), count, ids)}, [])
     store.close()
 
 

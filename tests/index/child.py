@@ -38,10 +38,12 @@ class DyingStore(RocksStore):
 
     dies: str | None = None
 
-    def write(self, puts: Mapping[bytes, bytes], deletes: Collection[bytes]) -> None:
+    def write(
+        self, puts: Mapping[bytes, bytes], deletes: Collection[bytes], ranges: Collection[tuple[bytes, bytes]] = ()
+    ) -> None:
         if self.dies == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        super().write(puts, deletes)
+        super().write(puts, deletes, ranges)
         if self.dies == "after":
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from stream_dedup.document import Mode
+from stream_dedup.index import layout
 from stream_dedup.index.plan import Plan
 from stream_dedup.log.records import Batch, Control, Source, encode_batch, encode_control
 
@@ -203,3 +204,11 @@ class RandomLog:
                 control("retract", topic=TOPIC, topic_id="zz", partition=0, offset=0, value_digest=0),
             ]
         )
+
+
+def bytes_in_page(value: bytes, row: int, field: str, words: int = 2) -> range:
+    """Return where a page's value holds a field of one of its rows."""
+    count = int.from_bytes(value[:2], "little")
+    kind, before, *_ = (layout.row_type(words).fields or {})[field]
+    first = 2 + before * count + row * kind.itemsize
+    return range(first, first + kind.itemsize)

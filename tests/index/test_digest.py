@@ -14,9 +14,9 @@ from stream_dedup.index import layout
 from stream_dedup.index.digest import state_digest
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import PLANS
+from stream_dedup.index.plan import PLANS, Plan
 from stream_dedup.index.store import RocksStore
-from tests.index.logs import APPEND_MS, Doc, RandomLog, batch, declare, retract
+from tests.index.logs import APPEND_MS, Doc, RandomLog, batch, bytes_in_page, declare, retract
 
 SEED = int(os.environ["TEST_SEED"])
 
@@ -31,7 +31,7 @@ def small_log() -> list[bytes | None]:
         for part in range(2) for offset in range(70)
     ]  # fmt: skip
     return [
-        declare(PLANS["wide"]),
+        declare(Plan(128, 8, 1, 19)),
         batch(docs[:70]),
         None,
         batch(docs[70:] + docs[:5], {1: (0, 3)}),
@@ -97,11 +97,12 @@ def test_a_changed_byte_of_an_entry_moves_it() -> None:
     """Whatever byte of a live entry's row is another one, or of its id, the digest is another; the state byte too."""
     volume = volume_of(small_log())
     expected = state_digest(MemoryStore(volume))
-    row_bytes = layout.row_type(2).itemsize
-    first = 2 + 9 * row_bytes  # entry 9: live
-    changed = {at for at in range(first, first + row_bytes) if moves(volume, at, expected)}
+    page = volume[layout.page_key(0)]
+    tried = {at for field in layout.row_type(2).names or () for at in bytes_in_page(page, 9, field)}  # entry 9: live
+    changed = {at for at in tried if moves(volume, at, expected)}
 
-    assert changed == set(range(first, first + row_bytes))
+    assert len(changed) == layout.row_type(2).itemsize
+    assert changed == tried
     assert moves(volume, len(volume[layout.page_key(0)]) - 1, expected)
 
 
@@ -115,10 +116,9 @@ def moves(volume: dict[bytes, bytes], at: int, expected: object) -> bool:
 def test_what_a_removed_entry_was_does_not_count() -> None:
     """The row of a retracted representative is no state: a layout may drop it."""
     volume = volume_of(small_log())
-    row_bytes = layout.row_type(2).itemsize
-    gone = 2 + 6 * row_bytes  # entry 6 was retracted
+    gone = bytes_in_page(volume[layout.page_key(0)], 6, "print")  # entry 6 was retracted
 
-    assert state_digest(MemoryStore(one_entry_changed(volume, gone + 5))) == state_digest(MemoryStore(volume))
+    assert state_digest(MemoryStore(one_entry_changed(volume, gone[5]))) == state_digest(MemoryStore(volume))
 
 
 @pytest.mark.parametrize("key", [layout.KEY_META, layout.page_key(0), layout.source_key(1), layout.mark_key(0)])
@@ -135,7 +135,7 @@ def test_similar_finds_by_digest_and_within_reach() -> None:
     base = 3**70
     docs = [Doc(0, 0, 1, b"a" * 16, base, id=b"first"), Doc(0, 1, 2, b"b" * 16, base ^ (2**40 - 2**20), id=b"near 20"),
             Doc(0, 2, 3, b"c" * 16, 0, features=1, id=b"short")]  # fmt: skip
-    index = applied([declare(PLANS["wide"]), batch(docs)], MemoryStore())
+    index = applied([declare(Plan(128, 8, 1, 19)), batch(docs)], MemoryStore())
     words = [base & (2**64 - 1), base >> 64]
     found = index.similar(words, b"b" * 16, 50)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stream_dedup.errors import FormatError, FutureFormatError
 from stream_dedup.index import layout
-from stream_dedup.index.entries import Entries, live_and_full
+from stream_dedup.index.entries import Entries
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.plan import PLANS, Plan
@@ -152,11 +152,11 @@ def test_pages_hold_64_entries_whatever_comes_in_which_pieces() -> None:
         store.write(writes.puts, writes.deletes, writes.ranges)
         assert [one.offset for one in entries.details(range(added - 1, -1, -1))] == list(range(added - 1, -1, -1))
     again = Entries(store, 2)
-    states = again.load(261)["state"]
+    live = again.load(261).numbers
 
     assert again.count == added == 261
     assert len(list(store.scan(b"e"))) == 5
-    assert live_and_full(states)[0].tolist() == list(range(261))
+    assert live.tolist() == list(range(261))
     assert again.details([260, 3, 64])[2].id == b""
     assert again.details([259])[0].id == b"id-259" * 3
 
@@ -173,47 +173,36 @@ def test_the_last_word_on_a_key_counts() -> None:
     assert (writes.puts, writes.deletes) == ({b"b": b"2"}, {b"a"})
 
 
-def test_a_removed_entry_keeps_its_row() -> None:
-    """Removing marks the row, on disk too, and tells what the entry was; the others keep their numbers."""
-    store = MemoryStore()
-    entries = Entries(store, 1)
-    rows = np.zeros(100, layout.row_type(1))
-    rows["state"] = layout.STATE_DIGEST_ONLY
-    rows["offset"] = np.arange(100)
-    entries.append(rows, [b"x"] * 100)
-    removed = [entries.remove(70)]
-    for number in (3, 99):
-        writes = Writes()
-        entries.collect(writes)
-        store.write(writes.puts, writes.deletes, writes.ranges)
-        removed.append(entries.remove(number))
+def written(entries: Entries, store: MemoryStore) -> None:
     writes = Writes()
     entries.collect(writes)
     store.write(writes.puts, writes.deletes, writes.ranges)
-    states = Entries(store, 1).load(100)["state"]
-
-    assert [(one.offset, one.state, one.reason.label) for one in removed] == [(n, 1, "too-short") for n in (70, 3, 99)]
-    assert [number for number, state in enumerate(states.tolist()) if not state] == [3, 70, 99]
 
 
-def test_dropped_entries_are_gone_from_the_volume() -> None:
-    """Whole pages leave the volume, single rows are marked; what is live stays as it was, and so does the count."""
+@pytest.mark.parametrize("count", [400, 4096, 10_000])
+def test_dropped_entries_are_gone_from_the_volume(count: int) -> None:
+    """Whole pages and segments leave the volume, single rows are marked; what is live stays as it was."""
     store = MemoryStore()
     entries = Entries(store, 1)
-    rows = np.zeros(400, layout.row_type(1))
-    rows["state"] = layout.STATE_FULL
-    rows["offset"] = np.arange(400)
-    entries.append(rows, [b"x"] * 400)
-    gone = np.array([3, *range(60, 200), *range(250, 400)])
+    rows = np.zeros(count, layout.row_type(1))
+    rows["state"] = np.arange(count) % 2 + 1
+    rows["offset"] = np.arange(count)
+    rows["print"][:, 0] = np.arange(count) * 7
+    entries.append(rows, [b"%d" % number for number in range(count)])
+    gone = np.array([3, *range(60, 200), *range(250, count - 40), count - 1])
     for part in (gone[:100], gone[100:]):
-        writes = Writes()
         entries.drop(part)
-        entries.collect(writes)
-        store.write(writes.puts, writes.deletes, writes.ranges)
+        written(entries, store)
     again = Entries(store, 1)
-    states = again.load(400)["state"]
-    live = [number for number in range(400) if number not in set(gone.tolist())]
+    stored = again.load(count)
+    live = [number for number in range(count) if number not in set(gone.tolist())]
 
-    assert live_and_full(states)[0].tolist() == live
-    assert [one.offset for one in again.details(live)] == live
-    assert len(list(store.scan(b"e"))) == 4  # of 7
+    assert stored.numbers.tolist() == live
+    assert stored.rows["state"].tolist() == [number % 2 + 1 for number in live]
+    assert stored.rows["print"][:, 0].tolist() == [number * 7 for number in live]
+    assert [(one.offset, one.id) for one in again.details(live)] == [(number, b"%d" % number) for number in live]
+    assert len(list(store.scan(b"e"))) == 4 if count == 400 else 5
+    again.append(rows[:100].copy(), [b"more"] * 100)
+    again.drop(np.array(live[:5]))
+    written(again, store)
+    assert Entries(store, 1).load(count + 100).numbers.tolist() == [*live[5:], *range(count, count + 100)]

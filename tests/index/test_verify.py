@@ -12,7 +12,7 @@ from stream_dedup.index import layout, verify
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.plan import PLANS
-from tests.index.logs import APPEND_MS, RandomLog
+from tests.index.logs import APPEND_MS, RandomLog, bytes_in_page
 from tests.index.test_digest import small_log, volume_of
 
 SEED = int(os.environ["TEST_SEED"])
@@ -53,10 +53,9 @@ def test_a_part_of_the_log_is_compared_in_what_was_made_by_then() -> None:
 
 
 def spoil_entry(volume: dict[bytes, bytes], entry: int, field: str) -> None:
-    kind = layout.row_type(2)
     key = layout.page_key(entry // layout.PAGE_ENTRIES)
     raw = bytearray(volume[key])
-    raw[2 + entry % layout.PAGE_ENTRIES * kind.itemsize + kind.fields[field][1]] ^= 1  # type: ignore[index]
+    raw[bytes_in_page(volume[key], entry % layout.PAGE_ENTRIES, field)[0]] ^= 1
     volume[key] = bytes(raw)
 
 
@@ -71,10 +70,9 @@ def spoil_kept(volume: dict[bytes, bytes], value: Reason | None) -> None:
 
 
 def drop_entry(volume: dict[bytes, bytes], entry: int) -> None:
-    kind = layout.row_type(2)
     key = layout.page_key(entry // layout.PAGE_ENTRIES)
     raw = bytearray(volume[key])
-    raw[2 + entry % layout.PAGE_ENTRIES * kind.itemsize] = layout.STATE_REMOVED
+    raw[bytes_in_page(volume[key], entry % layout.PAGE_ENTRIES, "state")[0]] = layout.STATE_REMOVED
     volume[key] = bytes(raw)
     meta = layout.decode_meta(volume[layout.KEY_META])
     volume[layout.KEY_META] = layout.encode_meta(type(meta)(**{**fields(meta), "live": meta.live - 1}))

@@ -113,7 +113,8 @@ def test_the_worker_s_other_metrics_move() -> None:
 def test_the_index_s_metrics_move() -> None:
     """Representatives, size and offset follow the index's statistics; the recipe is known once it was declared."""
     metrics = IndexMetrics()
-    metrics.state({"entries": 10, "removed": 3, "bytes_on_disk": 4096, "applied": 77})
+    sizes = {"bytes_on_disk": 4096, "bytes_in_memory": 1000, "bytes_mapped": 24, "hottest_bucket": 5}
+    metrics.state({"entries": 10, "removed": 3, "applied": 77, **sizes})
     metrics.recipe("words:128:y")
     metrics.restored_empty()
 
@@ -122,6 +123,8 @@ def test_the_index_s_metrics_move() -> None:
     assert value(found, "index_entries") == 7
     assert value(found, "index_size_bytes") == 4096
     assert value(found, "index_applied_offset") == 77
+    assert [value(found, "index_memory_bytes", where=where) for where in ("memory", "file")] == [1000, 24]
+    assert value(found, "index_hottest_bucket_entries") == 5
     assert value(found, "build_info", version=__version__, recipe="words:128:y") == 1
     assert value(found, "build_info", version=__version__, recipe="") is None
 
