@@ -51,6 +51,7 @@ class Reason(enum.IntEnum):
     TOMBSTONE = 4
     BYPASS = 5
     FAIL_OPEN = 6
+    RELEASED = 7
     EXACT = 10
     NEAR = 11
     UNCHANGED = 12
@@ -129,6 +130,15 @@ class DeadLetter:
     stage: str
     error_class: str
     message: str
+
+
+def digest_id(identifier: bytes, key: bytes) -> bytes:
+    """Return an id as a log holds it that must hold no ids: a tilde and a keyed 128-bit BLAKE2b in hex; nothing for none."""
+    if not identifier:
+        return b""
+    import hashlib  # noqa: PLC0415 - few need it
+
+    return b"~" + hashlib.blake2b(identifier, digest_size=16, key=key, person=b"document id").hexdigest().encode()
 
 
 def shorten_id(identifier: bytes) -> bytes:

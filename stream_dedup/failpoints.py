@@ -33,6 +33,7 @@ STEPS = (
     "index.after-write",
     "index.after-answer",
 )
+COMMAND_STEPS = ("release.appended", "release.before-commit", "release.after-commit")
 
 
 class Failpoints:
@@ -46,7 +47,7 @@ class Failpoints:
             return
         step, _, rest = text.partition(":")
         counts = rest.split(":") if rest else ["1"]
-        if step not in STEPS or len(counts) > 2 or not all(count.isdecimal() for count in counts):
+        if step not in STEPS + COMMAND_STEPS or len(counts) > 2 or not all(count.isdecimal() for count in counts):
             raise ConfigurationError(
                 f"{VARIABLE} is {text!r}; write STEP:COUNT or STEP:COUNT:IN_FLIGHT, with STEP one of: {', '.join(STEPS)}."
             )

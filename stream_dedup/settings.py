@@ -162,6 +162,17 @@ def _expand(value: object) -> object:
         raise ValueError("must not begin with the home folder of a user who has none") from error
 
 
+def parse_window(value: object) -> timedelta | None:
+    """Return a time as `parse_duration` does; None for `none`, which is for ever.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
+        return None
+    return parse_duration(value)
+
+
 def _field_path(value: str) -> str:
     if not all(value.split(".")):
         raise ValueError("must be a dotted path of names, such as page.body")
@@ -271,6 +282,26 @@ class Settings(BaseSettings):
         "bits, 4 blocks, within 3 bits; cheaper to look up, and finds about half of the near-duplicates. Or in numbers, "
         "`WIDTH:BLOCKS:RADIUS:THRESHOLD`, as in `128:8:1:21:75%`. It is taken by the first worker of an empty log; later the "
         "log's own plan is in force.",
+    )
+    window: Annotated[timedelta | None, BeforeValidator(parse_window)] = Field(
+        default=None,
+        description="How long a kept document is compared with: `30d`. Older ones leave the index, which so keeps its size, "
+        "and a later copy is unique again. None, or `none`: for ever. Time is that of the log, not of the "
+        "documents. It is taken by the first worker of an empty log; later `stream-dedup declare` changes it.",
+        json_schema_extra={"default_text": "none, for ever"},
+    )
+    window_refresh: bool = Field(
+        default=False,
+        description="Count the window from the last duplicate instead of from the kept document itself: what is seen again and "
+        "again then stays a duplicate, and is written anew once in a sixteenth of the window. Taken and changed like "
+        "`window`.",
+    )
+    log_ids: Literal["plain", "digest"] = Field(
+        default="plain",
+        description="How the log, the index and `dedup.of.id` name documents. `plain`: by their ids. `digest`: by a digest "
+        "keyed with the recipe's key, so that no address ever enters the log, which is kept for ever; readers of "
+        "`duplicates` then find the kept document by `dedup.of.position`. It is taken by the first worker of an empty log "
+        "and cannot change later.",
     )
     key_file: ReadableFile | None = Field(
         default=None,
@@ -457,6 +488,13 @@ class Settings(BaseSettings):
     def _check_needs_json(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None and info.data.get("value_format") == "raw":
             raise ValueError(f"needs {PREFIX}VALUE_FORMAT=json, because a raw value has no fields")
+        return value
+
+    @field_validator("window")
+    @classmethod
+    def _check_window(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and not timedelta(seconds=1) <= value <= timedelta(days=366_000):
+            raise ValueError("must be at least 1 second and at most a thousand years, or none")
         return value
 
     @property

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from stream_dedup.document import Reason
-from stream_dedup.log.records import Batch, Control
+from stream_dedup.log.records import Batch, Control, LogRecord, Release, Seed
 
 Place = tuple[bytes, int, int]  # topic id, partition, offset
 
@@ -26,23 +26,37 @@ class Expected(NamedTuple):
     decided: tuple[int, int]
 
 
-@dataclass
+@dataclass(eq=False)
+class Slice:
+    """A stretch of log time, and when it ends."""
+
+    end: int
+
+
+@dataclass(eq=False)
 class Kept:
-    """A document that was judged unique, as the scan knows it."""
+    """A document that was judged unique, seeded or released, as the scan knows it."""
 
     place: Place
     value_digest: int
     id: bytes
     row: int | None
     decided: tuple[int, int]
+    slice: Slice
 
 
 @dataclass
 class Oracle:
-    """Folds log records one after another; `answers[(log offset, place)]` is what must have been answered."""
+    """Folds log records one after another; `answers[(log offset, place)]` is what must have been answered.
+
+    `elsewhere` are the places of seeds, which need not be in `unique`; `released` those of documents that are there though
+    they were judged duplicates, with the log offset of the release.
+    """
 
     answers: dict[tuple[int, int], Expected] = field(default_factory=dict)
     declared: dict[str, Any] = field(default_factory=dict)
+    elsewhere: set[Place] = field(default_factory=set)
+    released: dict[Place, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._rows = np.zeros((1024, 2), np.uint64)
@@ -53,19 +67,94 @@ class Oracle:
         self._by_place: dict[Place, Kept] = {}
         self._marks: dict[tuple[bytes, int], tuple[int, int]] = {}
         self._memory: dict[tuple[bytes, int], dict[int, tuple[int, Expected]]] = {}
+        self._plan: dict[str, int] = {}
+        self._window: dict[str, Any] | None = None
+        self._slice: Slice | None = None
+        self._now = 0
+        self._has_time = False
 
-    def fold(self, offset: int, record: Batch | Control | None) -> None:
-        """Take in the next record of the log."""
+    def fold(self, offset: int, record: LogRecord | None, append_ms: int | None = None) -> None:
+        """Take in the next record of the log, appended at `append_ms`."""
+        self._pass_time(append_ms or 0)
         if isinstance(record, Control):
-            if record.type == "declare" and not self.declared:
-                self.declared = record.fields
-            elif record.type == "retract":
-                self._retract(offset, record.fields)
+            self._control(offset, record)
+        elif isinstance(record, Seed | Release):
+            for place in range(len(record.batch)):
+                self._order(offset, place, record)
         elif isinstance(record, Batch) and record.recipe == self.declared.get("recipe"):
             for source in record.sources:
                 self._move_mark((source.topic_id, source.partition), (source.epoch, source.committed))
+            named: list[Kept] = []
             for place in range(len(record)):
-                self.answers[offset, place] = self._judge(offset, place, record)
+                self.answers[offset, place] = self._judge(offset, place, record, named)
+            if self._window and self._window["refresh"]:
+                self._renew(named)
+
+    def _control(self, offset: int, record: Control) -> None:
+        fields = record.fields
+        if record.type == "declare" and not self.declared:
+            self.declared, self._plan, self._window = fields, fields["plan"], fields.get("window")
+        elif record.type == "plan":
+            self._plan = fields.get("plan", self._plan)
+            if fields.get("window", self._window) != self._window:
+                self._window = fields["window"]
+                if self._slice is not None:
+                    self._slice.end = min(self._slice.end, self._now + 1)
+                self._pass_time(0)
+        elif record.type == "forget":
+            ids = {bytes.fromhex(one) for one in fields["ids"]}
+            for kept in [kept for kept in self._by_place.values() if kept.id in ids]:
+                self._remove(kept)
+        elif record.type == "retract":
+            self._retract(offset, fields)
+
+    def _pass_time(self, append_ms: int) -> None:
+        slice_ms = self._window["length_ms"] // 16 if self._window else 86_400_000
+        self._now = max(self._now, min(append_ms, self._now + slice_ms)) if self._has_time else append_ms
+        self._has_time = True
+        if self._window:
+            gone = [one for one in self._by_place.values() if one.slice.end + self._window["length_ms"] <= self._now]
+            for kept in gone:
+                self._remove(kept)
+
+    def _new_slice(self) -> Slice:
+        if self._slice is None or self._now >= self._slice.end:
+            self._slice = Slice(self._now + (self._window["length_ms"] // 16 if self._window else 86_400_000))
+        return self._slice
+
+    def _remove(self, kept: Kept) -> None:
+        del self._by_place[kept.place]
+        self._by_digest = {key: one for key, one in self._by_digest.items() if one is not kept}
+        if kept.row is not None:
+            self._alive[kept.row] = False
+
+    def _renew(self, named: list[Kept]) -> None:
+        """Move what was named and stands in an older slice behind everything, in its order."""
+        is_open = self._slice is not None and self._now < self._slice.end
+        old = [one for one in self._by_place.values() if one in named and not (is_open and one.slice is self._slice)]
+        for kept in old:
+            del self._by_place[kept.place]
+            self._by_place[kept.place] = kept
+            kept.slice = self._new_slice()
+            if kept.row is not None:
+                self._alive[kept.row] = False
+                kept.row = self._insert(self._rows[kept.row].copy(), int(self._scopes[kept.row]))
+                self._kept.append(kept)
+
+    def _order(self, log_offset: int, place: int, record: Seed | Release) -> None:
+        batch = record.batch
+        position = batch.position(place)
+        here: Place = (position.topic_id, position.partition, position.offset)
+        if isinstance(record, Seed):
+            self.elsewhere.add(here)
+        else:
+            self.released.setdefault(here, log_offset)
+        standing = self._by_place.get(here)
+        if standing is not None and standing.value_digest == int(batch.value_digest[place]):
+            return
+        same, near = self._find(batch, place)
+        if same is None and (near is None or isinstance(record, Release)):
+            self._keep(batch, place, here, (log_offset, place))
 
     def _move_mark(self, partition: tuple[bytes, int], seen: tuple[int, int]) -> None:
         old = self._marks.get(partition, (0, 0))
@@ -78,7 +167,7 @@ class Oracle:
             if forgotten:
                 del memory[offset]
 
-    def _judge(self, log_offset: int, place: int, batch: Batch) -> Expected:
+    def _judge(self, log_offset: int, place: int, batch: Batch, named: list[Kept]) -> Expected:
         source = batch.sources[int(batch.source[place])]
         partition = (source.topic_id, source.partition)
         offset, value_digest = int(batch.offset[place]), int(batch.value_digest[place])
@@ -93,34 +182,46 @@ class Oracle:
             return Expected(Reason.NEW if kept.row is not None else Reason.TOO_SHORT, None, 0, kept.decided)
         if (source.epoch, offset) < mark:
             return Expected(Reason.STALE, None, 0, decided)
-        expected = self._compare(batch, place, here, value_digest, decided)
+        expected = self._compare(batch, place, here, decided, named)
         self._memory[partition][offset] = (value_digest, expected)
         return expected
 
-    def _compare(self, batch: Batch, place: int, here: Place, value_digest: int, decided: tuple[int, int]) -> Expected:
-        scope, digest = int(batch.scope[place]), batch.text_digest[place].tobytes()
+    def _compare(self, batch: Batch, place: int, here: Place, decided: tuple[int, int], named: list[Kept]) -> Expected:
         identity = batch.ids[place]
-        is_long = int(batch.features[place]) >= self.declared["floor"]
-        same = self._by_digest.get((scope, digest))
+        same, found = self._find(batch, place)
         if same is not None:
+            named.append(same)
             reason = Reason.UNCHANGED if identity and identity == same.id else Reason.EXACT
             return Expected(reason, same.place, 0, decided)
-        if is_long:
-            found = self._scan(batch.prints[place], scope)
-            if found is not None:
-                row, distance = found
-                near = self._kept[row]
-                reason = Reason.REVISED if identity and identity == near.id else Reason.NEAR
-                return Expected(reason, near.place, distance, decided)
-        kept = Kept(here, value_digest, identity, self._insert(batch.prints[place], scope) if is_long else None, decided)
+        if found is not None:
+            row, distance = found
+            near = self._kept[row]
+            named.append(near)
+            reason = Reason.REVISED if identity and identity == near.id else Reason.NEAR
+            return Expected(reason, near.place, distance, decided)
+        kept = self._keep(batch, place, here, decided)
+        return Expected(Reason.NEW if kept.row is not None else Reason.TOO_SHORT, None, 0, decided)
+
+    def _find(self, batch: Batch, place: int) -> tuple[Kept | None, tuple[int, int] | None]:
+        """Return the representative of a document's text, or the (row, distance) of the earliest near it."""
+        scope, digest = int(batch.scope[place]), batch.text_digest[place].tobytes()
+        same = self._by_digest.get((scope, digest))
+        if same is not None or int(batch.features[place]) < self.declared["floor"]:
+            return same, None
+        return None, self._scan(batch.prints[place], scope)
+
+    def _keep(self, batch: Batch, place: int, here: Place, decided: tuple[int, int]) -> Kept:
+        scope, is_long = int(batch.scope[place]), int(batch.features[place]) >= self.declared["floor"]
+        row = self._insert(batch.prints[place], scope) if is_long else None
+        kept = Kept(here, int(batch.value_digest[place]), batch.ids[place], row, decided, self._new_slice())
         if kept.row is not None:
             self._kept.append(kept)
-        self._by_digest[scope, digest] = kept
+        self._by_digest[scope, batch.text_digest[place].tobytes()] = kept
         self._by_place[here] = kept
-        return Expected(Reason.NEW if is_long else Reason.TOO_SHORT, None, 0, decided)
+        return kept
 
     def _scan(self, words: Any, scope: int) -> tuple[int, int] | None:
-        plan = self.declared["plan"]
+        plan = self._plan
         width, blocks, radius, threshold = plan["width"], plan["blocks"], plan["radius"], plan["threshold"]
         size = len(self._kept)
         used = -(-width // 64)
@@ -149,10 +250,7 @@ class Oracle:
         here: Place = (*partition, fields["offset"])
         kept = self._by_place.get(here)
         if kept is not None and kept.value_digest == fields["value_digest"]:
-            del self._by_place[here]
-            self._by_digest = {key: one for key, one in self._by_digest.items() if one is not kept}
-            if kept.row is not None:
-                self._alive[kept.row] = False
+            self._remove(kept)
         remembered = self._memory.setdefault(partition, {}).get(fields["offset"])
         if remembered is not None and remembered[0] == fields["value_digest"]:
             gone = Expected(Reason.RETRACTED, None, 0, (log_offset, 0))

@@ -48,7 +48,9 @@ def plain_scan(documents: list[OfflineDocument], plan: Plan) -> list[tuple[Reaso
         same = [other for other in mine if prints.digests[other].tobytes() == prints.digests[one].tobytes()]
         near = [
             other for other in mine
-            if is_full and prints.features[other] >= RECIPE.floor and plan.within_reach(numbers[other], numbers[one])
+            if is_full and prints.features[other] >= RECIPE.floor and plan.within_reach(
+                numbers[other], numbers[one], (prints.features[other], prints.features[one])
+            )
         ]  # fmt: skip
         if same:
             is_same_id = documents[same[0]].id == document.id

@@ -390,6 +390,99 @@ def compile_command(
     compile_kernels(to, native=native, as_json=as_json)
 
 
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and change nothing.")]
+
+
+@app.command("declare")
+def declare(
+    plan: Annotated[str | None, typer.Option("--plan", help="Plan from now on: wide, classic, or in numbers.")] = None,
+    window: Annotated[
+        str | None, typer.Option("--window", metavar="TIME|none", help="Window from now on, such as 30d.")
+    ] = None,
+    refresh: Annotated[
+        bool | None,
+        typer.Option("--refresh/--no-refresh", help="Whether a duplicate refreshes what it names.", show_default=False),
+    ] = None,
+    dry_run: DryRunOption = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show which plan and window are in force in the log, or change them for all that follows. Nothing has to stop for it."""
+    from stream_dedup.cli.declare import declare as declare_in_log
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    try:
+        code = declare_in_log(settings, plan, window, refresh, dry_run=dry_run, as_json=as_json)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--window") from error
+    raise typer.Exit(code)
+
+
+@app.command("forget")
+def forget(
+    identifier: Annotated[str, typer.Argument(metavar="ID", help="The document's id: the record's key, or its id field.")],
+    dry_run: DryRunOption = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take down what is kept of an id: its representatives and the id leave every index. What left already is not recalled."""
+    from stream_dedup.cli.forget import forget as forget_id
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    raise typer.Exit(forget_id(settings, identifier, dry_run=dry_run, as_json=as_json))
+
+
+@app.command("seed")
+def seed(
+    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-|TOPIC", help="Documents as `load` takes them, or a topic.")],
+    document_format: Annotated[
+        DocumentFormat,
+        typer.Option("--format", help="auto: by the name (.jsonl, .ndjson, .txt; + .gz), standard input is jsonl."),
+    ] = DocumentFormat.AUTO,
+    key_field: Annotated[
+        str | None,
+        typer.Option(
+            "--key-field", metavar="PATH", help="Field of a file's documents that is their key.  [default: id, else url]"
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make documents that were delivered elsewhere count as kept: copies of them are duplicates. Run again, it goes on."""
+    from stream_dedup.cli.seed import seed as seed_documents
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    raise typer.Exit(seed_documents(settings, target, document_format.value, key_field, as_json=as_json))
+
+
+@app.command("release")
+def release(
+    position: Annotated[
+        str, typer.Argument(metavar="POSITION", help="Where it lies in documents: documents-3@8812 or 3@8812.")
+    ],
+    dry_run: DryRunOption = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send a document that was wrongly dropped to `unique` after all, once, however often this is run."""
+    from stream_dedup.cli.release import release as release_document
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    raise typer.Exit(release_document(settings, position, dry_run=dry_run, as_json=as_json))
+
+
 @app.command("check")
 def check(
     target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL or text; - is standard input.")],

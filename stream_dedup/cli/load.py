@@ -51,7 +51,7 @@ def load_documents(
                     broken += 1
                     if broken <= _PROBLEMS_NAMED:
                         note(f"{document.problem} It is sent as it is.")
-                key, value = _record(settings, document, key_field)
+                key, value = record_of(settings, document, key_field)
                 producer.send(topic, key, value)
                 documents += 1
                 size += len(value)
@@ -87,7 +87,7 @@ def load_documents(
     return _INTERRUPTED if is_interrupted else 0
 
 
-def _record(settings: Settings, document: RawDocument, key_field: str | None) -> tuple[bytes | None, bytes]:
+def record_of(settings: Settings, document: RawDocument, key_field: str | None) -> tuple[bytes | None, bytes]:
     """Return (key, value) as a crawler with these settings would have sent the document."""
     if document.form == "jsonl":
         key = key_of(document.fields, key_field)

@@ -2,12 +2,17 @@
 
 Nothing here writes, and nothing reads but the pages of entries that a duplicate or a redelivered document names.
 
+Every record, whatever it holds, first moves log time, and drops the generations whose window has passed (`window`).
+
 The steps of a batch:
   1  refuse it if it breaks a rule of the log: `rejected`, and nothing else changes
   2  raise the marks of its source partitions
   3  for each document: kept verdict, own live representative, stale, or judge (see `positions`)
   4  new representatives get their rows, verdicts at or above the marks are kept
-  5  encode the answer, chained to the one before
+  5  where duplicates refresh, renew the representatives that were named
+  6  encode the answer, chained to the one before
+
+What the other records do is told in docs/reference/control-records.md.
 
 Invariants: the answer is a function of the log's prefix alone; no record can make a step fail: what its fields may hold
 is checked before anything changes.
@@ -15,30 +20,33 @@ is checked before anything changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Mode, Reason, Representative
+from stream_dedup.document import ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Mode, Reason, Representative
 from stream_dedup.errors import ConfigurationError, FormatError, InvariantError
-from stream_dedup.index.entries import Detail, Entries
+from stream_dedup.index.entries import Detail, Entries, columns_of
 from stream_dedup.index.judge import reason_of_duplicate
 from stream_dedup.index.kernels import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, take_rows
 from stream_dedup.index.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
 from stream_dedup.index.neighbours import Neighbours, no_columns
 from stream_dedup.index.plan import WIDTH_MAX, Plan
-from stream_dedup.index.positions import KeptRecord, Key, Positions, cut_at_repeats, keys_of
+from stream_dedup.index.positions import KeptRecord, Key, Positions, cut_at_repeats, handle_of, keys_of
 from stream_dedup.index.sources import Sources
+from stream_dedup.index.window import Generations, Window, changed
 from stream_dedup.log.answers import Answer, Judgement, Rejected, encode
-from stream_dedup.log.records import Batch, Control
+from stream_dedup.log.records import Batch, Control, LogRecord, Seed
 
 _OFFSET_MAX: Final = (1 << 63) - 1
 _U32_MAX: Final = (1 << 32) - 1
 _U64_MAX: Final = (1 << 64) - 1
 _NAME_BYTES_MAX: Final = 255
+_IDS_MAX: Final = 1000
 _UNDECLARED: Final = (
     "No record before this batch declares recipe and plan, so it cannot be judged; the log must begin with a "
     "declaration, which a worker appends at its first start."
@@ -47,7 +55,7 @@ _UNDECLARED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What the log's first record says: under which recipe, plan, group, floor of features and mode it is judged.
+    """What the log's first record says: under which recipe, plan, window, group, floor of features and mode it is judged.
 
     `width` is the recipe's, in bits; where it is not declared, the first batch tells it.
     """
@@ -58,17 +66,22 @@ class Declared:
     floor: int
     mode: Mode = Mode.ENFORCE
     width: int | None = None
+    window: Window | None = None
 
     def to_fields(self) -> dict[str, Any]:
         """Return the fields of a `declare` control record."""
-        fields = {
+        fields: dict[str, Any] = {
             "recipe": self.recipe,
             "plan": self.plan.to_fields(),
             "group": self.group,
             "floor": self.floor,
             "mode": int(self.mode),
         }
-        return fields if self.width is None else {**fields, "width": self.width}
+        if self.width is not None:
+            fields["width"] = self.width
+        if self.window is not None:
+            fields["window"] = self.window.to_fields()
+        return fields
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Declared:
@@ -88,6 +101,7 @@ class Declared:
             floor=_integer(fields, "floor", _U32_MAX),
             mode=Mode(_integer(fields, "mode", len(Mode) - 1)) if "mode" in fields else Mode.ENFORCE,
             width=width,
+            window=None if fields.get("window") is None else Window.from_fields(fields["window"]),
         )
 
 
@@ -98,14 +112,17 @@ class State:
     sources: Sources
     positions: Positions
     chain: bytes
+    generations: Generations = field(default_factory=Generations)
     declared: Declared | None = None
     plan: Plan | None = None
+    window: Window | None = None
     entries: Entries | None = None
     neighbours: Neighbours | None = None
     print_words: int = 0
     rejected: int = 0
     ignored: int = 0
     declaration_changed: bool = False
+    evicted: Counter[str] = field(default_factory=Counter)
 
     def rooms(self) -> tuple[Entries, Neighbours]:
         """Return entries and neighbours, which a batch being judged has."""
@@ -130,31 +147,61 @@ class _Judging:
     below: NDArray[np.bool_]
     record: KeptRecord
     floor: int
+    named: set[int]
 
 
 def step(
-    state: State, log_offset: int, append_ms: int, record: Batch | Control | FormatError, open_rooms: Callable[[State], None]
+    state: State, log_offset: int, append_ms: int, record: LogRecord | FormatError, open_rooms: Callable[[State], None]
 ) -> bytes | None:
-    """Apply one log record and return the bytes of its answer; control records get none.
+    """Apply one log record and return the bytes of its answer; only batches, and what is malformed, get one.
 
     A record that could not be decoded is given as its error. `open_rooms(state)` makes `entries` and `neighbours` when
     the first batch tells how wide prints are.
     """
+    state.generations.advance(append_ms, state.window)
+    _expire(state)
     if isinstance(record, FormatError):
         return _reject(state, log_offset, bytes(NONCE_BYTES), 0, str(record))
     if isinstance(record, Control):
         if not _control(state, log_offset, record):
             state.ignored += 1
         return None
-    why = _refusal(state, record)
+    batch = record if isinstance(record, Batch) else record.batch
+    why = _refusal(state, batch)
+    if why is None and not state.print_words:
+        state.print_words = batch.prints.shape[1]
+        open_rooms(state)
+    if not isinstance(record, Batch):
+        if why is not None or state.declared is None:
+            state.ignored += 1
+        elif isinstance(record, Seed):
+            _seed(state, log_offset, append_ms, batch, state.declared.floor)
+        else:
+            _release(state, log_offset, append_ms, batch, state.declared.floor)
+        return None
     if why is not None or state.declared is None:
         return _reject(state, log_offset, record.nonce, record.number, why or _UNDECLARED)
-    if not state.print_words:
-        state.print_words = record.prints.shape[1]
-        open_rooms(state)
     judgements = _judge_batch(state, log_offset, append_ms, record, state.declared.floor)
     answer, state.chain = encode(Answer(log_offset, record.nonce, record.number, judgements), state.chain)
     return answer
+
+
+def _expire(state: State) -> None:
+    """Drop what the window has left behind. Kept verdicts stay: a redelivered document must not be judged again."""
+    if state.entries is None or state.neighbours is None:
+        return
+    first = state.generations.expire(state.window, state.entries.count)
+    if first is not None:
+        _drop(state, state.neighbours.live_below(first), "window")
+
+
+def _drop(state: State, entries: NDArray[np.int64], why: str) -> None:
+    """Take live representatives, given in ascending order, out of the index."""
+    rows, neighbours = state.rooms()
+    if len(entries):
+        neighbours.drop(entries)
+        rows.drop(entries)
+        state.evicted[why] += len(entries)
 
 
 def _reject(state: State, log_offset: int, nonce: bytes, number: int, why: str) -> bytes:
@@ -196,7 +243,7 @@ def _width(state: State) -> int | None:
 
 
 def _judge_batch(state: State, log_offset: int, append_ms: int, batch: Batch, floor: int) -> tuple[Judgement, ...]:
-    numbers = [state.sources.number(source.topic, source.topic_id, source.partition) for source in batch.sources]
+    numbers = _numbers(state, batch)
     for number, source in zip(numbers, batch.sources, strict=True):
         state.positions.raise_mark(number, source.epoch, source.committed)
     marks = [state.positions.mark(number) for number in numbers]
@@ -204,8 +251,28 @@ def _judge_batch(state: State, log_offset: int, append_ms: int, batch: Batch, fl
         batch.source
     ]
     committed = np.array([committed for _, committed in marks], np.int64)[batch.source]
+    columns = _columns(batch, numbers)
+    judging = _Judging(
+        batch, log_offset, append_ms, columns, columns.features,
+        keys_of(columns.sources, columns.offsets, columns.values), epoch_below, epoch_below | (columns.offsets < committed),
+        KeptRecord(log_offset), floor, set(),
+    )  # fmt: skip
+    judgements: list[Judgement] = []
+    for first, end in cut_at_repeats(judging.keys):
+        judgements += _judge_stretch(state, judging, first, end)
+    state.positions.close(judging.record)
+    if state.window is not None and state.window.refresh:
+        _renew(state, judging.named)
+    return tuple(judgements)
+
+
+def _numbers(state: State, batch: Batch) -> list[int]:
+    return [state.sources.number(source.topic, source.topic_id, source.partition) for source in batch.sources]
+
+
+def _columns(batch: Batch, numbers: Sequence[int]) -> Columns:
     # Fresh arrays throughout: what was decoded lies unaligned and read-only in the record, another type to numba.
-    columns = Columns(
+    return Columns(
         prints=np.array(batch.prints, np.uint64),
         scopes=np.array(batch.scope, np.uint64),
         digests=np.array(batch.text_digest, np.uint8).view(np.uint64),
@@ -214,16 +281,6 @@ def _judge_batch(state: State, log_offset: int, append_ms: int, batch: Batch, fl
         values=np.array(batch.value_digest, np.uint64),
         features=np.array(batch.features, np.uint32),
     )
-    judging = _Judging(
-        batch, log_offset, append_ms, columns, columns.features,
-        keys_of(columns.sources, columns.offsets, columns.values), epoch_below, epoch_below | (columns.offsets < committed),
-        KeptRecord(log_offset), floor,
-    )  # fmt: skip
-    judgements: list[Judgement] = []
-    for first, end in cut_at_repeats(judging.keys):
-        judgements += _judge_stretch(state, judging, first, end)
-    state.positions.close(judging.record)
-    return tuple(judgements)
 
 
 def _judge_stretch(state: State, judging: _Judging, first: int, end: int) -> list[Judgement]:
@@ -233,6 +290,7 @@ def _judge_stretch(state: State, judging: _Judging, first: int, end: int) -> lis
     part = take_rows(judging.columns, slice(first, end))
     below = judging.below[first:end]
     judgements: list[Judgement | None] = [None] * (end - first)
+    about = [0] * (end - first)
     open_places = np.ones(end - first, np.bool_)
     if not positions.none_kept(keys[first:end]):
         for place in range(end - first):
@@ -247,27 +305,36 @@ def _judge_stretch(state: State, judging: _Judging, first: int, end: int) -> lis
         details = entries.details(own[found_own].tolist())
         for place, detail in zip(found_own.tolist(), details, strict=True):
             judgements[place] = Judgement(detail.reason, LogPlace(detail.log_offset, detail.place))
+            about[place] = handle_of(detail.log_offset, detail.place)
     stale = np.flatnonzero(open_places & (own < 0) & below)
     for place in stale.tolist():
         judgements[place] = Judgement(Reason.STALE, LogPlace(log_offset, first + place))
     fresh = np.flatnonzero(open_places & (own < 0) & ~below)
     if len(fresh):
-        own[fresh] = _judge_fresh(state, judging, first + fresh, judgements, first)
+        _judge_fresh(state, judging, first + fresh, judgements, about, first)
     decided = [judgement for judgement in judgements if judgement is not None]
     keep = np.flatnonzero(open_places & ~below).tolist()
     if len(keep) == end - first:
-        positions.keep(judging.record, keys[first:end], decided, own.tolist())
+        positions.keep(judging.record, keys[first:end], decided, about)
     elif keep:
         positions.keep(
-            judging.record, [keys[first + place] for place in keep], [decided[place] for place in keep], own[keep].tolist()
+            judging.record,
+            [keys[first + place] for place in keep],
+            [decided[place] for place in keep],
+            [about[place] for place in keep],
         )
     return decided
 
 
 def _judge_fresh(
-    state: State, judging: _Judging, places: NDArray[np.int64], judgements: list[Judgement | None], first: int
-) -> NDArray[np.int64]:
-    """Judge the documents at `places` of the batch, and return the entry that each is about."""
+    state: State,
+    judging: _Judging,
+    places: NDArray[np.int64],
+    judgements: list[Judgement | None],
+    about: list[int],
+    first: int,
+) -> None:
+    """Judge the documents at `places` of the batch; `about` learns the representative that each verdict is about."""
     entries, neighbours = state.rooms()
     batch, log_offset = judging.batch, judging.log_offset
     whole = len(places) == len(batch)
@@ -276,10 +343,12 @@ def _judge_fresh(
     found = neighbours.judge(columns, features, judging.floor)
     added = np.flatnonzero(found.outcome <= OUTCOME_SHORT)
     if len(added):
-        rows = _rows(state, judging, places[added], found.outcome[added])
-        entries.append(rows, [batch.ids[place] for place in places[added].tolist()])
-    named = np.flatnonzero(found.outcome >= OUTCOME_DIGEST)
-    details = iter(entries.details(found.entry[named].tolist()))
+        _append(
+            state, batch, places[added], judging.columns, found.outcome[added] == OUTCOME_SHORT, log_offset, judging.append_ms
+        )
+    named = found.entry[np.flatnonzero(found.outcome >= OUTCOME_DIGEST)].tolist()
+    judging.named.update(named)
+    details = iter(entries.details(named))
     outcomes, distances = found.outcome.tolist(), found.distance.tolist()
     for at, place in enumerate(places.tolist()):
         here = LogPlace(log_offset, place)
@@ -289,32 +358,102 @@ def _judge_fresh(
                 same_text=outcomes[at] != OUTCOME_NEAR, identifier=batch.ids[place], representative=detail.id
             )
             judgements[place - first] = Judgement(reason, here, distances[at], _representative(state, detail))
+            about[place - first] = handle_of(detail.log_offset, detail.place)
         else:
             reason = Reason.TOO_SHORT if outcomes[at] == OUTCOME_SHORT else Reason.NEW
             judgements[place - first] = Judgement(reason, here)
-    return found.entry
+            about[place - first] = handle_of(log_offset, place)
 
 
 def _representative(state: State, detail: Detail) -> Representative:
     return Representative(state.sources.position(detail.source, detail.offset), detail.id, detail.time_ms)
 
 
-def _rows(state: State, judging: _Judging, places: NDArray[np.int64], outcomes: NDArray[np.uint8]) -> NDArray[Any]:
-    batch = judging.batch
+def _append(
+    state: State,
+    batch: Batch,
+    places: NDArray[np.int64],
+    columns: Columns,
+    short: NDArray[np.bool_],
+    log_offset: int,
+    append_ms: int,
+) -> None:
+    """Give the documents at `places` of a batch their rows, in the generation of now."""
+    entries, _ = state.rooms()
     rows = np.zeros(len(places), row_type(state.print_words))
-    rows["state"] = np.where(outcomes == OUTCOME_SHORT, STATE_DIGEST_ONLY, STATE_FULL)
+    rows["state"] = np.where(short, STATE_DIGEST_ONLY, STATE_FULL)
     rows["text_digest"] = batch.text_digest[places]
     rows["print"] = batch.prints[places]
     rows["scope"] = batch.scope[places]
     rows["features"] = batch.features[places]
-    rows["source"] = judging.columns.sources[places]
+    rows["source"] = columns.sources[places]
     rows["offset"] = batch.offset[places]
     rows["value_digest"] = batch.value_digest[places]
     rows["time_ms"] = batch.time_ms[places]
-    rows["log_offset"] = judging.log_offset
+    rows["log_offset"] = log_offset
     rows["place"] = places
-    rows["append_ms"] = judging.append_ms
-    return rows
+    rows["append_ms"] = append_ms
+    state.generations.open(entries.count, state.window)
+    entries.append(rows, [batch.ids[place] for place in places.tolist()])
+
+
+def _renew(state: State, named: set[int]) -> None:
+    """Move the named representatives of earlier generations to the generation of now, in their order."""
+    entries, neighbours = state.rooms()
+    current = state.generations.current(entries.count)
+    old = sorted(entry for entry in named if entry < current)
+    if not old:
+        return
+    rows = np.zeros(len(old), row_type(state.print_words))
+    details = entries.details(old)
+    for row, detail in enumerate(details):
+        for name in rows.dtype.names or ():
+            if name not in ("ids_end", "print", "text_digest"):
+                rows[name][row] = getattr(detail, name)
+        rows["print"][row] = np.frombuffer(detail.print, "<u8")
+        rows["text_digest"][row] = np.frombuffer(detail.text_digest, np.uint8)
+    neighbours.drop(np.array(old))
+    entries.drop(np.array(old))
+    neighbours.add(columns_of(rows), rows["state"] == STATE_FULL)
+    state.generations.open(entries.count, state.window)
+    entries.append(rows, [detail.id for detail in details])
+
+
+def _seed(state: State, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
+    """Make representatives of documents that were delivered elsewhere, unless one within reach stands already."""
+    _, neighbours = state.rooms()
+    numbers = _numbers(state, batch)
+    for number in numbers:
+        state.positions.raise_mark(number, 0, 0)
+    columns = _columns(batch, numbers)
+    for first, end in cut_at_repeats(keys_of(columns.sources, columns.offsets, columns.values)):
+        part = take_rows(columns, slice(first, end))
+        fresh = first + np.flatnonzero(neighbours.find_positions(part) < 0)
+        if not len(fresh):
+            continue
+        found = neighbours.judge(take_rows(columns, fresh), columns.features[fresh], floor)
+        added = np.flatnonzero(found.outcome <= OUTCOME_SHORT)
+        if len(added):
+            short = found.outcome[added] == OUTCOME_SHORT
+            _append(state, batch, fresh[added], columns, short, log_offset, append_ms)
+
+
+def _release(state: State, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
+    """Let a dropped document be unique after all; it represents itself, unless its text is represented already."""
+    _, neighbours = state.rooms()
+    numbers = _numbers(state, batch)
+    for number in numbers:
+        state.positions.raise_mark(number, 0, 0)
+    columns = _columns(batch, numbers)
+    if int(neighbours.find_positions(columns)[0]) >= 0:
+        return
+    short = np.array([int(batch.features[0]) < floor])
+    reason = Reason.TOO_SHORT if short[0] else Reason.NEW
+    (key,) = keys_of(columns.sources, columns.offsets, columns.values)
+    state.positions.replace(key, handle_of(log_offset, 0), Judgement(reason, LogPlace(log_offset, 0)))
+    if int(neighbours.find_digests(columns)[0]) < 0:
+        neighbours.add(columns, ~short)
+        _append(state, batch, np.zeros(1, np.int64), columns, short, log_offset, append_ms)
 
 
 def _control(state: State, log_offset: int, control: Control) -> bool:
@@ -323,9 +462,11 @@ def _control(state: State, log_offset: int, control: Control) -> bool:
         if control.type == "declare":
             return _declare(state, Declared.from_fields(control.fields))
         if control.type == "plan":
-            return _change_plan(state, Plan.from_fields(control.fields.get("plan")))
+            return _change_plan(state, control.fields)
         if control.type == "retract":
             return _retract(state, log_offset, control.fields)
+        if control.type == "forget":
+            return _forget(state, control.fields)
     except ConfigurationError:
         pass
     return False
@@ -334,19 +475,29 @@ def _control(state: State, log_offset: int, control: Control) -> bool:
 def _declare(state: State, declared: Declared) -> bool:
     if state.declared is not None:
         return state.declared == declared
-    state.declared, state.plan = declared, declared.plan
+    state.declared, state.plan, state.window = declared, declared.plan, declared.window
     state.declaration_changed = True
     return True
 
 
-def _change_plan(state: State, plan: Plan) -> bool:
-    if state.declared is None or plan.width > (_width(state) or WIDTH_MAX):
+def _change_plan(state: State, fields: Mapping[str, Any]) -> bool:
+    """Change plan, window, or both."""
+    if state.declared is None or state.plan is None:
         return False
+    found = changed(fields, state.plan, state.window, _width(state))
+    if found is None:
+        return False
+    plan, window = found
     if plan != state.plan:
         state.plan = plan
         state.declaration_changed = True
         if state.neighbours is not None:
             state.neighbours.change_plan(plan)
+    if window != state.window:
+        state.window = window
+        state.declaration_changed = True
+        state.generations.close()
+        _expire(state)
     return True
 
 
@@ -366,11 +517,33 @@ def _retract(state: State, log_offset: int, fields: Mapping[str, Any]) -> bool:
     wanted = no_columns(state.print_words, 1)
     wanted.sources[0], wanted.offsets[0], wanted.values[0] = source, offset, value_digest
     entry = int(state.neighbours.find_positions(wanted)[0])
+    handle = None
     if entry >= 0:
-        state.neighbours.drop(np.array([entry]))
-        state.entries.drop(np.array([entry]))
+        (detail,) = state.entries.details([entry])
+        handle = handle_of(detail.log_offset, detail.place)
+        _drop(state, np.array([entry]), "retract")
     # A duplicate can be refused by its output too: it represents nobody, and still must not be given its verdict again.
-    state.positions.retract((source, offset, value_digest), entry, Judgement(Reason.RETRACTED, LogPlace(log_offset, 0)))
+    state.positions.retract((source, offset, value_digest), handle, Judgement(Reason.RETRACTED, LogPlace(log_offset, 0)))
+    return True
+
+
+def _forget(state: State, fields: Mapping[str, Any]) -> bool:
+    """Take representatives of these ids down, and the ids with them; verdicts that were given stay what they were."""
+    texts = fields.get("ids")
+    if not isinstance(texts, list) or not 0 < len(texts) <= _IDS_MAX:
+        return False
+    try:
+        ids = {bytes.fromhex(text) for text in texts}
+    except (ValueError, TypeError):
+        return False
+    if b"" in ids or max(map(len, ids)) > ID_BYTES_MAX:
+        return False
+    if state.neighbours is None or state.entries is None:
+        return True
+    found, is_live = state.entries.find_ids(ids)
+    _drop(state, found[is_live], "forget")
+    state.entries.wipe(found)
+    state.positions.forget(ids)
     return True
 
 

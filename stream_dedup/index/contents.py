@@ -21,6 +21,7 @@ from stream_dedup.index.layout import Meta
 from stream_dedup.index.plan import Plan
 from stream_dedup.index.positions import Positions
 from stream_dedup.index.sources import Sources
+from stream_dedup.index.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Contents:
     log: str | None
     declared: Declared | None
     plan: Plan | None
+    window: Window | None
+    generations: Generations
     sources: Sources
     positions: Positions
     unanswered: list[int]
@@ -78,19 +81,24 @@ def read(store: Store) -> Contents:
         raise FormatError("The index volume lacks the mark or name of a source partition; rebuild it from the log.")
     positions = Positions(sources, marks, store.scan(layout.PREFIX_KEPT))
     unanswered = [layout.number_of(key) for key, _ in store.scan(layout.PREFIX_ANSWER)]
-    declared, plan = _declared(raw_declared)
+    time, generations = store.get_many([KEY_LOG_TIME, KEY_GENERATIONS])
+    if meta.applied and time is None:
+        raise FormatError("The index volume lacks the log time; give the index an empty volume to rebuild from the log.")
+    declared, plan, window = _declared(raw_declared)
     return Contents(
-        store, meta, None if log is None else log.decode("utf-8", "replace"), declared, plan, sources, positions, unanswered,
-        restored is not None,
+        store, meta, None if log is None else log.decode("utf-8", "replace"), declared, plan, window,
+        Generations((time, generations)), sources, positions, unanswered, restored is not None,
     )  # fmt: skip
 
 
-def _declared(value: bytes | None) -> tuple[Declared | None, Plan | None]:
+def _declared(value: bytes | None) -> tuple[Declared | None, Plan | None, Window | None]:
     if value is None:
-        return None, None
+        return None, None, None
     fields = layout.decode_object(value)
     try:
         plan = Plan.from_fields(fields.pop("plan_in_force", None))
-        return Declared.from_fields(fields), plan
+        raw_window = fields.pop("window_in_force", None)
+        window = None if raw_window is None else Window.from_fields(raw_window)
+        return Declared.from_fields(fields), plan, window
     except ConfigurationError as error:
         raise FormatError("The volume's declaration of recipe and plan is damaged; rebuild it from the log.") from error

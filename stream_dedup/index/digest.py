@@ -3,7 +3,8 @@
 Two replicas that applied the same prefix have equal digests, however their volumes lie on disk, whatever was compacted,
 and whatever they answered so far. What goes in, each with its length or count before it (BLAKE2b-128):
 
-    head        JSON: log offset, declaration, plan in force, chain of answers, records rejected and passed over
+    head        JSON: log offset, declaration, plan and window in force, log time and generations, chain of answers, records
+                rejected and passed over
     sources     the source partitions by number, with their marks
     verdicts    those kept, by source, offset and value digest
     entries     the live representatives in log order: rows (`_row_type`), then ids
@@ -103,6 +104,9 @@ def _head(state: Contents) -> bytes:
         "ignored": state.meta.ignored,
         "declared": None if state.declared is None else state.declared.to_fields(),
         "plan": None if state.plan is None else state.plan.to_fields(),
+        "window": None if state.window is None else state.window.to_fields(),
+        "log_ms": state.generations.log_ms,
+        "generations": state.generations.spans,
     }
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")
 

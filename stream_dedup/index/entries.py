@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.document import Reason
-from stream_dedup.errors import FormatError
+from stream_dedup.errors import FormatError, InvariantError
 from stream_dedup.index import kernels
 from stream_dedup.index.contract import Store
 from stream_dedup.index.layout import (
@@ -111,6 +111,16 @@ class _StoredPage:
 
     def rows(self) -> bytes:
         return decode_columns(self._data, self._count, self._kind).tobytes()
+
+
+def columns_of(rows: NDArray[Any]) -> kernels.Columns:
+    """Return what the tables in memory take of stored rows (n,)."""
+    return kernels.Columns(
+        prints=np.array(rows["print"], np.uint64), scopes=np.array(rows["scope"], np.uint64),
+        digests=np.array(rows["text_digest"], np.uint8).view(np.uint64), sources=np.array(rows["source"], np.uint32),
+        offsets=np.array(rows["offset"], np.int64), values=np.array(rows["value_digest"], np.uint64),
+        features=np.array(rows["features"], np.uint32),
+    )  # fmt: skip
 
 
 @lru_cache
@@ -237,10 +247,12 @@ class Entries:
         """Remove live entries, given in ascending order; costs in proportion to the pages and segments that they lie in."""
         size = self._row.size
         for page, places in _grouped(numbers, PAGE_ENTRIES):
-            opened = self._open.get(page)
-            if opened is None:
-                stored = self._pages({page})[page]
-                opened = self._open[page] = _Page(self._type, stored.rows(), bytes(stored.ids))
+            if len(places) == PAGE_ENTRIES:  # expired together: not even read
+                self._open.pop(page, None)
+                self._changed.discard(page)
+                self._dropped.append(page)
+                continue
+            opened = self._opened(page)
             states = np.frombuffer(opened.data, self._type)["state"]
             states[places] = STATE_REMOVED
             full = len(opened.data) == PAGE_ENTRIES * size
@@ -257,6 +269,9 @@ class Entries:
                     STATE_REMOVED
                 )
                 break
+            if len(places) == SEGMENT_ENTRIES:
+                self._segments[segment] = np.empty(0, segment_type(self._words))
+                continue
             rows = self._segments.get(segment)
             if rows is None:
                 (value,) = self._store.get_many([segment_key(segment)])
@@ -267,6 +282,37 @@ class Entries:
                 for name, column in columns.items():
                     rows[name] = column
             self._segments[segment] = rows[~np.isin(rows["place"], places)]
+
+    def find_ids(self, ids: Collection[bytes]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return (numbers, which are live) of all rows with one of these ids, ascending; reads every page."""
+        found, live = [], []
+        for page, rows, blob in self._all_pages():
+            if not any(one in blob for one in ids):
+                continue
+            ends = rows["ids_end"].tolist()
+            for place, (begin, end) in enumerate(itertools.pairwise([0, *ends])):
+                if blob[begin:end] in ids:
+                    found.append(page * PAGE_ENTRIES + place)
+                    live.append(rows["state"][place] != STATE_REMOVED)
+        return np.array(found, np.int64), np.array(live, np.bool_)
+
+    def wipe(self, numbers: NDArray[np.int64]) -> None:
+        """Leave nothing of removed entries but that they were there: no id, no print, no position."""
+        for page, places in _grouped(numbers, PAGE_ENTRIES):
+            if page in self._dropped:
+                continue
+            opened = self._opened(page)
+            rows = np.frombuffer(opened.data, self._type).copy()
+            ends = [0, *rows["ids_end"].tolist()]
+            parts = [bytes(opened.ids[begin:end]) for begin, end in itertools.pairwise(ends)]
+            for place in places.tolist():
+                if rows["state"][place] != STATE_REMOVED:
+                    raise InvariantError("A live entry was to be wiped; this is a fault of the program.")
+                parts[place] = b""
+                rows[place] = np.zeros(1, self._type)[0]
+            rows["ids_end"] = np.cumsum([len(part) for part in parts])
+            self._open[page] = _Page(self._type, rows.tobytes(), b"".join(parts))
+            self._changed.add(page)
 
     def collect(self, writes: Writes) -> None:
         """Add the pages and segments that changed since the last call."""
@@ -296,6 +342,24 @@ class Entries:
             else:
                 writes.delete(segment_key(segment))
         self._segments.clear()
+
+    def _opened(self, page: int) -> _Page:
+        opened = self._open.get(page)
+        if opened is None:
+            stored = self._pages({page})[page]
+            opened = self._open[page] = _Page(self._type, stored.rows(), bytes(stored.ids))
+        return opened
+
+    def _all_pages(self) -> Iterator[tuple[int, NDArray[Any], bytes]]:
+        """Yield (page number, rows, ids) of every page that is there, as it is now."""
+        dropped = set(self._dropped)
+        for key, value in self._store.scan(PREFIX_PAGE):
+            page = number_of(key)
+            if page not in self._open and page not in dropped:
+                count, rows, ids = split_rows(value, self._row.size)
+                yield page, decode_columns(rows, count, self._type), ids
+        for page in sorted(self._open):
+            yield page, np.frombuffer(bytes(self._open[page].data), self._type), bytes(self._open[page].ids)
 
     def _columns_of(self, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
         return {name: rows[name] for name in rows.dtype.names or ()}
@@ -339,6 +403,8 @@ class Entries:
 
 def _grouped(numbers: NDArray[np.int64], size: int) -> list[tuple[int, NDArray[np.int64]]]:
     """Return (group, places in it) of ascending numbers, in groups of `size`."""
+    if not len(numbers):
+        return []
     groups, first = np.unique(numbers // size, return_index=True)
     return list(zip(groups.tolist(), np.split(numbers % size, first[1:]), strict=True))
 

@@ -46,9 +46,10 @@ from stream_dedup.index.kernels import Columns, Held
 from stream_dedup.index.layout import Meta
 from stream_dedup.index.neighbours import BucketSizes, Neighbours
 from stream_dedup.index.plan import Plan
+from stream_dedup.index.window import Window
 from stream_dedup.index.writes import Writes
 from stream_dedup.log import records as log_records
-from stream_dedup.log.records import Batch, Control
+from stream_dedup.log.records import LogRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,11 @@ class Index:
     def plan(self) -> Plan | None:
         """The plan in force: the declared one, or what a control record changed it to."""
         return self._state.plan
+
+    @property
+    def window(self) -> Window | None:
+        """The window in force, likewise; None is for ever."""
+        return self._state.window
 
     @property
     def chain(self) -> bytes:
@@ -350,6 +356,11 @@ class Index:
                 "representatives_full": 0 if tables is None else tables.full,
                 "representatives_digest_only": 0 if tables is None else tables.live - tables.full,
                 "removed": 0 if tables is None else entries - tables.live,
+                "evicted_window": state.evicted["window"],
+                "evicted_forget": state.evicted["forget"],
+                "evicted_retract": state.evicted["retract"],
+                "generations": len(state.generations),
+                "log_time_ms": state.generations.now_ms,
                 "kept_verdicts": len(state.positions),
                 "rejected": state.rejected,
                 "ignored_control_records": state.ignored,
@@ -390,10 +401,13 @@ class Index:
         with self._lock:
             state.sources.collect(writes)
             state.positions.collect(writes)
+            state.generations.collect(writes)
             if state.entries is not None:
                 state.entries.collect(writes)
             if state.declaration_changed and state.declared is not None and state.plan is not None:
                 fields = {**state.declared.to_fields(), "plan_in_force": state.plan.to_fields()}
+                if state.window is not None:
+                    fields["window_in_force"] = state.window.to_fields()
                 writes.put(layout.KEY_DECLARED, layout.encode_object(fields))
                 state.declaration_changed = False
             count = 0 if state.entries is None else state.entries.count
@@ -423,8 +437,8 @@ class Index:
         found = contents.read(self._store)
         meta = found.meta
         self._state = State(
-            found.sources, found.positions, meta.chain, declared=found.declared, plan=found.plan,
-            print_words=meta.print_words, rejected=meta.rejected, ignored=meta.ignored,
+            found.sources, found.positions, meta.chain, found.generations, declared=found.declared, plan=found.plan,
+            window=found.window, print_words=meta.print_words, rejected=meta.rejected, ignored=meta.ignored,
         )  # fmt: skip
         self._applied, self._answered = meta.applied, meta.answered
         self._unanswered = found.unanswered
@@ -461,7 +475,7 @@ def _identities(rows: NDArray[Any]) -> Columns:
     )  # fmt: skip
 
 
-def _decode(log_offset: int, value: bytes | None) -> Batch | Control | FormatError:
+def _decode(log_offset: int, value: bytes | None) -> LogRecord | FormatError:
     """Return what a log record holds; a malformed one is a value too, because it is answered like any other."""
     try:
         return log_records.decode(value, f"Log record {log_offset}")

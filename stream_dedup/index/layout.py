@@ -6,7 +6,7 @@
     R                       empty: the volume came from a snapshot, and has not announced since from where it answers
     m                       meta: applied(u64) answered(u64) chain(8) entries(u64) live(u64) rejected(u64)
                             ignored(u64) print_words(u8)
-    d                       JSON object with sorted keys: what was declared, and the plan in force
+    d                       JSON object with sorted keys: what was declared, and the plan and window in force
     s number(u32)           source partition: topic(str8) topic_id(16) partition(u32)
     k source(u32)           its mark: epoch(u64) committed(u64)
     e page(u64)             up to 64 entries, 64 * page being the first: count(u16) rows ids; the rows lie column by column,
@@ -15,20 +15,23 @@
                             count(u16), and column by column: place(u16) in the segment, state(u8) features(u32)
                             digest_tag(u32) position_tag(u32) scope(u64) print
     v log_offset(u64)       the verdicts kept of one log record: count(u16) kept* ids
+    t                       log time in ms(i64)
+    g                       the generations of entries: (first entry(u64), log time at which it ends, in ms(i64))*
     a log_offset(u64)       an answer, as sent, until its delivery is confirmed
 
     row     := state(u8) text_digest(16) print(u64 x print_words, low word first) scope(u64) features(u32)
                source(u32) offset(i64) value_digest(u64) time_ms(i64) log_offset(u64) place(u16) append_ms(i64)
                ids_end(u16): where the entry's id ends in the page's ids; it begins where the one before it ends
     kept    := source(u32) offset(i64) value_digest(u64) reason(u8) distance(u8) decided_offset(u64) decided_place(u32)
-               entry(u64), and of a duplicate's representative (else zero): of_source(u32) of_offset(i64)
+               about(u64: the representative, as 65536 * log offset + place of the decision that made it one), and of a
+               duplicate's representative (else zero): of_source(u32) of_offset(i64)
                of_time_ms(i64) id_bytes(u16)
     state   := 0 removed, 1 found by its digest alone (too short for neighbours), 2 found by digest and neighbours
 
 Numbers in keys are big-endian, so that a scan goes in their order; in values little-endian. A page of entries is
 written anew when entries join it (it then is the last page) or one of its entries is removed, a segment when one of its
-entries is removed; all other values but `m`, `k` and `v` are written once. A page or segment whose entries are all removed
-goes. Tags: `kernels.tag_digests`, `kernels.tag_positions`.
+entries is removed; all other values but `m`, `k`, `t`, `g` and `v` are written once. A page or segment whose entries are
+all removed goes. Tags: `kernels.tag_digests`, `kernels.tag_positions`.
 
 Invariants: the bytes are a function of the fields alone; a volume of a newer version is told apart from a damaged one.
 Frozen in tests/golden/index_layout.json; a change of any byte is a new version.
@@ -81,7 +84,7 @@ _U64: Final = struct.Struct(">Q")
 KEPT: Final = np.dtype(
     [
         ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"), ("reason", "u1"), ("distance", "u1"),
-        ("decided_offset", "<u8"), ("decided_place", "<u4"), ("entry", "<u8"), ("of_source", "<u4"),
+        ("decided_offset", "<u8"), ("decided_place", "<u4"), ("about", "<u8"), ("of_source", "<u4"),
         ("of_offset", "<i8"), ("of_time_ms", "<i8"), ("id_bytes", "<u2"),
     ]
 )  # fmt: skip

@@ -26,7 +26,7 @@ from stream_dedup.errors import InvariantError
 from stream_dedup.index import kernels
 from stream_dedup.index.blocks import Tables, tables_of
 from stream_dedup.index.budget import Budget, Mapped
-from stream_dedup.index.kernels import FULL, NONE, OUTCOME_SHORT, REMOVED, SHORT, SIZES, UNIT, Columns, Held, Table
+from stream_dedup.index.kernels import FULL, NONE, OUTCOME_NEW, OUTCOME_SHORT, REMOVED, SHORT, SIZES, UNIT, Columns, Held, Table
 from stream_dedup.index.plan import Plan
 
 ROWS_MAX: Final = 0xFFFFFFF0
@@ -219,6 +219,22 @@ class Neighbours:
                 entries = self._held.numbers[rows[:count]].astype(np.int64) + self._base
                 return sorted(set(zip(distances[:count].tolist(), entries.tolist(), strict=True)))
             room = count
+
+    def add(self, columns: Columns, full: NDArray[np.bool_]) -> None:
+        """Add entries without judging them; no live one has the digest or position of any. `full` (n,): has neighbours."""
+        count = len(full)
+        tags = np.empty(count, np.uint32)
+        kernels.tag_digests(columns.digests, columns.scopes, tags)
+        buckets = np.empty((count, len(self._tables)), np.int64)
+        kernels.buckets_of(self._keys, columns, buckets)
+        outcome = np.where(full, OUTCOME_NEW, OUTCOME_SHORT).astype(np.uint8)
+        self._add(columns, np.arange(count), tags, outcome, buckets)
+
+    def live_below(self, entry: int) -> NDArray[np.int64]:
+        """Return the live entries below a number, ascending."""
+        rows = int(np.searchsorted(self._held.numbers[: self._rows], max(0, entry - self._base)))
+        numbers: NDArray[np.uint32] = self._held.numbers[:rows][self._held.states[:rows] != REMOVED]
+        return numbers.astype(np.int64) + self._base
 
     def drop(self, entries: NDArray[np.int64]) -> None:
         """Make live entries, given in ascending order, unfindable.

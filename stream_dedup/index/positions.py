@@ -11,6 +11,9 @@ Look-up, for a document at (epoch, offset), as `apply` carries it out: (1) a ver
 mark's; (2) a live representative at this very position: unique; (3) (epoch, offset) below the mark: stale, and nothing
 changes; (4) judge, and keep the verdict. A position with another value digest is another document.
 
+A representative that expires or is forgotten leaves the kept verdicts on it, and on its duplicates, as they are: they are
+the first verdict, which a redelivered document gets again. Of a forgotten one only the id is blanked.
+
 Invariants: no kept verdict lies below its partition's mark; what is stored may hold more rows than are kept, but after
 a look at the marks exactly the kept ones are left (so passing a mark costs no write, and a rising epoch rewrites what
 is stored); a kept duplicate names a representative that was not retracted.
@@ -19,7 +22,7 @@ is stored); a kept duplicate names a representative that was not retracted.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -35,17 +38,19 @@ from stream_dedup.log.answers import Judgement
 Key = tuple[int, int, int]
 """A document's identity: (source number, offset, value digest)."""
 
+_PLACES = 1 << 16
+
 
 class KeptRecord:
-    """The verdicts kept of one log record; the lists run side by side."""
+    """The verdicts kept of one log record; the lists run side by side. `about` are handles of representatives."""
 
-    __slots__ = ("entries", "judgements", "keys", "left", "log_offset")
+    __slots__ = ("about", "judgements", "keys", "left", "log_offset")
 
     def __init__(self, log_offset: int) -> None:
         self.log_offset = log_offset
         self.keys: list[Key] = []
         self.judgements: list[Judgement] = []
-        self.entries: list[int] = []
+        self.about: list[int] = []
         self.left = 0
 
 
@@ -113,12 +118,12 @@ class Positions:
         """Return every kept verdict, in the order of source, offset and value digest."""
         return [(key, record.judgements[row]) for key, (record, row) in sorted(self._kept.items(), key=itemgetter(0))]
 
-    def keep(self, record: KeptRecord, keys: Sequence[Key], judgements: Sequence[Judgement], entries: Sequence[int]) -> None:
-        """Keep verdicts on documents at or above their marks; `entries` are the representatives that they are about."""
+    def keep(self, record: KeptRecord, keys: Sequence[Key], judgements: Sequence[Judgement], about: Sequence[int]) -> None:
+        """Keep verdicts on documents at or above their marks; `about` are handles of what they are about (`handle_of`)."""
         first = len(record.keys)
         record.keys += keys
         record.judgements += judgements
-        record.entries += entries
+        record.about += about
         record.left += len(keys)
         self._kept.update(zip(keys, zip(itertools.repeat(record), range(first, len(record.keys))), strict=False))
 
@@ -128,17 +133,33 @@ class Positions:
             self._add_runs(sorted(record.keys))
             self._changed[record.log_offset] = record
 
-    def retract(self, key: Key, entry: int, judgement: Judgement) -> None:
+    def retract(self, key: Key, handle: int | None, judgement: Judgement) -> None:
         """Replace the verdict kept for a retracted document, and drop those on duplicates that name it.
 
-        `entry` is its representative, or negative if it represents nobody.
+        `handle` is its representative's, or None if it represents nobody.
         """
         for other, (record, row) in list(self._kept.items()):
             if other == key:
                 record.judgements[row] = judgement
                 self._changed[record.log_offset] = record
-            elif entry >= 0 and record.entries[row] == entry and record.judgements[row].reason.verdict is Verdict.DUPLICATE:
+            elif record.about[row] == handle and record.judgements[row].reason.verdict is Verdict.DUPLICATE:
                 self._drop(other)
+                self._changed[record.log_offset] = record
+
+    def replace(self, key: Key, handle: int, judgement: Judgement) -> None:
+        """Replace the verdict kept for a released document, if one is kept."""
+        found = self._kept.get(key)
+        if found is not None:
+            record, row = found
+            record.judgements[row], record.about[row] = judgement, handle
+            self._changed[record.log_offset] = record
+
+    def forget(self, ids: Collection[bytes]) -> None:
+        """Blank these ids in the verdicts kept on duplicates; all else of them stays, so that redelivery changes nothing."""
+        for record, row in self._kept.values():
+            judgement = record.judgements[row]
+            if judgement.of is not None and judgement.of.id in ids:
+                record.judgements[row] = judgement._replace(of=judgement.of._replace(id=b""))
                 self._changed[record.log_offset] = record
 
     def collect(self, writes: Writes) -> None:
@@ -184,7 +205,7 @@ class Positions:
         rows["distance"] = [judgement.distance for judgement in judgements]
         rows["decided_offset"] = [judgement.decided.offset for judgement in judgements]
         rows["decided_place"] = [judgement.decided.place for judgement in judgements]
-        rows["entry"] = [record.entries[place] for place in places]
+        rows["about"] = [record.about[place] for place in places]
         ids = []
         for row, judgement in enumerate(judgements):
             if judgement.of is not None:
@@ -198,16 +219,24 @@ class Positions:
         rows, ids = decode_kept(value)
         record = KeptRecord(log_offset)
         for row, identifier in zip(rows.tolist(), ids, strict=True):
-            source, offset, value_digest, reason, distance, decided, place, entry, of_source, of_offset, of_time, _ = row
+            source, offset, value_digest, reason, distance, decided, place, about, of_source, of_offset, of_time, _ = row
             if offset < self._marks[source][1]:
                 continue
             of = None
             if Reason(reason).verdict is Verdict.DUPLICATE:
                 of = Representative(self._sources.position(of_source, of_offset), identifier, of_time)
             judgement = Judgement(Reason(reason), LogPlace(decided, place), distance, of)
-            self.keep(record, [(source, offset, value_digest)], [judgement], [entry])
+            self.keep(record, [(source, offset, value_digest)], [judgement], [about])
         if record.keys:
             self._add_runs(sorted(record.keys))
+
+
+def handle_of(log_offset: int, place: int) -> int:
+    """Return what names a representative for ever: the place in the log at which it became one, as one number.
+
+    Its entry's number does not: a representative that is renewed gets a new one.
+    """
+    return log_offset * _PLACES + place
 
 
 def keys_of(sources: NDArray[Any], offsets: NDArray[Any], value_digests: NDArray[Any]) -> list[Key]:

@@ -1,12 +1,16 @@
 """Records on `fingerprints`, the one order: packed batches of documents, and control records.
 
-    record  := frame "SDF1", version 1, kind 1 (batch) or 2 (control)
+    record  := frame "SDF1", version 1, kind 1 (batch), 2 (control), 3 (seed) or 4 (release)
     batch   := recipe(str8) mode(u8) print_words(u8) nonce(16) number(u64)
                sources(u16) source* documents(u32) column*
     source  := topic(str8) topic_id(16) partition(u32) epoch(u64) committed(u64)
     columns := source(u16) offset(i64) value_digest(u64) text_digest(16) print(u64 x print_words, low word first)
                features(u32) scope(u64) time_ms(i64) id_bytes(u16), each for all documents; then the ids, concatenated
     control := UTF-8 JSON object with sorted keys; `type` names it
+    seed    := batch, of documents that were delivered elsewhere; epoch and committed are 0
+    release := unique_from(u64) batch, of the one document that is released; epoch and committed are 0
+
+Only a batch is answered; what the others do to the index is told in docs/reference/control-records.md.
 
 Worked example: tests/golden/log_records.json holds one record of each kind as hex beside its fields.
 
@@ -21,7 +25,7 @@ import json
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +38,8 @@ MAGIC = b"SDF1"
 VERSION = 1
 KIND_BATCH = 1
 KIND_CONTROL = 2
+KIND_SEED = 3
+KIND_RELEASE = 4
 DOCUMENTS_MAX = 1000
 RECORD_BYTES_MAX = 256_000
 
@@ -95,14 +101,37 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A control record: `type` is `declare`, `plan`, `retract`, `forget`, `seed` or `release`; it gets no answer.
+    """A control record: `type` is `declare`, `plan`, `retract` or `forget`; it gets no answer.
 
-    `declare` (the log's first record) carries `recipe`, `plan` (an object, see `index.plan`) and `group`; `retract`
-    carries `topic`, `topic_id` (hex), `partition`, `offset` and `value_digest`.
+    `declare` (the log's first record) carries `recipe`, `plan` (an object, see `index.plan`) and `group`; `plan` carries
+    `plan`, `window` (see `index.window`) or both; `retract` carries `topic`, `topic_id` (hex), `partition`, `offset` and
+    `value_digest`; `forget` carries `ids` (a list of ids as the log holds them, in hex).
     """
 
     type: str
     fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """Documents that were delivered elsewhere and are to be representatives; it gets no answer."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A document that was dropped and goes to `unique` after all; it gets no answer.
+
+    `batch` holds that document alone, as it was judged; `unique_from` is where its partition of `unique` ended before
+    this record was appended, so that whoever repeats the command knows from where on to look for it.
+    """
+
+    batch: Batch
+    unique_from: int
+
+
+LogRecord: TypeAlias = Batch | Control | Seed | Release
 
 
 def encode_batch(batch: Batch) -> bytes:
@@ -111,6 +140,30 @@ def encode_batch(batch: Batch) -> bytes:
     Raises:
         FormatError: the batch breaks a limit of the format.
     """
+    return _seal(KIND_BATCH, _batch_body(batch))
+
+
+def encode_seed(batch: Batch) -> bytes:
+    """Return the bytes of one seed record with these documents.
+
+    Raises:
+        FormatError: the batch breaks a limit of the format.
+    """
+    return _seal(KIND_SEED, _batch_body(batch))
+
+
+def encode_release(release: Release) -> bytes:
+    """Return the bytes of one release record.
+
+    Raises:
+        FormatError: its batch breaks a limit of the format, or does not hold exactly one document.
+    """
+    if len(release.batch) != 1:
+        raise FormatError(f"A release holds one document, and this one has {len(release.batch)}.")
+    return _seal(KIND_RELEASE, _U64.pack(release.unique_from) + _batch_body(release.batch))
+
+
+def _batch_body(batch: Batch) -> bytes:
     count, words = len(batch.ids), batch.prints.shape[1]
     if not 0 < count <= DOCUMENTS_MAX:
         raise FormatError(f"A log record holds 1 to {DOCUMENTS_MAX} documents, and this batch has {count}.")
@@ -136,7 +189,11 @@ def encode_batch(batch: Batch) -> bytes:
         np.fromiter(map(len, batch.ids), dtype="<u2", count=count).tobytes(),
     )
     parts += batch.ids
-    raw = seal(MAGIC, VERSION, KIND_BATCH, b"".join(parts))
+    return b"".join(parts)
+
+
+def _seal(kind: int, body: bytes) -> bytes:
+    raw = seal(MAGIC, VERSION, kind, body)
     if len(raw) > RECORD_BYTES_MAX:
         raise FormatError(f"A log record holds at most {RECORD_BYTES_MAX} bytes, and this batch has {len(raw)}.")
     return raw
@@ -149,8 +206,8 @@ def encode_control(control: Control) -> bytes:
     return seal(MAGIC, VERSION, KIND_CONTROL, body.encode("utf-8"))
 
 
-def decode(raw: bytes | None, what: str = "A record of the log") -> Batch | Control:
-    """Return the batch or control record in `raw`.
+def decode(raw: bytes | None, what: str = "A record of the log") -> LogRecord:
+    """Return the record in `raw`.
 
     Raises:
         FutureFormatError: written by a newer version; the role must stop.
@@ -161,6 +218,10 @@ def decode(raw: bytes | None, what: str = "A record of the log") -> Batch | Cont
         return _decode_batch(Reader(body, what), what)
     if kind == KIND_CONTROL:
         return _decode_control(body, what)
+    if kind == KIND_SEED:
+        return Seed(_decode_batch(Reader(body, what), what))
+    if kind == KIND_RELEASE:
+        return _decode_release(Reader(body, what), what)
     raise FormatError(f"{what} is of kind {kind}, which no version of this program writes.")
 
 
@@ -217,6 +278,14 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
         recipe, Mode(mode), nonce, number, tuple(sources), source, offset, value_digest, text_digest, prints,
         features, scope, time_ms, ids,
     )  # fmt: skip
+
+
+def _decode_release(reader: Reader, what: str) -> Release:
+    (unique_from,) = reader.unpack(_U64)
+    batch = _decode_batch(reader, what)
+    if len(batch) != 1:
+        raise FormatError(f"{what} releases {len(batch)} documents; a release holds one.")
+    return Release(batch, unique_from)
 
 
 def _decode_control(body: memoryview, what: str) -> Control:

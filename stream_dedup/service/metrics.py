@@ -34,6 +34,7 @@ _STAGE_BUCKETS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 _LATENCY_BUCKETS_SECONDS = (
     0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 21600.0, 86400.0,
 )  # fmt: skip
+_EVICTIONS = ("window", "forget", "retract")
 _DISTANCE_BUCKETS_BITS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 24, 32)
 
 
@@ -215,6 +216,15 @@ class IndexMetrics(_Metrics):
             "The log offset up to which the index has applied the log: the next one it will read.",
             registry=self.registry,
         )
+        self._evicted = Counter(
+            "stream_dedup_index_evicted",
+            "Representatives that left the index: by its window, forgotten by an operator, or retracted.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self._evicted_before = dict.fromkeys(_EVICTIONS, 0)
+        for reason in _EVICTIONS:
+            self._evicted.labels(reason)
 
         self._restored_empty = Counter(
             "stream_dedup_index_restored_empty",
@@ -246,3 +256,7 @@ class IndexMetrics(_Metrics):
         self._memory.labels("memory").set(statistics["bytes_in_memory"])
         self._memory.labels("file").set(statistics["bytes_mapped"])
         self._hottest.set(statistics["hottest_bucket"])
+        for reason, before in self._evicted_before.items():
+            count = statistics[f"evicted_{reason}"]
+            self._evicted.labels(reason).inc(count - before)
+            self._evicted_before[reason] = count

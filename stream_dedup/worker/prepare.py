@@ -8,13 +8,13 @@ they were read, so those of one partition stand in offset order.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 
-from stream_dedup.document import DeadLetter, Message, Mode, Reason, TopicPartitionKey
+from stream_dedup.document import DeadLetter, Message, Mode, Reason, TopicPartitionKey, digest_id
 from stream_dedup.fingerprint import Fingerprinter, format_prints
 from stream_dedup.log import headers, records
 from stream_dedup.log.answers import Judgement
@@ -58,7 +58,10 @@ class InFlight:
 
 
 class Preparer:
-    """Turns records into batches, for one worker process; `nonce` (16 bytes) tells its log records from all others."""
+    """Turns records into batches, for one worker process; `nonce` (16 bytes) tells its log records from all others.
+
+    With `digests_ids` the log gets keyed digests instead of ids. `encode` makes a log record of a batch.
+    """
 
     def __init__(
         self,
@@ -69,6 +72,9 @@ class Preparer:
         nonce: bytes,
         record_bytes_max: int,
         mode: Mode = Mode.ENFORCE,
+        *,
+        digests_ids: bool = False,
+        encode: Callable[[records.Batch], bytes] = records.encode_batch,
     ) -> None:
         self._decoder = decoder
         self._fingerprinter = fingerprinter
@@ -77,6 +83,8 @@ class Preparer:
         self._nonce = nonce
         self._record_bytes_max = record_bytes_max
         self._mode = mode
+        self._digests_ids = digests_ids
+        self._encode = encode
         self._number = 0
 
     def prepare(self, messages: list[Message], sources: Mapping[TopicPartitionKey, records.Source], stamp: bytes) -> InFlight:
@@ -88,6 +96,8 @@ class Preparer:
         for index, message in enumerate(messages):
             outcome = self._too_large(message) or self._decoder.decode(message)
             if isinstance(outcome, Document):
+                if self._digests_ids:
+                    outcome = outcome._replace(id=digest_id(outcome.id, self._fingerprinter.recipe.key))
                 documents.append(outcome)
                 places.append(index)
                 decided.append(None)
@@ -144,7 +154,7 @@ class Preparer:
             table = {key: index for index, key in enumerate(dict.fromkeys((m.topic, m.partition) for m in part_messages))}
             chosen = np.asarray(rows, dtype=np.intp)
             self._number += 1
-            raw = records.encode_batch(
+            raw = self._encode(
                 records.Batch(
                     recipe=self._recipe_id,
                     mode=self._mode,

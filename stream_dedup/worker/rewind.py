@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 from stream_dedup.errors import InputError
 from stream_dedup.log import epochs
-from stream_dedup.log.records import Batch, Control
+from stream_dedup.log.records import Batch, Control, LogRecord
 from stream_dedup.printable import printable
 
 _FORM = re.compile(r"(?:(?P<topic>.+)-)?(?P<partition>[0-9]{1,10})@(?P<offset>[0-9]{1,19})\Z")
@@ -72,12 +72,12 @@ class Marks:
     by_partition: dict[int, tuple[int, int]] = field(default_factory=dict)
     _recipe: str | None = None
 
-    def fold(self, record: Batch | Control) -> None:
+    def fold(self, record: LogRecord) -> None:
         """Take in the next record; batches of another recipe are passed over, as the index rejects them."""
         if isinstance(record, Control):
             if record.type == "declare" and self._recipe is None:
                 self._recipe, self.group = str(record.fields.get("recipe")), str(record.fields.get("group"))
-        elif record.recipe == self._recipe:
+        elif isinstance(record, Batch) and record.recipe == self._recipe:
             for source in record.sources:
                 if source.topic_id == self.topic_id:
                     seen = (source.epoch, source.committed)

@@ -109,6 +109,7 @@ class _Worker:
             nonce,
             self._cluster.record_bytes_max,
             settings.judging_mode,
+            digests_ids=settings.log_ids == "digest",
         )
         self._outputs = Outputs(
             names.unique,

@@ -1,29 +1,23 @@
 """What a worker checks before it reads its first record; whatever would endanger documents is a refusal with a remedy.
 
-Invariants: the log's first record declares recipe, plan and group, and the worker that appends it reads it back, so that
-of two first workers both follow the same one; a worker whose recipe or group differs from the declared one never sends
-a record.
+Invariant: nothing is read or written before the topics, the log's settings and its declaration (`declaration`) were found
+to be what they must be.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
-import structlog
-
 from stream_dedup.document import TopicPartitionKey
-from stream_dedup.errors import BrokerError, ConfigurationError, FirstStartError, FormatError
+from stream_dedup.errors import ConfigurationError, FirstStartError
 from stream_dedup.fingerprint import Recipe
-from stream_dedup.index import plan as plans
 from stream_dedup.index.plan import Plan
 from stream_dedup.log import records
-from stream_dedup.log.kafka import Admin, LogAppender, LogReader, TopicState
+from stream_dedup.log.kafka import Admin, TopicState, read_whole
 from stream_dedup.settings import Settings
 from stream_dedup.topics import TopicNames, log_problems
+from stream_dedup.worker import declaration
 from stream_dedup.worker.marks import read_marks
-
-_log = structlog.get_logger("stream_dedup.worker")
 
 # The broker compares a whole record batch with max.message.bytes; its header is 61 bytes, a record's framing less than 40.
 _FRAMING_BYTES = 101
@@ -85,84 +79,13 @@ def _check_log(topic: TopicState) -> None:
 
 
 def _declaration(settings: Settings, names: TopicNames, recipe: Recipe, source_id: bytes) -> tuple[dict[str, object], bool]:
-    reader = LogReader(settings, names.fingerprints, f"declaration-{os.getpid()}")
-    try:
-        low, high = reader.watermarks()
-        if high == 0:
-            _declare(settings, names, recipe)
-            low, high = reader.watermarks()
-        if low > 0:
-            raise ConfigurationError(
-                f"The log {names.fingerprints} begins at offset {low}, so records of it were removed. Verdicts could not "
-                "be rebuilt from it, and documents that were duplicates would be kept again. Restore it from a backup, "
-                "or begin anew with another STREAM_DEDUP_TOPIC_PREFIX."
-            )
-        reader.start(0)
-        first = _take(reader, min(high, _FIRST_RECORDS), names.fingerprints)
-    finally:
-        reader.close()
-    declared = first[0]
-    if not isinstance(declared, records.Control) or declared.type != "declare":
-        raise ConfigurationError(
-            f"The first record of {names.fingerprints} does not declare recipe and plan, so it is not a log of "
-            "stream_dedup; choose another STREAM_DEDUP_TOPIC_PREFIX."
-        )
-    _check_declared(settings, recipe, declared.fields)
+    declared = declaration.follow(settings, names, recipe, begins=True)
+    declaration.warn_of_differences(settings, declared)
     has_documents = any(
-        isinstance(record, records.Batch) and any(source.topic_id == source_id for source in record.sources) for record in first
+        isinstance(record, records.Batch) and any(source.topic_id == source_id for source in record.sources)
+        for _, record in read_whole(settings, names.fingerprints, most=_FIRST_RECORDS)
     )
-    return declared.fields, has_documents
-
-
-def _declare(settings: Settings, names: TopicNames, recipe: Recipe) -> None:
-    plan = plans.parse(settings.plan)
-    if plan.width > recipe.width:
-        raise ConfigurationError(
-            f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes {recipe.width}; choose a plan of "
-            "at most that width with STREAM_DEDUP_PLAN."
-        )
-    fields = {
-        "recipe": recipe.id,
-        "width": recipe.width,
-        "floor": recipe.floor,
-        "plan": plan.to_fields(),
-        "group": settings.group,
-        "mode": int(settings.judging_mode),
-    }
-    appender = LogAppender(settings, names.fingerprints, "declare")
-    appender.send(records.encode_control(records.Control("declare", fields)), None, lambda _: None)
-    appender.flush()
-    _log.info("log begun", topic=names.fingerprints, recipe=recipe.id, plan=plan.id, group=settings.group)
-
-
-def _take(reader: LogReader, count: int, topic: str) -> list[records.Batch | records.Control | None]:
-    found: list[records.Batch | records.Control | None] = []
-    for _ in range(100):
-        for message in reader.take(count - len(found), 0.3):
-            try:
-                found.append(records.decode(message.value))
-            except FormatError:
-                found.append(None)
-        if len(found) >= count:
-            return found
-    raise BrokerError(f"The first records of {topic} did not arrive within 30 s; is its leader up?")
-
-
-def _check_declared(settings: Settings, recipe: Recipe, declared: dict[str, object]) -> None:
-    if declared.get("recipe") != recipe.id:
-        raise ConfigurationError(
-            f"The log was begun with recipe {declared.get('recipe')!r}, and this worker's is {recipe.id!r}: their "
-            "fingerprints cannot be compared. Set STREAM_DEDUP_RECIPE and STREAM_DEDUP_KEY_FILE as they were, or begin "
-            "a new log with another STREAM_DEDUP_TOPIC_PREFIX."
-        )
-    if declared.get("group") != settings.group:
-        raise ConfigurationError(
-            f"The log belongs to group {declared.get('group')!r}, and this worker's is {settings.group!r}: two groups "
-            "would read every document twice. Set STREAM_DEDUP_GROUP as it was."
-        )
-    plan = Plan.from_fields(declared.get("plan"))
-    if plan != plans.parse(settings.plan):
-        _log.warning("the log's plan is in force, not the setting's", log=plan.id, setting=plans.parse(settings.plan).id)
+    return declared, has_documents
 
 
 def first_epoch(settings: Settings, cluster: Cluster, key: TopicPartitionKey) -> int:

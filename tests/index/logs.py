@@ -12,13 +12,27 @@ import numpy as np
 from stream_dedup.document import Mode
 from stream_dedup.index import layout
 from stream_dedup.index.plan import Plan
-from stream_dedup.log.records import Batch, Control, Source, encode_batch, encode_control
+from stream_dedup.log.records import (
+    Batch,
+    Control,
+    Release,
+    Source,
+    encode_batch,
+    encode_control,
+    encode_release,
+    encode_seed,
+)
 
 RECIPE = "words:128:test:000000"
 TOPIC = "documents"
 TOPIC_ID = bytes(range(16))
 FLOOR = 3
 APPEND_MS = 1_790_000_000_000
+
+
+def append_time(offset: int) -> int:
+    """When the record at an offset was appended: some 40 ms after the one before, never in order, and now and then late."""
+    return APPEND_MS + 40 * offset + offset * 7919 % 97 + (5000 if offset % 50 == 49 else 0)
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,24 @@ def retract(doc: Doc) -> bytes:
     )
 
 
-def batch(
+def forget(*ids: bytes) -> bytes:
+    return control("forget", ids=[one.hex() for one in ids])
+
+
+def seed(docs: Sequence[Doc], **more: Any) -> bytes:
+    return encode_seed(batch_of(docs, None, **more))
+
+
+def release(doc: Doc, unique_from: int = 0, **more: Any) -> bytes:
+    return encode_release(Release(batch_of([doc], None, **more), unique_from))
+
+
+def batch(docs: Sequence[Doc], marks: dict[int, tuple[int, int]] | None = None, **more: Any) -> bytes:
+    """Return a batch record; `marks` are (epoch, committed) by partition, (0, 0) where none is given."""
+    return encode_batch(batch_of(docs, marks, **more))
+
+
+def batch_of(
     docs: Sequence[Doc],
     marks: dict[int, tuple[int, int]] | None = None,
     *,
@@ -60,27 +91,25 @@ def batch(
     words: int = 2,
     recipe: str = RECIPE,
     mode: Mode = Mode.ENFORCE,
-) -> bytes:
-    """Return a batch record; `marks` are (epoch, committed) by partition, (0, 0) where none is given."""
+    topic: str = TOPIC,
+) -> Batch:
     partitions = sorted({doc.partition for doc in docs} | set(marks or ()))
-    sources = tuple(Source(TOPIC, TOPIC_ID, one, *(marks or {}).get(one, (0, 0))) for one in partitions)
-    return encode_batch(
-        Batch(
-            recipe=recipe,
-            mode=mode,
-            nonce=number.to_bytes(16, "big"),
-            number=number,
-            sources=sources,
-            source=np.array([partitions.index(doc.partition) for doc in docs], np.uint16),
-            offset=np.array([doc.offset for doc in docs], np.int64),
-            value_digest=np.array([doc.value for doc in docs], np.uint64),
-            text_digest=np.array([list(doc.digest) for doc in docs], np.uint8),
-            prints=np.array([[(doc.print >> (64 * word)) & (2**64 - 1) for word in range(words)] for doc in docs], np.uint64),
-            features=np.array([doc.features for doc in docs], np.uint32),
-            scope=np.array([doc.scope for doc in docs], np.uint64),
-            time_ms=np.array([doc.time_ms for doc in docs], np.int64),
-            ids=tuple(doc.id for doc in docs),
-        )
+    sources = tuple(Source(topic, TOPIC_ID, one, *(marks or {}).get(one, (0, 0))) for one in partitions)
+    return Batch(
+        recipe=recipe,
+        mode=mode,
+        nonce=number.to_bytes(16, "big"),
+        number=number,
+        sources=sources,
+        source=np.array([partitions.index(doc.partition) for doc in docs], np.uint16),
+        offset=np.array([doc.offset for doc in docs], np.int64),
+        value_digest=np.array([doc.value for doc in docs], np.uint64),
+        text_digest=np.array([list(doc.digest) for doc in docs], np.uint8),
+        prints=np.array([[(doc.print >> (64 * word)) & (2**64 - 1) for word in range(words)] for doc in docs], np.uint64),
+        features=np.array([doc.features for doc in docs], np.uint32),
+        scope=np.array([doc.scope for doc in docs], np.uint64),
+        time_ms=np.array([doc.time_ms for doc in docs], np.int64),
+        ids=tuple(doc.id for doc in docs),
     )
 
 
@@ -93,24 +122,30 @@ class _Partition:
 
 
 class RandomLog:
-    """A seeded log as workers with faults would write it: redelivery, rewinds, zombies, retractions, and nonsense."""
+    """A seeded log as workers with faults and operators would write it: redelivery, rewinds, zombies, retractions, seeds,
+    releases, take-downs, and nonsense; with `plan_changes` and `windows` these change on the way too.
+    """
 
-    def __init__(self, seed: int, plan: Plan, *, plan_changes: bool = False) -> None:
+    def __init__(self, seed: int, plan: Plan, *, plan_changes: bool = False, windows: bool = False) -> None:
         self._random = random.Random(seed)
         self._plan = plan
         self._plan_changes = plan_changes
+        self._windows = windows
         self._bases = [self._random.getrandbits(128) for _ in range(4)]
         self._partitions = [_Partition() for _ in range(3)]
         self._sent: list[tuple[list[Doc], dict[int, tuple[int, int]]]] = []
 
     def records(self, count: int) -> list[bytes | None]:
         """Return the first `count` records; the first declares the plan."""
-        return [declare(self._plan), *(self._record() for _ in range(count - 1))]
+        window = {"window": {"length_ms": 1500, "refresh": self._random.random() < 0.5}} if self._windows else {}
+        return [declare(self._plan, **window), *(self._record() for _ in range(count - 1))]
 
     def _record(self) -> bytes | None:
         kind = self._random.random()
-        if kind < 0.72:
+        if kind < 0.66:
             return self._batch()
+        if kind < 0.72:
+            return self._order()
         if kind < 0.78 and self._sent:
             docs, marks = self._random.choice(self._sent)  # a zombie's append, or one whose acknowledgement was lost
             return batch(docs, marks)
@@ -181,8 +216,30 @@ class RandomLog:
             doc = Doc(doc.partition, doc.offset, doc.value ^ 1, doc.digest, doc.print)
         return retract(doc)
 
+    def _order(self) -> bytes:
+        """Return what an operator wrote: a take-down, seeds, or a release; of documents that are known, or not."""
+        chance = self._random
+        known = [doc for one in self._partitions for doc in one.documents]
+        kind = chance.random()
+        if kind < 0.2:
+            return forget(*chance.sample([b"a", b"b", b"c" * 512, b"never seen"], chance.choice([1, 1, 2])))
+        if kind < 0.6 and known:
+            return release(chance.choice(known), chance.randrange(100))
+        docs = [self._document(chance.randrange(2), chance.randrange(30)) for _ in range(chance.randint(1, 4))]
+        if known and chance.random() < 0.3:
+            docs.append(chance.choice(known))
+        return seed(docs, topic=chance.choice(["elsewhere", "seed:pages.jsonl", "elsewhere", TOPIC]))
+
+    def _window(self) -> bytes:
+        length = self._random.choice([1000, 1000, 1600, 2400, 4000])
+        window = {"length_ms": length, "refresh": self._random.random() < 0.5} if self._random.random() < 0.8 else None
+        plan = {"plan": self._plan.to_fields()} if self._random.random() < 0.2 else {}
+        return control("plan", window=window, **plan)
+
     def _nonsense(self) -> bytes | None:
         doc = self._document(1, 5)
+        if self._windows and self._random.random() < 0.4:
+            return self._window()
         if self._plan_changes and self._random.random() < 0.5:
             threshold = self._random.randrange(25)
             plan = Plan(128, 8, self._random.randrange(3), threshold) if threshold % 2 else Plan(64, 4, 0, min(threshold, 9))
@@ -200,6 +257,13 @@ class RandomLog:
                 declare(self._plan),
                 declare(self._plan, group="another"),
                 control("forget", id="x"),
+                control("forget", ids=["78", "x"]),
+                control("plan"),
+                control("plan", window={"length_ms": 1, "refresh": False}),
+                control("plan", plan=self._plan.to_fields(), window=7),
+                seed([doc], recipe="another"),
+                release(doc, mode=Mode.SHADOW),
+                seed([doc])[:-1],
                 control("plan", plan={"width": 1024}),
                 control("retract", topic=TOPIC, topic_id="zz", partition=0, offset=0, value_digest=0),
             ]

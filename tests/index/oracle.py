@@ -7,18 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from stream_dedup.document import LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.errors import FormatError
 from stream_dedup.log.answers import Judgement
-from stream_dedup.log.records import Batch, Control, decode
+from stream_dedup.log.records import Batch, Control, Release, decode
 
 Key = tuple[str, bytes, int, int, int]  # topic, topic id, partition, offset, value digest
 
 
-@dataclass
+@dataclass(eq=False)
+class Slice:
+    """A stretch of log time, and when it ends."""
+
+    end: int
+
+
+@dataclass(eq=False)
 class Kept:
     """A representative."""
 
@@ -31,6 +39,7 @@ class Kept:
     time_ms: int
     decided: LogPlace
     features: int
+    slice: Slice
     live: bool = True
 
 
@@ -56,9 +65,13 @@ class Oracle:
         self.representatives: list[Kept] = []
         self.marks: dict[tuple[str, bytes, int], tuple[int, int]] = {}
         self.verdicts: dict[Key, tuple[Judgement, Kept | None]] = {}
+        self.window: Mapping[str, Any] | None = None
+        self.now: int | None = None
+        self.slice: Slice | None = None
 
-    def fold(self, offset: int, raw: bytes | None) -> list[Judgement] | str | None:
+    def fold(self, offset: int, raw: bytes | None, append_ms: int = 0) -> list[Judgement] | str | None:
         """Return the judgements, the word "rejected", or None where no answer is due."""
+        self._pass_time(append_ms)
         try:
             record = decode(raw)
         except FormatError:
@@ -67,20 +80,67 @@ class Oracle:
             with contextlib.suppress(KeyError, ValueError, TypeError):  # what cannot be carried out is passed over
                 self._control(offset, record)
             return None
+        batch = record if isinstance(record, Batch) else record.batch
         if (
             self.declared is None
-            or record.recipe != self.declared["recipe"]
-            or record.mode != self.declared["mode"]
-            or record.prints.shape[1] * 64 < self.plan["width"]
-            or (self.words and record.prints.shape[1] != self.words)
-            or any(offset < 0 for offset in record.offset.tolist())
-            or any(source.committed >= 1 << 63 for source in record.sources)
+            or batch.recipe != self.declared["recipe"]
+            or batch.mode != self.declared["mode"]
+            or batch.prints.shape[1] * 64 < self.plan["width"]
+            or (self.words and batch.prints.shape[1] != self.words)
+            or any(offset < 0 for offset in batch.offset.tolist())
+            or any(source.committed >= 1 << 63 for source in batch.sources)
         ):
-            return "rejected"
-        self.words = record.prints.shape[1]
+            return "rejected" if isinstance(record, Batch) else None
+        self.words = batch.prints.shape[1]
+        if not isinstance(record, Batch):
+            for place in range(len(batch)):
+                self._order(batch, place, LogPlace(offset, place), is_release=isinstance(record, Release))
+            return None
         for source in record.sources:
             self._raise_mark((source.topic, source.topic_id, source.partition), (source.epoch, source.committed))
-        return [self._document(offset, record, place) for place in range(len(record))]
+        named: list[Kept] = []
+        judgements = [self._document(offset, record, place, named) for place in range(len(record))]
+        if self.window and self.window["refresh"]:
+            for one in [one for one in self.representatives if one in named and one.slice is not self._slice_of_now()]:
+                self.representatives.remove(one)
+                one.slice = self._new_slice()
+                self.representatives.append(one)
+        return judgements
+
+    def _slice_ms(self) -> int:
+        return 86_400_000 if self.window is None else int(self.window["length_ms"]) // 16
+
+    def _pass_time(self, append_ms: int) -> None:
+        self.now = append_ms if self.now is None else max(self.now, min(append_ms, self.now + self._slice_ms()))
+        if self.window is not None:
+            for one in self.representatives:
+                if one.slice.end + self.window["length_ms"] <= self.now:
+                    one.live = False
+
+    def _slice_of_now(self) -> Slice | None:
+        assert self.now is not None
+        return self.slice if self.slice is not None and self.now < self.slice.end else None
+
+    def _new_slice(self) -> Slice:
+        assert self.now is not None
+        self.slice = self._slice_of_now() or Slice(self.now + self._slice_ms())
+        return self.slice
+
+    def _order(self, batch: Batch, place: int, here: LogPlace, *, is_release: bool) -> None:
+        """Carry out a seed, or a release."""
+        position, value = batch.position(place), int(batch.value_digest[place])
+        key = (position.topic, position.topic_id, position.partition, position.offset, value)
+        if any(one.live and one.key == key for one in self.representatives):
+            return
+        same, near = self._find(batch, place)
+        if not is_release and (same or near):
+            return
+        kept = self._kept(batch, place, key, here)
+        if is_release and key in self.verdicts:
+            self.verdicts[key] = (Judgement(Reason.NEW if kept.full else Reason.TOO_SHORT, here), kept)
+        if same is None:
+            kept.slice = self._new_slice()
+            self.representatives.append(kept)
 
     def _raise_mark(self, partition: tuple[str, bytes, int], pair: tuple[int, int]) -> None:
         old = self.marks.get(partition)
@@ -92,7 +152,7 @@ class Oracle:
             if key[:3] == partition and (rises or key[3] < pair[1]):
                 del self.verdicts[key]
 
-    def _document(self, log_offset: int, batch: Batch, place: int) -> Judgement:
+    def _document(self, log_offset: int, batch: Batch, place: int, named: list[Kept]) -> Judgement:
         source, position = batch.sources[int(batch.source[place])], batch.position(place)
         key = (position.topic, position.topic_id, position.partition, position.offset, int(batch.value_digest[place]))
         mark = self.marks[key[:3]]
@@ -107,39 +167,71 @@ class Oracle:
             return Judgement(Reason.STALE, here)
         else:
             judgement, about = self._judge(batch, place, key, here)
+            named.append(about)
         if not below:
             self.verdicts[key] = (judgement, about)
         return judgement
 
     def _judge(self, batch: Batch, place: int, key: Key, here: LogPlace) -> tuple[Judgement, Kept]:
-        number = int.from_bytes(batch.prints[place].astype("<u8").tobytes(), "little")
-        digest, scope = batch.text_digest[place].tobytes(), int(batch.scope[place])
-        assert self.declared is not None
-        features = int(batch.features[place])
-        full = features >= int(str(self.declared["floor"]))
-        peers = [one for one in self.representatives if one.live and one.scope == scope]
-        same = next((one for one in peers if one.digest == digest), None)
-        near = next(
-            (one for one in peers if full and one.full and is_near(self.plan, one.print, number, one.features, features)), None
-        )
+        same, near = self._find(batch, place)
         found = same or near
+        kept = self._kept(batch, place, key, here)
         if found is None:
-            kept = Kept(key, digest, number, scope, full, batch.ids[place], int(batch.time_ms[place]), here, features)
+            kept.slice = self._new_slice()
             self.representatives.append(kept)
-            return Judgement(Reason.NEW if full else Reason.TOO_SHORT, here), kept
-        mine = batch.ids[place] != b"" and batch.ids[place] == found.id
+            return Judgement(Reason.NEW if kept.full else Reason.TOO_SHORT, here), kept
+        mine = kept.id != b"" and kept.id == found.id
         reasons = (Reason.UNCHANGED, Reason.EXACT) if same else (Reason.REVISED, Reason.NEAR)
-        distance = 0 if same else ((found.print ^ number) & ((1 << self.plan["width"]) - 1)).bit_count()
+        distance = 0 if same else ((found.print ^ kept.print) & ((1 << self.plan["width"]) - 1)).bit_count()
         of = Representative(Position(*found.key[:4]), found.id, found.time_ms)
         return Judgement(reasons[0 if mine else 1], here, distance, of), found
 
+    def _kept(self, batch: Batch, place: int, key: Key, here: LogPlace) -> Kept:
+        assert self.declared is not None
+        return Kept(
+            key, batch.text_digest[place].tobytes(), int.from_bytes(batch.prints[place].astype("<u8").tobytes(), "little"),
+            int(batch.scope[place]), int(batch.features[place]) >= int(str(self.declared["floor"])), batch.ids[place],
+            int(batch.time_ms[place]), here, int(batch.features[place]), Slice(0),
+        )  # fmt: skip
+
+    def _find(self, batch: Batch, place: int) -> tuple[Kept | None, Kept | None]:
+        """Return the live representatives of a document's text, and the earliest near it."""
+        new = self._kept(batch, place, ("", b"", 0, 0, 0), LogPlace(0, 0))
+        peers = [one for one in self.representatives if one.live and one.scope == new.scope]
+        same = next((one for one in peers if one.digest == new.digest), None)
+        nearby = (one for one in peers if new.full and one.full and self._is_near(one, new))
+        near = next(nearby, None)
+        return same, near
+
+    def _is_near(self, one: Kept, other: Kept) -> bool:
+        return is_near(self.plan, one.print, other.print, one.features, other.features)
+
+    def _set_plan(self, plan: Mapping[str, Any]) -> None:
+        self.plan = {**plan, **{name: int(plan[name]) for name in ("width", "blocks", "radius", "threshold")}}
+
     def _control(self, offset: int, control: Control) -> None:
         fields = control.fields
-        plan = fields.get("plan")
         if control.type == "declare" and self.declared is None:
-            self.declared = fields
-        if control.type in ("declare", "plan") and (control.type == "plan" or self.declared is fields) and plan:
-            self.plan = {**plan, **{name: int(plan[name]) for name in ("width", "blocks", "radius", "threshold")}}
+            self._set_plan(fields["plan"])
+            self.declared, self.window = fields, fields.get("window")
+        if control.type == "plan" and self.declared is not None and fields.keys() & {"plan", "window"}:
+            window = fields.get("window", self.window)
+            if window is not None and not (isinstance(window, dict) and window["length_ms"] >= 1000):
+                return
+            if "plan" in fields:
+                self._set_plan(fields["plan"])
+            if window != self.window:
+                self.window = window
+                if self.slice is not None and self.now is not None:
+                    self.slice.end = min(self.slice.end, self.now + 1)
+                self._pass_time(0)
+        if control.type == "forget":
+            ids = {bytes.fromhex(one) for one in fields["ids"]}
+            for one in self.representatives:
+                one.live = one.live and one.id not in ids
+            for key, (judgement, about) in self.verdicts.items():
+                if judgement.of is not None and judgement.of.id in ids:
+                    self.verdicts[key] = (judgement._replace(of=judgement.of._replace(id=b"")), about)
         if control.type == "retract":
             key = (
                 fields["topic"],

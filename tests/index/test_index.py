@@ -23,7 +23,7 @@ from stream_dedup.index.store import RocksStore
 from stream_dedup.log import answers
 from stream_dedup.log.answers import CHAIN_START, Answer, Rejected
 from stream_dedup.log.frame import seal
-from tests.index.logs import APPEND_MS, RECIPE, TOPIC, TOPIC_ID, Doc, RandomLog, batch, control, declare, retract
+from tests.index.logs import RECIPE, TOPIC, TOPIC_ID, Doc, RandomLog, append_time, batch, control, declare, retract
 from tests.index.oracle import Oracle
 
 FRESH_SEED = int(os.environ["TEST_SEED"])  # set in tests/conftest.py
@@ -50,7 +50,7 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
 
 
 def number(log: Sequence[bytes | None]) -> list[tuple[int, int, bytes | None]]:
-    return [(offset, APPEND_MS + offset, value) for offset, value in enumerate(log)]
+    return [(offset, append_time(offset), value) for offset, value in enumerate(log)]
 
 
 def fold(log: Sequence[bytes | None]) -> tuple[list[tuple[int, bytes]], bytes]:
@@ -63,7 +63,7 @@ def check_against_oracle(log: Sequence[bytes | None], given: list[tuple[int, byt
     seen: set[Reason] = set()
     found = dict(given)
     for offset, value in enumerate(log):
-        expected = oracle.fold(offset, value)
+        expected = oracle.fold(offset, value, append_time(offset))
         raw = found.get(offset)
         got = None if raw is None else answers.decode(raw)
         where = f"log offset {offset}"
@@ -98,7 +98,7 @@ def test_random_logs_hold_every_reason() -> None:
         log = RandomLog(seed, WIDE).records(160)
         seen |= check_against_oracle(log, fold(log)[0])
 
-    assert set(Reason) - {Reason.EMPTY, Reason.TOMBSTONE, Reason.BYPASS, Reason.FAIL_OPEN} == seen
+    assert set(Reason) - {Reason.EMPTY, Reason.TOMBSTONE, Reason.BYPASS, Reason.FAIL_OPEN, Reason.RELEASED} == seen
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -10,6 +10,10 @@
     more      short: below the floor of features; scope:5; value:9, the value's digest (else 0); - for nothing
     verdict   reason, distance if near, of which representative, by which place in the log
 
+Other records: `retract position`, `forget id`, `window milliseconds|none [refresh]`, `note` (which does nothing), and
+`seed` or `release` followed by position to more of a document. `LOG at MILLISECONDS` says when a record was appended, 0 if
+nothing does.
+
 Every table is also judged with the volume opened anew between any two records, and by the plain scan.
 """
 
@@ -22,11 +26,14 @@ import pytest
 
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import PLANS
+from stream_dedup.index.plan import PLANS, Plan
 from stream_dedup.log import answers
 from stream_dedup.log.answers import Answer, Judgement
-from tests.index.logs import Doc, batch, declare, retract
+from tests.index.logs import Doc, batch, control, declare, forget, release, retract, seed
 from tests.index.oracle import Oracle
+
+# The tables below count their distances from 19 bits, and precedence does not depend on it.
+_PLANS = {**PLANS, "wide": Plan(128, 8, 1, 19)}
 
 TABLES = {
     "the same text wins over whatever is near, the earliest over the nearest": """
@@ -216,6 +223,147 @@ TABLES = {
         7 0/0 0@4 s B     - short too-short by 7/0
         8 0/0 0@2 s B     - short retracted by 6/0
     """,
+    "a seed represents as if it had been delivered, and is named; seeds near each other or near what stands add nothing": """
+        1 seed 8@0 a A     s -
+        1 seed 8@1 b A~3   t -
+        1 seed 8@2 c A~23  u -
+        1 seed 8@3 s B     v short
+        2 0/0 0@0 d A~2    s - revised 2 of 8@0 by 2/0
+        2 0/0 0@1 b A~3    x - near 3 of 8@0 by 2/1
+        2 0/0 0@2 s B      x short exact of 8@3 by 2/2
+        2 0/0 0@3 e C      x - new by 2/3
+        3 seed 8@0 a A     s -
+        3 seed 8@4 f C~1   w -
+        4 0/0 0@4 f C~1    y - near 1 of 0@3 by 4/0
+        5 0/0 0@5 g A~30   x - near 7 of 8@2 by 5/0
+    """,
+    "a forgotten id represents nobody; verdicts that were given stay, but for its name": """
+        1 0/0 0@0 a A      x - new by 1/0
+        1 0/0 0@1 b A~3    y - near 3 of 0@0 by 1/1
+        1 0/0 0@2 c B      x - new by 1/2
+        1 0/0 0@3 g C      y - new by 1/3
+        2 forget x
+        3 0/0 0@0 a A      x - new by 1/0
+        3 0/0 0@1 b A~3    y - near 3 of 0@0 by 1/1
+        4 0/0 0@4 a A      z - new by 4/0
+        5 0/0 0@5 c B~2    z - new by 5/0
+        6 0/0 0@6 d C~1    z - near 1 of 0@3 by 6/0
+        7 0/7 0@7 e D      z - new by 7/0
+        8 0/7 0@0 a A      x - stale by 8/0
+        9 forget z
+       10 0/7 0@8 f C~1    x - near 1 of 0@3 by 10/0
+    """,
+    "a released document represents itself, for its own text first, and is unique when it comes again": """
+        1 0/0 0@0 a A      - - new by 1/0
+        1 0/0 0@1 b A~3    - - near 3 of 0@0 by 1/1
+        2 0/2 0@2 c B      - - new by 2/0
+        3 release 0@1 b A~3 - -
+        4 0/3 0@3 b A~3    - - exact of 0@1 by 4/0
+        5 0/3 0@4 d A~4    - - near 4 of 0@0 by 5/0
+        6 0/3 0@5 e A~22   - - near 19 of 0@1 by 6/0
+        7 release 0@1 b A~3 - -
+        8 1/0 0@1 b A~3    - - new by 3/0
+        9 1/0 0@0 a A      - - new by 1/0
+    """,
+    "a release whose text is represented adds nothing, and still answers unique while its verdict is kept": """
+        1 0/0 0@0 a A      - - new by 1/0
+        1 0/0 0@1 a A      - - exact of 0@0 by 1/1
+        2 release 0@1 a A  - -
+        3 0/0 0@1 a A      - - new by 2/0
+        4 0/0 0@2 a A      - - exact of 0@0 by 4/0
+        5 1/0 0@1 a A      - - new by 2/0
+        6 1/2 0@3 b B      - - new by 6/0
+        7 2/0 0@1 a A      - - exact of 0@0 by 7/0
+    """,
+    "a representative stands for the window, and for its slice; log time is what counts": """
+        1 window 16000
+        2 at 1000
+        2 0/0 0@0 a A      - - new by 2/0
+        3 at 1900
+        3 0/0 0@1 b B      - - new by 3/0
+        4 at 2000
+        4 0/0 0@2 c C      - - new by 4/0
+        5 at 17999
+        5 note
+        6 at 9000
+        6 0/0 0@3 a A      - - exact of 0@0 by 6/0
+    """,
+    "one late record cannot expire more than a slice; a redelivered document keeps its verdict beyond the window": """
+        1 window 1600
+        2 at 100
+        2 0/0 0@0 a A      - - new by 2/0
+        2 0/0 0@1 b A~1    - - near 1 of 0@0 by 2/1
+        3 at 999000
+        3 0/0 0@2 a A      - - exact of 0@0 by 3/0
+        4 at 999000
+        4 note
+        5 at 999000
+        5 note
+        6 at 999000
+        6 note
+        7 at 999000
+        7 note
+        8 at 999000
+        8 note
+        9 at 999000
+        9 note
+       10 at 999000
+       10 note
+       11 at 999000
+       11 note
+       12 at 999000
+       12 note
+       13 at 999000
+       13 note
+       14 at 999000
+       14 note
+       15 at 999000
+       15 note
+       16 at 999000
+       16 note
+       17 at 999000
+       17 note
+       18 0/0 0@3 a A      - - exact of 0@0 by 18/0
+       19 at 999000
+       19 0/0 0@4 a A      - - exact of 0@0 by 19/0
+       20 at 999000
+       20 0/0 0@5 a A      - - new by 20/0
+       21 0/0 0@0 a A      - - new by 2/0
+       21 0/0 0@1 b A~1    - - near 1 of 0@0 by 2/1
+       22 0/6 0@6 c B      - - new by 22/0
+       23 0/0 0@0 a A      - - stale by 23/0
+       23 0/0 0@1 b A~1    - - stale by 23/1
+       24 0/6 0@7 b A~1    - - near 1 of 0@5 by 24/0
+    """,
+    "with refresh a representative stands as long as duplicates come, behind those that stood without": """
+        1 window 1600 refresh
+        2 0/0 0@0 a A       - - new by 2/0
+        2 0/0 0@1 b A~24    - - new by 2/1
+        3 at 100
+        3 0/0 0@2 a A       - - exact of 0@0 by 3/0
+        3 0/0 0@3 c A~12    - - near 12 of 0@0 by 3/1
+        4 0/0 0@4 d A~12    - - near 12 of 0@1 by 4/0
+        5 at 150
+        5 0/0 0@5 e A~12    - - near 12 of 0@0 by 5/0
+        6 forget x
+        7 retract 0@0
+        8 0/0 0@6 f A~12    - - near 12 of 0@1 by 8/0
+    """,
+    "a window that is taken off lets stand what stands; a shorter one ends what is older": """
+        1 window 160000
+        2 at 5000
+        2 0/0 0@0 a A      - - new by 2/0
+        3 at 15000
+        3 0/0 0@1 b B      - - new by 3/0
+        4 at 25000
+        4 window none
+        5 at 26000
+        5 0/0 0@2 a A      - - exact of 0@0 by 5/0
+        6 at 26000
+        6 window 5000
+        7 0/0 0@3 a A      - - new by 7/0
+        8 0/0 0@4 b B      - - exact of 0@1 by 8/0
+    """,
 }
 
 CLASSIC = """
@@ -238,8 +386,10 @@ def print_of(text: str) -> int:
     return number
 
 
-def read(table: str) -> tuple[list[bytes], dict[int, list[str]]]:
-    """Return the log records after the declaration, and the verdicts expected, by log offset."""
+def read(table: str) -> tuple[list[tuple[int, bytes]], dict[int, list[str]]]:
+    """Return (append time, log record) after the declaration, and the verdicts expected, by log offset."""
+    times: dict[int, int] = {}
+    orders: dict[int, tuple[str, list[Doc]]] = {}
     docs: dict[int, list[tuple[Doc, tuple[int, int]]]] = {}
     controls: dict[int, bytes] = {}
     expected: dict[int, list[str]] = {}
@@ -250,6 +400,23 @@ def read(table: str) -> tuple[list[bytes], dict[int, list[str]]]:
             partition, offset = map(int, words[2].split("@"))
             controls[log] = retract(Doc(partition, offset, 0, b"", 0))
             continue
+        if words[1] == "forget":
+            controls[log] = forget(words[2].encode())
+            continue
+        if words[1] == "note":
+            controls[log] = control("note")
+            continue
+        if words[1] == "window":
+            window = {"length_ms": int(words[2]), "refresh": words[3:] == ["refresh"]} if words[2] != "none" else None
+            controls[log] = control("plan", window=window)
+            continue
+        if words[1] == "at":
+            times[log] = int(words[2])
+            continue
+        is_order = words[1] in ("seed", "release")
+        if is_order:
+            orders.setdefault(log, (words[1], []))
+            words[1] = "0/0"
         mark, position, text, print_text, identifier, more = words[1:7]
         epoch, committed = map(int, mark.split("/"))
         partition, offset = map(int, position.split("@"))
@@ -264,14 +431,21 @@ def read(table: str) -> tuple[list[bytes], dict[int, list[str]]]:
             scope=int(facts.get("scope", 0)),
             id=b"" if identifier == "-" else identifier.encode(),
         )
+        if is_order:
+            orders[log][1].append(doc)
+            continue
         docs.setdefault(log, []).append((doc, (epoch, committed)))
         expected.setdefault(log, []).append(" ".join(words[7:]))
     records = []
-    for log in range(1, max([*docs, *controls]) + 1):
+    for log in range(1, max([*docs, *controls, *orders]) + 1):
         if log in controls:
-            records.append(controls[log])
+            record = controls[log]
+        elif log in orders:
+            kind, ordered = orders[log]
+            record = seed(ordered) if kind == "seed" else release(*ordered)
         else:
-            records.append(batch([doc for doc, _ in docs[log]], {doc.partition: mark for doc, mark in docs[log]}))
+            record = batch([doc for doc, _ in docs[log]], {doc.partition: mark for doc, mark in docs[log]})
+        records.append((times.get(log, 0), record))
     return records, expected
 
 
@@ -289,11 +463,11 @@ def check(table: str, plan: str, *, reopening: bool) -> None:
     volume: dict[bytes, bytes] = {}
     index = Index(MemoryStore(volume))
     oracle = Oracle()
-    for offset, record in enumerate([declare(PLANS[plan]), *records]):
+    for offset, (append_ms, record) in enumerate([(0, declare(PLANS[plan])), *records]):
         if reopening:
             index = Index(MemoryStore(volume))
-        given = index.apply([(offset, 0, record)])
-        scanned = oracle.fold(offset, record)
+        given = index.apply([(offset, append_ms, record)])
+        scanned = oracle.fold(offset, record, append_ms)
         answer = answers.decode(given[0][1]) if given else None
         lines = [told(judgement) for judgement in answer.judgements] if isinstance(answer, Answer) else None
 

@@ -12,6 +12,7 @@ from stream_dedup.log.kafka.consumer import (
     RebalanceListener,
     SourceConsumer,
     VerdictReader,
+    read_partition,
     reader,
 )
 from stream_dedup.log.kafka.producer import (
@@ -23,6 +24,7 @@ from stream_dedup.log.kafka.producer import (
     TransactionalOutput,
     VerdictWriter,
 )
+from stream_dedup.log.kafka.whole import read_whole
 
 __all__ = [
     "Admin",
@@ -39,5 +41,7 @@ __all__ = [
     "TransactionalOutput",
     "VerdictReader",
     "VerdictWriter",
+    "read_partition",
+    "read_whole",
     "reader",
 ]

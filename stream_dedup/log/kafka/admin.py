@@ -9,9 +9,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+)
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
@@ -108,6 +118,16 @@ class Admin:
         for future in self._client.create_topics([topic], operation_timeout=_TIMEOUT_SECONDS).values():
             self._result(future, f"creating topic {name}")
         self._wait_until_known(name)
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """Return the offset that the next record of a partition gets, whatever transactions are open there."""
+        key = TopicPartition(topic, partition)
+        futures = self._client.list_offsets(
+            {key: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=_TIMEOUT_SECONDS,
+        )
+        return int(self._result(futures[key], f"asking for the end of {topic}-{partition}").offset)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic to `total` partitions."""

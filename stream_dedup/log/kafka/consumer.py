@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -29,6 +30,7 @@ from stream_dedup.settings import Settings
 _ANSWER_SECONDS = 20.0
 _QUESTION_SECONDS = 8.0
 _QUESTIONS = 8
+_SILENCE_SECONDS = 60.0
 _GENERATION = struct.Struct("<i")
 _GENERATION_AT = len(b"CGMDv2:")
 
@@ -288,6 +290,51 @@ def reader(settings: Settings, topics: Sequence[str], *, from_beginning: bool) -
             yield from _messages([raw], ", ".join(topics))
     except KafkaException as error:
         raise translate(error, f"reading {', '.join(topics)}") from error
+    finally:
+        consumer.close()
+
+
+def read_partition(
+    settings: Settings, topic: str, partition: int, start: int = 0, *, since_ms: int | None = None, until: int = 0
+) -> Iterator[Message]:
+    """Yield the committed records of a partition from an offset on, or from the first still held, to its end.
+
+    With `since_ms` it begins at the first record with that timestamp or a later one. If the end lies below `until`, because
+    a transaction is open there, it waits until that has ended.
+
+    Raises:
+        ConfigurationError: the topic is missing.
+        BrokerError: nothing came for a while, or the consumer cannot go on.
+    """
+    config = consumer_config(settings, "partition", f"{settings.group}-partition", {"enable.partition.eof": True})
+    consumer = make_consumer(config)
+    doing = f"reading {topic}-{partition}"
+    try:
+        low, high = wait_for(
+            lambda seconds: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=seconds), doing
+        )
+        if since_ms is not None:
+            wanted = [TopicPartition(topic, partition, since_ms)]
+            (found,) = wait_for(lambda seconds: consumer.offsets_for_times(wanted, timeout=seconds), doing)
+            start = int(found.offset) if found.offset >= 0 else int(high)
+        consumer.assign([TopicPartition(topic, partition, max(int(low), start))])
+        heard = time.monotonic()
+        while True:
+            for raw in consumer.consume(1000, 0.2):
+                error = raw.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    if (raw.offset() or 0) >= until:
+                        return
+                else:
+                    heard = time.monotonic()
+                    yield from _messages([raw], topic)
+            if time.monotonic() - heard > _SILENCE_SECONDS:
+                raise BrokerError(
+                    f"{topic}-{partition} could not be read to its end at {max(until, int(high))}: nothing came for "
+                    f"{_SILENCE_SECONDS:.0f} s. Is its leader up, or a transaction open that nobody ends?"
+                )
+    except KafkaException as error:
+        raise translate(error, doing) from error
     finally:
         consumer.close()
 

@@ -216,10 +216,11 @@ class TransactionalOutput:
             if failures:
                 return self._abort(_failure([error for _, error in failures]), failures)
             positions = [TopicPartition(topic, part, offset, metadata) for topic, part, offset, metadata in offsets]
-            self._again(  # 4
-                lambda seconds: self._producer.send_offsets_to_transaction(positions, stamp, seconds),
-                "sending the source offsets",
-            )
+            if positions:
+                self._again(  # 4
+                    lambda seconds: self._producer.send_offsets_to_transaction(positions, stamp, seconds),
+                    "sending the source offsets",
+                )
             reached("offsets")
         except _StuckError as error:
             return self._recycle(str(error))

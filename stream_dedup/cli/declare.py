@@ -1,0 +1,76 @@
+"""`declare`: plan and window in force shown, and changed from the log's end on."""
+
+from __future__ import annotations
+
+from stream_dedup.cli.orders import append, log_names, recipe_of
+from stream_dedup.cli.output import note, print_json, print_table, progress
+from stream_dedup.control.inforce import InForce, change_fields
+from stream_dedup.errors import InvariantError
+from stream_dedup.index.plan import Plan
+from stream_dedup.index.plan import parse as parse_plan
+from stream_dedup.index.window import Window
+from stream_dedup.log.kafka import read_whole
+from stream_dedup.log.records import Control, encode_control
+from stream_dedup.settings import Settings, as_text, parse_window
+from stream_dedup.worker import declaration
+
+
+def declare(
+    settings: Settings, plan: str | None, window: str | None, refresh: bool | None, *, dry_run: bool, as_json: bool
+) -> int:
+    """Show plan and window in force, or change what is named; return 0.
+
+    Raises:
+        ConfigurationError: the log is missing, empty or another's, or the plan does not fit its prints.
+        ValueError: the window is no time.
+    """
+    wanted_plan = None if plan is None else parse_plan(plan)
+    names = log_names(settings)
+    declaration.follow(settings, names, recipe_of(settings), begins=False)
+    now = InForce()
+    with progress("reading the log", None) as advance:
+        for _, record in read_whole(settings, names.fingerprints, advance):
+            now.fold(record)
+    if now.plan is None or now.declared is None:
+        raise InvariantError("The log was begun, and no plan is in force; the declaration is damaged.")
+    becomes = (wanted_plan or now.plan, _window(now.window, window, refresh))
+    fields = change_fields(now, *becomes)
+    log_offset = append(settings, names, encode_control(Control("plan", fields))) if fields and not dry_run else None
+    rows = [
+        ["plan", _plan(now.declared.plan), _plan(now.plan), _plan(becomes[0])],
+        ["window", _told(now.declared.window), _told(now.window), _told(becomes[1])],
+    ]
+    if as_json:
+        keys = ("begun_with", "in_force", "becomes")
+        print_json({row[0]: dict(zip(keys, row[1:], strict=True)) for row in rows} | {"log_offset": log_offset})
+    else:
+        print_table(["", "begun with", "in force", "becomes"], rows)
+    if log_offset is not None:
+        note(f"Written at log offset {log_offset}; it holds for all that follows there.")
+    elif fields:
+        note("Nothing was written (--dry-run).")
+    return 0
+
+
+def _window(now: Window | None, text: str | None, refresh: bool | None) -> Window | None:
+    if text is None and refresh is None:
+        return now
+    length = now.length_ms if now is not None else None
+    if text is not None:
+        parsed = parse_window(text)
+        length = None if parsed is None else round(parsed.total_seconds() * 1000)
+    if length is None:
+        return None
+    return Window(length, (now is not None and now.refresh) if refresh is None else refresh)
+
+
+def _plan(plan: Plan) -> str:
+    return plan.name if plan.name == plan.id else f"{plan.name} ({plan.id})"
+
+
+def _told(window: Window | None) -> str:
+    if window is None:
+        return "for ever"
+    from datetime import timedelta  # noqa: PLC0415 - one line needs it
+
+    return as_text(timedelta(milliseconds=window.length_ms)) + (", since the last duplicate" if window.refresh else "")

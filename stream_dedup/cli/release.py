@@ -1,0 +1,205 @@
+"""`release`: a document wrongly dropped goes to `unique` after all. The steps and their order: `control.release`."""
+
+from __future__ import annotations
+
+import os
+
+import typer
+
+from stream_dedup.cli.orders import append, log_names, recipe_of
+from stream_dedup.cli.output import note, print_json, print_table, progress
+from stream_dedup.control.release import Trace
+from stream_dedup.document import LogPlace, Message, Reason
+from stream_dedup.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.failpoints import VARIABLE, Failpoints
+from stream_dedup.fingerprint import format_prints
+from stream_dedup.log import headers
+from stream_dedup.log.kafka import (
+    Admin,
+    LogReader,
+    Outcome,
+    Output,
+    TransactionalOutput,
+    read_partition,
+    read_whole,
+)
+from stream_dedup.log.records import Release, encode_release
+from stream_dedup.settings import Settings
+from stream_dedup.topics import DOCUMENTS, TopicNames
+from stream_dedup.worker import declaration, rewind
+from stream_dedup.worker.prepare import value_digest
+
+_ATTEMPTS = 3
+
+
+def release(settings: Settings, text: str, *, dry_run: bool, as_json: bool) -> int:
+    """Release the document at a position (`documents-3@8812`), once, however often it is asked; return 0.
+
+    Raises:
+        typer.BadParameter: the text is not a position in the source topic.
+        ConfigurationError: a topic is missing, or the log is another's.
+        InputError: there is no such document any more, or it is not a duplicate; then nothing was written.
+        BrokerError: Kafka failed; run it again, it goes on.
+    """
+    names = settings.topic_names
+    if not settings.judging_mode.delivers:
+        raise ConfigurationError("In shadow mode nothing leaves, so there is nothing to release. Nothing was written.")
+    try:
+        ((partition, offset),) = rewind.parse([text], names.documents, DOCUMENTS).items()
+    except InputError as error:
+        raise typer.BadParameter(str(error), param_hint="POSITION") from error
+    log_names(settings, [names.documents, names.unique, names.duplicates])
+    recipe = recipe_of(settings)
+    declaration.follow(settings, names, recipe, begins=False)
+    admin = Admin(settings)
+    topic_id, _ = admin.topic_ids([names.documents])[names.documents]
+    message = _document(settings, admin, names.documents, partition, offset)
+    failpoints = Failpoints(os.environ.get(VARIABLE))
+    transactions = None if dry_run else TransactionalOutput(settings, f"{settings.group}-release", "release")  # 1
+    try:
+        trace = Trace(topic_id, partition, offset, value_digest(message.value), recipe.id)
+        with progress("looking for it in the log", None) as advance:
+            for log_offset, record in read_whole(settings, names.fingerprints, advance):  # 2
+                trace.fold(log_offset, record)
+        if not trace.releases:
+            _check_was_dropped(settings, names, message, trace)
+            if transactions is not None:
+                _append_release(settings, names, admin, message, trace)  # 3
+                failpoints.reach("release.appended", 1)
+        written = transactions is not None and _write(settings, names, admin, message, trace, transactions, failpoints)
+    finally:
+        if transactions is not None:
+            transactions.close()
+    _print(text, names, trace, written=written, dry_run=dry_run, as_json=as_json)
+    return 0
+
+
+def _document(settings: Settings, admin: Admin, topic: str, partition: int, offset: int) -> Message:
+    """Return the record at a position of the source topic.
+
+    Raises:
+        InputError: there is none, or none any more.
+    """
+    name = f"{topic}-{partition}@{offset}"
+    _, partitions = admin.topic_ids([topic])[topic]
+    if partition >= partitions:
+        raise InputError(f"{topic}-{partition} does not exist: the partitions of {topic} are 0 to {partitions - 1}.")
+    reader = LogReader(settings, topic, "release", partition)
+    try:
+        low, high = reader.watermarks()
+    finally:
+        reader.close()
+    if offset < low:
+        raise InputError(
+            f"{name} is not in the topic any more: the first record still held is {low}. Take the document from duplicates, "
+            "and send it to whoever reads unique by other means."
+        )
+    if offset >= high:
+        raise InputError(f"{name} does not exist yet: the partition ends at {high}.")
+    found = next(read_partition(settings, topic, partition, offset), None)
+    if found is None or found.offset != offset:
+        raise InputError(f"{name} holds no document: its transaction was aborted, or the topic is compacted.")
+    return found
+
+
+def _check_was_dropped(settings: Settings, names: TopicNames, message: Message, trace: Trace) -> None:
+    """Refuse what did not leave on `duplicates`, or has left on `unique` as well."""
+    name = f"{message.topic}-{message.partition}@{message.offset}"
+    if not trace.judged:
+        raise InputError(
+            f"The log has no verdict on {name}, so it was not dropped: it has not been judged yet, or it was passed on or set "
+            "aside unjudged. Nothing was written."
+        )
+    found = _find(settings, names.unique, message, trace.verdicts_at)
+    if found is not None:
+        reason = headers.text_of(found.headers, headers.REASON)
+        raise InputError(f"{name} was not dropped: it left on {names.unique}, as {reason}. Nothing was written.")
+    if _find(settings, names.duplicates, message, trace.verdicts_at) is None:
+        raise InputError(
+            f"{name} is not in {names.duplicates}: its verdict has not left yet, or that topic does not hold it any more. "
+            "Nothing was written."
+        )
+
+
+def _find(settings: Settings, topic: str, message: Message, places: set[str]) -> Message | None:
+    """Return the record of an output that one of these places in the log decided; outputs keep timestamps."""
+    for one in read_partition(settings, topic, message.partition, since_ms=message.timestamp_ms):
+        if headers.text_of(one.headers, headers.LOG) in places:
+            return one
+    return None
+
+
+def _append_release(settings: Settings, names: TopicNames, admin: Admin, message: Message, trace: Trace) -> None:
+    unique_from = admin.end_offset(names.unique, message.partition)
+    document = trace.judged[-1][2]
+    log_offset = append(settings, names, encode_release(Release(document, unique_from)))
+    trace.releases.append((log_offset, unique_from))
+
+
+def _write(
+    settings: Settings,
+    names: TopicNames,
+    admin: Admin,
+    message: Message,
+    trace: Trace,
+    transactions: TransactionalOutput,
+    failpoints: Failpoints,
+) -> bool:
+    """Write the document to `unique`, unless it is there; return whether it had to be written."""
+    first = min(unique_from for _, unique_from in trace.releases)
+    low = _low(settings, names.unique, message.partition)
+    if low > first:
+        raise InputError(
+            f"{names.unique}-{message.partition} holds nothing below {low} any more, and a release of {message.topic}-"
+            f"{message.partition}@{message.offset} began at {first}: whether it left then cannot be told. Nothing was written."
+        )
+    output = _output(names, message, trace)
+    why = ""
+    for _ in range(_ATTEMPTS):
+        end = admin.end_offset(names.unique, message.partition)
+        for one in read_partition(settings, names.unique, message.partition, first, until=end):  # 4
+            if headers.text_of(one.headers, headers.LOG) in trace.released_at:
+                return False
+        result = transactions.run(  # 5
+            [output], [], b"", reached=lambda step: failpoints.reach(f"release.{step}", 1)
+        )
+        if result.outcome is Outcome.COMMITTED:
+            failpoints.reach("release.after-commit", 1)
+            return True
+        why = result.why
+        if result.refused:
+            raise ConfigurationError(
+                f"The topic {names.unique} refuses the record: {why} Correct the topic's settings with: stream-dedup topics "
+                "apply; then run this again."
+            )
+    raise BrokerError(f"The document could not be written to {names.unique}: {why} Run the same command again; it goes on.")
+
+
+def _low(settings: Settings, topic: str, partition: int) -> int:
+    reader = LogReader(settings, topic, "release", partition)
+    try:
+        return reader.watermarks()[0]
+    finally:
+        reader.close()
+
+
+def _output(names: TopicNames, message: Message, trace: Trace) -> Output:
+    document = trace.judged[-1][2]
+    (fingerprint,) = format_prints(document.prints)
+    own = headers.of_verdict(Reason.RELEASED, trace.recipe, fingerprint, LogPlace(trace.releases[0][0], 0))
+    passed = headers.passed_on(message.headers) + own
+    return Output(names.unique, message.partition, message.key, message.value, message.timestamp_ms, passed)
+
+
+def _print(text: str, names: TopicNames, trace: Trace, *, written: bool, dry_run: bool, as_json: bool) -> None:
+    log_offset = trace.releases[0][0] if trace.releases else None
+    if as_json:
+        print_json({"position": text, "log_offset": log_offset, "written": written})
+    else:
+        print_table(["position", "released at log offset"], [[text, "-" if log_offset is None else str(log_offset)]])
+    if written:
+        note(f"Written to {names.unique}. It represents itself from now on.")
+    elif dry_run:
+        note("Nothing was written (--dry-run).")
+    else:
+        note(f"Nothing was written: it was released before, and is in {names.unique}.")

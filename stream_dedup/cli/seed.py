@@ -1,0 +1,163 @@
+"""`seed`: documents that were delivered elsewhere become representatives, by seed records in the log.
+
+The steps: read the log for its declaration and for how far a former run came; read the documents from there on; fingerprint
+and append them in records as large as a worker's. What cannot be read is counted and named, and passed over.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from stream_dedup.cli.load import record_of
+from stream_dedup.cli.orders import log_names, recipe_of
+from stream_dedup.cli.output import note, print_json, print_table, progress
+from stream_dedup.cli.sources import STANDARD_INPUT, find_files, read_documents
+from stream_dedup.control.seed import Progress, file_source
+from stream_dedup.document import NONCE_BYTES, DeadLetter, Message, Reason
+from stream_dedup.errors import ConfigurationError, InputError
+from stream_dedup.fingerprint import Fingerprinter
+from stream_dedup.log.kafka import Admin, LogAppender, read_partition, read_whole
+from stream_dedup.log.records import Source, encode_seed
+from stream_dedup.printable import printable
+from stream_dedup.settings import Settings
+from stream_dedup.worker import declaration
+from stream_dedup.worker.inputs import Decoder
+from stream_dedup.worker.prepare import Preparer
+
+_DOCUMENTS_AT_ONCE = 5000
+_PROBLEMS_NAMED = 5
+_INTERRUPTED = 130
+Advance = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class _Totals:
+    seeded: int = 0
+    resumed: int = 0
+    empty: int = 0
+    unreadable: Counter[str] = field(default_factory=Counter)
+    records: int = 0
+
+
+def seed(settings: Settings, target: str, form: str, key_field: str | None, *, as_json: bool) -> int:
+    """Append the documents of a file, folder, standard input or topic as seeds; return the exit code.
+
+    Raises:
+        InputError: there is nothing to read there.
+        ConfigurationError: the log is missing or another's, or the topic is the filter's own source.
+        BrokerError: Kafka failed; run it again, it goes on.
+    """
+    is_file = target == STANDARD_INPUT or Path(target).exists()
+    names = log_names(settings, [] if is_file else _topic(settings, target))
+    recipe = recipe_of(settings)
+    declaration.follow(settings, names, recipe, begins=True)
+    done = Progress(recipe.id)
+    with progress("reading the log", None) as advance:
+        for _, record in read_whole(settings, names.fingerprints, advance):
+            done.fold(record)
+    preparer = Preparer(
+        Decoder(settings), Fingerprinter(recipe), recipe.id, recipe.width, os.urandom(NONCE_BYTES), 1 << 40,
+        settings.judging_mode,
+        digests_ids=settings.log_ids == "digest", encode=encode_seed,
+    )  # fmt: skip
+    appender = LogAppender(settings, names.fingerprints, "seed")
+    totals = _Totals()
+    is_interrupted = False
+    with progress(f"seeding from {target}", None) as advance:
+        sources = _of_files(settings, target, form, key_field) if is_file else _of_topic(settings, target)
+        try:
+            for source, messages in sources:
+                _append(source, messages, done.of(source), preparer, appender, totals, advance)
+        except KeyboardInterrupt:
+            is_interrupted = True
+            note("Interrupted; what is in the log stays there, and the same command goes on behind it.")
+        finally:
+            appender.flush()
+    _print(totals, as_json=as_json)
+    return _INTERRUPTED if is_interrupted else 0
+
+
+def _topic(settings: Settings, target: str) -> list[str]:
+    names = settings.topic_names
+    if target == names.documents:
+        raise ConfigurationError(
+            f"The topic {target} is what the workers read: its documents are judged anyway. Name a topic or file of documents "
+            "that were delivered elsewhere."
+        )
+    if target not in Admin(settings).topic_ids([target]):
+        raise InputError(
+            f"There is neither a file nor a topic {printable(target)!r}; name one of them, or - for standard input."
+        )
+    return [target]
+
+
+def _of_files(settings: Settings, target: str, form: str, key_field: str | None) -> Iterator[tuple[Source, Iterator[Message]]]:
+    for file in find_files(target, form):
+        source = file_source(file.name, file.path)
+
+        def messages(file=file, source=source) -> Iterator[Message]:  # type: ignore[no-untyped-def]
+            for number, document in enumerate(read_documents([file])):
+                key, value = record_of(settings, document, key_field)
+                yield Message(source.topic, 0, number, key, value, None, [])
+
+        yield source, messages()
+
+
+def _of_topic(settings: Settings, target: str) -> Iterator[tuple[Source, Iterator[Message]]]:
+    topic_id, partitions = Admin(settings).topic_ids([target])[target]
+    for partition in range(partitions):
+        yield Source(target, topic_id, partition, 0, 0), read_partition(settings, target, partition)
+
+
+def _append(
+    source: Source,
+    messages: Iterator[Message],
+    first: int,
+    preparer: Preparer,
+    appender: LogAppender,
+    totals: _Totals,
+    advance: Advance,
+) -> None:
+    """Append the documents of one source from an offset on, in the source's order."""
+    while batch := list(islice(messages, _DOCUMENTS_AT_ONCE)):
+        fresh = [one for one in batch if one.offset >= first]
+        totals.resumed += len(batch) - len(fresh)
+        if fresh:
+            prepared = preparer.prepare(fresh, {(source.topic, source.partition): source}, b"")
+            for message, decided in zip(fresh, prepared.decided, strict=True):
+                _count(message, decided, totals)
+            for part in prepared.parts:
+                appender.send(part.raw, None, lambda _: None)
+                totals.seeded += len(part.places)
+                totals.records += 1
+            appender.flush()
+        advance(len(batch), sum(len(one.value or b"") for one in batch))
+
+
+def _count(message: Message, decided: object, totals: _Totals) -> None:
+    if isinstance(decided, DeadLetter):
+        totals.unreadable[decided.stage] += 1
+        if totals.unreadable.total() <= _PROBLEMS_NAMED:
+            note(f"{message.topic}-{message.partition}@{message.offset}: {decided.message}")
+    elif isinstance(decided, Reason):
+        totals.empty += 1
+
+
+def _print(totals: _Totals, *, as_json: bool) -> None:
+    unreadable = totals.unreadable.total()
+    if as_json:
+        print_json(
+            {"seeded": totals.seeded, "seeded_before": totals.resumed, "empty": totals.empty, "unreadable": unreadable,
+             "log_records": totals.records}
+        )  # fmt: skip
+    else:
+        print_table(
+            ["seeded", "seeded before", "empty", "unreadable", "log records"],
+            [[f"{one:,}" for one in (totals.seeded, totals.resumed, totals.empty, unreadable, totals.records)]],
+        )
+    note("Each becomes a representative unless one within reach stands already; the index takes them in as it reads the log.")

@@ -1,0 +1,70 @@
+"""Which plan and window are in force at the log's end.
+
+Invariant: `fold` follows a control record exactly as the index does (`index.window.changed`), so both always agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stream_dedup.errors import ConfigurationError
+from stream_dedup.index.apply import Declared
+from stream_dedup.index.plan import Plan
+from stream_dedup.index.window import Window, changed
+from stream_dedup.log.records import Batch, Control, LogRecord
+
+
+@dataclass(slots=True)
+class InForce:
+    """What the log's records so far amount to. `fold` takes them in the log's order."""
+
+    declared: Declared | None = None
+    plan: Plan | None = None
+    window: Window | None = None
+    changes: int = 0
+    _words: int = 0
+
+    def fold(self, record: LogRecord | None) -> None:
+        """Take in the next record; what the index ignores is passed over."""
+        if isinstance(record, Batch) and not self._words:
+            self._words = record.prints.shape[1]
+        if not isinstance(record, Control):
+            return
+        try:
+            if record.type == "declare" and self.declared is None:
+                self.declared = Declared.from_fields(record.fields)
+                self.plan, self.window = self.declared.plan, self.declared.window
+            elif record.type == "plan":
+                self._change(record.fields)
+        except ConfigurationError:
+            pass
+
+    def _change(self, fields: Mapping[str, Any]) -> None:
+        if self.declared is None or self.plan is None:
+            return
+        found = changed(fields, self.plan, self.window, self.declared.width or self._words * 64 or None)
+        if found is not None and found != (self.plan, self.window):
+            self.plan, self.window = found
+            self.changes += 1
+
+
+def change_fields(now: InForce, plan: Plan, window: Window | None) -> dict[str, Any]:
+    """Return the fields of the control record that leads to a plan and window; empty if they are in force already.
+
+    Raises:
+        ConfigurationError: the log's prints are narrower than the plan.
+    """
+    width = None if now.declared is None else now.declared.width
+    if width is not None and plan.width > width:
+        raise ConfigurationError(
+            f"The plan {plan.id} judges {plan.width} bits, and the prints of this log have {width}; choose a plan of at most "
+            "that width."
+        )
+    fields: dict[str, Any] = {}
+    if plan != now.plan:
+        fields["plan"] = plan.to_fields()
+    if window != now.window:
+        fields["window"] = None if window is None else window.to_fields()
+    return fields

@@ -1,0 +1,90 @@
+"""Releases: what the log knows of one document, and whether it may go to `unique` after all.
+
+The order of a release, and what a kill between two steps leaves; repeating the command always goes on from there:
+
+  1  take the transactional id, so that what a former run left open is ended, and a run beside this one is fenced
+  2  read the log: where was the document judged, is there a release of it already?
+  3  if there is none: it must have left on `duplicates`, and not on `unique`; append the release, and where `unique` ends
+  4  look in `unique`, from there on, for a record that names one of the releases
+  5  if there is none: write the document there, in a transaction
+
+Invariants: steps 2 and 4 come after 1, so what they do not find cannot appear later; the record in `unique` names the place
+of the release in the log (`dedup.log`), which no verdict has, so it is found again whatever else the document did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from stream_dedup.log.records import Batch, LogRecord, Release, Source
+
+
+@dataclass(slots=True)
+class Trace:
+    """What the log says of the document at one position. `fold` takes the whole log, in its order.
+
+    `judged` holds (log offset, place, the document as a batch of its own), `releases` (log offset, where `unique` ended).
+    """
+
+    topic_id: bytes
+    partition: int
+    offset: int
+    value_digest: int
+    recipe: str
+    judged: list[tuple[int, int, Batch]] = field(default_factory=list)
+    releases: list[tuple[int, int]] = field(default_factory=list)
+
+    def fold(self, log_offset: int, record: LogRecord | None) -> None:
+        """Take in the next record of the log."""
+        if isinstance(record, Batch):
+            self.judged += [(log_offset, place, document_of(record, place)) for place in self._places(record)]
+        elif isinstance(record, Release) and self._places(record.batch):
+            self.releases.append((log_offset, record.unique_from))
+
+    @property
+    def verdicts_at(self) -> set[str]:
+        """The places in the log that may have decided on it, as `dedup.log` writes them."""
+        return {f"{log_offset}/{place}" for log_offset, place, _ in self.judged}
+
+    @property
+    def released_at(self) -> set[str]:
+        """The places in the log of its releases, likewise."""
+        return {f"{log_offset}/0" for log_offset, _ in self.releases}
+
+    def _places(self, batch: Batch) -> list[int]:
+        if batch.recipe != self.recipe:
+            return []
+        here = [
+            index
+            for index, one in enumerate(batch.sources)
+            if one.topic_id == self.topic_id and one.partition == self.partition
+        ]
+        if not here:
+            return []
+        found = np.isin(batch.source, here) & (batch.offset == self.offset) & (batch.value_digest == self.value_digest)
+        places: list[int] = np.flatnonzero(found).tolist()
+        return places
+
+
+def document_of(batch: Batch, place: int) -> Batch:
+    """Return one document of a batch as a batch of its own, with no say on epoch and committed offset."""
+    source = batch.sources[int(batch.source[place])]
+    rows = slice(place, place + 1)
+    return Batch(
+        recipe=batch.recipe,
+        mode=batch.mode,
+        nonce=batch.nonce,
+        number=batch.number,
+        sources=(Source(source.topic, source.topic_id, source.partition, 0, 0),),
+        source=np.zeros(1, np.uint16),
+        offset=batch.offset[rows],
+        value_digest=batch.value_digest[rows],
+        text_digest=batch.text_digest[rows],
+        prints=batch.prints[rows],
+        features=batch.features[rows],
+        scope=batch.scope[rows],
+        time_ms=batch.time_ms[rows],
+        ids=batch.ids[rows],
+    )

@@ -1,0 +1,57 @@
+"""Seeds: where their documents lie, and how far a former run of the command came.
+
+A document of a topic keeps its position there. One of a file lies at `seed:NAME`, partition 0, at its number in the file; in
+place of a topic's id stands a digest of the file's name, size and beginning, so that a file that changed is another one.
+
+Invariant: seeding again does no harm: what stands already, or is near what stands, adds nothing; so progress may be lost,
+and is only ever a saving.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stream_dedup.document import NO_TOPIC_ID, TOPIC_ID_BYTES
+from stream_dedup.log.records import LogRecord, Seed, Source
+
+_NAME_BYTES_MAX = 200
+_BEGINNING_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far seeds of each source are in the log: `next` is the offset behind the last one, by (name, id, partition)."""
+
+    recipe: str
+    next: dict[tuple[str, bytes, int], int] = field(default_factory=dict)
+
+    def fold(self, record: LogRecord | None) -> None:
+        """Take in the next record of the log."""
+        if not isinstance(record, Seed) or record.batch.recipe != self.recipe:
+            return
+        batch = record.batch
+        for place in range(len(batch)):
+            at = batch.position(place)
+            key = (at.topic, at.topic_id, at.partition)
+            self.next[key] = max(self.next.get(key, 0), at.offset + 1)
+
+    def of(self, source: Source) -> int:
+        """Return the first offset of a source that is not in the log yet."""
+        return self.next.get((source.topic, source.topic_id, source.partition), 0)
+
+
+def file_source(name: str, path: Path | None) -> Source:
+    """Return the source that stands for a file; `path` None is standard input, which nobody can read again."""
+    raw = name.encode("utf-8", "replace")
+    if len(raw) > _NAME_BYTES_MAX:
+        raw = hashlib.blake2b(raw, digest_size=8).hexdigest().encode() + b"~" + raw[-_NAME_BYTES_MAX:]
+    identity = NO_TOPIC_ID
+    if path is not None:
+        digest = hashlib.blake2b(digest_size=TOPIC_ID_BYTES, person=b"seed file")
+        digest.update(b"%d\0%s\0" % (path.stat().st_size, raw))
+        with path.open("rb") as file:
+            digest.update(file.read(_BEGINNING_BYTES))
+        identity = digest.digest()
+    return Source("seed:" + raw.decode("utf-8", "ignore"), identity, 0, 0, 0)

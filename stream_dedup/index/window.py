@@ -1,0 +1,191 @@
+"""How long a representative stands, by log time; and the generations in which representatives expire.
+
+    log time     the running maximum of the records' LogAppendTime; a record moves it by at most one slice, the log's
+                 first record sets it
+    slice        a sixteenth of the window; without a window, a day
+    generation   the entries that were made within one slice: a stretch of entry numbers, dropped whole once the window
+                 has passed since the slice ended
+
+So a representative stands for the window's length at least, and for a sixteenth more at most. Where a duplicate
+refreshes, the representative that it names is renewed: it moves to the generation of now, behind all that stand there.
+
+Invariants: nothing here reads a clock; generations are ascending in entry numbers and in time, and together hold all
+entries that are not dropped, so what is dropped is always the lowest numbers; a changed window holds for the
+generations that there are, too.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stream_dedup.errors import ConfigurationError, FormatError
+from stream_dedup.index.plan import WIDTH_MAX, Plan
+from stream_dedup.index.writes import Writes
+
+LENGTH_MS_MIN: Final = 1000
+LENGTH_MS_MAX: Final = 1000 * 366 * 86_400_000
+SLICES: Final = 16
+KEY_LOG_TIME: Final = b"t"
+KEY_GENERATIONS: Final = b"g"
+_DAY_MS: Final = 86_400_000
+_TIME_MAX: Final = (1 << 62) - 1
+_TIME: Final = struct.Struct("<q")
+_GENERATION: Final = struct.Struct("<Qq")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Representatives stand for `length_ms` of log time; with `refresh`, since the last duplicate that named them.
+
+    Raises:
+        ConfigurationError: the length is no whole number of milliseconds from a second to a thousand years.
+    """
+
+    length_ms: int
+    refresh: bool = False
+
+    def __post_init__(self) -> None:
+        length = self.length_ms
+        if isinstance(length, bool) or not isinstance(length, int) or not LENGTH_MS_MIN <= length <= LENGTH_MS_MAX:
+            raise ConfigurationError(f"A window is from one second to a thousand years long, not {length!r:.40} ms.")
+        if not isinstance(self.refresh, bool):
+            raise ConfigurationError(f"A window's refresh is true or false, not {self.refresh!r:.40}.")
+
+    @property
+    def slice_ms(self) -> int:
+        """The log time that one generation spans."""
+        return self.length_ms // SLICES
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the window as the JSON object that control records carry."""
+        return {"length_ms": self.length_ms, "refresh": self.refresh}
+
+    @classmethod
+    def from_fields(cls, fields: object) -> Window:
+        """Return the window of such a JSON object.
+
+        Raises:
+            ConfigurationError: it is not an object with exactly these two fields, or they make no window.
+        """
+        if not isinstance(fields, Mapping) or set(fields) != {"length_ms", "refresh"}:
+            raise ConfigurationError(f"A window's fields are length_ms and refresh, and these are not: {fields!r:.200}.")
+        return cls(fields["length_ms"], fields["refresh"])
+
+
+def slice_of(window: Window | None) -> int:
+    """Return how many milliseconds of log time one generation spans."""
+    return _DAY_MS if window is None else window.slice_ms
+
+
+def changed(
+    fields: Mapping[str, Any], plan: Plan, window: Window | None, width: int | None
+) -> tuple[Plan, Window | None] | None:
+    """Return (plan, window) after a `plan` control record, or None for one that changes nothing that there is.
+
+    What the record does not name stays, and a window of null is none. `width` is that of the log's prints, None if unknown.
+
+    Raises:
+        ConfigurationError: a field makes no plan, or no window.
+    """
+    if not fields.keys() & {"plan", "window"}:
+        return None
+    if "plan" in fields:
+        plan = Plan.from_fields(fields["plan"])
+    if "window" in fields:
+        window = None if fields["window"] is None else Window.from_fields(fields["window"])
+    return None if plan.width > (width or WIDTH_MAX) else (plan, window)
+
+
+class Generations:
+    """Log time, and which entries were made in which slice of it.
+
+    Each generation is (its first entry, the log time at which it ended or will end). `stored` are the values of
+    `KEY_LOG_TIME` and `KEY_GENERATIONS`, None in a new volume.
+
+    Raises:
+        FormatError: they are damaged, or only one is there.
+    """
+
+    def __init__(self, stored: tuple[bytes | None, bytes | None] = (None, None)) -> None:
+        self.log_ms: int | None = None
+        self._generations: list[tuple[int, int]] = []
+        self._has_changed = False
+        time, generations = stored
+        if time is None and generations is None:
+            return
+        if time is None or generations is None or len(time) != _TIME.size or len(generations) % _GENERATION.size:
+            raise FormatError("The log time or the generations in the index volume are damaged; rebuild it from the log.")
+        (self.log_ms,) = _TIME.unpack(time)
+        self._generations = list(_GENERATION.iter_unpack(generations))
+
+    def __len__(self) -> int:
+        return len(self._generations)
+
+    @property
+    def now_ms(self) -> int:
+        """Log time; 0 before the first record."""
+        return self.log_ms or 0
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """The generations, oldest first: (first entry, log time at which it ends)."""
+        return list(self._generations)
+
+    def first(self, entries: int) -> int:
+        """Return the lowest entry that is not dropped, of the `entries` ever made; all of them if there is none."""
+        return self._generations[0][0] if self._generations else entries
+
+    def advance(self, append_ms: int, window: Window | None) -> None:
+        """Move log time, as a record does that was appended at `append_ms`."""
+        append_ms = min(max(append_ms, 0), _TIME_MAX)
+        if self.log_ms is None:
+            self.log_ms = append_ms
+            self._has_changed = True
+        else:
+            self.log_ms = max(self.log_ms, min(append_ms, self.log_ms + slice_of(window)))
+
+    def open(self, entries: int, window: Window | None) -> None:
+        """Make sure that the generation of now is there, for entries from number `entries` on."""
+        now = self.now_ms
+        if not self._generations or now >= self._generations[-1][1]:
+            self._generations.append((entries, now + slice_of(window)))
+            self._has_changed = True
+
+    def current(self, entries: int) -> int:
+        """Return the first entry of the generation of now, whether or not it has been opened."""
+        is_open = self._generations and self.now_ms < self._generations[-1][1]
+        return self._generations[-1][0] if is_open else entries
+
+    def close(self) -> None:
+        """End the generation of now, because its slice is another one under a changed window."""
+        if self._generations:
+            first, end = self._generations[-1]
+            self._generations[-1] = (first, min(end, self.now_ms + 1))
+            self._has_changed = True
+
+    def expire(self, window: Window | None, entries: int) -> int | None:
+        """Drop the generations whose window has passed; return the lowest entry left, or None if all stay."""
+        if window is None:
+            return None
+        passed = 0
+        for _, end in self._generations:
+            if end + window.length_ms > self.now_ms:
+                break
+            passed += 1
+        if not passed:
+            return None
+        del self._generations[:passed]
+        self._has_changed = True
+        return self.first(entries)
+
+    def collect(self, writes: Writes) -> None:
+        """Add what changed since the last call; the log time always, because nearly every record moves it."""
+        if self.log_ms is None:
+            return
+        writes.put(KEY_LOG_TIME, _TIME.pack(self.log_ms))
+        if self._has_changed:
+            writes.put(KEY_GENERATIONS, b"".join(_GENERATION.pack(*one) for one in self._generations))
+            self._has_changed = False

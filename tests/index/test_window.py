@@ -1,0 +1,201 @@
+"""The window: expiry by log time, equal to a plain scan, in a size that stays what it is."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.errors import ConfigurationError, StoreError
+from stream_dedup.index import neighbours
+from stream_dedup.index.index import Index
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.plan import PLANS
+from stream_dedup.index.store import RocksStore
+from stream_dedup.index.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, Window
+from stream_dedup.index.writes import Writes
+from stream_dedup.log import answers
+from stream_dedup.log.answers import Answer
+from tests.index.logs import Doc, RandomLog, append_time, batch, control, declare, forget
+from tests.index.test_index import check_against_oracle
+
+SEEDS = [*range(6), int(os.environ["TEST_SEED"])]
+WIDE = PLANS["wide"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", PLANS)
+def test_verdicts_equal_a_plain_scan_over_what_stands(name: str, seed: int) -> None:
+    """With windows that change, seeds, releases and take-downs, opened anew between any two records or not at all."""
+    print(f"seed {seed}")
+    log = RandomLog(seed, PLANS[name], windows=True).records(200)
+    records = [(offset, append_time(offset), value) for offset, value in enumerate(log)]
+    volume: dict[bytes, bytes] = {}
+    given = []
+    for record in records:
+        index = Index(MemoryStore(volume))
+        given += index.apply([record])
+        index.close()
+    whole = Index(MemoryStore())
+    running = whole.apply(records)
+
+    check_against_oracle(log, given)
+    assert running == given
+    assert whole.statistics()["evicted_window"] > 0
+    reopened = Index(MemoryStore(volume)).statistics()
+    for figure in ("entries", "removed", "representatives_full", "kept_verdicts", "generations", "log_time_ms"):
+        assert whole.statistics()[figure] == reopened[figure], figure
+
+
+def documents(step: int, count: int) -> list[Doc]:
+    """Return documents that are like no others."""
+    return [unlike(step * count + n) for n in range(count)]
+
+
+def unlike(number: int) -> Doc:
+    chance = random.Random(number)
+    return Doc(0, number, 0, chance.randbytes(16), chance.getrandbits(128), id=b"id-%d" % number)
+
+
+def words(doc: Doc) -> list[int]:
+    """Return a print as a look-up takes it."""
+    return [doc.print & (2**64 - 1), doc.print >> 64]
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+def test_size_is_flat_after_two_windows(refresh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the second window on neither memory nor volume grows, whether or not a share of it is refreshed for ever."""
+    monkeypatch.setattr(neighbours, "_OPEN_MIN", 500)  # rows are laid out anew after hundreds, not tens of thousands
+    volume: dict[bytes, bytes] = {}
+    index = Index(MemoryStore(volume))
+    index.apply([(0, 0, declare(PLANS["classic"], window={"length_ms": 16_000, "refresh": refresh}))])
+    regulars = documents(10_000, 50)
+    sizes = []
+    for step in range(1, 81):  # each a second of log time, a slice of the window
+        copies = [Doc(1, step * 50 + n, 0, one.digest, one.print, id=one.id) for n, one in enumerate(regulars)]
+        batches = [documents(step, 200), copies]
+        for n, docs in enumerate(batches):
+            mark = {0: (0, docs[0].offset), 1: (0, step * 50)}
+            index.apply([(2 * step - 1 + n, step * 1000, batch(docs, mark))])
+        figures = index.statistics()
+        index.answered(index.applied)
+        sizes.append(
+            (figures["entries"] - figures["removed"], figures["bytes_in_memory"], figures["bytes_on_disk"], len(volume))
+        )
+
+    second, last = sizes[31], sizes[-1]
+    assert 16 * 200 < last[0] < 18 * 200 + 200
+    for early, late in zip(second, last, strict=True):
+        assert late <= 1.1 * early, (second, last)
+    answer = answers.decode(index.apply([(index.applied, 80_000, batch([replace(regulars[0], partition=2)]))])[0][1])
+    assert isinstance(answer, Answer)
+    of = answer.judgements[0].of
+    assert of is not None
+    assert (of.position.offset == 50) is refresh  # kept by what names it since the first step, or new again since
+
+
+def test_a_volume_on_disk_shrinks_with_its_window(tmp_path: Path) -> None:
+    """What expired is not read at the next opening, and what stands is."""
+    index = Index(RocksStore(tmp_path / "volume"))
+    index.apply([(0, 0, declare(WIDE, window={"length_ms": 1600, "refresh": False}))])
+    for step in range(1, 60):
+        docs = documents(step, 100)
+        index.apply([(step, step * 100, batch(docs, {0: (0, docs[0].offset)}))])
+    figures = index.statistics()
+    index.close()
+    store = RocksStore(tmp_path / "volume")
+    pages = len(list(store.scan(b"e")))
+    index = Index(store)
+
+    assert figures["entries"] == index.statistics()["entries"] == 5900
+    assert figures["removed"] == index.statistics()["removed"] > 4000
+    assert pages <= (5900 - figures["removed"]) // 64 + 2
+    assert index.neighbours(words(docs[5]))[0][1].id == docs[5].id
+    assert index.neighbours(words(documents(1, 100)[5])) == []
+    index.close()
+
+
+def test_forgetting_leaves_no_trace_in_the_volume() -> None:
+    """Neither the rows of a forgotten id nor its name are in any value, expired, retracted or kept verdicts included."""
+    volume: dict[bytes, bytes] = {}
+    index = Index(MemoryStore(volume))
+    name = b"https://secret.example/page"
+    docs = [replace(one, id=name) if one.offset % 7 == 0 else one for one in documents(0, 150)]
+    copies = [Doc(1, n, n, docs[n].digest, docs[n].print, id=b"copy") for n in range(150)]
+    index.apply([(0, 0, declare(WIDE)), (1, 0, batch(docs)), (2, 0, batch(copies))])
+    index.answered(3)
+    before = index.statistics()
+    assert any(name in value for value in volume.values())
+    index.apply([(3, 0, forget(name, b"nobody"))])
+
+    assert not any(name in value for value in volume.values())
+    assert index.statistics()["removed"] == index.statistics()["evicted_forget"] == 22
+    assert index.statistics()["kept_verdicts"] == before["kept_verdicts"]
+    again = Index(MemoryStore(volume))
+    assert again.neighbours(words(docs[8]))[0][1].id == docs[8].id
+    assert again.statistics()["removed"] == 22
+
+
+def test_log_time_is_the_running_maximum_and_takes_a_slice_at_most() -> None:
+    """The first record sets it; earlier times do not move it, later ones by one slice a record."""
+    generations = Generations()
+    window = Window(16_000)
+    times = []
+    for append_ms in (5_000, 4_000, 5_500, 90_000, 90_000, -1, 1 << 63):
+        generations.advance(append_ms, window)
+        times.append(generations.now_ms)
+
+    assert times == [5_000, 5_000, 5_500, 6_500, 7_500, 7_500, 8_500]
+
+
+def test_generations_lead_back_and_damage_is_told() -> None:
+    """What is stored opens to the same; a cut or missing value is damage."""
+    writes = Writes()
+    generations = Generations()
+    generations.collect(writes)
+    assert not writes
+    generations.advance(7, None)
+    generations.open(3, None)
+    generations.collect(writes)
+    again = Generations((writes.puts[KEY_LOG_TIME], writes.puts[KEY_GENERATIONS]))
+
+    assert (again.now_ms, len(again), again.first(9), again.current(9)) == (7, 1, 3, 3)
+    index = Index(MemoryStore(volume := {}))
+    index.apply([(0, 5, declare(WIDE)), (1, 6, batch(documents(1, 3)))])
+    for key, damaged in ((KEY_LOG_TIME, b"x"), (KEY_LOG_TIME, None), (KEY_GENERATIONS, b"x"), (KEY_GENERATIONS, None)):
+        broken = {name: value for name, value in volume.items() if name != key}
+        if damaged is not None:
+            broken[key] = damaged
+        with pytest.raises(StoreError, match="rebuild"):
+            Index(MemoryStore(broken))
+
+
+def test_a_declared_window_is_in_force_and_stays_so() -> None:
+    """A window comes with the declaration or a control record, alone or beside a plan, and outlives a restart."""
+    volume: dict[bytes, bytes] = {}
+    index = Index(MemoryStore(volume))
+    index.apply([(0, 0, declare(WIDE, window={"length_ms": 60_000, "refresh": True}))])
+    assert Index(MemoryStore(volume)).window == Window(60_000, refresh=True)
+    index.apply([(1, 0, control("plan", window={"length_ms": 5_000, "refresh": False}))])
+    assert (Index(MemoryStore(volume)).window, Index(MemoryStore(volume)).plan) == (Window(5_000), WIDE)
+    index.apply([(2, 0, control("plan", plan=PLANS["classic"].to_fields()))])
+    assert (index.window, index.plan) == (Window(5_000), PLANS["classic"])
+    index.apply([(3, 0, control("plan", plan=WIDE.to_fields(), window=None))])
+    reopened = Index(MemoryStore(volume))
+
+    assert (reopened.window, reopened.plan) == (None, WIDE)
+    assert reopened.declared is not None
+    assert reopened.declared.window == Window(60_000, refresh=True)
+    assert reopened.statistics()["ignored_control_records"] == 0
+
+
+@pytest.mark.parametrize("fields", [None, {}, {"length_ms": 5000}, {"length_ms": 999, "refresh": False},
+                                    {"length_ms": True, "refresh": False}, {"length_ms": 5000, "refresh": 1},
+                                    {"length_ms": 10**20, "refresh": False}, {"length_ms": 5e3, "refresh": False}])  # fmt: skip
+def test_what_makes_no_window_is_refused(fields: object) -> None:
+    """Missing, foreign, too short, too long and fractional fields are a sentence."""
+    with pytest.raises(ConfigurationError, match=r"window"):
+        Window.from_fields(fields)
