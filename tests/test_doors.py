@@ -34,6 +34,7 @@ CLOSED = {
     "log/answers.py": ("index", "fingerprint", "worker", "settings", "log.kafka"),
     "log/headers.py": ("index", "fingerprint", "worker", "settings", "log.kafka"),
     "log/kafka/": ("index", "fingerprint", "worker", "cli", "service", "demo", "broker"),
+    "control/": ("index.store", "index.index", "log.kafka", "settings", "service", "cli", "worker", "broker", "demo"),
     "worker/flow.py": ("log.kafka", "settings", "service", "cli"),
     "worker/": ("index.store", "index.index", "indexer", "cli", "demo", "broker"),
     "indexer.py": ("fingerprint", "worker", "cli", "demo", "broker"),

@@ -62,8 +62,7 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None, *, a
             done.fold(record)
     preparer = Preparer(
         Decoder(settings), Fingerprinter(recipe), recipe.id, recipe.width, os.urandom(NONCE_BYTES), 1 << 40,
-        settings.judging_mode,
-        digests_ids=settings.log_ids == "digest", encode=encode_seed,
+        settings.judging_mode, digests_ids=settings.log_ids == "digest", encode=encode_seed,
     )  # fmt: skip
     appender = LogAppender(settings, names.fingerprints, "seed")
     totals = _Totals()

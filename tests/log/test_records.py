@@ -57,6 +57,12 @@ def test_bytes_are_frozen() -> None:
     assert golden["declare"] == records.encode_control(
         records.Control("declare", {"recipe": "words:128:jieba-0.42.1:1f3a9c", "group": "stream-dedup", "plan": {"t": 18}})
     ).hex()  # fmt: skip
+    window = {"length_ms": 2_592_000_000, "refresh": False}
+    plan = {"width": 128, "blocks": 8, "radius": 1, "threshold": 19}
+    assert golden["plan"] == records.encode_control(records.Control("plan", {"plan": plan, "window": window})).hex()
+    assert golden["forget"] == records.encode_control(records.Control("forget", {"ids": [b"https://a.example/".hex()]})).hex()
+    assert golden["seed"] == records.encode_seed(make_batch(2)).hex()
+    assert golden["release"] == records.encode_release(records.Release(make_batch(1), 8812)).hex()
 
 
 @pytest.mark.parametrize("count", [1, 2, 1000])
@@ -69,6 +75,23 @@ def test_there_and_back(count: int, words: int) -> None:
 
     assert isinstance(decoded, records.Batch)
     assert same(batch, decoded)
+
+
+def test_seeds_and_releases_lead_back() -> None:
+    """A seed and a release are told from a batch, and from each other; a release holds one document and where to look."""
+    seed = records.decode(records.encode_seed(make_batch(5)))
+    release = records.decode(records.encode_release(records.Release(make_batch(1), 1 << 63)))
+
+    assert isinstance(seed, records.Seed)
+    assert same(make_batch(5), seed.batch)
+    assert isinstance(release, records.Release)
+    assert same(make_batch(1), release.batch)
+    assert release.unique_from == 1 << 63
+    with pytest.raises(FormatError, match="one document, and this one has 2"):
+        records.encode_release(records.Release(make_batch(2), 0))
+    body = records.encode_batch(make_batch(2))[6:-4]
+    with pytest.raises(FormatError, match="releases 2 documents"):
+        records.decode(seal(records.MAGIC, 1, records.KIND_RELEASE, bytes(8) + body))
 
 
 def test_every_cut_and_every_flipped_byte_is_refused() -> None:
@@ -95,7 +118,7 @@ def test_hostile_bodies_with_a_right_checksum_are_refused() -> None:
         for _ in range(generator.randint(1, 4)):
             hostile[generator.randrange(len(hostile))] = generator.getrandbits(8)
         hostile = hostile[: generator.randint(0, len(hostile))] if generator.random() < 0.3 else hostile
-        raw = seal(records.MAGIC, 1, generator.choice([1, 2]), bytes(hostile))
+        raw = seal(records.MAGIC, 1, generator.choice([1, 2, 3, 4]), bytes(hostile))
         try:
             records.decode(raw)
         except FormatError:

@@ -113,8 +113,11 @@ def test_the_worker_s_other_metrics_move() -> None:
 def test_the_index_s_metrics_move() -> None:
     """Representatives, size and offset follow the index's statistics; the recipe is known once it was declared."""
     metrics = IndexMetrics()
-    sizes = {"bytes_on_disk": 4096, "bytes_in_memory": 1000, "bytes_mapped": 24, "hottest_bucket": 5}
-    metrics.state({"entries": 10, "removed": 3, "applied": 77, **sizes})
+    figures = {"entries": 10, "removed": 3, "applied": 77}
+    figures |= {"bytes_on_disk": 4096, "bytes_in_memory": 1000, "bytes_mapped": 24, "hottest_bucket": 5}
+    evicted = {"evicted_window": 2, "evicted_forget": 1, "evicted_retract": 0}
+    metrics.state(figures | evicted)
+    metrics.state(figures | evicted | {"evicted_window": 5})
     metrics.recipe("words:128:y")
     metrics.restored_empty()
 
@@ -122,6 +125,7 @@ def test_the_index_s_metrics_move() -> None:
     assert value(found, "index_restored_empty_total") == 1
     assert value(found, "index_entries") == 7
     assert value(found, "index_size_bytes") == 4096
+    assert [value(found, "index_evicted_total", reason=reason) for reason in ("window", "forget", "retract")] == [5, 1, 0]
     assert value(found, "index_applied_offset") == 77
     assert [value(found, "index_memory_bytes", where=where) for where in ("memory", "file")] == [1000, 24]
     assert value(found, "index_hottest_bucket_entries") == 5
@@ -152,6 +156,7 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
         "stream_dedup_index_restored_empty": set(),
         "stream_dedup_dead_letters": {"stage"},
         "stream_dedup_distance_bits": {"le"},
+        "stream_dedup_index_evicted": {"reason"},
         "stream_dedup_stage_duration_seconds": {"stage", "le"},
         "stream_dedup_verdict_latency_seconds": {"le"},
         "stream_dedup_consumer_lag_records": {"topic", "partition"},

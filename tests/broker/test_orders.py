@@ -1,0 +1,179 @@
+"""What operators tell the log, on a real Apache Kafka: seeds, take-downs, releases, and a window that passes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from stream_dedup.cli.app import main
+from stream_dedup.log import records
+from stream_dedup.settings import child_environment
+from tests.broker.harness import WAIT_SECONDS, Filter, Outcome, header, synthetic, wait_until
+
+pytestmark = pytest.mark.broker
+
+TEXTS = [value.decode() for _, _, value, _ in synthetic(8, 77, partitions=1, duplicate_share=0.0)]
+
+
+def run(crawl: Filter, *arguments: str, code: int = 0) -> tuple[str, str]:
+    """Run a command with the filter's settings in this process; it must end with `code`. Return (output, errors)."""
+    out, err = io.StringIO(), io.StringIO()
+    environment = child_environment({}) | crawl.environment
+    with mock.patch.dict(os.environ, environment, clear=True), redirect_stdout(out), redirect_stderr(err):
+        ended = main(arguments)
+    assert ended == code, out.getvalue() + err.getvalue()
+    return out.getvalue(), err.getvalue()
+
+
+def killed(crawl: Filter, step: str, *arguments: str) -> None:
+    """Run a command in a process of its own, which kills itself at a step."""
+    environment = child_environment({}) | crawl.environment | {"STREAM_DEDUP_FAILPOINT": f"{step}:1:1"}
+    line = [sys.executable, "-m", "stream_dedup", *arguments]
+    ended = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stdout + ended.stderr
+    assert f"failpoint {step}" in ended.stderr
+
+
+def told(crawl: Filter, *arguments: str) -> dict[str, Any]:
+    """Run a command, which must succeed, and return what it says."""
+    said: dict[str, Any] = json.loads(run(crawl, *arguments, "--json")[0])
+    return said
+
+
+def test_seeds_count_as_kept(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
+    """Before the first worker: a file and a topic are seeded, once however often it is asked; copies of them are dropped."""
+    crawl, other = make_filter(partitions=1), make_filter(partitions=2)
+    other.produce([(1, b"other", TEXTS[2].encode(), []), (1, b"empty", b" ", [])])
+    pages = tmp_path / "pages.txt"
+    pages.write_text("\n".join(TEXTS[:2] + TEXTS[:1]))
+
+    first = told(crawl, "seed", str(pages), "--format", "lines")
+    again = told(crawl, "seed", str(pages), "--format", "lines")
+    topic = told(crawl, "seed", other.names.documents)
+
+    assert (first["seeded"], first["seeded_before"], first["log_records"]) == (3, 0, 1)
+    assert (again["seeded"], again["seeded_before"], again["log_records"]) == (0, 3, 0)
+    assert (topic["seeded"], topic["empty"]) == (1, 1)
+
+    crawl.start("index")
+    crawl.start("worker")
+    count = crawl.produce((0, b"%d" % number, text.encode(), []) for number, text in enumerate(TEXTS[:4]))
+    crawl.wait_until_committed(count)
+    outcome = Outcome(crawl)
+
+    outcome.check()
+    found = {one.key: header(one, "dedup.of.position") for one in outcome.duplicates}
+    assert found == {b"0": "seed:pages.txt-0@0", b"1": "seed:pages.txt-0@1", b"2": f"{other.names.documents}-1@0"}
+    assert {header(one, "dedup.of.id") for one in outcome.duplicates} == {"pages.txt:1", "pages.txt:2", "other"}
+
+    own = run(crawl, "seed", crawl.names.documents, code=78)
+    nothing = run(crawl, "seed", "nowhere", code=1)
+    foreign = run(crawl, "seed", str(pages), "--set", "log_ids=digest", code=78)
+    assert "its documents are judged anyway" in own[1]
+    assert "neither a file nor a topic 'nowhere'" in nothing[1]
+    assert "The log was begun with STREAM_DEDUP_LOG_IDS=plain, and the setting is digest" in foreign[1]
+
+
+def test_a_forgotten_id_is_taken_down(make_filter: Callable[..., Filter]) -> None:
+    """Its copy is unique again; with digests no id is in the log at all; what nobody knows is refused."""
+    crawl = make_filter(partitions=1, log_ids="digest")
+    crawl.start("index")
+    crawl.start("worker")
+    url = b"https://secret.example/page"
+    crawl.produce([(0, url, TEXTS[0].encode(), []), (0, b"copy", TEXTS[0].encode(), []), (0, url, TEXTS[0].encode(), [])])
+    crawl.wait_until_committed(3)
+
+    said = told(crawl, "forget", url.decode())
+    crawl.produce([(0, b"later", TEXTS[0].encode(), [])])
+    crawl.wait_until_committed(4)
+    again = told(crawl, "forget", url.decode())
+    unknown = run(crawl, "forget", "https://nobody.example", code=1)
+    outcome = Outcome(crawl)
+
+    assert (said["documents"], said["since_forgotten"]) == (2, 2)
+    assert (again["log_offset"], again["forgotten_at"]) == (None, said["log_offset"])
+    assert "has no document with the id 'https://nobody.example'" in unknown[1]
+    outcome.check()
+    assert [one.key for one in outcome.unique] == [url, b"later"]
+    assert [header(one, "dedup.reason") for one in outcome.duplicates] == ["exact", "unchanged"]
+    for one in outcome.duplicates:
+        assert header(one, "dedup.of.id").startswith("~")
+        assert len(header(one, "dedup.of.id")) == 33
+    for message in (*outcome.log, *crawl.read(crawl.names.verdicts)):
+        assert url not in (message.value or b"")
+
+
+def test_a_release_is_written_once_wherever_it_is_killed(make_filter: Callable[..., Filter]) -> None:
+    """Killed after each of its steps and repeated, it leaves one record in `unique`; then the document represents itself."""
+    crawl = make_filter(partitions=2)
+    crawl.start("index")
+    crawl.start("worker")
+    words = TEXTS[0].split()
+    near = " ".join([*words[:-1], "otherwise"])
+    crawl.produce([(1, b"a", TEXTS[0].encode(), []), (1, b"b", near.encode(), [("kept", b"yes")])])
+    crawl.wait_until_committed(2)
+    place = f"{crawl.names.documents}-1@1"
+
+    unwritten = told(crawl, "release", place, "--dry-run")
+    assert (unwritten["log_offset"], unwritten["written"]) == (None, False)
+    for step in ("appended", "before-commit", "after-commit"):
+        killed(crawl, f"release.{step}", "release", place)
+    repeated = told(crawl, "release", place)
+    assert repeated["written"] is False
+
+    crawl.produce([(0, b"copy", near.encode(), [])])
+    crawl.wait_until_committed(3)
+    outcome = Outcome(crawl)
+
+    outcome._check_verdicts()
+    assert [(one.key, header(one, "dedup.reason")) for one in outcome.unique] == [(b"a", "new"), (b"b", "released")]
+    released = outcome.unique[1]
+    assert header(released, "dedup.log") == f"{repeated['log_offset']}/0"
+    assert (released.value, header(released, "kept"), header(released, "dedup.distance")) == (near.encode(), "yes", "")
+    dropped = {one.key: one for one in outcome.duplicates}
+    assert header(released, "dedup.fingerprint") == header(dropped[b"b"], "dedup.fingerprint")
+    assert header(dropped[b"copy"], "dedup.of.position") == place
+    assert sum(isinstance(records.decode(one.value), records.Release) for one in outcome.log) == 1
+
+    for position, code, why in (
+        ("1@0", 1, "was not dropped: it left on"),
+        ("1@7", 1, "does not exist yet: the partition ends at 2"),
+        ("9@0", 1, "does not exist: the partitions of"),
+        ("nonsense", 2, "is not PARTITION@OFFSET"),
+    ):
+        assert why in " ".join(run(crawl, "release", position, code=code)[1].split())
+
+
+def test_a_window_passes_by_log_time(make_filter: Callable[..., Filter]) -> None:
+    """A kept document is named until the window has passed, then a copy is unique; `declare` shows and ends the window."""
+    crawl = make_filter(partitions=1, window="2s")
+    index = crawl.start("index")
+    worker = crawl.start("worker")
+    sent = 0
+
+    def is_unique_again() -> bool:
+        nonlocal sent
+        sent += crawl.produce([(0, b"%d" % sent, TEXTS[0].encode(), [])])
+        crawl.wait_until_committed(sent)
+        return sent > 20 and len(crawl.read(crawl.names.unique)) > 1
+
+    wait_until(is_unique_again, "a copy is unique again")
+    Outcome(crawl).check()
+    shown = told(crawl, "declare", "--window", "none")
+    assert shown["window"] == {"begun_with": "2s", "in_force": "2s", "becomes": "for ever"}
+    assert shown["log_offset"] is not None
+    assert told(crawl, "declare")["window"] == {"begun_with": "2s", "in_force": "for ever", "becomes": "for ever"}
+    assert worker.stop() == 0
+    crawl.start("worker", STREAM_DEDUP_WINDOW="1h").says("the log's window is in force, not the setting's")
+    assert index.stop() == 0

@@ -1,0 +1,141 @@
+"""What the commands learn from the log before they write to it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.control.forget import Known, log_form
+from stream_dedup.control.inforce import InForce, change_fields
+from stream_dedup.control.release import Trace
+from stream_dedup.control.seed import Progress, file_source
+from stream_dedup.document import NO_TOPIC_ID
+from stream_dedup.errors import ConfigurationError, FormatError
+from stream_dedup.index.index import Index
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.plan import PLANS, Plan
+from stream_dedup.index.window import Window
+from stream_dedup.log.records import LogRecord, Source, decode
+from tests.index.logs import RECIPE, TOPIC_ID, Doc, RandomLog, append_time, batch, control, declare, forget, release, seed
+
+WIDE, CLASSIC = PLANS["wide"], PLANS["classic"]
+
+
+def decoded(raw: bytes | None) -> LogRecord | None:
+    try:
+        return decode(raw)
+    except FormatError:
+        return None
+
+
+@pytest.mark.parametrize("seed_number", [*range(4), int(os.environ["TEST_SEED"])])
+def test_plan_and_window_in_force_are_those_of_the_index(seed_number: int) -> None:
+    """Over random logs with changes and nonsense the command and the index agree after every record."""
+    print(f"seed {seed_number}")
+    index, now = Index(MemoryStore()), InForce()
+    for offset, raw in enumerate(RandomLog(seed_number, WIDE, plan_changes=True, windows=True).records(150)):
+        index.apply([(offset, append_time(offset), raw)])
+        now.fold(decoded(raw))
+
+        assert (now.plan, now.window) == (index.plan, index.window)
+    assert now.changes > 0
+
+
+def test_only_what_differs_is_written() -> None:
+    """A change names what it changes; what is in force already is no change; a plan wider than the prints is refused."""
+    now = InForce()
+    for raw in (
+        declare(WIDE, width=128, window={"length_ms": 5000, "refresh": False}),
+        control("plan", plan=CLASSIC.to_fields()),
+    ):
+        now.fold(decode(raw))
+
+    assert change_fields(now, CLASSIC, Window(5000)) == {}
+    assert change_fields(now, WIDE, Window(5000)) == {"plan": WIDE.to_fields()}
+    assert change_fields(now, CLASSIC, None) == {"window": None}
+    assert change_fields(now, CLASSIC, Window(5000, refresh=True)) == {"window": {"length_ms": 5000, "refresh": True}}
+    with pytest.raises(ConfigurationError, match="judges 256 bits, and the prints of this log have 128"):
+        change_fields(now, Plan(256, 8, 0, 3), None)
+
+
+def test_an_id_is_known_until_it_is_forgotten() -> None:
+    """Documents and seeds with the id count; those behind the last take-down count again."""
+    known = Known(b"url")
+    log = [
+        declare(WIDE),
+        batch([Doc(0, 0, 0, bytes(16), 0, id=b"url"), Doc(0, 1, 0, bytes(16), 0, id=b"other")]),
+        seed([Doc(0, 0, 0, bytes(16), 0, id=b"url")]),
+        forget(b"x", b"url"),
+        forget(b"other"),
+        None,
+    ]
+    for offset, raw in enumerate(log):
+        known.fold(offset, decoded(raw))
+
+    assert (known.documents, known.since, known.forgotten_at) == (2, 0, [3])
+
+    known.fold(6, decode(batch([Doc(0, 9, 0, bytes(16), 0, id=b"url")])))
+
+    assert (known.documents, known.since) == (3, 1)
+
+
+def test_the_log_form_of_an_id_is_shortened_or_a_keyed_digest() -> None:
+    """Digests differ by key, tell nothing of the id, and an empty id stays nobody's."""
+    assert log_form(b"a", "plain", b"k" * 16) == b"a"
+    assert len(log_form(b"a" * 9000, "plain", b"k" * 16)) == 512
+    digest = log_form(b"https://a.example/", "digest", b"k" * 16)
+    assert digest == b"~64299b61dc8c0a143032be2478783743"
+    assert digest != log_form(b"https://a.example/", "digest", b"j" * 16)
+    assert log_form(b"", "digest", b"k" * 16) == b""
+
+
+def test_seeding_goes_on_behind_what_the_log_has(tmp_path: Path) -> None:
+    """By source, under this recipe only; a file that changed is another source."""
+    progress = Progress(RECIPE)
+    log = [
+        declare(WIDE),
+        seed([Doc(3, 7, 0, bytes(16), 0)], topic="t"),
+        seed([Doc(3, 9, 0, bytes(16), 0)], topic="t", recipe="x"),
+        batch([Doc(3, 50, 0, bytes(16), 0)], topic="t"),
+        None,
+    ]
+    for raw in log:
+        progress.fold(decoded(raw))
+
+    assert progress.of(Source("t", TOPIC_ID, 3, 0, 0)) == 8
+    assert progress.of(Source("t", TOPIC_ID, 2, 0, 0)) == 0
+    file = tmp_path / "pages.txt"
+    file.write_text("one")
+    first = file_source("pages.txt", file)
+    assert first == file_source("pages.txt", file)
+    file.write_text("two")
+    assert first != file_source("pages.txt", file)
+    assert file_source("-", None).topic_id == NO_TOPIC_ID
+    assert len(file_source("ä" * 500, None).topic.encode()) <= 255
+
+
+def test_a_trace_holds_every_place_that_judged_a_document_and_its_releases() -> None:
+    """By topic id, partition, offset and value; other values there, other partitions and other recipes are passed over."""
+    wanted = Doc(1, 5, 77, b"d" * 16, 1 << 100, id=b"i", features=9, scope=4)
+    trace = Trace(TOPIC_ID, 1, 5, 77, RECIPE)
+    log = [
+        declare(WIDE),
+        batch([Doc(0, 5, 77, bytes(16), 0), wanted]),
+        batch([Doc(1, 5, 78, bytes(16), 0)]),
+        batch([wanted], recipe="another"),
+        release(wanted, 40),
+        release(Doc(1, 6, 77, bytes(16), 0), 41),
+        batch([wanted], {1: (2, 3)}),
+        None,
+    ]
+    for offset, raw in enumerate(log):
+        trace.fold(offset, decoded(raw))
+
+    assert trace.verdicts_at == {"1/1", "6/0"}
+    assert (trace.released_at, trace.releases) == ({"4/0"}, [(4, 40)])
+    document = trace.judged[-1][2]
+    assert (len(document), document.sources[0].epoch, document.sources[0].committed) == (1, 0, 0)
+    assert str(document.position(0)) == "documents-1@5"
+    assert (document.ids, document.prints.tolist(), int(document.scope[0])) == ((b"i",), [[0, 1 << 36]], 4)
