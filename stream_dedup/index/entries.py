@@ -294,7 +294,8 @@ class Entries:
                 if blob[begin:end] in ids:
                     found.append(page * PAGE_ENTRIES + place)
                     live.append(rows["state"][place] != STATE_REMOVED)
-        return np.array(found, np.int64), np.array(live, np.bool_)
+        order = np.argsort(found, kind="stable")
+        return np.array(found, np.int64)[order], np.array(live, np.bool_)[order]
 
     def wipe(self, numbers: NDArray[np.int64]) -> None:
         """Leave nothing of removed entries but that they were there: no id, no print, no position."""

@@ -38,6 +38,7 @@ _WRITE_BUFFER_BYTES: Final = 32 << 20
 _WAL_BYTES_MAX: Final = 128 << 20
 _FOREIGN: Final = frozenset({"lost+found"})  # what a freshly made file system holds
 _READ_ONLY_TRIES: Final = 5
+_MARKER: Final = '{"raw_mode":true,"prefix_extractors":{}}'
 _CAUSES: Final = (
     (
         ("lock hold by current process", "No locks available", "While lock file"),
@@ -206,9 +207,9 @@ class RocksStore:
         marker = self._path / "rocksdict-config.json"
         try:
             text = marker.read_text("utf-8")
-            # rocksdict writes this file at every opening, and a process killed meanwhile leaves it empty; whose volume it
-            # is, the index tells by its format key.
-            raw_mode: Any = json.loads(text)["raw_mode"] if text else True
+            # rocksdict writes this file at every opening, and a process killed meanwhile leaves a beginning of it; whose
+            # volume it is, the index tells by its format key.
+            raw_mode: Any = _MARKER.startswith(text) or json.loads(text)["raw_mode"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(
                 f"The directory {self._path} holds a RocksDB without a readable {marker.name}; it was not made by this "

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.cli.load import _record
+from stream_dedup.cli.load import record_of
 from stream_dedup.cli.sources import RawDocument, find_files, key_of, read_documents
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.settings import Settings, load_settings
@@ -22,7 +22,7 @@ def test_a_line_of_jsonl_is_sent_byte_for_byte() -> None:
     """Nothing is encoded again, whatever the settings and however broken the line."""
     for raw in (b'{ "id" : 1,  "text":"\\u00e4" }', b"{broken", b"\xff"):
         for settings in (Settings(), json_settings()):
-            assert _record(settings, RawDocument("f:1", raw, "jsonl"), None)[1] == raw
+            assert record_of(settings, RawDocument("f:1", raw, "jsonl"), None)[1] == raw
 
 
 @pytest.mark.parametrize(
@@ -50,19 +50,19 @@ def test_a_text_file_becomes_what_the_worker_decodes(tmp_path: Path) -> None:
     """Raw, JSON at the configured fields, and base64, as a crawler with these settings would send it."""
     document = RawDocument("a/b.txt", "Grüße \x00".encode(), "text")
 
-    assert _record(Settings(), document, None) == (b"a/b.txt", document.raw)
-    key, value = _record(json_settings(text_field="page.body", id_field="page.id"), document, None)
+    assert record_of(Settings(), document, None) == (b"a/b.txt", document.raw)
+    key, value = record_of(json_settings(text_field="page.body", id_field="page.id"), document, None)
     assert (key, json.loads(value)) == (b"a/b.txt", {"page": {"id": "a/b.txt", "body": "Grüße \x00"}})
-    _, value = _record(json_settings(text_encoding="base64"), document, None)
+    _, value = record_of(json_settings(text_encoding="base64"), document, None)
     assert base64.b64decode(json.loads(value)["text"]) == document.raw
-    _, value = _record(load_settings({"text_encoding": "base64"}, environ={}), document, None)
+    _, value = record_of(load_settings({"text_encoding": "base64"}, environ={}), document, None)
     assert base64.b64decode(value) == document.raw
 
 
 def test_fields_that_cannot_both_be_written_are_a_sentence() -> None:
     """An id within the text's own field is a configuration error."""
     with pytest.raises(ConfigurationError, match="separate paths"):
-        _record(json_settings(text_field="id.text"), RawDocument("a", b"x", "text"), None)
+        record_of(json_settings(text_field="id.text"), RawDocument("a", b"x", "text"), None)
 
 
 def test_progress_counts_what_is_on_disk(tmp_path: Path) -> None:

@@ -308,7 +308,7 @@ def damage(path: Path, how: str) -> None:
     elif how == "manifest":
         next(path.glob("MANIFEST-*")).write_bytes(b"")
     elif how == "marker":
-        (path / "rocksdict-config.json").write_text("{")
+        (path / "rocksdict-config.json").write_text("}")
     else:
         (path / "rocksdict-config.json").write_text(json.dumps([how]))
 
@@ -336,12 +336,13 @@ def test_a_damaged_file_found_by_a_read_stops_the_store(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_volume_whose_opening_was_killed_is_opened(tmp_path: Path) -> None:
-    """A process that is killed while it opens leaves rocksdict's own file empty; nothing is lost by that."""
+@pytest.mark.parametrize("left", ["", "{", '{"raw_mode":true,"prefix_extractors"'])
+def test_a_volume_whose_opening_was_killed_is_opened(tmp_path: Path, left: str) -> None:
+    """A process that is killed while it opens leaves a beginning of rocksdict's own file; nothing is lost by that."""
     store = RocksStore(tmp_path / "volume")
     store.write({b"key": b"value"}, ())
     store.close()
-    (tmp_path / "volume" / "rocksdict-config.json").write_text("")
+    (tmp_path / "volume" / "rocksdict-config.json").write_text(left)
     again = RocksStore(tmp_path / "volume")
 
     assert again.get_many([b"key"]) == [b"value"]

@@ -110,14 +110,17 @@ def test_the_worker_s_other_metrics_move() -> None:
     assert value(found, "consumer_lag_records", topic="documents", partition="3") is None
 
 
+FIGURES = {
+    "entries": 10, "removed": 3, "applied": 77, "bytes_on_disk": 4096, "bytes_in_memory": 1000, "bytes_mapped": 24,
+    "hottest_bucket": 5, "evicted_window": 2, "evicted_forget": 1, "evicted_retract": 0,
+}  # fmt: skip
+
+
 def test_the_index_s_metrics_move() -> None:
     """Representatives, size and offset follow the index's statistics; the recipe is known once it was declared."""
     metrics = IndexMetrics()
-    figures = {"entries": 10, "removed": 3, "applied": 77}
-    figures |= {"bytes_on_disk": 4096, "bytes_in_memory": 1000, "bytes_mapped": 24, "hottest_bucket": 5}
-    evicted = {"evicted_window": 2, "evicted_forget": 1, "evicted_retract": 0}
-    metrics.state(figures | evicted)
-    metrics.state(figures | evicted | {"evicted_window": 5})
+    metrics.state(FIGURES)
+    metrics.state(FIGURES | {"evicted_window": 5})
     metrics.recipe("words:128:y")
     metrics.restored_empty()
 
@@ -139,6 +142,7 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
     worker.left([leaving(Judgement(Reason.NEAR, LogPlace(0, 0), 1, OF))])
     worker.lag("documents", 0, 1)
     worker.transaction("committed")
+    index.state(FIGURES)
     for metrics in (worker, index):
         with metrics.stage("s"):
             pass
@@ -154,6 +158,8 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
         "stream_dedup_documents": {"verdict", "reason"},
         "stream_dedup_bytes": {"verdict"},
         "stream_dedup_index_restored_empty": set(),
+        "stream_dedup_index_hottest_bucket_entries": set(),
+        "stream_dedup_index_memory_bytes": {"where"},
         "stream_dedup_dead_letters": {"stage"},
         "stream_dedup_distance_bits": {"le"},
         "stream_dedup_index_evicted": {"reason"},
