@@ -14,8 +14,8 @@ from itertools import islice
 import numpy as np
 
 from stream_dedup.document import NO_TOPIC_ID, NONCE_BYTES, Mode, Reason, Verdict, shorten_id
-from stream_dedup.errors import InvariantError
-from stream_dedup.fingerprint import Fingerprinter, Prints, Recipe, format_print
+from stream_dedup.errors import ConfigurationError, InvariantError
+from stream_dedup.fingerprint import Content, Fingerprinter, Prints, Recipe
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.plan import Plan
@@ -27,10 +27,13 @@ _NONCE = bytes(NONCE_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class OfflineDocument:
-    """A document to judge. `scope`: judged only against documents with the same one; 0 is the common scope."""
+    """A document to judge: a text, or the vector of a recipe that takes vectors.
+
+    `scope`: judged only against documents with the same one; 0 is the common scope.
+    """
 
     id: bytes
-    text: str
+    text: Content
     scope: int = 0
 
 
@@ -55,13 +58,23 @@ class Judged:
         return verdict
 
 
+def check_widths(recipe: Recipe, plan: Plan) -> None:
+    """Raise ConfigurationError if the plan judges more bits than the recipe's prints have."""
+    if plan.width > recipe.width:
+        raise ConfigurationError(
+            f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes {recipe.width}; choose a plan of "
+            "at most that width with STREAM_DEDUP_PLAN, such as classic for 64 bits."
+        )
+
+
 def judge_documents(documents: Iterable[OfflineDocument], recipe: Recipe, plan: Plan) -> Iterator[Judged]:
     """Yield a verdict for each document, in order; documents are taken in as verdicts are taken out, a batch at a time."""
+    check_widths(recipe, plan)
     fingerprinter = Fingerprinter(recipe)
     index = Index(MemoryStore())
     declaration = {
         "recipe": recipe.id,
-        "width": recipe.width,
+        "width": 64 * recipe.words,
         "floor": recipe.floor,
         "plan": plan.to_fields(),
         "group": "offline",
@@ -81,7 +94,7 @@ def _judge(batch: Sequence[OfflineDocument], first: int, fingerprinter: Fingerpr
     rows = [row for row, is_empty in enumerate(prints.empty.tolist()) if not is_empty]
     judgements: dict[int, answers.Judgement] = {}
     start = 0
-    for count in records.split_sizes([len(ids[row]) for row in rows], fingerprinter.recipe.width, 1):
+    for count in records.split_sizes([len(ids[row]) for row in rows], 64 * fingerprinter.recipe.words, 1):
         part = rows[start : start + count]
         start += count
         raw = records.encode_batch(_log_record(batch, ids, prints, part, first, fingerprinter.recipe))
@@ -97,8 +110,7 @@ def _judge(batch: Sequence[OfflineDocument], first: int, fingerprinter: Fingerpr
         if judgement is None:
             yield Judged(first + row, identifier, Reason.EMPTY, None)
             continue
-        low, high = prints.prints[row].tolist()
-        fingerprint = format_print(low, high)
+        fingerprint = fingerprinter.recipe.format(prints.prints[row].tolist())
         if judgement.of is None:
             yield Judged(first + row, identifier, judgement.reason, fingerprint)
         else:
@@ -116,7 +128,7 @@ def _log_record(
 ) -> records.Batch:
     chosen = np.asarray(rows, dtype=np.intp)
     count = len(rows)
-    digests = (hashlib.blake2b(batch[row].text.encode("utf-8", "replace"), digest_size=8).digest() for row in rows)
+    digests = (hashlib.blake2b(_bytes_of(batch[row].text), digest_size=8).digest() for row in rows)
     return records.Batch(
         recipe=recipe.id,
         mode=Mode.ENFORCE,
@@ -128,9 +140,13 @@ def _log_record(
         offset=chosen.astype(np.int64) + first,
         value_digest=np.fromiter((int.from_bytes(digest, "little") for digest in digests), np.uint64, count),
         text_digest=prints.digests[chosen],
-        prints=prints.prints[chosen, : recipe.width // 64],
+        prints=prints.prints[chosen],
         features=prints.features[chosen],
         scope=np.fromiter((batch[row].scope for row in rows), np.uint64, count),
         time_ms=np.zeros(count, np.int64),
         ids=tuple(ids[row] for row in rows),
     )
+
+
+def _bytes_of(content: Content) -> bytes:
+    return content.encode("utf-8", "replace") if isinstance(content, str) else content.tobytes()

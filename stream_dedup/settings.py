@@ -51,6 +51,7 @@ PREFIX = "STREAM_DEDUP_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 MASK = "******"
+_DEFAULT_RECIPE = "words"
 _KAFKA_PREFIX = PREFIX + "KAFKA_"
 # Settings with a flag of their own on some command; all others are set with `--set NAME=VALUE`.
 _OWN_FLAGS = {"kafka_bootstrap_servers": "--bootstrap-servers", "first_start": "--first-start"}
@@ -270,10 +271,12 @@ class Settings(BaseSettings):
         "worker does so only if this is provably the first start, because group offsets vanish after "
         "seven idle days. Left on for good, it hides that.",
     )
-    recipe: Literal["words"] = Field(
-        default="words",
-        description="How a text becomes a fingerprint. Fingerprints of two recipes cannot be compared, so changing "
-        "it needs a new `fingerprints` topic.",
+    recipe: str = Field(
+        default=_DEFAULT_RECIPE,
+        description="How a text becomes a fingerprint: `words`, `chars`, `shingles`, `keywords`, `textrank`, `vector`; one of "
+        "these with a width (`chars:64`); or five stages, `normalise | features | weights | hash | projection` (see "
+        "`recipes.md`). Fingerprints of two recipes cannot be compared, so changing it needs a new `fingerprints` topic. "
+        "One narrower than 128 bits needs a plan of its width, such as `classic` for 64.",
     )
     plan: str = Field(
         default="wide",
@@ -472,6 +475,20 @@ class Settings(BaseSettings):
         if value is not None and not timedelta(seconds=1) <= value <= timedelta(days=1):
             raise ValueError("must be at least 1 second and at most 1 day")
         return value
+
+    @field_validator("recipe")
+    @classmethod
+    def _check_recipe(cls, value: str) -> str:
+        wanted = " ".join(value.lower().split())
+        if wanted != _DEFAULT_RECIPE:
+            from stream_dedup.fingerprint.grammar import parse as parse_recipe  # noqa: PLC0415 - it takes a second
+
+            try:
+                parse_recipe(wanted)
+            except ConfigurationError as error:
+                sentence = str(error).removesuffix(".")
+                raise ValueError(sentence[:1].lower() + sentence[1:]) from error
+        return wanted
 
     @field_validator("plan")
     @classmethod

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.failpoints import VARIABLE as FAILPOINT_VARIABLE
-from stream_dedup.fingerprint import Recipe
+from stream_dedup.fingerprint import PRESETS, Recipe
 from stream_dedup.index.plan import PLANS
 from stream_dedup.settings import (
     FROM_FILE_PROPERTIES,
@@ -461,9 +461,15 @@ class TestReferencePage:
             assert len(field.description or "") > 40, name
 
     def test_the_recipes_that_can_be_set_exist(self) -> None:
-        """Every value that `recipe` accepts makes a recipe."""
-        for preset in Settings.model_fields["recipe"].annotation.__args__:  # type: ignore[union-attr]
-            assert Recipe(preset=preset).preset == preset
+        """Every preset makes a recipe and is on the page; a wrong name is answered with the nearest."""
+        said = Settings.model_fields["recipe"].description or ""
+
+        for preset in PRESETS:
+            assert Recipe(preset).preset == preset
+            assert f"`{preset}`" in said
+        assert load_settings({"recipe": " Chars:64 "}, environ={}).recipe == "chars:64"
+        with pytest.raises(ConfigurationError, match="did you mean 'shingles'"):
+            load_settings({"recipe": "shingels"}, environ={})
 
     def test_the_plan_s_text_has_the_plan_s_numbers(self) -> None:
         """What the page says of the named plans is what they are."""

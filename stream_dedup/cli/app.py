@@ -495,6 +495,9 @@ def check(
     id_field: Annotated[
         str | None, typer.Option("--id-field", metavar="PATH", help="Field that holds the id.  [default: id, else url]")
     ] = None,
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", help="Recipe of the prints: words, chars, chars:64, keywords, ... or its stages.")
+    ] = None,
     plan: Annotated[str | None, typer.Option("--plan", help="Plan to judge with: wide, classic, or in numbers.")] = None,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Most duplicates to list in the table; 0 lists all.")] = 50,
     config: ConfigOption = None,
@@ -505,7 +508,7 @@ def check(
     from stream_dedup.cli.check import check_documents
 
     chosen = DocumentFormat.LINES if lines else document_format
-    flags = {"text_field": text_field, "id_field": id_field, "plan": plan}
+    flags = {"text_field": text_field, "id_field": id_field, "recipe": recipe, "plan": plan}
     overrides = {**_assigned(assignments), **{name: value for name, value in flags.items() if value is not None}}
     raise typer.Exit(check_documents(overrides, config, target, chosen.value, rows, as_json=as_json))
 

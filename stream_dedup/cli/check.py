@@ -66,7 +66,8 @@ def check_documents(
                 note(f"{where}: {letter.message}")
 
     with progress(f"checking {target}", sum(file.size_bytes for file in files)) as advance:
-        documents = decode_documents(read_documents(files, advance), settings, pending)
+        takes_vectors = recipe.method.takes_vectors
+        documents = decode_documents(read_documents(files, advance), settings, pending, takes_vectors=takes_vectors)
         for judged in judge_documents(documents, recipe, plan):
             show_letters()
             where, _ = pending.popleft()
@@ -80,17 +81,25 @@ def check_documents(
 
 
 def decode_documents(
-    raws: Iterator[RawDocument], settings: Settings, pending: deque[tuple[str, DeadLetter | None]]
+    raws: Iterator[RawDocument],
+    settings: Settings,
+    pending: deque[tuple[str, DeadLetter | None]],
+    *,
+    takes_vectors: bool = False,
 ) -> Iterator[OfflineDocument]:
     """Yield what can be judged, decoded as the worker decodes a record with these settings.
 
     `pending` gets (where, None) for each document that is yielded and (where, letter) for each that cannot be, in order.
     """
-    json_decoder = Decoder(settings)
+    json_decoder = Decoder(settings, takes_vectors=takes_vectors)
     plain = {"value_format": "raw", "text_encoding": "plain", "id_field": None, "time_field": None, "scope_field": None}
     text_decoder = Decoder(settings.model_copy(update=plain))
     for number, raw in enumerate(raws):
         is_json = raw.form == "jsonl"
+        if takes_vectors and not is_json:
+            sentence = f"{raw.name} is a text, and the recipe takes vectors: give JSONL with a list of numbers."
+            pending.append((raw.name, DeadLetter("field", "NotAVector", sentence)))
+            continue
         key = key_of(raw.fields, None) if is_json else raw.name
         message = Message("file", 0, number, None if key is None else key.encode("utf-8", "replace"), raw.raw, None, [])
         decoded = (json_decoder if is_json else text_decoder).decode(message)

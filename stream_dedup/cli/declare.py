@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stream_dedup.cli.orders import append, log_names, recipe_of
+from stream_dedup.cli.orders import append, log_names
 from stream_dedup.cli.output import note, print_json, print_table, progress
 from stream_dedup.control.inforce import InForce, change_fields
 from stream_dedup.errors import InvariantError
@@ -13,6 +13,7 @@ from stream_dedup.log.kafka import read_whole
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.settings import Settings, as_text, parse_window
 from stream_dedup.worker import declaration
+from stream_dedup.worker.recipe import recipe_of
 
 
 def declare(

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stream_dedup.errors import BrokerError, ConfigurationError
-from stream_dedup.fingerprint import Recipe, load_key
 from stream_dedup.log.kafka import Admin, LogAppender
 from stream_dedup.settings import Settings
 from stream_dedup.topics import TopicNames, log_problems
-
-
-def recipe_of(settings: Settings) -> Recipe:
-    """Return the recipe that the settings name, with its key."""
-    return Recipe(preset=settings.recipe, key=load_key(settings.key_file))
 
 
 def log_names(settings: Settings, more: Iterable[str] = ()) -> TopicNames:

@@ -6,7 +6,7 @@ import os
 
 import typer
 
-from stream_dedup.cli.orders import append, log_names, recipe_of
+from stream_dedup.cli.orders import append, log_names
 from stream_dedup.cli.output import note, print_json, print_table, progress
 from stream_dedup.control.release import Trace
 from stream_dedup.document import LogPlace, Message, Reason
@@ -28,6 +28,7 @@ from stream_dedup.settings import Settings
 from stream_dedup.topics import DOCUMENTS, TopicNames
 from stream_dedup.worker import declaration, rewind
 from stream_dedup.worker.prepare import value_digest
+from stream_dedup.worker.recipe import recipe_of
 
 _ATTEMPTS = 3
 

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from stream_dedup.cli.load import record_of
-from stream_dedup.cli.orders import log_names, recipe_of
+from stream_dedup.cli.orders import log_names
 from stream_dedup.cli.output import note, print_json, print_table, progress
 from stream_dedup.cli.sources import STANDARD_INPUT, find_files, read_documents
 from stream_dedup.control.seed import Progress, file_source
@@ -28,6 +28,7 @@ from stream_dedup.settings import Settings
 from stream_dedup.worker import declaration
 from stream_dedup.worker.inputs import Decoder
 from stream_dedup.worker.prepare import Preparer
+from stream_dedup.worker.recipe import recipe_of
 
 _DOCUMENTS_AT_ONCE = 5000
 _PROBLEMS_NAMED = 5
@@ -61,7 +62,7 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None, *, a
         for _, record in read_whole(settings, names.fingerprints, advance):
             done.fold(record)
     preparer = Preparer(
-        Decoder(settings), Fingerprinter(recipe), recipe.id, recipe.width, os.urandom(NONCE_BYTES), 1 << 40,
+        Decoder(settings, takes_vectors=recipe.method.takes_vectors), Fingerprinter(recipe), os.urandom(NONCE_BYTES), 1 << 40,
         settings.judging_mode, digests_ids=settings.log_ids == "digest", encode=encode_seed,
     )  # fmt: skip
     appender = LogAppender(settings, names.fingerprints, "seed")

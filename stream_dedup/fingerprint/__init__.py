@@ -1,14 +1,19 @@
 """Texts -> fingerprints: what counts as the same text is decided in this room. Pure: no Kafka, no store, no settings.
 
-In the order a text travels: `normalise` (which texts are the same; `variants`: one Han for two), `characters` (what each
-code point is), `tokens` (words; the only user of jieba), `segmenter` (words by ICU, if asked for), `simhash` (features to
-bits), `recipe` (all of it, for a batch, under one name), `languages` (what a user adds to a recipe), `canary` (texts that
+What can be asked for is `grammar` (one small language of recipes) and `languages` (what a user adds to a recipe). In the
+order a text travels: `normalise` (which texts are the same; `variants`: one Han for two), `forms` (which form the features
+see), `characters` (what each code point is), `tokens` (words; reads jieba's data), `segmenter` (words by ICU, if asked
+for), `keywords` (as jieba's own code finds them), `features` (features that can be read), `hashes`, `simhash` (features to
+bits, all at once), `projection` (vectors to bits), `recipe` (all of it, for a batch, under one name), `canary` (texts that
 notice a changed library), `key` (the secret).
 """
 
+from stream_dedup.fingerprint.grammar import PRESETS, Method
 from stream_dedup.fingerprint.key import PUBLIC_DEMO_KEY, load_key
 from stream_dedup.fingerprint.languages import Languages, load_languages
+from stream_dedup.fingerprint.projection import Vector, as_vector
 from stream_dedup.fingerprint.recipe import (
+    Content,
     Fingerprinter,
     Prints,
     Recipe,
@@ -19,11 +24,16 @@ from stream_dedup.fingerprint.recipe import (
 )
 
 __all__ = [
+    "PRESETS",
     "PUBLIC_DEMO_KEY",
+    "Content",
     "Fingerprinter",
     "Languages",
+    "Method",
     "Prints",
     "Recipe",
+    "Vector",
+    "as_vector",
     "explain_features",
     "format_print",
     "format_prints",

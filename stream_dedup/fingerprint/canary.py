@@ -9,6 +9,11 @@ The texts go through every script rule and every way through normalising. `FROZE
 
 from __future__ import annotations
 
+import numpy as np
+
+from stream_dedup.fingerprint.grammar import Method
+from stream_dedup.fingerprint.projection import Vector
+
 TEXTS = (
     "",
     " \t\n",
@@ -26,10 +31,36 @@ TEXTS = (
     " ".join(str(number * number % 97) for number in range(700)),  # features that occur up to fifteen times
 )
 
-# BLAKE2b-64 of each stage's result for all texts together, under the public demo key; and of the table of weights.
+# BLAKE2b-64 of each stage's result for all texts (or vectors) together, under the public demo key; and of the tables of
+# weights and of the planes' coordinates. `fingerprints` and `digests` are those of the default recipe.
 FROZEN = {
     "weights": "ed2f413b4f66a442",
     "normalised texts": "4b44b12e33e852ff",
     "fingerprints": "b4428fa4ea473000",
     "digests": "6b3084093eb333d4",
+    "hashes": "98e517b890331422",
+    "planes": "f65878058f782c93",
+    "chars prints": "703bcd7e4d7871f9",
+    "shingles prints": "e10e52609117f10c",
+    "keywords prints": "80bcd041d0aaf08f",
+    "textrank prints": "60d56143003ce1d7",
+    "vector prints": "a7cc8dea564687c5",
 }
+
+
+def vectors() -> list[Vector]:
+    """Return a few vectors: of no numbers, of zeros, of one block of dimensions and of more."""
+    return [
+        np.array([(place * 37 % 101 - 50) / 8 for place in range(length)], np.float64) for length in (0, 1, 3, 64, 65, 300)
+    ] + [np.zeros(5, np.float64)]
+
+
+def stages(method: Method) -> tuple[str, ...]:
+    """Return which stages are looked at before a method's first print."""
+    if method.takes_vectors:
+        return ("planes", "vector prints")
+    names = [feature.name for feature in method.features]
+    found = ["weights", "normalised texts", "digests"] + ([] if method.hash == "keyed" else ["hashes"])
+    found += ["planes"] if method.projection == "planes" else []
+    found += ["fingerprints"] if {"words", "bigrams"} & set(names) else []
+    return (*found, *(f"{name} prints" for name in ("chars", "shingles", "keywords", "textrank") if name in names))

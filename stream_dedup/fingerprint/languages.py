@@ -34,7 +34,7 @@ Segmenter = Literal["pairs", "icu"]
 HanVariants = Literal["distinct", "same"]
 Entry = TypeVar("Entry")
 
-_USER_LINE = re.compile(r"(\S+)(?:[ \t]+([0-9]{1,13}))?(?:[ \t]+[a-z]+)?\Z")  # jieba's, but for words with white space in them
+_USER_LINE = re.compile(r"(\S+)(?:[ \t]+([0-9]{1,13}))?(?:[ \t]+([a-z]+))?\Z")  # jieba's, but for words with white space in them
 _FREQUENCY_MAX = 1 << 40  # a million such words still add up within 63 bits
 
 
@@ -75,7 +75,7 @@ class Languages:
         """16 bytes that name all of it."""
         made = hashlib.blake2b(digest_size=16, person=b"languages")
         for part in (
-            "".join(f"{word}\t{'' if frequency is None else frequency}\n" for word, frequency in self.user_words).encode(),
+            "".join(map(_line_of, self.user_words)).encode(),
             "".join(f"{word}\n" for word in sorted(self.stop_words)).encode(),
             self.engine.encode(),
             variants.digest() if self.fold_han else b"",
@@ -126,7 +126,7 @@ def load_languages(
         normalised = normalise(word, fold_han=fold_han)
         if not normalised or " " in normalised:
             raise ValueError("holds no word once it is normalised")
-        yield UserWord(normalised, None if frequency is None else int(frequency))
+        yield UserWord(normalised, None if frequency is None else int(frequency), found[3])
 
     def stopped(line: str) -> Iterator[str]:
         found = list(_parts(normalise(line.split("#", 1)[0], fold_han=fold_han)))
@@ -140,6 +140,11 @@ def load_languages(
         segmenter,
         han_variants,
     )
+
+
+def _line_of(one: UserWord) -> str:
+    tag = "" if one.tag is None else f"\t{one.tag}"
+    return f"{one.word}\t{'' if one.frequency is None else one.frequency}{tag}\n"
 
 
 def _parts(normalised: str) -> Iterator[str]:

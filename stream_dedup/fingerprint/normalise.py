@@ -27,7 +27,7 @@ from __future__ import annotations
 import itertools
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -96,19 +96,34 @@ def normalise(text: str, *, fold_han: bool = False) -> str:
     """
     if text.isascii():
         return " ".join(text.lower().split())
-    kinds = characters.table()
-    given = np.frombuffer(text.encode("utf-32", "surrogatepass"), np.uint32)[1:]  # without the byte order mark
+    joined = " ".join(fold_assigned(limit_marks(text), _fold).split())
+    return joined.translate(variants.table()) if fold_han else joined
+
+
+def _code_points(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32", "surrogatepass"), np.uint32)[1:]  # without the byte order mark
+
+
+def limit_marks(text: str) -> str:
+    """Return a text after steps 1 to 3."""
+    given = _code_points(text)
     kept = np.empty(len(given), np.uint32)
-    kept = kept[: _clean(given, kinds, kept)]
-    # Unassigned code points neither combine nor decompose; set aside, so that a newer Python cannot know better.
-    unassigned = (kinds[kept] & UNASSIGNED) != 0
-    edges = [0, *(np.flatnonzero(unassigned[1:] != unassigned[:-1]) + 1).tolist(), len(kept)]
+    return kept[: _clean(given, characters.table(), kept)].tobytes().decode(_NATIVE_UTF_32)
+
+
+def fold_assigned(text: str, fold: Callable[[str], str]) -> str:
+    """Return a text with every run of assigned code points folded.
+
+    Unassigned ones neither combine nor decompose; they are set aside, so that a newer Python cannot know better.
+    """
+    code_points = _code_points(text)
+    unassigned = (characters.table()[code_points] & UNASSIGNED) != 0
+    edges = [0, *(np.flatnonzero(unassigned[1:] != unassigned[:-1]) + 1).tolist(), len(code_points)]
     parts = []
     for start, stop in itertools.pairwise(edges):
-        part = kept[start:stop].tobytes().decode(_NATIVE_UTF_32)
-        parts.append(part if start < stop and unassigned[start] else _fold(part))
-    joined = " ".join("".join(parts).split())
-    return joined.translate(variants.table()) if fold_han else joined
+        part = code_points[start:stop].tobytes().decode(_NATIVE_UTF_32)
+        parts.append(part if start < stop and unassigned[start] else fold(part))
+    return "".join(parts)
 
 
 @inlined

@@ -1,80 +1,127 @@
 """Texts -> prints: the recipe that names how, and the fingerprinter that does it.
 
-Invariants: a print is a function of the text and the recipe alone, whatever other texts stand in the batch, whichever
-thread asks; recipes are equal if and only if their ids are, and prints of unequal recipes are never compared. Whatever
-changes a print (rules, character tables, dictionary and model, key, width) is digested into the id, and so is the
-floor, because it decides which prints are compared at all.
+Invariants: a print is a function of the text (or vector) and the recipe alone, whatever others stand in the batch,
+whichever thread asks; recipes are equal if and only if their ids are, and prints of unequal recipes are never compared.
+Whatever changes a print (stages, rules, character tables, dictionary and model, key, width) is digested into the id, and
+so is the floor, because it decides which prints are compared at all.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.errors import ConfigurationError
-from stream_dedup.fingerprint import canary, characters, simhash, tokens
+from stream_dedup.fingerprint import canary, characters, grammar, hashes, keywords, projection, simhash, tokens
+from stream_dedup.fingerprint.features import Speller, groups
+from stream_dedup.fingerprint.forms import Batch, form_batch
+from stream_dedup.fingerprint.grammar import PRESETS, Method
 from stream_dedup.fingerprint.key import PUBLIC_DEMO_KEY, check_key
 from stream_dedup.fingerprint.languages import Languages
 from stream_dedup.fingerprint.normalise import normalise_batch
+from stream_dedup.fingerprint.projection import Vector, as_vector
 
 # Raise this with any change of the code that changes a print or a digest; data files digest themselves into the id.
 RULES_VERSION = 1
 DIGEST_BYTES = 16
+DEFAULT = "words"
 
-# Distinct words and bigrams below which a print says too little: distinct ones, because they decide how far one edit
-# moves a print, while repetition adds length and no knowledge. Measured on windows of running text in nine languages
-# with one word replaced: at 10 words (19 features) such pairs have Jaccard 0.45, and one in twenty would be taken; at 25
-# words (48 features) they have 0.77; from 29 words on they are duplicates. In scripts with spaces a text of 12 words has
-# at most 23 features and one of 40 words has 55 to 79; Japanese and Thai come to 48 at 25 to 36 characters.
-FLOOR = 48
+Content: TypeAlias = str | Vector
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, init=False)
 class Recipe:
-    """How prints are made: preset, width in bits, key, the floor of distinct features, and what is said about languages."""
+    """How prints are made: the stages of the grammar, key, the floor of distinct features, and what is said about languages."""
 
-    preset: str = "words"
-    width: int = simhash.WIDTH
-    key: bytes = field(default=PUBLIC_DEMO_KEY, repr=False)
-    floor: int = FLOOR
-    languages: Languages = field(default_factory=Languages)
+    method: Method
+    key: bytes = field(repr=False)
+    floor: int
+    languages: Languages
 
-    def __post_init__(self) -> None:
-        if self.preset != "words":
-            raise ConfigurationError(f"There is no recipe {self.preset!r}: use 'words'.")
-        if self.width != simhash.WIDTH:
-            raise ConfigurationError(f"The recipe 'words' makes prints of {simhash.WIDTH} bits, not of {self.width}.")
+    def __init__(
+        self,
+        preset: str = DEFAULT,
+        *,
+        width: int | None = None,
+        key: bytes = PUBLIC_DEMO_KEY,
+        floor: int | None = None,
+        languages: Languages | None = None,
+    ) -> None:
+        """Make the recipe that `preset` writes: a name, a name and a width, or all stages (see `grammar`).
+
+        `width` None is the preset's own, `floor` None the one that its features give, `languages` None the default.
+
+        Raises:
+            ConfigurationError: there is no such recipe, the key is none, or the recipe has no use for what is said about
+                languages.
+        """
+        method = grammar.parse(preset if width is None else f"{preset}:{width}")
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "key", key)
+        object.__setattr__(self, "floor", method.floor if floor is None else floor)
         if not 0 <= self.floor < 1 << 32:
             raise ConfigurationError(f"The floor of features cannot be {self.floor}: use 0 or more.")
-        check_key(self.key, "The fingerprint key")
-        _ = self.languages.engine  # raises if the segmenter is missing
+        object.__setattr__(self, "languages", Languages() if languages is None else languages)
+        check_key(key, "The fingerprint key")
+        _check_languages(self.id, method, self.languages)
+
+    @property
+    def preset(self) -> str:
+        """The name of the preset, `custom` for stages that are none."""
+        return grammar.name_of(self.method)
+
+    @property
+    def width(self) -> int:
+        """How many bits a print has."""
+        return self.method.width
+
+    @property
+    def words(self) -> int:
+        """How many numbers of 64 bits a print takes."""
+        return -(-self.width // 64)
+
+    @property
+    def engine(self) -> str:
+        """What cuts texts into features: jieba's data, or the Unicode tables; for vectors what makes the planes."""
+        if self.method.takes_vectors:
+            return "planes"
+        cuts = self.method.cuts_words or self.method.is_ranked
+        return self.languages.engine if cuts else f"unicode-{characters.UNICODE_VERSION}"
 
     @property
     def id(self) -> str:
         """The name that travels with every print, such as `words:128:jieba-0.42.1:1f3a9c`."""
         everything = hashlib.blake2b(digest_size=3, person=b"recipe id")
-        for part in (
+        parts = [
             str(RULES_VERSION).encode(),
             hashlib.blake2b(self.key, digest_size=16, person=b"key id").digest(),
             str(self.floor).encode(),
             characters.digest(),
             tokens.ENGINE_DIGEST,
-            *(() if self.languages.is_default else (self.languages.digest,)),
-        ):
+        ]
+        if self.method != PRESETS[DEFAULT]:  # whose id is older than the grammar
+            parts += [str(self.method).encode(), keywords.DATA_DIGEST]
+        if not self.languages.is_default:
+            parts.append(self.languages.digest)
+        for part in parts:
             everything.update(len(part).to_bytes(2, "little") + part)
-        return f"{self.preset}:{self.width}:{self.languages.engine}:{everything.hexdigest()}"
+        return f"{self.preset}:{self.width}:{self.engine}:{everything.hexdigest()}"
 
     @property
     def uses_demo_key(self) -> bool:
         """Whether the key is the public one: a warning is due."""
         return self.key == PUBLIC_DEMO_KEY
+
+    def format(self, row: Sequence[int]) -> str:
+        """Return a print (its numbers of 64 bits, lowest first) as width / 4 hexadecimal digits, high bits first."""
+        return "".join(f"{int(word):016x}" for word in reversed(row))[-(self.width // 4) :]
 
     def __eq__(self, other: object) -> bool:
         return self.id == other.id if isinstance(other, Recipe) else NotImplemented
@@ -83,13 +130,29 @@ class Recipe:
         return hash(self.id)
 
 
+def _check_languages(recipe: str, method: Method, languages: Languages) -> None:
+    """Raise ConfigurationError for what a method would leave unread."""
+    unread = []
+    if not method.cuts_words:
+        unread += ["a segmenter"] if languages.segmenter != "pairs" else []
+        if not method.is_ranked:
+            unread += ["a user dictionary"] if languages.user_words else []
+            unread += ["stop words"] if languages.stop_words else []
+    if method.takes_vectors and languages.fold_han:
+        unread.append("Han variants")
+    if unread:
+        raise ConfigurationError(
+            f"The recipe {recipe} has no use for {' and '.join(unread)}: take a recipe of words, or leave the setting out."
+        )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Prints:
     """Fingerprints of a batch, one row a text.
 
-    `prints`: (n, 2), the low 64 bits, then the high ones. `features`: (n,), distinct words and bigrams; below the
-    recipe's floor only the digest counts. `digests`: (n, 16), keyed, of the normalised text. `empty`: (n,), whether
-    normalising left nothing.
+    `prints`: (n, width / 64 rounded up), the low 64 bits first. `features`: (n,), distinct features (of a vector: numbers
+    that are not zero); below the recipe's floor only the digest counts. `digests`: (n, 16), keyed, of the normalised text
+    or of the vector's numbers. `empty`: (n,), whether normalising left nothing, or the vector has no numbers.
     """
 
     prints: NDArray[np.uint64]
@@ -102,113 +165,220 @@ class Prints:
 
 
 class Fingerprinter:
-    """Makes the prints of one recipe; may be shared by threads, and works outside the GIL for most of its time."""
+    """Makes the prints of one recipe; may be shared by threads, and works outside the GIL for most of its time.
+
+    Keywords are found by jieba's own code, under the GIL, and so are hashes that a library makes.
+    """
 
     def __init__(self, recipe: Recipe) -> None:
         """Read the dictionary, load the compiled kernels, and see that they still give the prints they gave.
 
         Raises ConfigurationError if jieba or another library changed under the same version.
         """
-        _check_canary()
+        _check_canary(canary.stages(recipe.method))
         self.recipe = recipe
-        self._keyed = _Keyed.by(recipe.key)
-        _ = recipe.languages.dictionary  # read now, not with the first batch
+        self._maker = _Maker(recipe.method, recipe.key, recipe.languages)
+        if recipe.method.cuts_words:
+            _ = recipe.languages.dictionary  # read now, not with the first batch
 
-    def fingerprint(self, texts: Sequence[str]) -> Prints:
-        """Fingerprint a batch of texts: one row a text, in their order."""
-        languages = self.recipe.languages
-        return _fingerprint(*normalise_batch(texts, fold_han=languages.fold_han), self._keyed, languages)
+    def fingerprint(self, contents: Sequence[Content]) -> Prints:
+        """Fingerprint a batch of texts, or of vectors if the recipe takes those: one row each, in their order.
+
+        Raises ConfigurationError if texts are given where vectors are needed, or the other way round.
+        """
+        if not all(isinstance(content, str) is not self.recipe.method.takes_vectors for content in contents):
+            wanted, given = ("vectors", "a text") if self.recipe.method.takes_vectors else ("texts", "a vector")
+            raise ConfigurationError(f"The recipe {self.recipe.id} takes {wanted}, and {given} was given.")
+        if self.recipe.method.takes_vectors:
+            return self._maker.vectors([content for content in contents if not isinstance(content, str)])
+        return self._maker.texts([content for content in contents if isinstance(content, str)])
+
+    def fingerprint_vectors(self, vectors: NDArray[np.floating[Any]] | Sequence[NDArray[np.floating[Any]]]) -> Prints:
+        """Fingerprint vectors, (n, d) float32 or float64, or rows of unequal length: one row each, in their order.
+
+        Raises:
+            ConfigurationError: the recipe takes texts.
+            InputError: a vector is not a row of finite numbers.
+        """
+        return self.fingerprint([as_vector(vector) for vector in vectors])
 
 
-@dataclass(frozen=True, slots=True)
-class _Keyed:
-    """What a key becomes: the kernels' secrets, and the beginning of every text digest (keyed BLAKE2b-128)."""
+class _Maker:
+    """Makes the prints of a method under a key, without looking at the canary."""
 
-    secrets: NDArray[np.uint64]
-    digest: hashlib.blake2b
-
-    @classmethod
-    def by(cls, key: bytes) -> _Keyed:
+    def __init__(self, method: Method, key: bytes, languages: Languages) -> None:
+        self._method = method
+        self._languages = languages
         digest_key = hashlib.blake2b(key, person=b"text digest").digest()
-        return cls(simhash.derive_secrets(key), hashlib.blake2b(digest_size=DIGEST_BYTES, key=digest_key))
+        self._digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=digest_key)
+        self._vector_digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=digest_key, person=b"vector digest")
+        self._secrets = hashes.derive_secrets(key)
+        self._character_secrets = hashes.derive_character_secrets(key)
+        self._plane_secrets = projection.derive_plane_secrets(key, method.seed)
+        self._words = -(-method.width // 64)
+        # The kernel of many texts at once hashes by key and adds up signs; all else goes feature by feature.
+        self._at_once = (
+            method.hash == hashes.KEYED
+            and method.weights in grammar.COUNTED
+            and method.projection == "signs"
+            and not method.is_ranked
+        )
+        self.speller = None if method.takes_vectors else Speller(method, languages, self._secrets, self._character_secrets)
+        self._groups = groups(method)
+        self._weights, self._beyond = simhash.count_weights(method.weights)
+
+    def forms(self, texts: Sequence[str]) -> tuple[Batch, Batch]:
+        """Return the texts normalised, which the digest is of, and in the form that the features are taken from."""
+        normalised = normalise_batch(texts, fold_han=self._languages.fold_han)
+        return normalised, form_batch(texts, self._method.steps, normalised, fold_han=self._languages.fold_han)
+
+    def texts(self, texts: Sequence[str]) -> Prints:
+        (normalised, offsets), (data, bounds) = self.forms(texts)
+        prints = np.zeros((len(texts), self._words), np.uint64)
+        features = np.zeros(len(texts), np.uint32)
+        if self._at_once:
+            simhash.fingerprint_batch(
+                data,
+                bounds,
+                characters.table(),
+                self._languages.dictionary if self._method.cuts_words else tokens.dictionary(),
+                tokens.scratch(self._languages.marks(data, bounds)),
+                self._secrets,
+                self._character_secrets,
+                self._groups,
+                self._weights,
+                self._beyond,
+                self._method.width,
+                prints,
+                features,
+            )
+        else:
+            for row, (start, stop) in enumerate(itertools.pairwise(bounds.tolist())):
+                self._one(data[start:stop], prints[row : row + 1], features[row : row + 1])
+        content = normalised.data
+        digests = []
+        for start, stop in itertools.pairwise(offsets.tolist()):
+            digest = self._digest.copy()
+            digest.update(content[start:stop])
+            digests.append(digest.digest())
+        return Prints(prints, features, _rows(digests), offsets[1:] == offsets[:-1])
+
+    def _one(self, data: NDArray[np.uint8], prints: NDArray[np.uint64], features: NDArray[np.uint32]) -> None:
+        """Fill the print of one text from features that are spelt, so that any hash can read them."""
+        if self.speller is None:
+            return
+        spelt = self.speller.spell(data)
+        features[0] = len(spelt.names)
+        ends = np.zeros(len(spelt.names) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, spelt.names), np.int64, len(spelt.names)), out=ends[1:])
+        names = np.frombuffer(b"".join(spelt.names), np.uint8)
+        hashed = hashes.hash_features(self._method.hash, self._method.width, names, ends, self._secrets)
+        bounds = np.array([0, len(hashed)], np.int64)
+        if self._method.projection == "signs":
+            simhash.sum_hashes(hashed, spelt.weights, bounds, self._method.width, prints)
+        else:
+            projection.project_hashes(
+                hashed, spelt.weights, bounds, self._plane_secrets, projection.NORMAL_LEVELS, self._method.width, prints
+            )
+
+    def vectors(self, vectors: Sequence[Vector]) -> Prints:
+        bounds = np.zeros(len(vectors) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, vectors), np.int64, len(vectors)), out=bounds[1:])
+        numbers = np.concatenate([np.empty(0, np.float64), *vectors])
+        prints = np.zeros((len(vectors), self._words), np.uint64)
+        projection.project_vectors(numbers, bounds, self._plane_secrets, projection.NORMAL_LEVELS, self._method.width, prints)
+        features = np.fromiter((np.count_nonzero(vector) for vector in vectors), np.uint32, len(vectors))
+        digests = []
+        for vector in vectors:
+            digest = self._vector_digest.copy()
+            digest.update(vector.astype("<f8").tobytes())
+            digests.append(digest.digest())
+        return Prints(prints, features, _rows(digests), bounds[1:] == bounds[:-1])
 
 
-def _fingerprint(data: NDArray[np.uint8], offsets: NDArray[np.int64], keyed: _Keyed, languages: Languages) -> Prints:
-    """Fingerprint normalised texts: their UTF-8 one after another, and (n + 1,) where each begins."""
-    count = len(offsets) - 1
-    prints = np.zeros((count, 2), np.uint64)
-    features = np.zeros(count, np.uint32)
-    simhash.fingerprint_batch(
-        data,
-        offsets,
-        characters.table(),
-        languages.dictionary,
-        tokens.scratch(languages.marks(data, offsets)),
-        keyed.secrets,
-        simhash.WEIGHTS,
-        prints,
-        features,
-    )
-    content = data.data
-    digests = []
-    for start, stop in itertools.pairwise(offsets.tolist()):
-        digest = keyed.digest.copy()
-        digest.update(content[start:stop])
-        digests.append(digest.digest())
-    rows = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
-    return Prints(prints, features, rows, offsets[1:] == offsets[:-1])
+def _rows(digests: Sequence[bytes]) -> NDArray[np.uint8]:
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
 
 
-def canary_digests() -> dict[str, str]:
-    """Return a short digest of each stage's result for the canary texts, under the public demo key."""
-    data, offsets = normalise_batch(canary.TEXTS)
-    prints = _fingerprint(data, offsets, _Keyed.by(PUBLIC_DEMO_KEY), Languages())
-    stages = {
-        "weights": simhash.WEIGHTS.astype("<i4").tobytes(),
-        "normalised texts": data[: offsets[-1]].tobytes() + offsets.astype("<i8").tobytes(),
-        "fingerprints": prints.prints.astype("<u8").tobytes() + prints.features.astype("<u4").tobytes(),
-        "digests": prints.digests.tobytes(),
-    }
-    return {what: hashlib.blake2b(content, digest_size=8).hexdigest() for what, content in stages.items()}
+def canary_digest(stage: str) -> str:
+    """Return a short digest of one stage's result for the canary texts or vectors, under the public demo key."""
+    if stage == "weights":
+        content = simhash.WEIGHTS.astype("<i4").tobytes()
+    elif stage == "normalised texts":
+        data, offsets = normalise_batch(canary.TEXTS)
+        content = data[: offsets[-1]].tobytes() + offsets.astype("<i8").tobytes()
+    elif stage == "hashes":
+        names = np.frombuffer("".join(canary.TEXTS).encode("utf-8", "replace"), np.uint8)
+        bounds = np.arange(0, 60, 3, dtype=np.int64)
+        secrets = hashes.derive_secrets(PUBLIC_DEMO_KEY)
+        content = b"".join(
+            hashes.hash_features(name, width, names, bounds, secrets).astype("<u8").tobytes()
+            for name, bits in hashes.BITS.items()
+            for width in (64, 128)
+            if width <= bits
+        )
+    elif stage == "planes":
+        content = projection.NORMAL_LEVELS.astype("<i4").tobytes()
+    else:
+        maker = _Maker(
+            PRESETS[DEFAULT if stage in {"fingerprints", "digests"} else stage.split(maxsplit=1)[0]],
+            PUBLIC_DEMO_KEY,
+            Languages(),
+        )
+        made = maker.vectors(canary.vectors()) if stage.startswith("vector") else maker.texts(canary.TEXTS)
+        prints = made.prints.astype("<u8").tobytes() + made.features.astype("<u4").tobytes()
+        content = made.digests.tobytes() if stage == "digests" else prints
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
 @cache
-def _check_canary() -> None:
-    for what, digest in canary_digests().items():
-        if digest != canary.FROZEN[what]:
+def _check_canary(stages: tuple[str, ...]) -> None:
+    for stage in stages:
+        if canary_digest(stage) != canary.FROZEN[stage]:
             raise ConfigurationError(
-                f"The {what} of the canary texts differ from those frozen with this version of stream-dedup, so new "
-                "prints could not be compared with those in the log: a library (numba, numpy or Python itself) has "
+                f"The {stage} of the canary texts differ from those frozen with this version of stream-dedup, so new "
+                "prints could not be compared with those in the log: a library (numba, numpy, jieba or Python itself) has "
                 "changed. Install the versions of requirements.lock; if these are installed, report it."
             )
 
 
 def hamming(a: Sequence[int] | NDArray[np.uint64], b: Sequence[int] | NDArray[np.uint64]) -> int:
-    """Return in how many bits two prints (low half, high half) differ."""
-    return (int(a[0]) ^ int(b[0])).bit_count() + (int(a[1]) ^ int(b[1])).bit_count()
+    """Return in how many bits two prints of one recipe (their numbers of 64 bits) differ."""
+    return sum((int(one) ^ int(other)).bit_count() for one, other in zip(a, b, strict=True))
+
+
+def number_of(row: Sequence[int] | NDArray[np.uint64]) -> int:
+    """Return a print (its numbers of 64 bits, lowest first) as one number."""
+    return sum(int(word) << 64 * place for place, word in enumerate(row))
 
 
 def format_print(low: int, high: int) -> str:
-    """Return a print as 32 lower-case hexadecimal digits, high half first."""
+    """Return a print of 128 bits as 32 lower-case hexadecimal digits, high half first."""
     return f"{int(high):016x}{int(low):016x}"
 
 
-def format_prints(prints: NDArray[np.uint64]) -> list[bytes]:
-    """Return prints (n, words), low word first, as lower-case hexadecimal digits, high word first."""
-    digits = 16 * prints.shape[1]
+def format_prints(prints: NDArray[np.uint64], width: int) -> list[bytes]:
+    """Return prints (n, words), low word first, as width / 4 lower-case hexadecimal digits, high bits first."""
+    digits, kept = 16 * prints.shape[1], width // 4
     written = prints[:, ::-1].astype(">u8").tobytes().hex().encode()
-    return [written[start : start + digits] for start in range(0, len(written), digits)]
+    return [written[stop - kept : stop] for stop in range(digits, len(written) + 1, digits)]
 
 
-def explain_features(recipe: Recipe, text: str) -> dict[str, float]:
+def explain_features(recipe: Recipe, content: Content) -> dict[str, float]:
     """Return the features of a text with their weights, readable: a bigram is its two words with a space between.
 
-    A weight of 1 is that of a word that occurs once. What two texts share is what their dictionaries share.
+    A weight of 1 is that of a word that occurs once; keywords have the weights of `jieba.analyse`. What two texts share
+    is what their dictionaries share. The features of a vector are its numbers, by their place: `#0`, `#1` and so on.
     """
-    words = recipe.languages.words(text)
-    bigrams = (f"{first} {second}" for first, second in itertools.pairwise(words))
+    if not isinstance(content, str):
+        return {f"#{place}": float(number) for place, number in enumerate(content) if number}
+    maker = _Maker(recipe.method, recipe.key, recipe.languages)
+    if maker.speller is None:
+        raise ConfigurationError(f"The recipe {recipe.id} takes vectors, and a text was given.")
+    _, (data, bounds) = maker.forms([content])
+    spelt = maker.speller.spell(data[: bounds[-1]])
     weights: dict[str, float] = {}
-    for features, scale in ((Counter(words), 1), (Counter(bigrams), simhash.BIGRAM_WEIGHT)):
-        for feature, count in features.items():
-            weights[feature] = scale * simhash.log_count_weight(count) / simhash.WEIGHT_ONE
+    for name, weight in zip(spelt.names, spelt.weights.tolist(), strict=True):
+        shown = name.decode()
+        weights[shown] = weights.get(shown, 0.0) + weight / spelt.unit
     return weights

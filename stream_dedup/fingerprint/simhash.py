@@ -1,45 +1,56 @@
-"""Features -> 128 bits: hashes, weights, sums and signs.
+"""Features -> bits: weights, sums and signs.
 
 Invariants, all frozen by golden vectors:
 
 - A bit of the print is 1 if and only if its sum is greater than zero: a tie gives 0, and a text without features gives
   the print 0 (such a text is below every floor, so no print of it is ever compared).
-- A feature occurring n times weighs `log_count_weight(n)`, an integer: `round(256 * (1 + ln n))`, with n counted up to
-  `COUNT_MAX`; a bigram weighs `BIGRAM_WEIGHT` times as much. Sums are exact integers, so a print is equal on every
-  platform.
-- A word's hash is SipHash-1-3 of its UTF-8 bytes under a key derived from the recipe's key. Whoever does not know the
-  key cannot make two words collide, nor steer a print. A bigram's hash mixes the hashes of its two words, in order,
-  under further secrets of the same key. The two halves of a print come from two mixes of the same 64-bit hash.
+- Weights are integers, so sums are exact and a print is equal on every platform. `WEIGHT_ONE` stands for one. Under log
+  counts a feature occurring n times weighs `log_count_weight(n)`: `round(256 * (1 + ln n))`, with n counted up to
+  `COUNT_MAX`; under counts 256 n; under ones 256. A group of features may weigh a whole number of times as much.
+- In `fingerprint_batch` a word's hash is SipHash-1-3 of its UTF-8 bytes under a key derived from the recipe's key. Whoever
+  does not know the key cannot make two words collide, nor steer a print. A bigram's hash mixes the hashes of its two
+  words, in order, under further secrets of the same key; a shingle's mixes that of all words but its last with the last
+  one's. A character n-gram's hash mixes the sum of its code points, each times a secret odd number of its place. The
+  two halves of a print come from two mixes of the same 64-bit hash.
 
 `simhash_reference` is the method itself, for any width, hashes and weights, in plain Python.
 
 Sources: Charikar, "Similarity Estimation Techniques from Rounding Algorithms" (STOC 2002); Manku, Jain, Das Sarma,
-"Detecting Near-Duplicates for Web Crawling" (WWW 2007); Aumasson, Bernstein, "SipHash: a fast short-input PRF"
-(INDOCRYPT 2012).
+"Detecting Near-Duplicates for Web Crawling" (WWW 2007); Harley and Seal's counter of bits, in Warren, "Hacker's Delight"
+(2nd edition, 5-2); Muła, Kurz, Lemire, "Faster Population Counts Using AVX2 Instructions" (2018).
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.compiled import inlined, kernel
+from stream_dedup.fingerprint.characters import code_point_at
+from stream_dedup.fingerprint.hashes import (
+    BIGRAM_FIRST,
+    BIGRAM_OFFSET,
+    BIGRAM_SECOND,
+    HIGH_HALF,
+    SIP_KEY_0,
+    SIP_KEY_1,
+    mix,
+    sip_hash_between,
+)
 from stream_dedup.fingerprint.tokens import BYTES_PER_WORD_MIN, words_between
 
-WIDTH = 128
+WIDTH_MAX: Final = 128
 WEIGHT_ONE = 256
 COUNT_MAX = 1024
-BIGRAM_WEIGHT = 2
-# So many features of the greatest weight fit into a sum of 32 bits; then it is added to one of 64.
-_FEATURES_PER_FLUSH = 1 << 18
-
-SIP_KEY_0, SIP_KEY_1, HIGH_HALF, BIGRAM_FIRST, BIGRAM_SECOND, BIGRAM_OFFSET = range(6)
-SECRETS = 6
+# What a group's features are made of: runs of neighbouring words, or of neighbouring characters.
+OF_WORDS, OF_CHARACTERS = range(2)
+# Weights are gathered in 32 bits while their total fits, then added to sums of 64.
+_LANE_LIMIT = (1 << 32) - 1
+_FOLD = 16
 
 
 def log_count_weight(count: int) -> int:
@@ -48,8 +59,18 @@ def log_count_weight(count: int) -> int:
 
 
 # No value before rounding comes nearer to a half than 1e-4, so the last bit of a platform's logarithm changes nothing.
-WEIGHTS: NDArray[np.int32] = np.array([0, *map(log_count_weight, range(1, COUNT_MAX + 1))], np.int32)
+WEIGHTS: NDArray[np.int64] = np.array([0, *map(log_count_weight, range(1, COUNT_MAX + 1))], np.int64)
 WEIGHTS.setflags(write=False)
+
+
+def count_weights(name: str) -> tuple[NDArray[np.int64], int]:
+    """Return the weights of counts up to `COUNT_MAX`, (1025,), and how much each further occurrence adds."""
+    if name == "log":
+        return WEIGHTS, 0
+    counts = np.arange(COUNT_MAX + 1, dtype=np.int64) if name == "count" else np.ones(COUNT_MAX + 1, np.int64)
+    table = counts * WEIGHT_ONE
+    table.setflags(write=False)  # as `WEIGHTS` is: to numba a writable array is another type
+    return table, WEIGHT_ONE if name == "count" else 0
 
 
 def simhash_reference(hashes: Sequence[int], weights: Sequence[float], width: int) -> tuple[tuple[float, ...], int]:
@@ -65,87 +86,8 @@ def simhash_reference(hashes: Sequence[int], weights: Sequence[float], width: in
     return sums, sum(1 << bit for bit, total in zip(reversed(range(width)), sums, strict=True) if total > 0)
 
 
-def derive_secrets(key: bytes) -> NDArray[np.uint64]:
-    """Return the numbers that the kernels mix with, (6,): SipHash's key, the high half's, and three for bigrams.
-
-    The two multipliers of bigrams are odd, so that multiplying loses nothing.
-    """
-    derived = hashlib.blake2b(key, digest_size=8 * SECRETS, person=b"simhash secrets").digest()
-    secrets = np.frombuffer(derived, "<u8").astype(np.uint64)
-    secrets[BIGRAM_FIRST : BIGRAM_SECOND + 1] |= np.uint64(1)
-    return secrets
-
-
 @inlined
-def _rotate(value: Any, bits: Any) -> Any:
-    return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
-
-
-@inlined
-def _sip_round(a: Any, b: Any, c: Any, d: Any) -> Any:
-    a += b
-    b = _rotate(b, 13) ^ a
-    a = _rotate(a, 32)
-    c += d
-    d = _rotate(d, 16) ^ c
-    a += d
-    d = _rotate(d, 21) ^ a
-    c += b
-    b = _rotate(b, 17) ^ c
-    c = _rotate(c, 32)
-    return a, b, c, d
-
-
-@inlined
-def _sip_hash(data: Any, start: Any, stop: Any, key_0: Any, key_1: Any, rounds: Any, final_rounds: Any) -> Any:
-    """Return SipHash of `data[start:stop]`: 64 bits."""
-    a = key_0 ^ np.uint64(0x736F6D6570736575)
-    b = key_1 ^ np.uint64(0x646F72616E646F6D)
-    c = key_0 ^ np.uint64(0x6C7967656E657261)
-    d = key_1 ^ np.uint64(0x7465646279746573)
-    length = stop - start
-    place = start
-    while stop - place >= 8:
-        block = np.uint64(0)
-        for byte in range(8):
-            block |= np.uint64(data[place + byte]) << np.uint64(8 * byte)
-        place += 8
-        d ^= block
-        for _ in range(rounds):
-            a, b, c, d = _sip_round(a, b, c, d)
-        a ^= block
-    block = np.uint64(length & 0xFF) << np.uint64(56)
-    for byte in range(stop - place):
-        block |= np.uint64(data[place + byte]) << np.uint64(8 * byte)
-    d ^= block
-    for _ in range(rounds):
-        a, b, c, d = _sip_round(a, b, c, d)
-    a ^= block
-    c ^= np.uint64(0xFF)
-    for _ in range(final_rounds):
-        a, b, c, d = _sip_round(a, b, c, d)
-    return a ^ b ^ c ^ d
-
-
-@kernel
-def sip_hash(data: Any, key_0: Any, key_1: Any, rounds: Any, final_rounds: Any) -> Any:
-    """Return SipHash-rounds-final_rounds of bytes (uint8 array) under a 128-bit key of two halves: 64 bits."""
-    return _sip_hash(data, 0, len(data), key_0, key_1, rounds, final_rounds)
-
-
-@inlined
-def _mix(value: Any) -> Any:
-    """Spread every bit over all 64: the finalizer of MurmurHash3."""
-    value ^= value >> np.uint64(33)
-    value *= np.uint64(0xFF51AFD7ED558CCD)
-    value ^= value >> np.uint64(33)
-    value *= np.uint64(0xC4CEB9FE1A85EC53)
-    value ^= value >> np.uint64(33)
-    return value
-
-
-@inlined
-def _count(value: Any, keys: Any, counts: Any, order: Any, mask: Any, distinct: Any) -> Any:
+def count_one(value: Any, keys: Any, counts: Any, order: Any, mask: Any, distinct: Any) -> Any:
     """Count one more of a feature; return the number of distinct features.
 
     `keys` and `counts` are an open-addressing table; `order` lists the slots in use. Whether a feature is new is never
@@ -162,34 +104,228 @@ def _count(value: Any, keys: Any, counts: Any, order: Any, mask: Any, distinct: 
 
 
 @inlined
-def _add(keys: Any, counts: Any, order: Any, distinct: Any, scale: Any, weights: Any, high: Any, ones: Any) -> Any:
-    """Add the weights of features to the sums of their 1 bits; return the weight of all.
+def _add_lanes(low: Any, high: Any, weight: Any, lanes: Any) -> None:
+    """Add a weight to the lanes of the 1 bits; the loop over each quarter becomes vector instructions."""
+    first_quarter = np.uint32(low)
+    second_quarter = np.uint32(low >> np.uint64(32))
+    third_quarter = np.uint32(high)
+    fourth_quarter = np.uint32(high >> np.uint64(32))
+    for bit in range(32):
+        lanes[bit] += weight & (np.uint32(0) - ((first_quarter >> np.uint32(bit)) & np.uint32(1)))
+        lanes[32 + bit] += weight & (np.uint32(0) - ((second_quarter >> np.uint32(bit)) & np.uint32(1)))
+        lanes[64 + bit] += weight & (np.uint32(0) - ((third_quarter >> np.uint32(bit)) & np.uint32(1)))
+        lanes[96 + bit] += weight & (np.uint32(0) - ((fourth_quarter >> np.uint32(bit)) & np.uint32(1)))
 
-    The loop over 32 bits of each quarter of the hash becomes vector instructions; the sums of 1 bits and the whole
-    weight say as much as sums of plus and minus, at half the work.
+
+@inlined
+def _flush(lanes: Any, scale: Any, ones: Any) -> None:
+    for lane in range(128):
+        ones[lane] += np.int64(lanes[lane]) * scale
+        lanes[lane] = 0
+
+
+@inlined
+def _add_weighed(low: Any, high: Any, weight: Any, lanes: Any, pending: Any, ones: Any) -> Any:
+    """Add one feature's weight to the sums of its 1 bits; return the total that waits in `lanes`."""
+    if pending + weight > _LANE_LIMIT:
+        _flush(lanes, np.int64(1), ones)
+        pending = np.int64(0)
+    if weight > _LANE_LIMIT:
+        for bit in range(64):
+            ones[bit] += weight * np.int64((low >> np.uint64(bit)) & np.uint64(1))
+            ones[64 + bit] += weight * np.int64((high >> np.uint64(bit)) & np.uint64(1))
+        return pending
+    _add_lanes(low, high, np.uint32(weight), lanes)
+    return pending + weight
+
+
+@inlined
+def _carry_save(a: Any, b: Any, c: Any) -> Any:
+    """Add three bits in each place: return the carries and the sums."""
+    half = a ^ b
+    return (a & b) | (half & c), half ^ c
+
+
+@inlined
+def _fold_eight(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, one: Any, two: Any, four: Any) -> Any:
+    """Add eight words to counters of one, two and four; return what is carried to eight, and the counters."""
+    two_a, one = _carry_save(one, a, b)
+    two_b, one = _carry_save(one, c, d)
+    four_a, two = _carry_save(two, two_a, two_b)
+    two_a, one = _carry_save(one, e, f)
+    two_b, one = _carry_save(one, g, h)
+    four_b, two = _carry_save(two, two_a, two_b)
+    eight, four = _carry_save(four, four_a, four_b)
+    return eight, one, two, four
+
+
+@inlined
+def _add_alike(keys: Any, order: Any, features: Any, high: Any, weight: Any, ones: Any) -> None:
+    """Add features of one weight, a whole number of sixteens of them: bits are counted in the words themselves.
+
+    Each step of `_fold_eight` does in a word what `_add_lanes` does in 64 lanes; only every sixteenth goes there.
     """
     lanes = np.zeros(128, np.uint32)
-    total = np.int64(0)
-    for first in range(0, distinct, _FEATURES_PER_FLUSH):
-        for feature in range(first, min(first + _FEATURES_PER_FLUSH, distinct)):
-            slot = order[feature]
-            low_half = keys[slot]
-            high_half = _mix(low_half + high)
-            weight = np.uint32(weights[min(counts[slot], COUNT_MAX)] * scale)
-            total += np.int64(weight)
-            first_quarter = np.uint32(low_half)
-            second_quarter = np.uint32(low_half >> np.uint64(32))
-            third_quarter = np.uint32(high_half)
-            fourth_quarter = np.uint32(high_half >> np.uint64(32))
-            for bit in range(32):
-                lanes[bit] += weight * ((first_quarter >> np.uint32(bit)) & np.uint32(1))
-                lanes[32 + bit] += weight * ((second_quarter >> np.uint32(bit)) & np.uint32(1))
-                lanes[64 + bit] += weight * ((third_quarter >> np.uint32(bit)) & np.uint32(1))
-                lanes[96 + bit] += weight * ((fourth_quarter >> np.uint32(bit)) & np.uint32(1))
-        for lane in range(128):
-            ones[lane] += np.int64(lanes[lane])
-            lanes[lane] = 0
+    zero = np.uint64(0)
+    low_one = low_two = low_four = low_eight = zero
+    high_one = high_two = high_four = high_eight = zero
+    for first in range(0, features, _FOLD):
+        a = keys[order[first]]
+        b = keys[order[first + 1]]
+        c = keys[order[first + 2]]
+        d = keys[order[first + 3]]
+        e = keys[order[first + 4]]
+        f = keys[order[first + 5]]
+        g = keys[order[first + 6]]
+        h = keys[order[first + 7]]
+        low_a, low_one, low_two, low_four = _fold_eight(a, b, c, d, e, f, g, h, low_one, low_two, low_four)
+        high_a, high_one, high_two, high_four = _fold_eight(
+            mix(a + high), mix(b + high), mix(c + high), mix(d + high), mix(e + high), mix(f + high), mix(g + high),
+            mix(h + high), high_one, high_two, high_four,
+        )  # fmt: skip
+        a = keys[order[first + 8]]
+        b = keys[order[first + 9]]
+        c = keys[order[first + 10]]
+        d = keys[order[first + 11]]
+        e = keys[order[first + 12]]
+        f = keys[order[first + 13]]
+        g = keys[order[first + 14]]
+        h = keys[order[first + 15]]
+        low_b, low_one, low_two, low_four = _fold_eight(a, b, c, d, e, f, g, h, low_one, low_two, low_four)
+        high_b, high_one, high_two, high_four = _fold_eight(
+            mix(a + high), mix(b + high), mix(c + high), mix(d + high), mix(e + high), mix(f + high), mix(g + high),
+            mix(h + high), high_one, high_two, high_four,
+        )  # fmt: skip
+        low_sixteen, low_eight = _carry_save(low_eight, low_a, low_b)
+        high_sixteen, high_eight = _carry_save(high_eight, high_a, high_b)
+        _add_lanes(low_sixteen, high_sixteen, np.uint32(_FOLD), lanes)
+    _add_lanes(low_one, high_one, np.uint32(1), lanes)
+    _add_lanes(low_two, high_two, np.uint32(2), lanes)
+    _add_lanes(low_four, high_four, np.uint32(4), lanes)
+    _add_lanes(low_eight, high_eight, np.uint32(8), lanes)
+    _flush(lanes, weight, ones)
+
+
+@inlined
+def _split(counts: Any, order: Any, features: Any, count: Any, others: Any) -> Any:
+    """Keep the slots that occur `count` times at the front of `order`, write the rest to `others`; return how many each.
+
+    As in `count_one`, nothing is branched on.
+    """
+    kept = np.int64(0)
+    rest = np.int64(0)
+    for feature in range(features):
+        slot = order[feature]
+        is_kept = np.int64(counts[slot] == count)
+        order[kept] = slot
+        others[rest] = slot
+        kept += is_kept
+        rest += 1 - is_kept
+    return kept, rest
+
+
+@inlined
+def _add(
+    keys: Any, counts: Any, order: Any, others: Any, distinct: Any, scale: Any, weights: Any, beyond: Any, high: Any, ones: Any
+) -> Any:
+    """Add the weights of features to the sums of their 1 bits; return the weight of all.
+
+    The sums of 1 bits and the whole weight say as much as sums of plus and minus, at half the work. In running text most
+    features occur once, so all but a few of those are added together.
+    """
+    singles, rest = _split(counts, order, distinct, 1, others)
+    single_weight = weights[1] * scale
+    folded = singles - singles % _FOLD
+    if folded > 0:
+        _add_alike(keys, order, folded, high, single_weight, ones)
+    total = single_weight * singles
+    pending = np.int64(0)
+    lanes = np.zeros(128, np.uint32)
+    for feature in range(folded, singles):
+        low = keys[order[feature]]
+        pending = _add_weighed(low, mix(low + high), single_weight, lanes, pending, ones)
+    for feature in range(rest):
+        slot = others[feature]
+        low = keys[slot]
+        count = np.int64(counts[slot])
+        weight = (weights[min(count, COUNT_MAX)] + beyond * max(count - COUNT_MAX, 0)) * scale
+        total += weight
+        pending = _add_weighed(low, mix(low + high), weight, lanes, pending, ones)
+    _flush(lanes, np.int64(1), ones)
     return total
+
+
+@inlined
+def _sign(ones: Any, total: Any, bits: Any, out: Any) -> None:
+    """Write the print: the bits of which the features with a 1 weigh more than half."""
+    for word in range(len(out)):
+        value = np.uint64(0)
+        for bit in range(min(64, bits - 64 * word)):
+            if 2 * ones[64 * word + bit] > total:
+                value |= np.uint64(1) << np.uint64(bit)
+        out[word] = value
+
+
+@inlined
+def decode_points(data: Any, start: Any, stop: Any, points: Any, places: Any) -> Any:
+    """Write the code points of UTF-8 into `points`, and into `places` where each begins; return how many."""
+    found: Any = np.int64(0)
+    place = start
+    while place < stop:
+        code_point, length = code_point_at(data, place)
+        points[found] = code_point
+        places[found] = place
+        found += 1
+        place += length
+    places[found] = stop
+    return found
+
+
+@inlined
+def hash_words(data: Any, starts: Any, stops: Any, words: Any, secrets: Any, hashes: Any) -> None:
+    """Write the keyed hash of each word."""
+    for word in range(words):
+        hashes[word] = sip_hash_between(data, starts[word], stops[word], secrets[SIP_KEY_0], secrets[SIP_KEY_1], 1, 3)
+
+
+@inlined
+def chain_words(hashes: Any, words: Any, length: Any, secrets: Any, chained: Any) -> Any:
+    """Write the hash of each run of `length` words; return how many runs there are."""
+    for word in range(words):
+        chained[word] = hashes[word]
+    for further in range(1, length):
+        for word in range(words - further):
+            chained[word] = mix(
+                chained[word] * secrets[BIGRAM_FIRST] + hashes[word + further] * secrets[BIGRAM_SECOND] + secrets[BIGRAM_OFFSET]
+            )
+    return max(words - length + 1, 0)
+
+
+@inlined
+def hash_points(points: Any, characters: Any, length: Any, character_secrets: Any, hashes: Any) -> Any:
+    """Write the keyed hash of each run of `length` code points; return how many runs there are.
+
+    One place of all runs after the other: each loop becomes vector instructions.
+    """
+    runs = max(characters - length + 1, 0)
+    for run in range(runs):
+        hashes[run] = character_secrets[0]
+    for place in range(length):
+        secret = character_secrets[1 + place]
+        for run in range(runs):
+            hashes[run] += np.uint64(points[run + place]) * secret
+    for run in range(runs):
+        hashes[run] = mix(hashes[run])
+    return runs
+
+
+@inlined
+def table_size(features: Any) -> Any:
+    """Return the slots of an open-addressing table for so many features: a power of two, at least twice as many."""
+    size: Any = np.int64(64)
+    while size < 2 * features:
+        size *= 2
+    return size
 
 
 @kernel
@@ -200,62 +336,91 @@ def fingerprint_batch(
     dictionary: Any,
     scratch: Any,
     secrets: Any,
+    character_secrets: Any,
+    groups: Any,
     weights: Any,
+    beyond: Any,
+    bits: Any,
     prints: Any,
     features: Any,
 ) -> None:
     """Fingerprint a batch of normalised texts.
 
     `data`: uint8, the texts' UTF-8 one after another; `offsets`: int64 (n + 1,), where each begins; `kinds`: the
-    character table; `dictionary`, `scratch`: for cutting Han. Fills `prints` (n, 2) and `features` (n,), the count of
-    distinct words and bigrams. Time is linear in the text; memory is that of its longest text's words.
+    character table; `dictionary`, `scratch`: for cutting Han; `groups`: int64 (g, 3), what each group's features are
+    made of, how many of it make one, and the scale of their weights; `weights`, `beyond`: as `count_weights` gives
+    them. Fills `prints` (n, bits / 64 rounded up) and `features` (n,), the count of distinct features. Time is linear in
+    the text; memory is that of its longest text's words or characters.
     """
     longest = np.int64(0)
     for text in range(len(offsets) - 1):
         longest = max(longest, offsets[text + 1] - offsets[text])
-    starts = np.empty(longest // BYTES_PER_WORD_MIN + 1, np.int64)
-    stops = np.empty(longest // BYTES_PER_WORD_MIN + 1, np.int64)
+    needs_words = False
+    needs_points = False
+    for group in range(len(groups)):
+        needs_words |= groups[group, 0] == OF_WORDS
+        needs_points |= groups[group, 0] == OF_CHARACTERS
+    most_words = longest // BYTES_PER_WORD_MIN + 1 if needs_words else 0
+    most_points = longest if needs_points else 0
+    starts = np.empty(most_words, np.int64)
+    stops = np.empty(most_words, np.int64)
+    hashes = np.empty(most_words, np.uint64)
+    chained = np.empty(max(most_words, most_points), np.uint64)
+    points = np.empty(most_points, np.uint32)
+    places = np.empty(most_points + 1, np.int64)
     keys = np.empty(0, np.uint64)
     counts = np.empty(0, np.uint32)
     order = np.empty(0, np.uint32)
+    others = np.empty(0, np.uint32)
     ones = np.empty(128, np.int64)
     for text in range(len(offsets) - 1):
-        words = words_between(data, offsets[text], offsets[text + 1], kinds, dictionary, scratch, starts, stops)
-        size = 64
-        while size < 2 * words:
-            size *= 2
+        words = np.int64(0)
+        characters = np.int64(0)
+        if needs_words:
+            words = words_between(data, offsets[text], offsets[text + 1], kinds, dictionary, scratch, starts, stops)
+            hash_words(data, starts, stops, words, secrets, hashes)
+        if needs_points:
+            characters = decode_points(data, offsets[text], offsets[text + 1], points, places)
+        ones[:] = 0
+        total = np.int64(0)
+        features[text] = 0
+        size = table_size(max(words, characters))
         if size > len(keys):
             keys = np.empty(size, np.uint64)
             counts = np.empty(size, np.uint32)
             order = np.empty(size, np.uint32)
+            others = np.empty(size, np.uint32)
+        for group in range(len(groups)):
+            length = groups[group, 1]
+            keys[:size] = 0
+            counts[:size] = 0
+            distinct = np.int64(0)
+            if groups[group, 0] == OF_WORDS:
+                runs = chain_words(hashes, words, length, secrets, chained)
+            else:
+                runs = hash_points(points, characters, length, character_secrets, chained)
+            for run in range(runs):
+                distinct = count_one(chained[run], keys, counts, order, size - 1, distinct)
+            total += _add(keys, counts, order, others, distinct, groups[group, 2], weights, beyond, secrets[HIGH_HALF], ones)
+            features[text] += distinct
+        _sign(ones, total, bits, prints[text])
+
+
+@kernel
+def sum_hashes(hashes: Any, weights: Any, bounds: Any, bits: Any, prints: Any) -> None:
+    """Make the prints of features that are hashed already.
+
+    `hashes`: (m, 2), low half first; `weights`: (m,), whole numbers; `bounds`: (n + 1,), where each text's features
+    begin. Fills `prints` (n, bits / 64 rounded up).
+    """
+    ones = np.empty(128, np.int64)
+    lanes = np.zeros(128, np.uint32)
+    for text in range(len(bounds) - 1):
         ones[:] = 0
-
-        keys[:size] = 0
-        counts[:size] = 0
-        distinct = np.int64(0)
-        for word in range(words):
-            value = _sip_hash(data, starts[word], stops[word], secrets[SIP_KEY_0], secrets[SIP_KEY_1], 1, 3)
-            starts[word] = np.int64(value)  # the place is not needed again
-            distinct = _count(value, keys, counts, order, size - 1, distinct)
-        total = _add(keys, counts, order, distinct, 1, weights, secrets[HIGH_HALF], ones)
-        features[text] = distinct
-
-        keys[:size] = 0
-        counts[:size] = 0
-        distinct = np.int64(0)
-        for word in range(1, words):
-            value = _mix(
-                np.uint64(starts[word - 1]) * secrets[BIGRAM_FIRST]
-                + np.uint64(starts[word]) * secrets[BIGRAM_SECOND]
-                + secrets[BIGRAM_OFFSET]
-            )
-            distinct = _count(value, keys, counts, order, size - 1, distinct)
-        total += _add(keys, counts, order, distinct, BIGRAM_WEIGHT, weights, secrets[HIGH_HALF], ones)
-        features[text] += distinct
-
-        for half in range(2):
-            value = np.uint64(0)
-            for bit in range(64):
-                if 2 * ones[64 * half + bit] > total:
-                    value |= np.uint64(1) << np.uint64(bit)
-            prints[text, half] = value
+        total = np.int64(0)
+        pending = np.int64(0)
+        for feature in range(bounds[text], bounds[text + 1]):
+            total += weights[feature]
+            pending = _add_weighed(hashes[feature, 0], hashes[feature, 1], weights[feature], lanes, pending, ones)
+        _flush(lanes, np.int64(1), ones)
+        _sign(ones, total, bits, prints[text])

@@ -213,10 +213,14 @@ def engine_digest(folder: Path) -> bytes:
 
 
 class UserWord(NamedTuple):
-    """A word of the user's dictionary. `frequency`: None to have jieba suggest one; 0 for what is never to be one word."""
+    """A word of the user's dictionary, and its part of speech if one is given.
+
+    `frequency`: None to have jieba suggest one; 0 for what is never to be one word.
+    """
 
     word: str
     frequency: int | None
+    tag: str | None = None
 
 
 @cache
@@ -244,7 +248,7 @@ def make_dictionary(user_words: Sequence[UserWord], stop_words: Collection[str])
         start, change, emit = (_model_table(folder / name) for name in _MODEL_FILES)
     except OSError as error:
         raise ConfigurationError(f"jieba's data in {folder} cannot be read ({error}): install jieba 0.42.1 again.") from error
-    added = "".join(f"{word} {frequency}\n" for word, frequency in _with_frequencies(user_words, folder)).encode()
+    added = "".join(f"{word} {frequency}\n" for word, frequency in with_frequencies(user_words, folder)).encode()
     slots = 1 << 20
     while slots < (1 << 20) + 2 * len(added):  # a node takes a character of the user's, and so three bytes
         slots *= 2
@@ -276,7 +280,7 @@ def make_dictionary(user_words: Sequence[UserWord], stop_words: Collection[str])
     return made
 
 
-def _with_frequencies(user_words: Sequence[UserWord], folder: Path) -> list[tuple[str, int]]:
+def with_frequencies(user_words: Sequence[UserWord], folder: Path) -> list[tuple[str, int]]:
     """Return a user's words with the frequency that each has in jieba when they are added in this order."""
     if all(one.frequency is not None for one in user_words):
         return [(one.word, one.frequency or 0) for one in user_words]
@@ -287,7 +291,7 @@ def _with_frequencies(user_words: Sequence[UserWord], folder: Path) -> list[tupl
         tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(file)
     tokenizer.initialized = True
     found = []
-    for word, given in user_words:
+    for word, given, _ in user_words:
         frequency: int = tokenizer.suggest_freq(word) if given is None else given
         tokenizer.FREQ[word] = frequency  # what `Tokenizer.add_word` does, but for a set that all tokenizers share
         tokenizer.total += frequency

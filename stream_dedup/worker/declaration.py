@@ -46,7 +46,7 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
         )
     fields: dict[str, Any] = {
         "recipe": recipe.id,
-        "width": recipe.width,
+        "width": 64 * recipe.words,
         "floor": recipe.floor,
         "plan": plan.to_fields(),
         "group": settings.group,

@@ -16,6 +16,8 @@ import json
 from typing import Any, NamedTuple
 
 from stream_dedup.document import DeadLetter, Message, Reason, shorten_id
+from stream_dedup.errors import ConfigurationError, InputError
+from stream_dedup.fingerprint import Content, Vector, as_vector
 from stream_dedup.log.headers import BYPASS
 from stream_dedup.settings import Settings
 
@@ -25,9 +27,9 @@ _TIME_MS_MAX = 253_402_300_799_999  # 9999-12-31; RFC 3339 has no later time
 
 
 class Document(NamedTuple):
-    """A record that can be judged."""
+    """A record that can be judged: by its text, or by the vector of a recipe that takes vectors."""
 
-    text: str
+    text: Content
     id: bytes
     time_ms: int
     scope: int
@@ -36,8 +38,19 @@ class Document(NamedTuple):
 class Decoder:
     """Decodes records as the input settings say."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, takes_vectors: bool = False) -> None:
+        """Take the input settings; `takes_vectors`: the field of the text holds a list of numbers instead.
+
+        Raises:
+            ConfigurationError: a vector can only stand in JSON, and the values are not.
+        """
         self._json = settings.value_format == "json"
+        if takes_vectors and not self._json:
+            raise ConfigurationError(
+                "The recipe takes vectors, and a value that is a text holds none: set STREAM_DEDUP_VALUE_FORMAT=json, and "
+                "STREAM_DEDUP_TEXT_FIELD to the field with the list of numbers."
+            )
+        self._takes_vectors = takes_vectors
         self._base64 = settings.text_encoding == "base64"
         self._text_field = settings.text_field
         self._id_field = settings.id_field
@@ -53,12 +66,13 @@ class Decoder:
         if self._allow_bypass and _asks_for_bypass(message):
             return Reason.BYPASS
         fields: Any = None
+        text: Content | DeadLetter
         if self._json:
             try:
                 fields = json.loads(value.removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "replace"))
             except (ValueError, RecursionError, MemoryError) as error:
                 return DeadLetter("decode", type(error).__name__, f"The value is not JSON that can be read: {error}.")
-            text = self._text_of(fields)
+            text = self._vector_of(fields) if self._takes_vectors else self._text_of(fields)
         else:
             text = value.decode("utf-8", "replace")
         if isinstance(text, str) and self._base64:
@@ -78,6 +92,18 @@ class Decoder:
         if found is _MISSING:
             return DeadLetter("field", "MissingField", f"The value has no field {self._text_field!r} for the text.")
         return DeadLetter("field", "NotText", f"The field {self._text_field!r} holds {_kind(found)}, and a text is needed.")
+
+    def _vector_of(self, fields: Any) -> Vector | DeadLetter:
+        found = _at(fields, self._text_field)
+        if found is _MISSING:
+            return DeadLetter("field", "MissingField", f"The value has no field {self._text_field!r} for the vector.")
+        if not isinstance(found, list) or not all(isinstance(one, int | float) and not isinstance(one, bool) for one in found):
+            what = "a list that is not all numbers" if isinstance(found, list) else _kind(found)
+            return DeadLetter("field", "NotAVector", f"The field {self._text_field!r} holds {what}, and a vector is needed.")
+        try:
+            return as_vector(found)
+        except InputError as error:
+            return DeadLetter("field", "NotAVector", str(error))
 
     def _id_of(self, message: Message, fields: Any) -> bytes:
         found = _scalar(_at(fields, self._id_field)) if self._id_field else None
@@ -156,5 +182,5 @@ def _time_ms(found: Any) -> int | None:
 
 
 def _kind(found: Any) -> str:
-    names = {dict: "an object", list: "a list that is not all texts", bool: "a truth value", type(None): "null"}
+    names = {dict: "an object", list: "a list that is not all texts", bool: "a truth value", type(None): "null", str: "a text"}
     return names.get(type(found), "a number")

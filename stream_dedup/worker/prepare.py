@@ -67,8 +67,6 @@ class Preparer:
         self,
         decoder: Decoder,
         fingerprinter: Fingerprinter,
-        recipe_id: str,
-        width: int,
         nonce: bytes,
         record_bytes_max: int,
         mode: Mode = Mode.ENFORCE,
@@ -78,8 +76,7 @@ class Preparer:
     ) -> None:
         self._decoder = decoder
         self._fingerprinter = fingerprinter
-        self._recipe_id = recipe_id
-        self._width = width
+        self._recipe = fingerprinter.recipe
         self._nonce = nonce
         self._record_bytes_max = record_bytes_max
         self._mode = mode
@@ -141,13 +138,12 @@ class Preparer:
                 batch.decided[places[row]] = Reason.EMPTY
             else:
                 judged.append(row)
-        words = self._width // 64
-        written = format_prints(prints.prints)
+        written = format_prints(prints.prints, self._recipe.width)
         for row in judged:
             batch.prints[places[row]] = written[row]
         start = 0
         sizes = [len(documents[row].id) for row in judged]
-        for count in records.split_sizes(sizes, self._width, len(sources)):
+        for count in records.split_sizes(sizes, 64 * self._recipe.words, len(sources)):
             rows = judged[start : start + count]
             start += count
             part_messages = [batch.messages[places[row]] for row in rows]
@@ -156,7 +152,7 @@ class Preparer:
             self._number += 1
             raw = self._encode(
                 records.Batch(
-                    recipe=self._recipe_id,
+                    recipe=self._recipe.id,
                     mode=self._mode,
                     nonce=self._nonce,
                     number=self._number,
@@ -165,7 +161,7 @@ class Preparer:
                     offset=np.fromiter((m.offset for m in part_messages), np.int64, count),
                     value_digest=np.fromiter((value_digest(m.value) for m in part_messages), np.uint64, count),
                     text_digest=prints.digests[chosen],
-                    prints=prints.prints[chosen, :words],
+                    prints=prints.prints[chosen],
                     features=prints.features[chosen],
                     scope=np.fromiter((documents[row].scope for row in rows), np.uint64, count),
                     time_ms=np.fromiter((documents[row].time_ms for row in rows), np.int64, count),

@@ -12,4 +12,4 @@ def recipe_of(settings: Settings) -> Recipe:
     Raises ConfigurationError for a file that cannot be used, and for a segmenter that is not installed.
     """
     languages = load_languages(settings.user_dictionary, settings.stop_words, settings.segmenter, settings.han_variants)
-    return Recipe(preset=settings.recipe, key=load_key(settings.key_file), languages=languages)
+    return Recipe(settings.recipe, key=load_key(settings.key_file), languages=languages)

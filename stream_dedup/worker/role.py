@@ -102,10 +102,8 @@ class _Worker:
         nonce = os.urandom(NONCE_BYTES)
         self._flow = Flow(settings.batches_in_flight, settings.batch_documents, nonce)
         self._preparer = Preparer(
-            Decoder(settings),
+            Decoder(settings, takes_vectors=recipe.method.takes_vectors),
             fingerprinter,
-            recipe.id,
-            recipe.width,
             nonce,
             self._cluster.record_bytes_max,
             settings.judging_mode,

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from stream_dedup.fingerprint import hamming, simhash
+from stream_dedup.fingerprint import hamming, hashes, simhash
 from stream_dedup.fingerprint.simhash import COUNT_MAX, WEIGHT_ONE, WEIGHTS, log_count_weight, simhash_reference
 from tests.fingerprint import reference
 
@@ -95,7 +95,7 @@ def test_algebra_of_the_reference(width: int) -> None:
 
 def sip_hash(data: bytes, key_0: int, key_1: int, rounds: int, final_rounds: int) -> int:
     """The compiled SipHash of bytes."""
-    return int(simhash.sip_hash(np.frombuffer(data, np.uint8), np.uint64(key_0), np.uint64(key_1), rounds, final_rounds))
+    return int(hashes.sip_hash(np.frombuffer(data, np.uint8), np.uint64(key_0), np.uint64(key_1), rounds, final_rounds))
 
 
 def test_siphash_vectors() -> None:
@@ -151,15 +151,32 @@ def test_weights_grow_with_the_count_up_to_the_greatest() -> None:
     assert log_count_weight(10**9) == log_count_weight(COUNT_MAX)
 
 
-def test_no_sum_can_overflow() -> None:
-    """So many features of the greatest weight as are added before a flush fit into 32 bits."""
-    assert simhash._FEATURES_PER_FLUSH * int(WEIGHTS.max()) * simhash.BIGRAM_WEIGHT < 1 << 32
+def sums(values: list[int], weights: list[int], width: int) -> int:
+    """The print that the kernel makes of hashes with weights."""
+    wide = np.array([[value & (1 << 64) - 1, value >> 64] for value in values], np.uint64).reshape(-1, 2)
+    prints = np.zeros((1, -(-width // 64)), np.uint64)
+    bounds = np.array([0, len(values)], np.int64)
+    simhash.sum_hashes(wide, np.array(weights, np.int64), bounds, width, prints)
+    return sum(int(word) << (64 * place) for place, word in enumerate(prints[0]))
+
+
+@pytest.mark.parametrize("width", [32, 64, 128])
+def test_compiled_sums_equal_the_reference(width: int) -> None:
+    """Weights of one bit, beyond 32 bits, and so many that 32 bits overflow: the kernel's print is the reference's."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    for heaviest in (1, 1000, (1 << 32) - 1, 1 << 40):
+        values = [generator.getrandbits(128) for _ in range(60)]
+        weights = [generator.randrange(1, heaviest + 1) for _ in values]
+
+        assert sums(values, weights, width) == simhash_reference(values, weights, width)[1]
 
 
 def test_secrets_follow_from_the_key_alone() -> None:
     """Equal keys derive equal secrets, others unequal ones; the multipliers are odd."""
-    one, same, other = (simhash.derive_secrets(key) for key in (bytes(16), bytes(16), bytes(17)))
+    one, same, other = (hashes.derive_secrets(key) for key in (bytes(16), bytes(16), bytes(17)))
 
     assert one.tolist() == same.tolist()
     assert not set(one.tolist()) & set(other.tolist())
-    assert all(value % 2 for value in one[simhash.BIGRAM_FIRST : simhash.BIGRAM_SECOND + 1].tolist())
+    assert all(value % 2 for value in one[hashes.BIGRAM_FIRST : hashes.BIGRAM_SECOND + 1].tolist())
