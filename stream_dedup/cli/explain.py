@@ -14,7 +14,7 @@ from rich.text import Text
 from stream_dedup.cli.output import console, print_json, print_table
 from stream_dedup.document import DeadLetter, Message, Reason
 from stream_dedup.errors import BrokerError, InputError
-from stream_dedup.fingerprint import Fingerprinter, Recipe, explain_features, format_print, load_key
+from stream_dedup.fingerprint import Fingerprinter, Recipe, explain_features, number_of
 from stream_dedup.index.judge import reason_of_duplicate
 from stream_dedup.index.plan import Plan
 from stream_dedup.index.plan import parse as parse_plan
@@ -22,7 +22,9 @@ from stream_dedup.log.kafka import LogReader
 from stream_dedup.printable import printable
 from stream_dedup.settings import Settings
 from stream_dedup.topics import DOCUMENTS, TopicNames
+from stream_dedup.offline import check_widths
 from stream_dedup.worker.inputs import Decoder, Document
+from stream_dedup.worker.recipe import recipe_of
 
 _POSITION = re.compile(r"(?:(?P<topic>[A-Za-z0-9._-]+)-)?(?P<partition>\d{1,9})@(?P<offset>\d{1,18})\Z")
 _WAIT_SECONDS = 30.0
@@ -46,14 +48,16 @@ def explain(settings: Settings, first: str, second: str, rows: int, *, as_json: 
     Raises:
         InputError: one of them is neither, or cannot be read.
         BrokerError: Kafka failed.
+        ConfigurationError: the plan is wider than the recipe's prints.
     """
-    recipe = Recipe(preset=settings.recipe, key=load_key(settings.key_file))
+    recipe = recipe_of(settings)
     plan = parse_plan(settings.plan)
-    documents = [_read(settings, one) for one in (first, second)]
+    check_widths(recipe, plan)
+    documents = [_read(settings, one, takes_vectors=recipe.method.takes_vectors) for one in (first, second)]
     prints = Fingerprinter(recipe).fingerprint([document.text for document in documents])
     sides = [
         _Side(
-            name, document, int(format_print(*prints.prints[row].tolist()), 16), prints.digests[row].tobytes(),
+            name, document, number_of(prints.prints[row]), prints.digests[row].tobytes(),
             int(prints.features[row]), bool(prints.empty[row]),
         )
         for row, (name, document) in enumerate(zip((first, second), documents, strict=True))
@@ -80,7 +84,7 @@ def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> 
         "reason": None if reason is None else reason.label,
         "why": why,
         "distance": plan.distance(one.number, other.number),
-        "threshold": plan.threshold,
+        "threshold": plan.threshold_of(min(one.features, other.features)),
         "recipe": recipe.id,
         "plan": plan.id,
         "radius": plan.radius,
@@ -93,7 +97,7 @@ def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> 
             {
                 "name": side.name,
                 "id": side.document.id.decode("utf-8", "replace"),
-                "fingerprint": f"{side.number:032x}",
+                "fingerprint": f"{side.number:0{recipe.width // 4}x}",
                 "features": side.features,
                 "characters": len(side.document.text),
                 "scope": f"{side.document.scope:016x}",
@@ -122,33 +126,40 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
             f"One of them has fewer than {recipe.floor} features, where a print says too little: only an "
             "equal text would be a duplicate (too-short)."
         )
+    smaller, larger = sorted((one.features, other.features))
+    threshold = plan.threshold_of(smaller)
     distance = plan.distance(one.number, other.number)
-    if plan.within_reach(one.number, other.number):
+    if plan.within_reach(one.number, other.number, (one.features, other.features)):
         reason = reason_of_duplicate(same_text=False, identifier=other.document.id, representative=one.document.id)
-        return reason, f"{distance} of {plan.width} bits differ, and up to {plan.threshold} may."
-    if distance > plan.threshold:
-        return None, f"{distance} of {plan.width} bits differ, and only up to {plan.threshold} may."
+        return reason, f"{distance} of {plan.width} bits differ, and up to {threshold} may."
+    if distance > threshold:
+        return None, f"{distance} of {plan.width} bits differ, and only up to {threshold} may."
+    if 100 * smaller < plan.ratio * larger:
+        return None, (
+            f"{distance} of {plan.width} bits differ, which is near enough, but the shorter has {smaller:,} features and the "
+            f"longer {larger:,}, and at least {plan.ratio} % of these are asked for."
+        )
     return None, (
         f"{distance} of {plan.width} bits differ, which is near enough, but no block differs in {plan.radius} bits or "
         "fewer, so the index does not look there."
     )
 
 
-def _read(settings: Settings, target: str) -> Document:
+def _read(settings: Settings, target: str, *, takes_vectors: bool) -> Document:
     path = Path(target)
     try:
         if path.is_file():
-            return _read_file(settings, path)
+            return _read_file(settings, path, takes_vectors=takes_vectors)
     except OSError as error:
         raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error
     if match := _POSITION.match(target):
-        return _read_record(settings, match["topic"], int(match["partition"]), int(match["offset"]))
+        return _read_record(settings, match["topic"], int(match["partition"]), int(match["offset"]), takes_vectors=takes_vectors)
     raise InputError(
         f"{target!r:.200} is neither a file nor a record's position; write a position as documents-3@8812, or 3@8812."
     )
 
 
-def _read_file(settings: Settings, path: Path) -> Document:
+def _read_file(settings: Settings, path: Path, *, takes_vectors: bool) -> Document:
     """Read a text file, or a .json file as a record with these input settings is read."""
     plain: dict[str, object] = {
         "value_format": "raw",
@@ -159,10 +170,10 @@ def _read_file(settings: Settings, path: Path) -> Document:
     }
     form = {"value_format": "json"} if path.suffix == ".json" else plain
     message = Message("file", 0, 0, str(path).encode("utf-8", "replace"), path.read_bytes(), None, [])
-    return _decode(settings.model_copy(update=form), message, str(path))
+    return _decode(settings.model_copy(update=form), message, str(path), takes_vectors=takes_vectors)
 
 
-def _read_record(settings: Settings, topic: str | None, partition: int, offset: int) -> Document:
+def _read_record(settings: Settings, topic: str | None, partition: int, offset: int, *, takes_vectors: bool) -> Document:
     names = TopicNames(settings.topic_prefix)
     known = {DOCUMENTS: names.documents, None: names.documents}
     topic = known.get(topic, topic) or names.documents
@@ -181,11 +192,13 @@ def _read_record(settings: Settings, topic: str | None, partition: int, offset: 
         reader.close()
     if messages[0].offset != offset:
         raise InputError(f"There is no record at {where}: it was compacted away, aborted, or is a transaction's marker.")
-    return _decode(settings, messages[0], where)
+    return _decode(settings, messages[0], where, takes_vectors=takes_vectors)
 
 
-def _decode(settings: Settings, message: Message, where: str) -> Document:
-    decoded = Decoder(settings).decode(message)
+def _decode(settings: Settings, message: Message, where: str, *, takes_vectors: bool) -> Document:
+    if takes_vectors and settings.value_format != "json":
+        raise InputError(f"{where} is a text, and the recipe takes vectors: give .json files, or set VALUE_FORMAT=json.")
+    decoded = Decoder(settings, takes_vectors=takes_vectors).decode(message)
     if isinstance(decoded, DeadLetter):
         raise InputError(f"{where} is a dead letter ({decoded.stage}): {decoded.message}")
     if isinstance(decoded, Reason):

@@ -20,13 +20,14 @@ from stream_dedup.cli.output import note, print_json, print_table, progress
 from stream_dedup.cli.sources import STANDARD_INPUT, find_files, read_documents
 from stream_dedup.document import DeadLetter
 from stream_dedup.errors import ConfigurationError, FormatError, InputError, StreamDedupError
-from stream_dedup.fingerprint import Fingerprinter, Recipe, format_print, load_key
+from stream_dedup.fingerprint import Content, Fingerprinter, Recipe, as_vector, number_of
 from stream_dedup.index import report
 from stream_dedup.index.index import Index
 from stream_dedup.index.plan import parse as parse_plan
 from stream_dedup.index.store import RocksStore
 from stream_dedup.settings import Settings
 from stream_dedup.worker.inputs import scope_number
+from stream_dedup.worker.recipe import recipe_of
 
 _ANSWER_SECONDS = 30.0
 _BATCH = 1000
@@ -46,7 +47,7 @@ class Wanted:
     @property
     def words(self) -> list[int]:
         """The print's 64-bit words, low word first."""
-        return [(self.number >> shift) & (2**64 - 1) for shift in range(0, self.recipe.width, 64)]
+        return [(self.number >> 64 * place) & (2**64 - 1) for place in range(self.recipe.words)]
 
 
 def read_text(target: str, *, as_text: bool) -> str:
@@ -71,18 +72,25 @@ def print_of(settings: Settings, text: str, scope: str | None) -> tuple[Fingerpr
     """Return the fingerprinter of the settings' recipe, and the print of a text.
 
     Raises:
-        InputError: nothing is left of the text once it is normalised.
+        InputError: nothing is left of the text once it is normalised; or the recipe takes vectors, and it is none.
     """
-    recipe = Recipe(preset=settings.recipe, key=load_key(settings.key_file))
+    recipe = recipe_of(settings)
     fingerprinter = Fingerprinter(recipe)
-    prints = fingerprinter.fingerprint([text])
+    prints = fingerprinter.fingerprint([_vector_of(text) if recipe.method.takes_vectors else text])
     if prints.empty[0]:
         raise InputError("There is no text left once it is normalised (only white space or marks), so nothing is like it.")
-    number = int(format_print(*prints.prints[0].tolist()), 16)
+    number = number_of(prints.prints[0])
     digest = prints.digests[0].tobytes()
     return fingerprinter, Wanted(
         recipe, number, digest, int(prints.features[0]), 0 if scope is None else scope_number(scope)
     )  # fmt: skip
+
+
+def _vector_of(text: str) -> Content:
+    try:
+        return as_vector(json.loads(text))
+    except ValueError as error:
+        raise InputError("The recipe takes vectors, and this is none: give a list of numbers as JSON, as [0.1, -2, 3].") from error
 
 
 def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int) -> dict[str, Any]:
@@ -96,7 +104,7 @@ def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int) -
     query = urllib.parse.urlencode(
         {
             "recipe": wanted.recipe.id,
-            "print": f"{wanted.number:0{wanted.recipe.width // 4}x}",
+            "print": f"{wanted.number:0{16 * wanted.recipe.words}x}",
             "digest": wanted.digest.hex(),
             "features": wanted.features,
             "scope": f"{wanted.scope:x}",
@@ -180,24 +188,29 @@ def scan_files(settings: Settings, fingerprinter: Fingerprinter, target: str, wa
     pending: deque[tuple[str, DeadLetter | None]] = deque()
     found: list[dict[str, Any]] = []
     with progress(f"reading {target}", sum(file.size_bytes for file in files)) as advance:
-        documents = decode_documents(read_documents(files, advance), settings, pending)
+        takes_vectors = wanted.recipe.method.takes_vectors
+        documents = decode_documents(read_documents(files, advance), settings, pending, takes_vectors=takes_vectors)
         while batch := list(islice(documents, _BATCH)):
             names = [where for where, letter in pending if letter is None][: len(batch)]
             pending.clear()
             prints = fingerprinter.fingerprint([one.text for one in batch])
             for row, (one, where) in enumerate(zip(batch, names, strict=True)):
-                number = int(format_print(*prints.prints[row].tolist()), 16)
+                number, features = number_of(prints.prints[row]), int(prints.features[row])
                 is_equal = prints.digests[row].tobytes() == wanted.digest
-                both_long = not is_short and prints.features[row] >= wanted.recipe.floor
-                if one.scope == wanted.scope and (is_equal or (both_long and plan.within_reach(number, wanted.number))):
+                is_near = (
+                    not is_short
+                    and features >= wanted.recipe.floor
+                    and plan.within_reach(number, wanted.number, (features, wanted.features))
+                )
+                if one.scope == wanted.scope and (is_equal or is_near):
                     found.append(
                         {
                             "id": one.id.decode("utf-8", "replace"),
                             "position": where,
                             "distance": plan.distance(number, wanted.number),
                             "time": None,
-                            "fingerprint": format_print(*prints.prints[row].tolist()),
-                            "features": int(prints.features[row]),
+                            "fingerprint": wanted.recipe.format(prints.prints[row].tolist()),
+                            "features": features,
                         }
                     )
     found.sort(key=lambda one: int(one["distance"]))

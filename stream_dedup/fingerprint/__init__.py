@@ -21,6 +21,7 @@ from stream_dedup.fingerprint.recipe import (
     format_print,
     format_prints,
     hamming,
+    number_of,
 )
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "hamming",
     "load_key",
     "load_languages",
+    "number_of",
 ]

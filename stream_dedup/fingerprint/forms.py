@@ -39,7 +39,7 @@ def _drop_separators(data: Any, offsets: Any, kinds: Any, out: Any, ends: Any) -
         while place < offsets[text + 1]:
             code_point, length = code_point_at(data, place)
             kind = kinds[code_point] & KIND_BITS
-            if kind == SEPARATOR or kind == SPACE or kind == IGNORED:
+            if kind in (SEPARATOR, SPACE, IGNORED):
                 pending = end > begin
             else:
                 if pending:

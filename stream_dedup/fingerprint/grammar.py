@@ -154,9 +154,10 @@ def _check(method: Method) -> None:
         _refuse("Only the features 'textrank' have the weights 'rank'.")
     bits = hashes.BITS[method.hash]
     if bits < method.width:
+        wide = ", ".join(one for one, has in hashes.BITS.items() if has >= method.width)
         _refuse(
             f"The hash {method.hash!r} has {bits} bits, and the print would have {method.width}: take "
-            f"{method.projection}:{bits} or a wider hash ({', '.join(one for one, has in hashes.BITS.items() if has >= method.width)})."
+            f"{method.projection}:{bits} or a wider hash ({wide})."
         )
 
 
@@ -248,7 +249,11 @@ def _preset(wanted: str) -> Method:
 
 def name_of(method: Method) -> str:
     """Return the name of the preset that this is, at any width; `custom` if it is none."""
-    return next((name for name, preset in PRESETS.items() if replace(preset, width=method.width) == method), "custom")
+    return next((name for name, preset in PRESETS.items() if _but_width(preset) == _but_width(method)), "custom")
+
+
+def _but_width(method: Method) -> tuple[object, ...]:
+    return method.steps, method.features, method.weights, method.hash, method.projection, method.seed
 
 
 def _presets() -> dict[str, Method]:

@@ -73,8 +73,8 @@ class Analyser:
         """Read jieba's data; raise ConfigurationError if it is not that of the recipe's id."""
         folder = check_data()
         tokens.dictionary()  # sees that the dictionary is the recipe's, too
-        import jieba.analyse
-        import jieba.posseg
+        import jieba.analyse  # noqa: PLC0415 - jieba reads its tables on import, for seconds
+        import jieba.posseg  # noqa: PLC0415
 
         tokenizer = jieba.Tokenizer()
         tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())

@@ -70,7 +70,7 @@ def coordinates(state: Any, levels: Any, out: Any) -> None:
 
 @kernel
 def project_vectors(numbers: Any, bounds: Any, secrets: Any, levels: Any, bits: Any, prints: Any) -> None:
-    """Fill the prints (n, bits / 64 rounded up) of vectors: `numbers` one after another, `bounds` (n + 1,) where each begins."""
+    """Fill `prints` (n, bits / 64 rounded up); `numbers`: of one vector after another; `bounds` (n + 1,): where each begins."""
     longest = np.int64(0)
     for vector in range(len(bounds) - 1):
         longest = max(longest, bounds[vector + 1] - bounds[vector])

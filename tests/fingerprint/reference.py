@@ -7,13 +7,15 @@ integers.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import re
+import statistics
 import unicodedata
 from collections import Counter
 from itertools import groupby, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jieba
 from icu4py.breakers import WordBreaker
@@ -193,3 +195,112 @@ def fingerprint(text: str, key: bytes) -> Print:
     digest_key = hashlib.blake2b(key, person=b"text digest").digest()
     digest = hashlib.blake2b(normalised.encode(), digest_size=16, key=digest_key).digest()
     return Print(made, len(weights), digest, not normalised)
+
+
+FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
+
+
+def fnv1a(data: bytes) -> int:
+    """FNV-1a of 64 bits."""
+    value = FNV_OFFSET
+    for byte in data:
+        value = (value ^ byte) * FNV_PRIME & WORD_BITS
+    return value
+
+
+def raw_form(text: str) -> str:
+    """The form `raw`: surrogates replaced, invisible characters gone, runs of marks cut."""
+    kept: list[str] = []
+    marks = 0
+    for character in text:
+        now = "\ufffd" if "\ud800" <= character <= "\udfff" else character
+        if kind(now) == characters.IGNORED:
+            continue
+        marks = marks + 1 if _has(now, characters.MARK) else 0
+        if marks <= 30:
+            kept.append(now)
+    return "".join(kept)
+
+
+def _numbers(key: bytes, person: bytes, count: int) -> list[int]:
+    return [
+        int.from_bytes(hashlib.blake2b(number.to_bytes(8, "little"), digest_size=8, key=key, person=person).digest(), "little")
+        for number in range(count)
+    ]
+
+
+def _log_weight(count: int) -> int:
+    return round(256 * (1 + math.log(min(count, 1024))))
+
+
+def _weighed(preset: str, text: str, key: bytes) -> list[tuple[int, int]]:
+    """Hashes of 128 bits and weights of a text under one of the presets of texts."""
+    derived = hashlib.blake2b(key, digest_size=48, person=b"simhash secrets").digest()
+    key_0, key_1, high, first, second, offset = (int.from_bytes(derived[i : i + 8], "little") for i in range(0, 48, 8))
+    if preset in {"keywords", "textrank"}:
+        found = jieba_keywords(preset, raw_form(text), 22)
+        return [(fnv1a(word.encode()), round(weight * 2**24)) for word, weight in found]
+    normalised = normalise(text)
+    if preset == "chars":
+        start, *factors = _numbers(key, b"character grams", 17)
+        grams = (normalised[place : place + 4] for place in range(len(normalised) - 3))
+        hashed = [
+            _mix((start + sum(ord(c) * (f | 1) for c, f in zip(gram, factors, strict=False))) & WORD_BITS) for gram in grams
+        ]
+        groups = [(1, hashed)]
+    else:
+        single = [sip_hash(word.encode(), key_0, key_1) for word in words(normalised)]
+        pairs = [_mix((a * (first | 1) + b * (second | 1) + offset) & WORD_BITS) for a, b in pairwise(single)]
+        triples = [
+            _mix((a * (first | 1) + b * (second | 1) + offset) & WORD_BITS) for a, b in zip(pairs, single[2:], strict=False)
+        ]
+        groups = [(1, single), (2, pairs)] if preset == "words" else [(1, triples)]
+    return [
+        (_mix((value + high) & WORD_BITS) << 64 | value, scale * _log_weight(count))
+        for scale, values in groups
+        for value, count in Counter(values).items()
+    ]
+
+
+def print_of(preset: str, width: int, text: str, key: bytes) -> tuple[int, int]:
+    """Print and feature count of a text under a preset of texts, at one width."""
+    weighed = _weighed(preset, text, key)
+    _, made = simhash_reference([value for value, _ in weighed], [weight for _, weight in weighed], width)
+    return made, len(weighed)
+
+
+def jieba_keywords(preset: str, text: str, number: int) -> list[tuple[str, float]]:
+    """What jieba.analyse itself says."""
+    tfidf, textrank = _analysers()
+    rank = tfidf.extract_tags if preset == "keywords" else textrank.textrank
+    return list(rank(text, topK=number, withWeight=True))
+
+
+@functools.cache
+def _analysers() -> tuple[Any, Any]:
+    import jieba.analyse
+    import jieba.posseg
+
+    tfidf, textrank = jieba.analyse.TFIDF(), jieba.analyse.TextRank()
+    tfidf.tokenizer = _jieba
+    textrank.tokenizer = jieba.posseg.POSTokenizer(_jieba)
+    return tfidf, textrank
+
+
+def plane_print(numbers: list[float], width: int, key: bytes, seed: int = 0) -> int:
+    """The print of a vector by true hyperplanes, dimension by dimension."""
+    normal = statistics.NormalDist()
+    levels = [round(65536 * normal.inv_cdf((level + 0.5) / 4096)) for level in range(2048, 4096)]
+    levels = [-value for value in reversed(levels)] + levels
+    derived = hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=16, key=key, person=b"plane secrets").digest()
+    offset, factor = int.from_bytes(derived[:8], "little"), int.from_bytes(derived[8:], "little") | 1
+    sums = [0.0] * 128
+    for dimension, number in enumerate(numbers):
+        state = _mix((dimension * factor + offset) & WORD_BITS)
+        for first in range(0, 128, 5):
+            state = (state + 0x9E3779B97F4A7C15) & WORD_BITS
+            value = _mix(state)
+            for plane in range(first, min(first + 5, 128)):
+                sums[plane] += number * levels[value & 4095]
+                value >>= 12
+    return sum(1 << bit for bit in range(width) if sums[bit] > 0)
