@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Protocol
 
 import numpy as np
 
@@ -67,10 +68,28 @@ def check_widths(recipe: Recipe, plan: Plan) -> None:
         )
 
 
-def judge_documents(documents: Iterable[OfflineDocument], recipe: Recipe, plan: Plan) -> Iterator[Judged]:
-    """Yield a verdict for each document, in order; documents are taken in as verdicts are taken out, a batch at a time."""
+class MakesPrints(Protocol):
+    """What fingerprints a batch: a `Fingerprinter`, or whoever has its prints already."""
+
+    recipe: Recipe
+
+    def fingerprint(self, contents: Sequence[Content]) -> Prints:
+        """Return one row for each, in their order."""
+        ...
+
+
+def judge_documents(
+    documents: Iterable[OfflineDocument], recipe: Recipe, plan: Plan, fingerprinter: MakesPrints | None = None
+) -> Iterator[Judged]:
+    """Yield a verdict for each document, in order; documents are taken in as verdicts are taken out, a batch at a time.
+
+    `fingerprinter`: of that recipe, made here if there is none.
+
+    Raises:
+        ConfigurationError: the plan judges more bits than the recipe's prints have.
+    """
     check_widths(recipe, plan)
-    fingerprinter = Fingerprinter(recipe)
+    fingerprinter = Fingerprinter(recipe) if fingerprinter is None else fingerprinter
     index = Index(MemoryStore())
     declaration = {
         "recipe": recipe.id,
@@ -88,7 +107,7 @@ def judge_documents(documents: Iterable[OfflineDocument], recipe: Recipe, plan: 
         first += len(batch)
 
 
-def _judge(batch: Sequence[OfflineDocument], first: int, fingerprinter: Fingerprinter, index: Index) -> Iterator[Judged]:
+def _judge(batch: Sequence[OfflineDocument], first: int, fingerprinter: MakesPrints, index: Index) -> Iterator[Judged]:
     prints = fingerprinter.fingerprint([document.text for document in batch])
     ids = [shorten_id(document.id) for document in batch]
     rows = [row for row, is_empty in enumerate(prints.empty.tolist()) if not is_empty]

@@ -16,19 +16,30 @@ from pathlib import Path
 import numpy as np
 
 from stream_dedup import compiled
-from stream_dedup.fingerprint import Fingerprinter, Recipe, explain_features, simhash
+from stream_dedup.fingerprint import Fingerprinter, Recipe, explain_features, hashes
+from stream_dedup.fingerprint.grammar import PRESETS
 from stream_dedup.index.kernels import FULL, Columns, take_rows
 from stream_dedup.index.neighbours import Neighbours, no_columns, no_rows
 from stream_dedup.index.plan import PLANS
 
 _DOCUMENTS = 3
+_STAGES = (
+    "nfkc case space punctuation | words | one | jenkins | signs:64",
+    "raw | chars:3 | count | keyed | planes:128",
+    "case | words bigrams*2 shingles:3 chars:4 | log | md5 | signs:32",
+)
 
 
 def use_fingerprints() -> None:
-    """Make a fingerprint, and explain one: the canary goes through every rule."""
-    Fingerprinter(Recipe()).fingerprint(["warm"])
+    """Make a fingerprint of every preset, and of every stage that has kernels; explain one."""
+    for written in (*PRESETS, *_STAGES):
+        fingerprinter = Fingerprinter(Recipe(written))
+        if fingerprinter.recipe.method.takes_vectors:
+            fingerprinter.fingerprint_vectors([np.ones(3)])
+        else:
+            fingerprinter.fingerprint(["warm 研究"])
     explain_features(Recipe(), "warm")
-    simhash.sip_hash(np.zeros(1, np.uint8), np.uint64(1), np.uint64(2), 1, 3)
+    hashes.sip_hash(np.zeros(1, np.uint8), np.uint64(1), np.uint64(2), 1, 3)
 
 
 def use_index() -> None:

@@ -34,12 +34,14 @@ from stream_dedup.bench.templates import Templates, template_language, template_
 from stream_dedup.demo import truth
 from stream_dedup.demo.texts import Dice
 from stream_dedup.document import Verdict
-from stream_dedup.fingerprint import PUBLIC_DEMO_KEY, Fingerprinter, Recipe
+from stream_dedup.errors import ConfigurationError
+from stream_dedup.fingerprint import PRESETS as ALL_PRESETS
+from stream_dedup.fingerprint import PUBLIC_DEMO_KEY, Content, Fingerprinter, Prints, Recipe
 from stream_dedup.index.plan import PLANS, Plan
 from stream_dedup.offline import OfflineDocument, judge_documents
 
 ALL: Final = "all"
-PRESETS: Final = ("words",)
+PRESETS: Final = tuple(name for name, method in ALL_PRESETS.items() if not method.takes_vectors)
 _PAIRS_AT_ONCE: Final = 1 << 22
 
 Say = Callable[[str], None]
@@ -205,13 +207,14 @@ def run_quality(options: Options, peers: Peers | None, say: Say) -> Report:
 
 
 def presets_named(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the recipes to measure: those named, each checked, or all presets.
+    """Return the recipes to measure: those named, each checked, or all presets of texts.
 
     Raises:
-        ConfigurationError: there is no such recipe.
+        ConfigurationError: there is no such recipe, or it takes vectors.
     """
     for name in names:
-        recipe_of(name)
+        if recipe_of(name).method.takes_vectors:
+            raise ConfigurationError(f"The recipe {name!r} takes vectors, and what is measured here are texts: name another.")
     return tuple(names) or PRESETS
 
 
@@ -221,7 +224,7 @@ def recipe_of(preset: str, key: bytes = PUBLIC_DEMO_KEY) -> Recipe:
     Raises:
         ConfigurationError: there is no such recipe.
     """
-    return Recipe(preset=preset, key=key)
+    return Recipe(preset, key=key)
 
 
 def hash_key(number: int) -> bytes:
@@ -253,17 +256,34 @@ class Stream:
         return counts
 
 
+class _Known:
+    """Prints made once and given again: each plan judges the same stream, and keywords take their time."""
+
+    def __init__(self, fingerprinter: Fingerprinter, texts: Sequence[str]) -> None:
+        self.recipe = fingerprinter.recipe
+        self.prints = fingerprinter.fingerprint(texts)
+        self._rows = {text: row for row, text in enumerate(texts)}
+
+    def fingerprint(self, contents: Sequence[Content]) -> Prints:
+        """Return the rows of these texts."""
+        rows = [self._rows[str(content)] for content in contents]
+        made = self.prints
+        return Prints(made.prints[rows], made.features[rows], made.digests[rows], made.empty[rows])
+
+
 def _measure(stream: Stream, method: str, fingerprinter: Fingerprinter, plans: Iterable[Plan], key: int) -> list[Finding]:
     corpus, recipe = stream.corpus, fingerprinter.recipe
-    prints = fingerprinter.fingerprint([document.text for document in corpus.documents])
+    known = _Known(fingerprinter, [document.text for document in stream.documents])
+    prints = known.prints
+    own = slice(len(corpus.documents))
     sources = [OfflineDocument(str(place).encode(), stream.documents[place].text) for place in stream.order]
     findings = []
     for plan in plans:
         if plan.width > recipe.width:
             continue
-        pairs = near_pairs(prints.prints, prints.features, recipe.floor, plan)
+        pairs = near_pairs(prints.prints[own], prints.features[own], recipe.floor, plan)
         verdicts = {}
-        for judged in judge_documents(sources, recipe, plan):
+        for judged in judge_documents(sources, recipe, plan, known):
             of = None if judged.of_number is None else stream.order[judged.of_number]
             verdicts[stream.order[judged.number]] = truth.Judgement(judged.verdict is Verdict.DUPLICATE, of)
         counts = _together(count_pairs(corpus, pairs), stream.drops(verdicts))

@@ -19,10 +19,10 @@ from stream_dedup.index.judge import reason_of_duplicate
 from stream_dedup.index.plan import Plan
 from stream_dedup.index.plan import parse as parse_plan
 from stream_dedup.log.kafka import LogReader
+from stream_dedup.offline import check_widths
 from stream_dedup.printable import printable
 from stream_dedup.settings import Settings
 from stream_dedup.topics import DOCUMENTS, TopicNames
-from stream_dedup.offline import check_widths
 from stream_dedup.worker.inputs import Decoder, Document
 from stream_dedup.worker.recipe import recipe_of
 
@@ -153,7 +153,9 @@ def _read(settings: Settings, target: str, *, takes_vectors: bool) -> Document:
     except OSError as error:
         raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error
     if match := _POSITION.match(target):
-        return _read_record(settings, match["topic"], int(match["partition"]), int(match["offset"]), takes_vectors=takes_vectors)
+        return _read_record(
+            settings, match["topic"], int(match["partition"]), int(match["offset"]), takes_vectors=takes_vectors
+        )
     raise InputError(
         f"{target!r:.200} is neither a file nor a record's position; write a position as documents-3@8812, or 3@8812."
     )

@@ -90,7 +90,9 @@ def _vector_of(text: str) -> Content:
     try:
         return as_vector(json.loads(text))
     except ValueError as error:
-        raise InputError("The recipe takes vectors, and this is none: give a list of numbers as JSON, as [0.1, -2, 3].") from error
+        raise InputError(
+            "The recipe takes vectors, and this is none: give a list of numbers as JSON, as [0.1, -2, 3]."
+        ) from error
 
 
 def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int) -> dict[str, Any]:

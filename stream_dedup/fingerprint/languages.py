@@ -34,7 +34,8 @@ Segmenter = Literal["pairs", "icu"]
 HanVariants = Literal["distinct", "same"]
 Entry = TypeVar("Entry")
 
-_USER_LINE = re.compile(r"(\S+)(?:[ \t]+([0-9]{1,13}))?(?:[ \t]+([a-z]+))?\Z")  # jieba's, but for words with white space in them
+# jieba's, but for words with white space in them.
+_USER_LINE = re.compile(r"(\S+)(?:[ \t]+([0-9]{1,13}))?(?:[ \t]+([a-z]+))?\Z")
 _FREQUENCY_MAX = 1 << 40  # a million such words still add up within 63 bits
 
 

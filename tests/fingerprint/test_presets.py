@@ -99,7 +99,7 @@ IDS = {
 def test_prints_are_those_frozen(name: str) -> None:
     """Of every preset at every width, print and feature count of each golden text are what they were."""
     contents = VECTORS if name.startswith("vector") else {**golden.TEXTS, "chinese": CHINESE}
-    recipe = Recipe.parse(name)
+    recipe = Recipe(name)
     found = numbers_of(recipe, [contents[text] for text in ROWS[name]])
 
     assert ROWS[name] == {

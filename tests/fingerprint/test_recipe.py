@@ -249,7 +249,7 @@ def test_canary_sees_a_changed_weight(count: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(simhash, "WEIGHTS", weights)
     weights.setflags(write=False)
 
-    assert recipe.canary_digests()["weights"] != canary.FROZEN["weights"]
+    assert recipe.canary_digest("weights") != canary.FROZEN["weights"]
 
 
 def test_every_kernel_has_one_signature(fingerprinter: Fingerprinter) -> None:
