@@ -51,6 +51,7 @@ OF_WORDS, OF_CHARACTERS = range(2)
 # Weights are gathered in 32 bits while their total fits, then added to sums of 64.
 _LANE_LIMIT = (1 << 32) - 1
 _FOLD = 16
+_COUNT_ALIKE = 8  # counts up to this are frequent enough to look for those of each
 
 
 def log_count_weight(count: int) -> int:
@@ -160,7 +161,7 @@ def _fold_eight(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, 
 
 
 @inlined
-def _add_alike(keys: Any, order: Any, features: Any, high: Any, weight: Any, ones: Any) -> None:
+def _add_alike(values: Any, features: Any, high: Any, weight: Any, ones: Any) -> None:
     """Add features of one weight, a whole number of sixteens of them: bits are counted in the words themselves.
 
     Each step of `_fold_eight` does in a word what `_add_lanes` does in 64 lanes; only every sixteenth goes there.
@@ -170,27 +171,27 @@ def _add_alike(keys: Any, order: Any, features: Any, high: Any, weight: Any, one
     low_one = low_two = low_four = low_eight = zero
     high_one = high_two = high_four = high_eight = zero
     for first in range(0, features, _FOLD):
-        a = keys[order[first]]
-        b = keys[order[first + 1]]
-        c = keys[order[first + 2]]
-        d = keys[order[first + 3]]
-        e = keys[order[first + 4]]
-        f = keys[order[first + 5]]
-        g = keys[order[first + 6]]
-        h = keys[order[first + 7]]
+        a = values[first]
+        b = values[first + 1]
+        c = values[first + 2]
+        d = values[first + 3]
+        e = values[first + 4]
+        f = values[first + 5]
+        g = values[first + 6]
+        h = values[first + 7]
         low_a, low_one, low_two, low_four = _fold_eight(a, b, c, d, e, f, g, h, low_one, low_two, low_four)
         high_a, high_one, high_two, high_four = _fold_eight(
             mix(a + high), mix(b + high), mix(c + high), mix(d + high), mix(e + high), mix(f + high), mix(g + high),
             mix(h + high), high_one, high_two, high_four,
         )  # fmt: skip
-        a = keys[order[first + 8]]
-        b = keys[order[first + 9]]
-        c = keys[order[first + 10]]
-        d = keys[order[first + 11]]
-        e = keys[order[first + 12]]
-        f = keys[order[first + 13]]
-        g = keys[order[first + 14]]
-        h = keys[order[first + 15]]
+        a = values[first + 8]
+        b = values[first + 9]
+        c = values[first + 10]
+        d = values[first + 11]
+        e = values[first + 12]
+        f = values[first + 13]
+        g = values[first + 14]
+        h = values[first + 15]
         low_b, low_one, low_two, low_four = _fold_eight(a, b, c, d, e, f, g, h, low_one, low_two, low_four)
         high_b, high_one, high_two, high_four = _fold_eight(
             mix(a + high), mix(b + high), mix(c + high), mix(d + high), mix(e + high), mix(f + high), mix(g + high),
@@ -207,48 +208,60 @@ def _add_alike(keys: Any, order: Any, features: Any, high: Any, weight: Any, one
 
 
 @inlined
-def _split(counts: Any, order: Any, features: Any, count: Any, others: Any) -> Any:
-    """Keep the slots that occur `count` times at the front of `order`, write the rest to `others`; return how many each.
+def _take(values: Any, counts: Any, features: Any, count: Any, alike: Any) -> Any:
+    """Move the features that occur `count` times to `alike`, and close the gaps; return how many are moved, and are left.
 
     As in `count_one`, nothing is branched on.
     """
-    kept = np.int64(0)
-    rest = np.int64(0)
+    taken = np.int64(0)
+    left = np.int64(0)
     for feature in range(features):
-        slot = order[feature]
-        is_kept = np.int64(counts[slot] == count)
-        order[kept] = slot
-        others[rest] = slot
-        kept += is_kept
-        rest += 1 - is_kept
-    return kept, rest
+        value = values[feature]
+        counted = counts[feature]
+        is_taken = np.int64(counted == count)
+        alike[taken] = value
+        values[left] = value
+        counts[left] = counted
+        taken += is_taken
+        left += 1 - is_taken
+    return taken, left
 
 
 @inlined
-def _add(
-    keys: Any, counts: Any, order: Any, others: Any, distinct: Any, scale: Any, weights: Any, beyond: Any, high: Any, ones: Any
-) -> Any:
+def _add(table: Any, distinct: Any, gathered: Any, scale: Any, weights: Any, beyond: Any, high: Any, ones: Any) -> Any:
     """Add the weights of features to the sums of their 1 bits; return the weight of all.
 
+    `table`: keys, counts and the slots in use; `gathered`: room for as many values, counts and values again.
+
     The sums of 1 bits and the whole weight say as much as sums of plus and minus, at half the work. In running text most
-    features occur once, so all but a few of those are added together.
+    features occur once or a few times, so nearly all can be added with others of the same weight.
     """
-    singles, rest = _split(counts, order, distinct, 1, others)
-    single_weight = weights[1] * scale
-    folded = singles - singles % _FOLD
-    if folded > 0:
-        _add_alike(keys, order, folded, high, single_weight, ones)
-    total = single_weight * singles
-    pending = np.int64(0)
+    keys, slot_counts, order = table
+    values, counts, alike = gathered
+    for feature in range(distinct):
+        slot = order[feature]
+        values[feature] = keys[slot]
+        counts[feature] = slot_counts[slot]
     lanes = np.zeros(128, np.uint32)
-    for feature in range(folded, singles):
-        low = keys[order[feature]]
-        pending = _add_weighed(low, mix(low + high), single_weight, lanes, pending, ones)
-    for feature in range(rest):
-        slot = others[feature]
-        low = keys[slot]
-        count = np.int64(counts[slot])
-        weight = (weights[min(count, COUNT_MAX)] + beyond * max(count - COUNT_MAX, 0)) * scale
+    pending = np.int64(0)
+    total = np.int64(0)
+    left = np.int64(distinct)
+    count = np.int64(1)
+    while count <= _COUNT_ALIKE and left >= _FOLD:
+        taken, left = _take(values, counts, left, count, alike)
+        weight = weights[count] * scale
+        total += weight * taken
+        folded = taken - taken % _FOLD
+        if folded > 0:
+            _add_alike(alike, folded, high, weight, ones)
+        for feature in range(folded, taken):
+            low = alike[feature]
+            pending = _add_weighed(low, mix(low + high), weight, lanes, pending, ones)
+        count += 1
+    for feature in range(left):
+        low = values[feature]
+        counted = np.int64(counts[feature])
+        weight = (weights[min(counted, COUNT_MAX)] + beyond * max(counted - COUNT_MAX, 0)) * scale
         total += weight
         pending = _add_weighed(low, mix(low + high), weight, lanes, pending, ones)
     _flush(lanes, np.int64(1), ones)
@@ -371,7 +384,8 @@ def fingerprint_batch(
     keys = np.empty(0, np.uint64)
     counts = np.empty(0, np.uint32)
     order = np.empty(0, np.uint32)
-    others = np.empty(0, np.uint32)
+    most = max(most_words, most_points)
+    gathered = np.empty(most, np.uint64), np.empty(most, np.uint32), np.empty(most, np.uint64)
     ones = np.empty(128, np.int64)
     for text in range(len(offsets) - 1):
         words = np.int64(0)
@@ -389,7 +403,6 @@ def fingerprint_batch(
             keys = np.empty(size, np.uint64)
             counts = np.empty(size, np.uint32)
             order = np.empty(size, np.uint32)
-            others = np.empty(size, np.uint32)
         for group in range(len(groups)):
             length = groups[group, 1]
             keys[:size] = 0
@@ -401,7 +414,8 @@ def fingerprint_batch(
                 runs = hash_points(points, characters, length, character_secrets, chained)
             for run in range(runs):
                 distinct = count_one(chained[run], keys, counts, order, size - 1, distinct)
-            total += _add(keys, counts, order, others, distinct, groups[group, 2], weights, beyond, secrets[HIGH_HALF], ones)
+            table = keys, counts, order
+            total += _add(table, distinct, gathered, groups[group, 2], weights, beyond, secrets[HIGH_HALF], ones)
             features[text] += distinct
         _sign(ones, total, bits, prints[text])
 

@@ -25,8 +25,8 @@ def files(tmp_path: Path) -> Callable[[str, str], tuple[Path, Path]]:
 
 CASES = {
     "the same text": (PAGE, PAGE.upper() + "  ", "duplicate", "exact", "the same text"),
-    "nearly the same": (PAGE, edited(PAGE), "duplicate", "near", "bits differ, and up to 19 may"),
-    "another text": (PAGE, OTHER, "unique", None, "bits differ, and only up to 19 may"),
+    "nearly the same": (PAGE, edited(PAGE), "duplicate", "near", "bits differ, and up to 21 may"),
+    "another text": (PAGE, OTHER, "unique", None, "bits differ, and only up to 21 may"),
     "a short one": (PAGE, "a few words", "unique", None, "fewer than 48 features"),
     "an empty one": (PAGE, " ", "unique", None, "no text once it is normalised"),
 }
@@ -92,6 +92,46 @@ def test_json_files_are_read_as_records(run: Callable[..., Any], tmp_path: Path)
     assert json.loads(run("explain", tmp_path / "a.json", tmp_path / "b.json", *options).out)["reason"] == "revised"
     assert "different scopes" in json.loads(run("explain", tmp_path / "a.json", tmp_path / "c.json", *options).out)["why"]
     assert "no field 'text'" in run("explain", tmp_path / "a.json", tmp_path / "d.json", *options).err
+
+
+def test_lengths_too_far_apart_are_said(run: Callable[..., Any], files: Callable[..., Any]) -> None:
+    """Near prints of texts that the plan's ratio parts are unique, and the sentence has both counts."""
+    found = json.loads(run("explain", *files(PAGE, PAGE + OTHER), "--plan", "128:8:1:128:99%", "--json").out)
+
+    assert found["verdict"] == "unique"
+    assert "at least 99 % of these are asked for" in found["why"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "plan", "digits"), [("chars", "wide", 32), ("chars:64", "classic", 16), ("keywords:32", "32:4:0:3", 8)]
+)
+def test_the_recipe_is_that_of_the_settings(
+    run: Callable[..., Any], files: Callable[..., Any], recipe: str, plan: str, digits: int
+) -> None:
+    """Prints have the recipe's width, the features shown are its own, and a plan beyond its width is refused."""
+    asked = ("explain", *files(PAGE, edited(PAGE)), "--set", f"recipe={recipe}", "--json")
+    found = json.loads(run(*asked, "--plan", plan).out)
+
+    assert found["recipe"].startswith(f"{recipe.split(':', maxsplit=1)[0]}:{4 * digits}:")
+    assert {len(one["fingerprint"]) for one in found["documents"]} == {digits}
+    assert found["distance"] == sum(one["distance"] for one in found["blocks"])
+    weights = [explain_features(Recipe(recipe), text) for text in (PAGE, edited(PAGE))]
+    assert found["features_all"] == len(weights[0] | weights[1])
+    assert {one["feature"] for one in found["differing"]} <= weights[0].keys() | weights[1].keys()
+    if digits < 32:
+        assert "judges 128 bits" in run(*asked, "--plan", "wide").err
+
+
+def test_vectors_are_explained_by_their_numbers(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Two files with a list of numbers each, under the recipe of vectors; a text is refused."""
+    for name, numbers in {"a": [1.0, 2.0, -1.0], "b": [1.0, 2.0, -1.5]}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"text": numbers}))
+    (tmp_path / "c.txt").write_text(PAGE)
+    options = ("--set", "recipe=vector", "--json")
+    found = json.loads(run("explain", tmp_path / "a.json", tmp_path / "b.json", *options).out)
+
+    assert found["differing"] == [{"feature": "#2", "weights": [-1.0, -1.5]}]
+    assert "the recipe takes vectors" in run("explain", tmp_path / "a.json", tmp_path / "c.txt", *options).err
 
 
 def test_what_is_neither_file_nor_position_is_said(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jieba
 from icu4py.breakers import WordBreaker
 
-from stream_dedup.fingerprint import characters, variants
+from stream_dedup.fingerprint import Languages, characters, variants
 from stream_dedup.fingerprint.simhash import simhash_reference
 
 WORD_BITS = 0xFFFF_FFFF_FFFF_FFFF
@@ -269,11 +269,13 @@ def print_of(preset: str, width: int, text: str, key: bytes) -> tuple[int, int]:
     return made, len(weighed)
 
 
-def jieba_keywords(preset: str, text: str, number: int) -> list[tuple[str, float]]:
-    """What jieba.analyse itself says."""
-    tfidf, textrank = _analysers()
+def jieba_keywords(preset: str, text: str, number: int, languages: Languages | None = None) -> list[tuple[str, float]]:
+    """What jieba.analyse itself says, after a user's words and stop words are given to it."""
+    tfidf, textrank = _analysers() if languages is None else _analysers_for(languages)
     rank = tfidf.extract_tags if preset == "keywords" else textrank.textrank
-    return list(rank(text, topK=number, withWeight=True))
+    found = list(rank(text, topK=number, withWeight=True))
+    jieba.finalseg.Force_Split_Words.clear()  # all tokenizers share it
+    return found
 
 
 @functools.cache
@@ -284,6 +286,22 @@ def _analysers() -> tuple[Any, Any]:
     tfidf, textrank = jieba.analyse.TFIDF(), jieba.analyse.TextRank()
     tfidf.tokenizer = _jieba
     textrank.tokenizer = jieba.posseg.POSTokenizer(_jieba)
+    return tfidf, textrank
+
+
+def _analysers_for(languages: Languages) -> tuple[Any, Any]:
+    import jieba.analyse
+    import jieba.posseg
+
+    tokenizer = jieba.Tokenizer()
+    tokenizer.FREQ, tokenizer.total = dict(_jieba.FREQ), _jieba.total
+    tokenizer.initialized = True
+    for one in languages.user_words:
+        tokenizer.add_word(one.word, one.frequency, one.tag)
+    tfidf, textrank = jieba.analyse.TFIDF(), jieba.analyse.TextRank()
+    tfidf.tokenizer, textrank.tokenizer = tokenizer, jieba.posseg.POSTokenizer(tokenizer)
+    for one in (tfidf, textrank):
+        one.stop_words |= languages.stop_words
     return tfidf, textrank
 
 

@@ -61,6 +61,11 @@ def fingerprinter() -> Fingerprinter:
     return Fingerprinter(Recipe(key=OTHER_KEY))
 
 
+@pytest.fixture(scope="module", params=["words", "chars", "shingles"])
+def compiled(request: pytest.FixtureRequest) -> Fingerprinter:
+    return Fingerprinter(Recipe(request.param, key=OTHER_KEY))
+
+
 def seconds(fingerprinter: Fingerprinter, text: str) -> float:
     """The processor time of one fingerprint of this thread, the least of three."""
     times = []
@@ -72,14 +77,25 @@ def seconds(fingerprinter: Fingerprinter, text: str) -> float:
 
 
 @pytest.mark.parametrize("name", sorted(HURTFUL))
-def test_time_is_linear(fingerprinter: Fingerprinter, name: str) -> None:
+def test_time_is_linear(compiled: Fingerprinter, name: str) -> None:
     """Eight times the text takes at most three times eight times the time; what is quadratic takes 64 times."""
     make = HURTFUL[name]
     gc.collect()
-    small = seconds(fingerprinter, make(1))
-    large = seconds(fingerprinter, make(8))
+    small = seconds(compiled, make(1))
+    large = seconds(compiled, make(8))
 
     assert large < 3 * 8 * max(small, 0.001)
+
+
+@pytest.mark.parametrize("name", sorted(HURTFUL))
+def test_keywords_take_linear_time(name: str) -> None:
+    """Four times the text takes at most three times four times the time, though jieba's own code does the work."""
+    keywords = Fingerprinter(Recipe("keywords", key=OTHER_KEY))
+    text = HURTFUL[name](1)
+    small = seconds(keywords, text[:1500])
+    large = seconds(keywords, text[:6000])
+
+    assert large < 3 * 4 * max(small, 0.005)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,19 @@ import xxhash
 from hypothesis import strategies as st
 
 from stream_dedup.errors import ConfigurationError, InputError
-from stream_dedup.fingerprint import PRESETS, PUBLIC_DEMO_KEY, Fingerprinter, Recipe, explain_features, grammar, hamming, hashes
+from stream_dedup.fingerprint import (
+    PRESETS,
+    PUBLIC_DEMO_KEY,
+    Fingerprinter,
+    Languages,
+    Recipe,
+    explain_features,
+    grammar,
+    hamming,
+    hashes,
+)
 from stream_dedup.fingerprint.simhash import simhash_reference
+from stream_dedup.fingerprint.tokens import UserWord
 from tests.fingerprint import golden, reference
 from tests.fingerprint.texts import OTHER_KEY, TEXTS
 
@@ -142,6 +153,48 @@ def test_keywords_are_those_of_jieba(preset: str) -> None:
         assert list(found) == [word for word, _ in expected]
         assert list(found.values()) == pytest.approx([weight for _, weight in expected], abs=2**-24)
     assert len(explain_features(Recipe(preset), CHINESE)) == 22
+
+
+@pytest.mark.parametrize("preset", ["keywords", "textrank"])
+def test_keywords_heed_a_users_words_and_stop_words(preset: str) -> None:
+    """What jieba.load_userdict and set_stop_words do to jieba.analyse, the same files do to a recipe, and to it alone."""
+    text = CHINESE.replace("算法", "去重方法云霄")
+    languages = Languages((UserWord("去重方法", 90_000, "n"), UserWord("网页", 0)), frozenset({"研究", "人员"}))
+    expected = reference.jieba_keywords(preset, reference.raw_form(text), 22, languages)
+    found = explain_features(Recipe(preset, languages=languages), text)
+
+    assert "去重方法" in found
+    assert not {"研究", "人员"} & set(found)
+    assert list(found.items()) == [(word, pytest.approx(weight, abs=2**-24)) for word, weight in expected]
+    assert list(explain_features(Recipe(preset), text)) == [
+        word for word, _ in reference.jieba_keywords(preset, reference.raw_form(text), 22)
+    ]
+    assert Recipe(preset, languages=languages) != Recipe(preset)
+
+
+def test_folded_han_reaches_every_form() -> None:
+    """Under `same` both spellings of a text have one print and one digest, whatever is left of normalising."""
+    for written in ("words", "chars", "keywords", "raw | chars:3 | one | md5 | signs:128"):
+        one = Fingerprinter(Recipe(written, languages=Languages(han_variants="same")))
+        made = one.fingerprint(["網頁指紋與關鍵詞", "网页指纹与关键词"])
+
+        assert made.prints[0].tolist() == made.prints[1].tolist()
+        assert bytes(made.digests[0]) == bytes(made.digests[1])
+
+
+@pytest.mark.parametrize(
+    ("preset", "languages", "what"),
+    [
+        ("chars", Languages(stop_words=frozenset({"a"})), "stop words"),
+        ("chars", Languages((UserWord("研究", 5),)), "a user dictionary"),
+        ("keywords", Languages(segmenter="icu"), "a segmenter"),
+        ("vector", Languages(han_variants="same"), "Han variants"),
+    ],
+)
+def test_what_a_recipe_would_leave_unread_is_refused(preset: str, languages: Languages, what: str) -> None:
+    """A setting about languages that could change nothing is an error, not a silent default."""
+    with pytest.raises(ConfigurationError, match=f"has no use for {what}"):
+        Recipe(preset, languages=languages)
 
 
 def test_the_number_of_keywords_can_be_set() -> None:
