@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from stream_dedup import compiled
-from stream_dedup.fingerprint import Fingerprinter, Recipe, explain_features, hashes
+from stream_dedup.fingerprint import Fingerprinter, Languages, Recipe, explain_features, hashes, segmenter
 from stream_dedup.fingerprint.grammar import PRESETS
 from stream_dedup.index.kernels import FULL, Columns, take_rows
 from stream_dedup.index.neighbours import Neighbours, no_columns, no_rows
@@ -39,6 +39,9 @@ def use_fingerprints() -> None:
         else:
             fingerprinter.fingerprint(["warm 研究"])
     explain_features(Recipe(), "warm")
+    Languages().words("warm")
+    data = np.frombuffer(b"warm", np.uint8)  # without a word for ICU, which need not be installed
+    segmenter.mark_words(data, np.array([0, len(data)], np.int64))
     hashes.sip_hash(np.zeros(1, np.uint8), np.uint64(1), np.uint64(2), 1, 3)
 
 

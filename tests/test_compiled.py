@@ -125,9 +125,12 @@ tempfile.tempdir = sys.argv[2]
 if sys.argv[3] == "print":
     from stream_dedup.fingerprint import Fingerprinter, Recipe, format_print
     made = format_print(*Fingerprinter(Recipe()).fingerprint(["The quick brown fox, 研究生命起源"]).prints[0].tolist())
+    for preset in ("chars", "shingles", "keywords"):
+        Fingerprinter(Recipe(preset)).fingerprint(["The quick brown fox, 研究生命起源"])
+    Fingerprinter(Recipe("vector")).fingerprint_vectors([[1.0, -2.0]])
 else:
     import numpy
-    from stream_dedup.fingerprint.simhash import sip_hash
+    from stream_dedup.fingerprint.hashes import sip_hash
     made = int(sip_hash(numpy.zeros(3, numpy.uint8), numpy.uint64(1), numpy.uint64(2), 1, 3))
 done = compiled.statistics()
 print(json.dumps({"made": made, "loaded": done.loaded, "compiled": done.compiled}))
@@ -185,7 +188,7 @@ def test_kernels_work_where_nothing_can_be_kept(nowhere: Path) -> None:
 
 @pytest.mark.parametrize("place", ["STREAM_DEDUP_CACHE_DIR", "shipped"])
 def test_kernels_made_ahead_are_used_where_they_lie(place: str, ahead: Path, nowhere: Path) -> None:
-    """On a read-only root, without a home, nothing is compiled, nothing is written, and the print is the same."""
+    """On a read-only root, without a home, no preset compiles or writes anything, and the print is the same."""
     made = Fingerprinter(Recipe()).fingerprint(["The quick brown fox, 研究生命起源"])
     files = sorted(ahead.rglob("*"))
     for file in files:

@@ -25,6 +25,7 @@ from stream_dedup.index import report
 from stream_dedup.index.index import Index
 from stream_dedup.index.plan import parse as parse_plan
 from stream_dedup.index.store import RocksStore
+from stream_dedup.offline import check_widths
 from stream_dedup.settings import Settings
 from stream_dedup.worker.inputs import scope_number
 from stream_dedup.worker.recipe import recipe_of
@@ -181,11 +182,13 @@ def scan_files(settings: Settings, fingerprinter: Fingerprinter, target: str, wa
 
     Raises:
         InputError: there is nothing to read.
+        ConfigurationError: the plan is wider than the recipe's prints.
     """
     files = find_files(target, "auto")
     if any(file.form == "jsonl" for file in files):
         settings = settings.model_copy(update={"value_format": "json"})
     plan = parse_plan(settings.plan)
+    check_widths(wanted.recipe, plan)
     is_short = wanted.features < wanted.recipe.floor
     pending: deque[tuple[str, DeadLetter | None]] = deque()
     found: list[dict[str, Any]] = []

@@ -113,8 +113,6 @@ def mark_words(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[n
     `data`, `offsets`: the texts' UTF-8 one after another, and (n + 1,) where each begins. Only the first byte of a
     character is marked.
     """
-    from icu4py.breakers import WordBreaker  # noqa: PLC0415 - behind an extra
-
     size = int(offsets[-1])
     marks = np.zeros(size, np.uint8)
     # A run takes three bytes or more, and then at most one separator; a long one has one for every 512 characters.
@@ -122,6 +120,8 @@ def mark_words(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[n
     filled = _mark_runs(data, offsets, characters.table(), marks, origins)
     if not filled:
         return marks
+    from icu4py.breakers import WordBreaker  # noqa: PLC0415 - behind an extra
+
     origins = origins[:filled]
     joined = np.where(origins == _SEPARATOR, np.uint8(_NEWLINE), data[origins])
     # ICU counts in units of UTF-16, of which a character of four bytes has two.
