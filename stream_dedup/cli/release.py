@@ -154,7 +154,7 @@ def _write(
             f"{names.unique}-{message.partition} holds nothing below {low} any more, and a release of {message.topic}-"
             f"{message.partition}@{message.offset} began at {first}: whether it left then cannot be told. Nothing was written."
         )
-    output = _output(names, message, trace)
+    output = _output(names, message, trace, recipe.width)
     why = ""
     for _ in range(_ATTEMPTS):
         end = admin.end_offset(names.unique, message.partition)
@@ -184,9 +184,9 @@ def _low(settings: Settings, topic: str, partition: int) -> int:
         reader.close()
 
 
-def _output(names: TopicNames, message: Message, trace: Trace) -> Output:
+def _output(names: TopicNames, message: Message, trace: Trace, width: int) -> Output:
     document = trace.judged[-1][2]
-    (fingerprint,) = format_prints(document.prints)
+    (fingerprint,) = format_prints(document.prints, width)
     own = headers.of_verdict(Reason.RELEASED, trace.recipe, fingerprint, LogPlace(trace.releases[0][0], 0))
     passed = headers.passed_on(message.headers) + own
     return Output(names.unique, message.partition, message.key, message.value, message.timestamp_ms, passed)
