@@ -1,6 +1,6 @@
 """One frozen settings object, read from flags, the environment and a file, and checked as a whole at start.
 
-    flag  >  environment STREAM_DEDUP_*  >  file (TOML or YAML, STREAM_DEDUP_CONFIG)  >  default
+    flag  >  environment STREAM_DEDUP_*  >  file (TOML or YAML, STREAM_DEDUP_CONFIG)  >  input preset  >  default
 
 Invariants: a `Settings` that exists is valid; every value knows its `Origin`; everything that is wrong is reported at
 once, each in a sentence; an unknown STREAM_DEDUP_* variable or key is an error, because a misspelt setting that is
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import platformdirs
 import yaml
@@ -45,6 +45,7 @@ from stream_dedup.document import Mode
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.failpoints import VARIABLE as FAILPOINT_VARIABLE
 from stream_dedup.index.plan import parse as parse_plan
+from stream_dedup.inputs.presets import PRESETS
 from stream_dedup.topics import TopicNames, normalise_prefix
 
 PREFIX = "STREAM_DEDUP_"
@@ -189,11 +190,14 @@ FieldPath = Annotated[str, AfterValidator(_field_path)]
 Name = Annotated[str, Field(pattern=_NAME)]
 
 
+Source: TypeAlias = Literal["flag", "environment", "file", "preset", "default"]
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value came from: `source` is `flag`, `environment`, `file` or `default`; `where` is its name there."""
+    """Where a value came from: `source` is `flag`, `environment`, `file`, `preset` or `default`; `where` is its name there."""
 
-    source: Literal["flag", "environment", "file", "default"]
+    source: Source
     where: str = ""
 
     def __str__(self) -> str:
@@ -334,9 +338,17 @@ class Settings(BaseSettings):
         description="`same`: traditional Han is read as simplified, so that both spellings of a text are one text, also "
         "to the digest that tells `exact`. Part of the recipe.",
     )
-    value_format: Literal["raw", "json"] = Field(
+    input_preset: Literal["raw", "nutch", "scrapy-cluster", "ache"] = Field(
+        default="raw",
+        description="Defaults that fit a crawler's own records; what is set explicitly wins. `nutch`: the JSON of its Kafka "
+        "index writer, every field an array. `scrapy-cluster`: the page in `body` (with KAFKA_BASE_64_ENCODE also set "
+        "`text_encoding` to `base64`). `ache`: its JSON, the page in `content` as base64. The last two need "
+        "`stream-dedup[html]`. `raw` changes nothing.",
+    )
+    value_format: Literal["raw", "json", "confluent-json"] = Field(
         default="raw",
         description="`raw`: the record's value is the text. `json`: the text stands at `text_field` of an object. "
+        "`confluent-json`: the same behind the five bytes of Confluent's serializers; no schema registry is asked. "
         "`raw` is the default because it fits every byte string and dead-letters nothing by a wrong "
         "guess; with JSON values it also judges the field names, dates and addresses around the text, "
         "and so finds fewer duplicates.",
@@ -344,29 +356,35 @@ class Settings(BaseSettings):
     text_field: FieldPath = Field(
         default="text",
         description="Dotted path of the text in a JSON value; a list there is joined. A document without it becomes "
-        "a dead letter. Only with `value_format` `json`.",
+        "a dead letter. Only with `value_format` `json` or `confluent-json`.",
+    )
+    text_is: Literal["text", "html"] = Field(
+        default="text",
+        description="`html`: the text is a web page, and its main text is judged, without navigation, banners and footers; "
+        "needs `stream-dedup[html]`. A page that breaks the extractor, or takes more than two seconds of CPU, "
+        "becomes a dead letter. Pages judged as `text` are near each other by their templates.",
     )
     text_encoding: Literal["plain", "base64"] = Field(
         default="plain",
-        description="`base64` if the text is base64 of UTF-8, as some crawlers send it. A text that is not valid "
-        "base64 becomes a dead letter.",
+        description="`base64` if the text is base64 of UTF-8 (of a page in any encoding it names, with `text_is` `html`), as "
+        "some crawlers send it. A text that is not valid base64 becomes a dead letter.",
     )
     id_field: FieldPath | None = Field(
         default=None,
         description="Dotted path of the document's id in a JSON value; without it the record's key is the id. The id "
         "tells `unchanged` and `revised` (the same page again) from `exact` and `near` (another page). "
-        "Only with `value_format` `json`.",
+        "Only with values in JSON.",
     )
     time_field: FieldPath | None = Field(
         default=None,
         description="Dotted path of the document's time (RFC 3339, or milliseconds since 1970) in a JSON value; "
         "without it the record's timestamp is used. It is named on later duplicates and never decides. "
-        "Only with `value_format` `json`.",
+        "Only with values in JSON.",
     )
     scope_field: FieldPath | None = Field(
         default=None,
         description="Dotted path of a site or tenant in a JSON value: a document is judged only against others with "
-        "the same value there. Finds no duplicates across scopes. Only with `value_format` `json`.",
+        "the same value there. Finds no duplicates across scopes. Only with values in JSON.",
     )
     allow_bypass: bool = Field(
         default=False,
@@ -603,12 +621,14 @@ def check_settings(
     """Return (settings, problems) as `load_settings`, but with the problems as a list of sentences."""
     environ = os.environ if environ is None else environ
     problems: list[str] = []
-    layers = [_Layer("flag", problems), _Layer("environment", problems), _Layer("file", problems)]
+    sources: tuple[Source, ...] = ("flag", "environment", "file", "preset")
+    layers = [_Layer(source, problems) for source in sources]
     _read_flags(layers[0], overrides or {})
     _read_environment(layers[1], environ)
     path = file or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
     if path is not None:
         _read_file(layers[2], path)
+    _read_preset(layers)
     origins: dict[str, Origin] = {}
     for layer in layers:
         for name, origin in layer.origins.items():
@@ -628,7 +648,7 @@ def check_settings(
 class _Layer:
     """What one place says: values by field name (`kafka` a dict), the origin of each, and what is wrong there."""
 
-    def __init__(self, source: Literal["flag", "environment", "file"], problems: list[str]) -> None:
+    def __init__(self, source: Source, problems: list[str]) -> None:
         self.source = source
         self.problems = problems
         self.values: dict[str, Any] = {}
@@ -746,6 +766,13 @@ def _read_file(layer: _Layer, path: Path) -> None:
                 layer.put(name, value, where)
         else:
             layer.problems.append(_unknown(_cut(where), str(name), _field_names()))
+
+
+def _read_preset(layers: list[_Layer]) -> None:
+    chosen = next((layer.values["input_preset"] for layer in layers if "input_preset" in layer.values), None)
+    # A name that is none, or a value that is no name, is reported with all other values.
+    for name, value in PRESETS.get(chosen, {}).items() if isinstance(chosen, str) else ():
+        layers[-1].put(name, value, str(chosen))
 
 
 def _flatten(table: Mapping[Any, object], head: str = "") -> Iterator[tuple[str, object]]:

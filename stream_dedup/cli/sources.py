@@ -1,4 +1,4 @@
-"""Documents in files: JSONL, text files, or plain lines, from a file, a folder or standard input; gzip is read too.
+"""Documents in files: JSONL, WARC, text files, or plain lines, from a file, a folder or standard input, also packed.
 
 Invariants: a document's bytes are given as they stand in the file, only without the line's end; nothing here judges
 whether they can be used; whatever is wrong with a path is an `InputError`, before or where it is met.
@@ -6,21 +6,32 @@ whether they can be used; whatever is wrong with a path is an `InputError`, befo
 
 from __future__ import annotations
 
-import gzip
 import json
 import sys
-import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from stream_dedup.errors import InputError
+from stream_dedup.inputs.packed import is_damage, suffixes_of, unpacking
+from stream_dedup.inputs.warc import read_pages
 
-Format = Literal["jsonl", "text", "lines"]
+Format = Literal["jsonl", "text", "lines", "warc"]
 STANDARD_INPUT = "-"
 
-_BY_SUFFIX: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "text", ".text": "text"}
+_BY_SUFFIX: dict[str, Format] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".txt": "text",
+    ".text": "text",
+    ".html": "text",
+    ".htm": "text",
+    ".warc": "warc",
+    ".wet": "warc",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +50,10 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class RawDocument:
-    """One document: `name` is `pages.jsonl:12` or a text file's path, `raw` its bytes, `fields` its JSON if it has any.
+    """One document: `name` is `pages.jsonl:12`, a text file's path or a page's URL, `raw` its bytes.
 
-    `problem` says in a sentence why a line of JSONL is not a JSON object; then `fields` is None.
+    `fields` is its JSON if it has any; `problem` says in a sentence why a line of JSONL is not a JSON object; then `fields`
+    is None. Of a page in a WARC file, `charset` is what its server said, `time` when it was fetched.
     """
 
     name: str
@@ -49,6 +61,8 @@ class RawDocument:
     form: Format
     fields: dict[str, Any] | None = None
     problem: str | None = None
+    charset: str | None = None
+    time: str | None = None
 
 
 def find_files(target: str, form: str) -> list[SourceFile]:
@@ -67,28 +81,36 @@ def find_files(target: str, form: str) -> list[SourceFile]:
             if one.is_file() and (form != "auto" or _guess(one))
         ]
         if not found:
-            raise InputError(f"The folder {path} holds no .jsonl, .ndjson or .txt files (plain or .gz).")
+            kinds = ".jsonl, .ndjson, .txt, .html, .warc or .wet"
+            raise InputError(f"The folder {path} holds no {kinds} files (plain, .gz or .zst).")
         return found
     if not path.exists():
         raise InputError(f"{path} does not exist; name a file, a folder, or - for standard input.")
     guessed = _guess(path) if form == "auto" else _form(form)
     if guessed is None:
-        raise InputError(f"How {path} holds documents cannot be told from its name; add --format jsonl, text or lines.")
+        raise InputError(f"How {path} holds documents cannot be told from its name; add --format jsonl, text, lines or warc.")
     return [SourceFile(path, path.name, guessed)]
 
 
 def read_documents(
-    files: Sequence[SourceFile], advance: Callable[[int, int], None] = lambda _documents, _bytes: None
+    files: Sequence[SourceFile],
+    advance: Callable[[int, int], None] = lambda _documents, _bytes: None,
+    passed_over: Counter[str] | None = None,
+    first: int = 0,
 ) -> Iterator[RawDocument]:
-    """Yield every document; `advance(documents, bytes on disk)` is told how far the reading is.
+    """Yield every document from number `first` of each file on; `advance(documents, bytes on disk)` is told how far it is.
+
+    `passed_over` counts what a WARC file holds beside pages, by what it was.
 
     Raises:
         InputError: a file cannot be read, or its compression is damaged.
     """
     for file in files:
         try:
-            yield from _read(file, advance)
-        except (OSError, EOFError, zlib.error) as error:
+            yield from islice(_read(file, advance, Counter() if passed_over is None else passed_over), first, None)
+        except Exception as error:
+            if not isinstance(error, OSError | EOFError) and not is_damage(error):
+                raise
             reason = getattr(error, "strerror", None) or str(error)
             raise InputError(f"{file.name} cannot be read: {reason}.") from error
 
@@ -109,20 +131,35 @@ def key_of(fields: dict[str, Any] | None, key_field: str | None) -> str | None:
     return None
 
 
-def _read(file: SourceFile, advance: Callable[[int, int], None]) -> Iterator[RawDocument]:
+def _read(file: SourceFile, advance: Callable[[int, int], None], passed_over: Counter[str]) -> Iterator[RawDocument]:
+    if file.form == "warc":
+        yield from _pages(file, advance, passed_over)
+        return
     if file.path is None:
         yield from _lines(file, sys.stdin.buffer, None, advance)
         return
     with file.path.open("rb") as plain:
-        if file.path.suffix != ".gz":
+        _, packing = suffixes_of(file.path)
+        if not packing:
             yield from _lines(file, plain, plain, advance)
             return
-        with gzip.open(plain) as unpacked:
+        with unpacking(packing, plain) as unpacked:
             yield from _lines(file, unpacked, plain, advance)
 
 
+def _pages(file: SourceFile, advance: Callable[[int, int], None], passed_over: Counter[str]) -> Iterator[RawDocument]:
+    if file.path is None:
+        raise InputError("A WARC file cannot be read from standard input; give its name.")
+    read_before = 0
+    for page in read_pages(file.path, passed_over):
+        yield RawDocument(page.url, page.body, "warc", charset=page.charset, time=page.time)
+        advance(1, page.position - read_before)
+        read_before = page.position
+    advance(0, file.size_bytes - read_before)
+
+
 def _lines(
-    file: SourceFile, stream: IO[bytes] | gzip.GzipFile, packed: IO[bytes] | None, advance: Callable[[int, int], None]
+    file: SourceFile, stream: IO[bytes], packed: IO[bytes] | None, advance: Callable[[int, int], None]
 ) -> Iterator[RawDocument]:
     """Yield the documents of `stream`; progress is measured in `packed`, what is on disk, None for standard input."""
     if file.form == "text":
@@ -154,12 +191,9 @@ def _line(file: SourceFile, name: str, raw: bytes) -> RawDocument:
 
 
 def _guess(path: Path) -> Format | None:
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] == ".gz":
-        suffixes.pop()
-    return _BY_SUFFIX.get(suffixes[-1]) if suffixes else None
+    return _BY_SUFFIX.get(suffixes_of(path)[0])
 
 
 def _form(form: str) -> Format:
-    forms: dict[str, Format] = {"jsonl": "jsonl", "text": "text", "lines": "lines"}
+    forms: dict[str, Format] = {"jsonl": "jsonl", "text": "text", "lines": "lines", "warc": "warc"}
     return forms[form]

@@ -18,6 +18,9 @@ from typing import Any, NamedTuple
 from stream_dedup.document import DeadLetter, Message, Reason, shorten_id
 from stream_dedup.errors import ConfigurationError, InputError
 from stream_dedup.fingerprint import Content, Vector, as_vector
+from stream_dedup.inputs.charset import decode_page
+from stream_dedup.inputs.framing import unframe
+from stream_dedup.inputs.html import Extractor, Failure
 from stream_dedup.log.headers import BYPASS
 from stream_dedup.settings import Settings
 
@@ -42,15 +45,18 @@ class Decoder:
         """Take the input settings; `takes_vectors`: the field of the text holds a list of numbers instead.
 
         Raises:
-            ConfigurationError: a vector can only stand in JSON, and the values are not.
+            ConfigurationError: a vector can only stand in JSON, and the values are not; or an extra that the settings ask for
+                is not installed.
         """
-        self._json = settings.value_format == "json"
+        self._json = settings.value_format != "raw"
+        self._framed = settings.value_format == "confluent-json"
         if takes_vectors and not self._json:
             raise ConfigurationError(
                 "The recipe takes vectors, and a value that is a text holds none: set STREAM_DEDUP_VALUE_FORMAT=json, and "
                 "STREAM_DEDUP_TEXT_FIELD to the field with the list of numbers."
             )
         self._takes_vectors = takes_vectors
+        self._extractor = Extractor() if settings.text_is == "html" and not takes_vectors else None
         self._base64 = settings.text_encoding == "base64"
         self._text_field = settings.text_field
         self._id_field = settings.id_field
@@ -66,22 +72,39 @@ class Decoder:
         if self._allow_bypass and _asks_for_bypass(message):
             return Reason.BYPASS
         fields: Any = None
-        text: Content | DeadLetter
+        text: Content | bytes | DeadLetter
         if self._json:
+            if self._framed:
+                unframed = unframe(value)
+                if isinstance(unframed, str):
+                    return DeadLetter("decode", "NotFramed", unframed)
+                value = unframed
             try:
                 fields = json.loads(value.removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "replace"))
             except (ValueError, RecursionError, MemoryError) as error:
                 return DeadLetter("decode", type(error).__name__, f"The value is not JSON that can be read: {error}.")
             text = self._vector_of(fields) if self._takes_vectors else self._text_of(fields)
         else:
-            text = value.decode("utf-8", "replace")
-        if isinstance(text, str) and self._base64:
-            text = _from_base64(text)
+            text = value
+        if isinstance(text, str | bytes):
+            text = self._read(text)
         if isinstance(text, DeadLetter):
             return text
         return Document(
             text, self._id_of(message, fields), self._time_of(message, fields), self._scope_of(fields)
         )  # fmt: skip
+
+    def _read(self, written: str | bytes) -> str | DeadLetter:
+        """Return the text that stands in a field or a whole value."""
+        if self._base64:
+            try:
+                written = base64.b64decode(written if isinstance(written, str) else written.decode("ascii"), validate=False)
+            except (binascii.Error, ValueError) as error:
+                return DeadLetter("decode", "Base64", f"The text is not base64: {error}.")
+        if self._extractor is None:
+            return written if isinstance(written, str) else written.decode("utf-8", "replace")
+        found = self._extractor.extract(written if isinstance(written, str) else decode_page(written))
+        return DeadLetter("fingerprint", found.kind, found.message) if isinstance(found, Failure) else found
 
     def _text_of(self, fields: Any) -> str | DeadLetter:
         found = _at(fields, self._text_field)
@@ -154,13 +177,6 @@ def _scalar(found: Any) -> str | None:
     if isinstance(found, int | float) and not isinstance(found, bool):
         return str(found)
     return None
-
-
-def _from_base64(text: str) -> str | DeadLetter:
-    try:
-        return base64.b64decode(text, validate=False).decode("utf-8", "replace")
-    except (binascii.Error, ValueError) as error:
-        return DeadLetter("decode", "Base64", f"The text is not base64: {error}.")
 
 
 def _time_ms(found: Any) -> int | None:

@@ -1,0 +1,6 @@
+"""What crawlers send, and how it is told from how they send it: presets, framing, encodings, HTML, files. Pure but `html`.
+
+`presets` (settings that fit a crawler), `framing` (Confluent's five bytes), `charset` (bytes of a page to text), `html` (the
+main text of a page, made by `html_child` in a process of its own), `packed` (gzip and zstd), `warc` (pages in WARC files).
+The worker's decoder and the readers of files use them; this room knows neither.
+"""

@@ -1,0 +1,48 @@
+"""The bytes of a web page to text: what the server said, a byte order mark, what the page says, else UTF-8.
+
+Invariants: a function of its arguments alone; nothing raises: what fits no encoding is replaced. The order is that of the HTML
+standard (a byte order mark beats the server), without its guessing, which would make one page two on another version.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_:.-]{1,40})", re.IGNORECASE)
+_META_WITHIN_BYTES = 1024  # of the HTML standard
+# Browsers read these labels as their larger cousins; pages are written for browsers.
+_READ_AS = {
+    "iso8859-1": "cp1252",
+    "ascii": "cp1252",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+}
+
+
+def decode_page(raw: bytes, said: str | None = None) -> str:
+    """Return the text of a page; `said` is the encoding that its server named, if any."""
+    for mark, name in _MARKS:
+        if raw.startswith(mark):
+            return raw[len(mark) :].decode(name, "replace")
+    found = _META.search(raw[:_META_WITHIN_BYTES])
+    declared = _codec(said) or _codec(found[1].decode("ascii") if found else None)
+    if declared is None:
+        return raw.decode("utf-8", "replace")
+    return raw.decode(declared, "replace")
+
+
+def _codec(label: str | None) -> str | None:
+    """Return Python's name of an encoding of text; None for one that it does not have."""
+    if not label:
+        return None
+    try:
+        found = codecs.lookup(label.strip())
+        "".encode(found.name)  # refuses codecs that are not of text, such as zlib's
+    except (LookupError, ValueError):
+        return None
+    # A page whose ASCII `meta` was found is not UTF-16, whatever it says.
+    return "utf-8" if found.name.startswith("utf-16") else _READ_AS.get(found.name, found.name)

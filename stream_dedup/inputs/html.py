@@ -1,0 +1,114 @@
+"""The main text of an HTML page: navigation, banners and footers left out. Needs `stream-dedup[html]`.
+
+Extraction runs in a process of its own (`html_child`), because pages exist on which any parser works for minutes: 500 kB of
+nested `div` keep this one busy for more than five. The process has a few seconds of CPU for each page, and is replaced when
+the kernel ended it.
+
+Invariants: what a page becomes depends on the page alone, not on how busy the machine is: CPU time of the extractor is
+counted, never the clock, and a page is given up only after it used it up, or broke the process, twice. A page given up is
+remembered for as long as this process lives, so that a batch of such pages which cost the worker its partitions goes through
+when it is read again. No page reaches the limit by its size: 1 MB takes about 50 ms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from typing import IO, NamedTuple, cast
+
+from stream_dedup.errors import ConfigurationError
+from stream_dedup.inputs.html_child import LENGTH_BYTES, TEXT, read_exactly
+
+CPU_SECONDS = 2
+_TRIES = 2
+_REMEMBERED = 10_000
+
+
+class Failure(NamedTuple):
+    """Why a page has no text: the class of the error, and a sentence."""
+
+    kind: str
+    message: str
+
+
+class Extractor:
+    """Extracts one page at a time; may be shared by threads. The process is started with the first page."""
+
+    def __init__(self, cpu_seconds: int = CPU_SECONDS, command: tuple[str, ...] | None = None) -> None:
+        """Check that the extractor is installed; `command` is another program that speaks the protocol of `html_child`.
+
+        Raises:
+            ConfigurationError: it is not installed.
+        """
+        if command is None and importlib.util.find_spec("resiliparse") is None:
+            raise ConfigurationError(
+                "STREAM_DEDUP_TEXT_IS=html needs an extractor that is not installed; run: pip install 'stream-dedup[html]'"
+            )
+        # -P: a file in the working directory must not take the place of a module.
+        self._command = command or (sys.executable, "-P", "-m", "stream_dedup.inputs.html_child", str(cpu_seconds))
+        self._child: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._given_up: OrderedDict[bytes, Failure] = OrderedDict()
+
+    def extract(self, page: str) -> str | Failure:
+        """Return the text of a page, or why there is none."""
+        raw = page.encode("utf-8", "replace")
+        digest = hashlib.blake2b(raw, digest_size=16).digest()
+        with self._lock:
+            known = self._given_up.get(digest)
+            if known is not None:
+                return known
+            for _ in range(_TRIES):
+                found = self._ask(raw)
+                if found is not None:
+                    return found
+            failure = Failure("PageGivenUp", "The page broke the extractor or kept it busy for too long, twice.")
+            self._given_up[digest] = failure
+            if len(self._given_up) > _REMEMBERED:
+                self._given_up.popitem(last=False)
+            return failure
+
+    def close(self) -> None:
+        """End the process; it ends by itself with ours, too."""
+        with self._lock:
+            self._stop()
+
+    def _ask(self, raw: bytes) -> str | Failure | None:
+        """Return the answer for a page; None if the process did not live to give one."""
+        if self._child is None:
+            # Its own session, so that Ctrl-C reaches us alone, and a page in work is finished.
+            self._child = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+            )
+        source, target = cast("IO[bytes]", self._child.stdin), cast("IO[bytes]", self._child.stdout)
+        try:
+            source.write(len(raw).to_bytes(LENGTH_BYTES, "big") + raw)
+            source.flush()
+        except BrokenPipeError:
+            self._stop()
+            return None
+        header = read_exactly(target, 1 + LENGTH_BYTES)
+        answer = None if header is None else read_exactly(target, int.from_bytes(header[1:], "big"))
+        if header is None or answer is None:
+            self._stop()
+            return None
+        text = answer.decode("utf-8", "replace")
+        return text if header[0] == TEXT else Failure(text, f"The extractor failed on the page: {text}.")
+
+    def _stop(self) -> None:
+        if self._child is None:
+            return
+        child, self._child = self._child, None
+        child.kill()
+        with child:  # closes the pipes and waits
+            pass

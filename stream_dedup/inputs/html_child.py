@@ -1,0 +1,68 @@
+"""The process that extracts: pages come on standard input, texts leave on standard output; started by `html`.
+
+A request is 4 bytes (big-endian length) and so much UTF-8; an answer the same, led by one byte: 0 a text, 1 the class of an
+error. Before each page the process gives itself so many seconds of CPU more; the kernel ends it (SIGXCPU) when they are used
+up. Input that ends, ends it.
+
+The extractor is resiliparse (Apache-2.0): its main content, or all that is visible where it finds none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import signal
+import sys
+import time
+from typing import IO, BinaryIO
+
+LENGTH_BYTES = 4
+TEXT, FAILED = 0, 1
+_MEMORY_BYTES = 2 << 30
+
+
+def main_text(page: str) -> str:
+    """Return the main text of an HTML page."""
+    from resiliparse.extract.html2text import extract_plain_text  # noqa: PLC0415 - only this process needs it
+
+    found = extract_plain_text(page, preserve_formatting=True, main_content=True, list_bullets=False, alt_texts=False)
+    if found.strip():
+        return str(found)
+    return str(extract_plain_text(page, preserve_formatting=True, main_content=False, list_bullets=False, alt_texts=False))
+
+
+def read_exactly(stream: BinaryIO | IO[bytes], size: int) -> bytes | None:
+    """Return so many bytes; None if the stream ends before."""
+    data = stream.read(size)
+    return data if data is not None and len(data) == size else None
+
+
+def main(cpu_seconds: int) -> None:
+    """Answer pages until the input ends."""
+    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+    with contextlib.suppress(OSError, ValueError):  # macOS has no such limit
+        _limit(resource.RLIMIT_AS, _MEMORY_BYTES)
+    _limit(resource.RLIMIT_CORE, 0)
+    source, target = sys.stdin.buffer, sys.stdout.buffer
+    while (header := read_exactly(source, LENGTH_BYTES)) is not None:
+        raw = read_exactly(source, int.from_bytes(header, "big"))
+        if raw is None:
+            return
+        # Whole seconds are all that the kernel counts, so one more for the part of a second that is used already.
+        _limit(resource.RLIMIT_CPU, int(time.process_time()) + cpu_seconds + 1)
+        try:
+            kind, answer = TEXT, main_text(raw.decode("utf-8", "replace")).encode("utf-8", "replace")
+        except (Exception, MemoryError) as error:  # noqa: BLE001 - whatever a page does to the library is an answer
+            kind, answer = FAILED, type(error).__name__.encode()
+        target.write(bytes([kind]) + len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
+        target.flush()
+
+
+def _limit(what: int, most: int) -> None:
+    """Set a soft limit, as far as the hard one allows."""
+    _, hard = resource.getrlimit(what)
+    resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,177 @@
+"""`load` goes on where it stopped: nothing is missing, and little comes twice."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.cli import load
+from stream_dedup.cli.journal import Journal, Reached
+from stream_dedup.cli.load import Loading
+from stream_dedup.cli.sources import find_files
+from stream_dedup.errors import BrokerError, InputError
+from stream_dedup.settings import load_settings
+
+
+class Killed(BaseException):
+    """The end of a process, which nothing in it catches."""
+
+
+class Broker:
+    """A producer that keeps what was flushed; it is killed after so many more records, or fails from then on."""
+
+    first_failure = "No space left."
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.sent: list[bytes] = []
+        self.left: int | None = None
+        self.fails = False
+        self.ends: type[BaseException] = Killed
+        self.failed = 0
+
+    def send(self, _topic: str, _key: bytes | None, value: bytes) -> None:
+        if self.left == 0 and not self.fails:
+            raise self.ends
+        if self.left == 0:
+            self.failed += 1
+            return
+        self.left = None if self.left is None else self.left - 1
+        self.sent.append(value)
+
+    def flush(self) -> int:
+        self.written += self.sent
+        self.sent.clear()
+        return self.failed
+
+
+def run(folder: Path, state: Path, broker: Broker, *, again: bool = False) -> int:
+    journal = Journal(state, ["test"], again=again)
+    loading = Loading(load_settings({"value_format": "json"}, environ={}), "documents", None, broker, journal)  # type: ignore[arg-type]
+    broker.failed = 0
+    return loading.run(find_files(str(folder), "auto"), as_json=True)
+
+
+def make_files(folder: Path) -> list[bytes]:
+    """Write three files of several kinds; return all values in their order."""
+    folder.mkdir()
+    (folder / "a.jsonl").write_text("".join(f'{{"id":"a{number}"}}\n' for number in range(20)))
+    (folder / "b.txt").write_text("text b")
+    (folder / "c.jsonl").write_text("".join(f'{{"id":"c{number}"}}\n' for number in range(20)))
+    b = b'{"id": "b.txt", "text": "text b"}'
+    return [*(b'{"id":"a%d"}' % n for n in range(20)), b, *(b'{"id":"c%d"}' % n for n in range(20))]
+
+
+def test_killed_anywhere_nothing_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After any number of kills everything was written, in order but for what came after the last line of the journal."""
+    dice = random.Random(int(os.environ["TEST_SEED"]))
+    values = make_files(tmp_path / "files")
+    for attempt in range(10):
+        broker = Broker()
+        state = tmp_path / f"state-{attempt}"
+        clock = iter(range(10**9))
+        every = dice.randint(1, 12)
+        monkeypatch.setattr(load, "CHECKPOINT_SECONDS", every)
+        monkeypatch.setattr(load.time, "monotonic", lambda clock=clock: next(clock))
+        kills = 0
+        while True:
+            broker.left = dice.randint(0, 25)
+            try:
+                run(tmp_path / "files", state, broker)
+                break
+            except Killed:
+                kills += 1
+                # What a kill leaves: a torn line, and of what was sent without an answer some is written.
+                with next(state.glob("*.jsonl")).open("ab") as stream:
+                    stream.write(b'{"file": "' if dice.random() < 0.5 else b"")
+        counts = Counter(broker.written)
+        assert set(counts) == set(values)
+        assert list(dict.fromkeys(broker.written)) == values
+        assert list(state.glob("*.jsonl")) == []
+    capsys.readouterr()
+
+
+def test_interrupted_it_repeats_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After Ctrl-C what was sent is waited for and written down; the next run sends the rest, and the one after all again."""
+    values = make_files(tmp_path / "files")
+    broker = Broker()
+    broker.left, broker.ends = 25, KeyboardInterrupt
+
+    assert run(tmp_path / "files", tmp_path / "state", broker) == 130
+    assert broker.written == values[:25]
+    broker.left = None
+    assert run(tmp_path / "files", tmp_path / "state", broker) == 0
+    assert broker.written == values
+    assert "Going on after 25 documents" in capsys.readouterr().err
+    assert run(tmp_path / "files", tmp_path / "state", broker) == 0
+    assert broker.written == values * 2
+
+
+def test_again_and_changed_files_begin_anew(tmp_path: Path) -> None:
+    """`--again` forgets the earlier run; a file that changed meanwhile is another file."""
+    values = make_files(tmp_path / "files")
+    broker = Broker()
+    broker.left, broker.ends = 25, KeyboardInterrupt
+    run(tmp_path / "files", tmp_path / "state", broker)
+    (tmp_path / "files" / "a.jsonl").write_text('{"id":"new"}\n')
+    broker.left = None
+    broker.written.clear()
+
+    run(tmp_path / "files", tmp_path / "state", broker)
+    assert broker.written == [b'{"id":"new"}', *values[25:]]
+
+    broker.left = 5
+    broker.written.clear()
+    assert run(tmp_path / "files", tmp_path / "state", broker) == 130
+    broker.left = None
+    broker.written.clear()
+    run(tmp_path / "files", tmp_path / "state", broker, again=True)
+    assert broker.written == [b'{"id":"new"}', *values[20:]]
+
+
+def test_what_kafka_refused_is_sent_again(tmp_path: Path) -> None:
+    """Nothing that follows a refused document is written down as loaded."""
+    values = make_files(tmp_path / "files")
+    broker = Broker()
+    broker.left, broker.fails = 10, True
+
+    with pytest.raises(BrokerError, match="31 of 41 documents"):
+        run(tmp_path / "files", tmp_path / "state", broker)
+    broker.left = None
+    run(tmp_path / "files", tmp_path / "state", broker)
+
+    assert set(broker.written) == set(values)
+
+
+def test_the_same_load_twice_at_once_is_refused(tmp_path: Path) -> None:
+    """Two runs would each write down what the other has not sent."""
+    journal = Journal(tmp_path, ["x"], again=False)
+
+    with pytest.raises(InputError, match="being loaded"):
+        Journal(tmp_path, ["x"], again=False)
+    journal.close(is_complete=False)
+    Journal(tmp_path, ["x"], again=False).close(is_complete=True)
+
+
+def test_a_line_counts_only_as_it_was_written(tmp_path: Path) -> None:
+    """The last whole line of a file counts; cut-off ones are passed over."""
+    (tmp_path / "a.jsonl").write_text("{}")
+    (file,) = find_files(str(tmp_path / "a.jsonl"), "auto")
+    journal = Journal(tmp_path / "state", ["x"], again=False)
+    journal.write([(file, Reached(3))])
+    journal.write([(file, Reached(7))])
+    journal.close(is_complete=False)
+    (path,) = (tmp_path / "state").glob("*.jsonl")
+    path.write_bytes(path.read_bytes()[:-5])
+
+    journal = Journal(tmp_path / "state", ["x"], again=False)
+    assert journal.of(file) == Reached(3)
+    journal.write([(file, Reached(9))])
+    journal.close(is_complete=False)
+    assert Journal(tmp_path / "state", ["x"], again=False).of(file) == Reached(9)

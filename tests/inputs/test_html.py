@@ -1,0 +1,98 @@
+"""The main text of pages; pages that break or hang the extractor."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.bench.pages import Measure, measure, pages
+from stream_dedup.document import DeadLetter, Message
+from stream_dedup.errors import ConfigurationError
+from stream_dedup.inputs.html import Extractor, Failure
+from stream_dedup.settings import load_settings
+from stream_dedup.worker.inputs import Decoder, Document
+
+# 5,000 are worked off in time; the work grows with the square of the depth.
+HANGS = "<div>" * 100_000 + "text"
+
+
+@pytest.fixture
+def extractor() -> Extractor:
+    return Extractor()
+
+
+def test_boilerplate_goes_and_the_text_stays(extractor: Extractor) -> None:
+    """On generated pages, most of whose text is boilerplate, nearly all of it goes, and nothing of the text."""
+    found: Measure = measure(extractor.extract, pages(seed=1, count=27))
+    extractor.close()
+
+    assert found.main_kept > 0.99
+    assert found.boilerplate_kept < 0.1
+    assert found.boilerplate_share > 0.5
+
+
+def test_a_page_without_main_text_is_not_empty(extractor: Extractor) -> None:
+    """Where no main content is found, all that is visible counts."""
+    found = extractor.extract("<html><body><nav><a href='/'>Only a menu</a></nav><script>x()</script></body></html>")
+    extractor.close()
+
+    assert found == "Only a menu"
+
+
+def test_any_bytes_are_a_page(extractor: Extractor) -> None:
+    """Nothing raises, whatever the page is."""
+    for page in ("", "\0", "<", "<!--", "&#xD800;", "\ud800", "<p>" * 1000, "no tags at all"):
+        assert isinstance(extractor.extract(page), str)
+    extractor.close()
+
+
+def test_a_hung_page_is_given_up_and_the_next_goes_on() -> None:
+    """The kernel ends the process that uses up its time; the page is a dead letter, and remembered as one."""
+    decoder = Decoder(load_settings({"text_is": "html"}, environ={}))
+    decoder._extractor = extractor = Extractor(cpu_seconds=1)
+    before = extractor.extract("<p>before</p>")
+    child = extractor._child
+
+    letter = decoder.decode(Message("documents", 0, 0, None, HANGS.encode(), None, []))
+    after = decoder.decode(Message("documents", 0, 1, None, b"<p>after</p>", None, []))
+
+    assert before == "before"
+    assert isinstance(letter, DeadLetter)
+    assert (letter.stage, letter.error_class) == ("fingerprint", "PageGivenUp")
+    assert isinstance(after, Document)
+    assert after.text == "after"
+    assert child is not None
+    assert child.returncode != 0
+    working = extractor._child
+    assert isinstance(extractor.extract(HANGS), Failure)
+    assert extractor._child is working  # nobody was asked
+    extractor.close()
+
+
+def test_a_page_that_breaks_the_process_is_tried_twice(tmp_path: Path) -> None:
+    """A process that dies on a page is started again, once."""
+    program = tmp_path / "dies.py"
+    program.write_text(
+        "import pathlib, sys\n"
+        f"log = pathlib.Path({str(tmp_path / 'starts')!r})\n"
+        "log.write_text(log.read_text() + 'x' if log.exists() else 'x')\n"
+        "sys.stdin.buffer.read(4)\n"
+    )
+    extractor = Extractor(command=(sys.executable, str(program)))
+
+    found = extractor.extract("<p>page</p>")
+    extractor.close()
+
+    assert isinstance(found, Failure)
+    assert (tmp_path / "starts").read_text() == "xx"
+
+
+def test_a_missing_extractor_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the extra the worker does not start, and says what to install."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+
+    with pytest.raises(ConfigurationError, match=r"stream-dedup\[html\]"):
+        Decoder(load_settings({"text_is": "html"}, environ={}))
