@@ -43,6 +43,7 @@ CLOSED = {
     "worker/flow.py": ("log.kafka", "settings", "service", "cli"),
     "worker/": ("index.store", "index.index", "indexer", "cli", "demo", "broker"),
     "indexer.py": ("fingerprint", "worker", "cli", "demo", "broker"),
+    "api.py": ("log.kafka", "indexer", "service", "cli", "broker", "demo"),
     "demo/crawl.py": ("fingerprint", "index", "worker", "log"),
     "demo/truth.py": ("fingerprint", "index", "worker", "log"),
     "document.py": ("fingerprint", "index", "log", "worker", "settings", "service", "cli"),

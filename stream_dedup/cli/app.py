@@ -794,6 +794,18 @@ def bench_quality(
     raise typer.Exit(show_quality(options, with_peers=peers, target=target))
 
 
+@bench_app.command("pages")
+def bench_pages(
+    pages: Annotated[int, typer.Option("--pages", min=9, help="Generated web pages, in nine languages.")] = 270,
+    seed: Annotated[int, typer.Option("--seed", help="Chance that makes them.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure what the extractor of web pages keeps of text and of boilerplate, and its CPU; trafilatura too if it is here."""
+    from stream_dedup.cli.bench import show_pages
+
+    raise typer.Exit(show_pages(pages, seed, as_json=as_json))
+
+
 @bench_app.command("fingerprint")
 def bench_fingerprint(
     languages: Annotated[str, typer.Option("--languages", metavar="EN,..", help="Languages of the texts.")] = "en,zh,ja,ru",

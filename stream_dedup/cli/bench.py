@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import importlib
+import importlib.util
 import json
 import logging
 import sys
@@ -16,11 +20,14 @@ from rich.text import Text
 
 from stream_dedup.bench import fingerprint, quality
 from stream_dedup.bench.latency import PERCENTILES
+from stream_dedup.bench.pages import measure, pages
 from stream_dedup.bench.path import COPY, PLANS, VARIANTS, Options, Report, medians, run_path
 from stream_dedup.bench.peers import Peers, peers_command
-from stream_dedup.cli.output import console, note, print_json
+from stream_dedup.cli.output import console, note, print_json, print_table
 from stream_dedup.cli.version import versions
 from stream_dedup.errors import InputError
+from stream_dedup.inputs.html import Extractor
+from stream_dedup.inputs.html_child import main_text
 from stream_dedup.service import logs
 
 _STANDARD_OUTPUT = "-"
@@ -74,9 +81,9 @@ def show_quality(options: quality.Options, *, with_peers: bool, target: str | No
     out.print()
     out.print(_about(report.peer_versions, report.peers_missing))
     out.print(f"hash keys: {options.keys}; seed of orders and pages: {options.seed}")
-    for code, (pages, cuts) in report.templates.items():
+    for code, (count, cuts) in report.templates.items():
         out.print(
-            f"template pages {code}: {pages}, Jaccard with the nearest {'/'.join(f'{one:.2f}' for one in cuts)} (10/50/90 %)"
+            f"template pages {code}: {count}, Jaccard with the nearest {'/'.join(f'{one:.2f}' for one in cuts)} (10/50/90 %)"
         )
     out.print()
     out.print(_quality(report))
@@ -110,6 +117,35 @@ def show_fingerprint(options: fingerprint.Options, *, with_peers: bool, target: 
         _row(table, one.program, one.language, *rates, ratio, samples)
     out.print(table)
     _write(_stamped(report.as_json()), target)
+    return 0
+
+
+def show_pages(count: int, seed: int, *, as_json: bool) -> int:
+    """Measure extractors on generated pages and print what they keep; return 0.
+
+    Raises:
+        ConfigurationError: ours is not installed.
+    """
+    Extractor().close()  # says what to install
+    found = {"resiliparse": measure(main_text, pages(seed, count))}
+    if importlib.util.find_spec("trafilatura") is not None:
+        other = importlib.import_module("trafilatura")
+        found["trafilatura"] = measure(other.extract, pages(seed, count))
+        found["trafilatura, fast"] = measure(functools.partial(other.extract, fast=True), pages(seed, count))
+    if as_json:
+        print_json({name: dataclasses.asdict(one) for name, one in found.items()})
+        return 0
+    rows = [
+        [
+            name,
+            f"{one.main_kept:.3f}",
+            f"{one.boilerplate_kept:.3f}",
+            f"{one.boilerplate_share:.2f}",
+            f"{one.cpu_ms_per_page:.2f}",
+        ]
+        for name, one in found.items()
+    ]
+    print_table(["extractor", "paragraphs kept", "boilerplate kept", "boilerplate of all text", "CPU ms a page"], rows)
     return 0
 
 

@@ -154,7 +154,7 @@ def _write(
             f"{names.unique}-{message.partition} holds nothing below {low} any more, and a release of {message.topic}-"
             f"{message.partition}@{message.offset} began at {first}: whether it left then cannot be told. Nothing was written."
         )
-    output = _output(names, message, trace, recipe.width)
+    output = _output(names, message, trace, recipe_of(settings).width)
     why = ""
     for _ in range(_ATTEMPTS):
         end = admin.end_offset(names.unique, message.partition)

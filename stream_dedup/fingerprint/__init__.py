@@ -8,6 +8,10 @@ bits, all at once), `projection` (vectors to bits), `recipe` (all of it, for a b
 notice a changed library), `key` (the secret).
 """
 
+import sys
+from importlib import import_module
+from types import ModuleType
+
 from stream_dedup.fingerprint.grammar import PRESETS, Method
 from stream_dedup.fingerprint.key import PUBLIC_DEMO_KEY, load_key
 from stream_dedup.fingerprint.languages import Languages, load_languages
@@ -43,3 +47,14 @@ __all__ = [
     "load_languages",
     "number_of",
 ]
+
+
+class _Room(ModuleType):
+    """This module, which can be called: `stream_dedup.fingerprint(text)` is a public name, and the room has that name too."""
+
+    def __call__(self, text: str, recipe: Recipe | None = None) -> object:
+        """See `stream_dedup.api.fingerprint`."""
+        return import_module("stream_dedup.api").fingerprint(text, recipe)
+
+
+sys.modules[__name__].__class__ = _Room

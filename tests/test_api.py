@@ -1,0 +1,123 @@
+"""The public API: what its page says, what it refuses, and that its verdicts are the filter's."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stream_dedup
+from stream_dedup import Answer, Index, Plan, Print, Recipe, StreamDedupError, fingerprint
+from stream_dedup.demo.crawl import mini_crawl
+from stream_dedup.errors import ConfigurationError, InputError, StoreError
+from stream_dedup.index.index import Index as LogIndex
+from stream_dedup.index.plan import parse
+from stream_dedup.index.store import RocksStore
+from stream_dedup.offline import OfflineDocument, judge_documents
+from tests.examples import run
+
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "api.md"
+
+
+def test_the_examples_of_the_page() -> None:
+    """Every example of the reference page shows what it shows."""
+    failed, tried, said = run(PAGE)
+
+    assert failed == 0, said
+    assert tried > 20
+
+
+def test_every_public_name_is_there_and_on_the_page() -> None:
+    """The names of `__all__` can be imported, are listed by dir(), and are described."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name in stream_dedup.__all__:
+        assert getattr(stream_dedup, name) is not None
+        assert name in dir(stream_dedup)
+        assert name == "__version__" or f"`{name}" in text
+    with pytest.raises(AttributeError, match="no_such_name"):
+        stream_dedup.no_such_name  # noqa: B018
+
+
+def test_importing_is_cheap_and_needs_no_kafka() -> None:
+    """Importing the package loads nothing; using the core loads neither Kafka's client nor, in memory, RocksDB."""
+    code = (
+        "import sys, stream_dedup\n"
+        "heavy = ('numpy', 'numba', 'pydantic', 'confluent_kafka', 'rocksdict', 'rich')\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+        "import stream_dedup.fingerprint\n"
+        "from stream_dedup import Index, fingerprint\n"
+        "assert callable(fingerprint)\n"
+        "print([name for name in ('confluent_kafka', 'rocksdict', 'typer') if name in sys.modules])\n"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+
+    assert ended.stdout.splitlines() == ["[]", "[]"]
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_verdicts_are_those_of_the_filter(tmp_path: Path, on_disk: bool) -> None:
+    """However the documents are grouped, as texts or as prints, also over restarts, the answers are those of `check`."""
+    dice = random.Random(7)
+    pages = mini_crawl(3, 200)
+    expected = list(judge_documents([OfflineDocument(page.id.encode(), page.text) for page in pages], Recipe(), parse("wide")))
+    path = tmp_path / "index" if on_disk else None
+    index = Index(path)
+    found: list[Answer] = []
+    while len(found) < len(pages):
+        part = pages[len(found) : len(found) + dice.randint(1, 40)]
+        found += index.add_many([(page.id, fingerprint(page.text) if dice.random() < 0.3 else page.text) for page in part])
+        if on_disk and dice.random() < 0.3:
+            index.close()
+            index = Index(path)
+    index.close()
+
+    told = [
+        (one.reason.label, one.distance, None if one.of_id is None else one.of_id.decode(), one.fingerprint) for one in expected
+    ]
+    assert [(one.reason, one.distance, one.of, None if one.print.is_empty else one.print.hex) for one in found] == told
+    assert {one.reason for one in found} >= {"new", "near", "unchanged", "empty"}
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    """Another recipe, another plan, another's volume, no text: each ends in a sentence."""
+    other = Recipe(key=b"another key of enough bytes")
+    with Index(tmp_path / "a") as index:
+        with pytest.raises(ConfigurationError, match="was given"):
+            index.add("1", fingerprint("text", other))
+        with pytest.raises(ConfigurationError, match="was given"):
+            index.query(fingerprint("text", other))
+        with pytest.raises(InputError, match="NoneType"):
+            index.add("1", None)  # type: ignore[arg-type]
+        with pytest.raises(StoreError):
+            Index(tmp_path / "a")
+    with pytest.raises(ConfigurationError, match="open it with the recipe"):
+        Index(tmp_path / "a", recipe=other)
+    with pytest.raises(ConfigurationError, match="plan"):
+        Index(tmp_path / "a", plan="classic")
+    with pytest.raises(ConfigurationError, match="cannot be compared"):
+        fingerprint("a").distance(fingerprint("a", other))
+    with pytest.raises(ConfigurationError, match="bits"):
+        Index(plan=Plan(width=256, blocks=16, radius=1, threshold=20))
+    with Index(tmp_path / "a") as index:
+        assert len(index) == 0
+    store = RocksStore(tmp_path / "b")
+    LogIndex(store).bind("the log of a filter")
+    store.close()
+    with pytest.raises(StreamDedupError, match="the log of a filter"):
+        Index(tmp_path / "b")
+
+
+def test_a_print_keeps_its_value() -> None:
+    """Prints are plain values: equal, hashable, and shown with what one wants to see."""
+    one = fingerprint("Grüße")
+
+    assert one == fingerprint("GRÜSSE")
+    assert hash(one) == hash(fingerprint("Grüße"))
+    assert one == Print(one.recipe, one.hex, one.features, one.digest)
+    assert one.hex in repr(one)
+    assert fingerprint(" ").is_empty
+    assert Index().query(" ") == []

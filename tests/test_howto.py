@@ -1,0 +1,136 @@
+"""The recipes: their code is run or parsed, and fits the settings that stand beside it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from stream_dedup.cli.app import app
+from stream_dedup.document import Message
+from stream_dedup.settings import Settings, load_settings
+from stream_dedup.topics import ALL
+from stream_dedup.worker.inputs import Decoder, Document
+
+FOLDER = Path(__file__).parent.parent / "docs" / "how-to"
+PAGES = sorted(path.stem for path in FOLDER.glob("*.md"))
+CRAWLERS = ["kcat", "redpanda-connect", "scrapy", "stormcrawler"]
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (FOLDER / f"{page}.md").read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+
+
+def settings(page: str) -> list[Settings]:
+    """Return the settings of each shell block."""
+    found = []
+    for block in blocks(page, "shell"):
+        pairs = [line.removeprefix("export ").split("=", 1) for line in block.splitlines()]
+        found.append(load_settings(environ=dict(pairs)))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_can_be_read(page: str) -> None:
+    """Python compiles, YAML parses, settings are settings, commands of ours exist."""
+    assert page in CRAWLERS or not set(CRAWLERS) - set(PAGES)
+    for block in blocks(page, "python"):
+        compile(block, page, "exec")
+    for block in blocks(page, "yaml"):
+        assert isinstance(yaml.safe_load(block), dict)
+    assert page not in CRAWLERS or settings(page)
+    for block in blocks(page, "console"):
+        for line in block.splitlines():
+            words = shlex.split(line.removeprefix("$ "))
+            if words[0] == "stream-dedup":
+                assert CliRunner().invoke(app, [*words[1:], "--help"]).exit_code == 0
+                assert CliRunner().invoke(app, [*words[1:], "--no-such-option", "--help"]).exit_code == 2
+
+
+def test_the_pipeline_of_scrapy_sends_what_the_filter_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its class is run; the record that it sends is decoded with the page's first settings."""
+    sent: list[tuple[str, bytes, bytes]] = []
+
+    class Producer:
+        def __init__(self, properties: dict[str, object]) -> None:
+            assert properties["bootstrap.servers"] == "broker:1"
+            self.full = True
+
+        def produce(self, topic: str, value: bytes, key: bytes) -> None:
+            if self.full:
+                self.full = False
+                raise BufferError
+            sent.append((topic, value, key))
+
+        def poll(self, _seconds: float) -> None: ...
+
+        def flush(self, _seconds: float) -> int:
+            return 0
+
+    monkeypatch.setitem(sys.modules, "confluent_kafka", types.SimpleNamespace(Producer=Producer))
+    names: dict[str, Any] = {}
+    exec(blocks("scrapy", "python")[0], names)  # noqa: S102 - the page's own code
+    crawler = types.SimpleNamespace(settings={"KAFKA_BROKERS": "broker:1"})
+    pipeline = names["DocumentsPipeline"].from_crawler(crawler)
+    pipeline.open_spider(None)
+    item = {"url": "https://a.example/ü", "text": "Grüße"}
+    assert pipeline.process_item(item, None) is item
+    pipeline.close_spider(None)
+
+    ((topic, value, key),) = sent
+    found = Decoder(settings("scrapy")[0]).decode(Message(topic, 0, 0, key, value, 5, []))
+    assert topic == "documents"
+    assert found == Document("Grüße", "https://a.example/ü".encode(), 5, 0)
+    assert [one.input_preset for one in settings("scrapy")] == ["raw", "scrapy-cluster", "scrapy-cluster"]
+
+
+def test_stormcrawler_sends_what_the_filter_reads() -> None:
+    """Key and value are URL and text, and the text is the whole value."""
+    (topology,) = (yaml.safe_load(block) for block in blocks("stormcrawler", "yaml"))
+    components = {one["id"]: one for one in topology["components"]}
+    (bolt,) = topology["bolts"]
+    methods = {one["name"]: one["args"] for one in bolt["configMethods"]}
+
+    assert methods["withTopicSelector"] == ["documents"]
+    for method in ("withProducerProperties", "withTupleToKafkaMapper"):
+        assert methods[method][0]["ref"] in components
+    assert components["documentFields"]["constructorArgs"] == ["url", "text"]
+    assert topology["streams"][0]["to"] == bolt["id"]
+    raw, nutch, ache = settings("stormcrawler")
+    assert (raw.value_format, nutch.input_preset, ache.input_preset) == ("raw", "nutch", "ache")
+
+
+def test_redpanda_connect_sends_what_the_filter_reads() -> None:
+    """The names of the mapping are those of the settings; readers read committed records."""
+    into, out_of = (yaml.safe_load(block) for block in blocks("redpanda-connect", "yaml"))
+    plain, framed = settings("redpanda-connect")
+
+    mapped = set(re.findall(r"root\.(\w+) =", into["pipeline"]["processors"][0]["mapping"]))
+    assert mapped == {plain.text_field, plain.id_field} == {framed.text_field, framed.id_field}
+    assert into["output"]["redpanda"]["topic"] == "documents"
+    assert plain.id_field in into["output"]["redpanda"]["key"]
+    assert out_of["input"]["redpanda"]["topics"] == ["unique"]
+    assert out_of["input"]["redpanda"]["transaction_isolation_level"] == "read_committed"
+    assert framed.value_format == "confluent-json"
+
+
+def test_kcat_speaks_of_our_topics() -> None:
+    """Each call has a mode, a broker and one of our topics, and a key's delimiter where it produces."""
+    calls = [
+        line[line.index("kcat ") :] for block in blocks("kcat", "console") for line in block.splitlines() if "kcat " in line
+    ]
+
+    assert len(calls) == 4
+    for call in calls:
+        words = shlex.split(call)
+        assert words[words.index("-t") + 1] in ALL
+        assert ("-P" in words) != ("-C" in words)
+        assert ("-P" in words) == ("-K" in words)

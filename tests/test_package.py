@@ -1,0 +1,138 @@
+"""The package as users get it: built from the sdist, installed into a clean environment, and used there."""
+
+from __future__ import annotations
+
+import email
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from stream_dedup import __version__
+
+ROOT = Path(__file__).parent.parent
+KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "STREAM_DEDUP_CACHE_DIR")
+
+
+def build(source: Path, target: Path, kind: str) -> Path:
+    """Build a wheel or an sdist with the backend that pyproject.toml names, without asking any registry; return it."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=120)
+    (found,) = target.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return found
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Unpack an sdist and return its folder."""
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(build(ROOT, folder, "sdist")) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / f"stream_dedup-{__version__}"
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(sdist, tmp_path_factory.mktemp("wheel"), "wheel")
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a clean environment with the wheel; its libraries are those of this environment."""
+    folder = tmp_path_factory.mktemp("clean")
+    venv.create(folder, with_pip=True, symlinks=True)
+    found = folder / "bin" / "python"
+    install = ["-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check", str(wheel)]
+    subprocess.run([str(found), *install], check=True, timeout=120)
+    where = subprocess.run([str(found), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+                           check=True, capture_output=True, text=True, timeout=60)  # fmt: skip
+    # Paths in a .pth file come after the environment's own, and .pth files there are not followed: not the sources' one.
+    Path(where.stdout.strip(), "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return found
+
+
+def run(python: Path, folder: Path, *arguments: str) -> str:
+    environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+    ended = subprocess.run([str(python), "-I", *arguments], cwd=folder, env=environment, capture_output=True, text=True,
+                           check=False, timeout=300)  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def test_the_sdist_has_what_the_tests_need(sdist: Path) -> None:
+    """Whoever packages it can run the tests: all that is tracked is there but what only this repository's CI needs."""
+    for name in ("tests/conftest.py", "tests/golden/fingerprints.json", "tests/inputs/samples/ache.json", "topics/unique.yaml"):
+        assert (sdist / name).is_file(), name
+    for name in ("docs/reference/api.md", "mkdocs.yml", "Makefile", "requirements.lock", "LICENSE", "README.md"):
+        assert (sdist / name).is_file(), name
+    assert not (sdist / ".ci").exists()
+    assert not (sdist / ".venv").exists()
+
+
+def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
+    """Types, data and topics are in it; tests, and machine code of this machine, are not."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        metadata = email.message_from_bytes(archive.read(f"stream_dedup-{__version__}.dist-info/METADATA"))
+    here = {path.relative_to(ROOT).as_posix() for path in (ROOT / "stream_dedup").rglob("*") if path.is_file()}
+    expected = {name for name in here if "__pycache__" not in name and "compiled_kernels" not in name}
+
+    assert expected <= names
+    assert "stream_dedup/py.typed" in names
+    assert "stream_dedup/topic_files/unique.yaml" in names
+    assert not any(name.startswith(("tests", "docs")) or "compiled_kernels" in name for name in names)
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert set(metadata.get_all("Provides-Extra") or []) >= {"broker", "files", "html", "segment"}
+
+
+def test_the_examples_run_where_it_is_installed(python: Path, tmp_path: Path) -> None:
+    """The public API's examples, by the package in the clean environment and no other."""
+    shutil.copy(ROOT / "tests" / "examples.py", tmp_path)
+    shutil.copy(ROOT / "docs" / "reference" / "api.md", tmp_path)
+
+    home = run(python, tmp_path, "-c", "import stream_dedup; print(stream_dedup.__file__)").strip()
+    said = run(python, tmp_path, "examples.py", "api.md")
+
+    assert Path(home).is_relative_to(python.parent.parent)
+    assert "examples" in said
+
+
+def test_the_command_runs_where_it_is_installed(python: Path, tmp_path: Path) -> None:
+    """The command is there, knows its version, and judges a file."""
+    shutil.copy(ROOT / "examples" / "pages.jsonl", tmp_path)
+    program = str(python.with_name("stream-dedup"))
+
+    version = json.loads(run(python, tmp_path, program, "version", "--json"))
+    judged = [json.loads(line) for line in run(python, tmp_path, program, "check", "pages.jsonl", "--json").splitlines()]
+
+    assert version["stream-dedup"] == __version__
+    assert sum(one["verdict"] == "duplicate" for one in judged) == 7
+
+
+def test_types_are_seen_from_outside(tmp_path: Path) -> None:
+    """A program that uses the public names is checked against their types."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from stream_dedup import Index, Print, Recipe, fingerprint\n"
+        "one: Print = fingerprint('a', Recipe())\n"
+        "answer = Index().add('1', one)\n"
+        "reveal_type(answer.of)\n"
+        "fingerprint(1)\n"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), str(program)],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+
+    assert 'Revealed type is "str | None"' in ended.stdout or "Union[builtins.str, None]" in ended.stdout, ended.stdout
+    assert 'program.py:5: error: Argument 1 to "fingerprint" has incompatible type "int"' in ended.stdout
+    assert "Found 1 error" in ended.stdout
