@@ -6,7 +6,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lock bench peers torture deploy-tools deploy-rules image clean
+.PHONY: help setup demo test check format lock bench peers torture docs deploy-tools deploy-rules image clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,7 +55,7 @@ torture: .venv/ready  ## kill roles and broker at random for MINUTES, then hold 
 lock:  ## write requirements.lock, and the image's in deploy/, anew from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-emit-index-url --no-emit-find-links --quiet -o requirements.lock
-	uv pip compile pyproject.toml --constraint requirements.lock --universal --python-version 3.11 --generate-hashes --no-header \
+	uv pip compile pyproject.toml --extra html --constraint requirements.lock --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-annotate --no-emit-index-url --no-emit-find-links --quiet -o deploy/requirements.lock
 
 deploy-tools: .venv/ready  ## fetch kustomize and promtool, which the tests of deploy/ use
@@ -63,6 +63,9 @@ deploy-tools: .venv/ready  ## fetch kustomize and promtool, which the tests of d
 
 deploy-rules: .venv/ready  ## write the rules of the compose file anew from the PrometheusRule
 	$(RUN) tests.deploy.write_rules
+
+docs: .venv/ready  ## build the documentation as a site in build/site; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet
 
 image:  ## build and try the image without a container daemon (root, Debian, buildah, debootstrap)
 	deploy/build-without-daemon.sh $(ARGS)

@@ -1,0 +1,116 @@
+"""The documentation as a site: it builds without a warning, every page is in it, and it needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stream_dedup.index.plan import parse
+
+ROOT = Path(__file__).parent.parent
+
+
+def build(root: Path, target: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=180)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    ended = build(ROOT, folder)
+    assert ended.returncode == 0, ended.stderr
+    assert "WARNING" not in ended.stderr
+    return folder
+
+
+def test_every_page_is_in_it(site: Path) -> None:
+    """Each Markdown file of docs/ is a page, and so are those outside that the hook brings in."""
+    pages = {path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    pages |= {"explanation/architecture", "changelog", "how-to/deploy", "reference/topics"}
+
+    for page in pages:
+        folder = page.removesuffix("index").removesuffix("/")
+        assert (site / folder / "index.html").is_file(), page
+    assert not (site / "outside.py").exists()
+
+
+def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+    """No script, style, font or picture comes from another host."""
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        fetched = re.findall(r"<(?:script|img|link)\b[^>]*?(?:src|href)=\"?(https?://[^\s\">]+)", text)
+        assert fetched == [], page
+
+
+def test_a_link_that_leads_nowhere_fails(tmp_path: Path) -> None:
+    """Strict means strict: a page that was moved, or a heading that was renamed, breaks the build."""
+    root = tmp_path / "root"
+    root.mkdir()
+    for name in ("docs", "deploy", "topics"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "tools"))
+    for name in ("mkdocs.yml", "README.md", "ARCHITECTURE.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, root)
+    page = root / "docs" / "how-to" / "load.md"
+    page.write_text(page.read_text(encoding="utf-8") + "\n[gone](gone.md) and [heading](pages.md#gone)\n", encoding="utf-8")
+
+    ended = build(root, tmp_path / "site")
+
+    assert ended.returncode != 0
+    assert "gone.md" in ended.stderr
+    assert "#gone" in ended.stderr
+
+
+PICTURES = sorted((ROOT / "docs" / "explanation").glob("*.svg"))
+
+
+@pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.stem)
+def test_a_picture_is_whole(path: Path) -> None:
+    """It is well-formed, has a title for those who cannot see it, keeps within its frame, and a page shows it."""
+    root = ET.parse(path).getroot()  # noqa: S314 - our own files
+    space = {"svg": "http://www.w3.org/2000/svg"}
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+
+    assert root.find("svg:title", space) is not None
+    for text in root.iterfind(".//svg:text", space):
+        assert 0 < float(text.attrib["x"]) < width
+        assert 0 < float(text.attrib["y"]) < height
+    for box in root.iterfind(".//svg:rect", space):
+        assert float(box.attrib["x"]) + float(box.attrib["width"]) <= width
+        assert float(box.attrib["y"]) + float(box.attrib["height"]) <= height
+    assert any(path.name in page.read_text(encoding="utf-8") for page in path.parent.glob("*.md"))
+
+
+def test_the_picture_of_blocks_is_true() -> None:
+    """Its numbers are those of plan `wide`: blocks, keys of a table, what is found, how much may differ."""
+    plan = parse("wide")
+    text = (ROOT / "docs" / "explanation" / "permuted-blocks.svg").read_text(encoding="utf-8")
+    differs = [int(count) for count in re.findall(r">(\d+) bits?<", text)]
+    said = (ROOT / "docs" / "explanation" / "permuted-blocks.md").read_text(encoding="utf-8")
+    one = sum(((1 << count) - 1) << 16 * place for place, count in enumerate(differs))
+
+    assert len(differs) == plan.blocks
+    assert plan.distance(0, one) == sum(differs) == int(re.search(r"; (\d+) bits differ", text)[1])  # type: ignore[index]
+    assert plan.within_reach(0, one, (90, 90))
+    assert f"{plan.probes // plan.tables} keys a table" in text
+    near = [str(place) for place, count in enumerate(differs, 1) if count <= plan.radius]
+    assert f"Blocks {', '.join(near[:-1])} and {near[-1]} are within" in text
+    assert f"up to {plan.threshold} may" in text
+    assert f"within\n{plan.distance_guaranteed} bits" in said or f"within {plan.distance_guaranteed} bits" in said
+
+
+def test_the_menu_has_each_page_once() -> None:
+    """The four kinds of pages are told apart."""
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    names = [next(iter(one)) for one in config["nav"] if isinstance(one, dict)]
+
+    assert names == ["Tutorial", "How to", "Reference", "Explanation"]
