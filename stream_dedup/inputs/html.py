@@ -39,7 +39,7 @@ class Failure(NamedTuple):
 class Extractor:
     """Extracts one page at a time; may be shared by threads. The process is started with the first page."""
 
-    def __init__(self, cpu_seconds: int = CPU_SECONDS, command: tuple[str, ...] | None = None) -> None:
+    def __init__(self, cpu_seconds: float = CPU_SECONDS, command: tuple[str, ...] | None = None) -> None:
         """Check that the extractor is installed; `command` is another program that speaks the protocol of `html_child`.
 
         Raises:

@@ -1,8 +1,8 @@
 """The process that extracts: pages come on standard input, texts leave on standard output; started by `html`.
 
 A request is 4 bytes (big-endian length) and so much UTF-8; an answer the same, led by one byte: 0 a text, 1 the class of an
-error. Before each page the process gives itself so many seconds of CPU more; the kernel ends it (SIGXCPU) when they are used
-up. Input that ends, ends it.
+error. For each page the process sets itself a timer, of its own CPU and not of the clock; the kernel ends it (SIGPROF) when
+that is used up. Input that ends, ends it.
 
 The extractor is resiliparse (Apache-2.0): its main content, or all that is visible where it finds none.
 """
@@ -13,7 +13,6 @@ import contextlib
 import resource
 import signal
 import sys
-import time
 from typing import IO, BinaryIO
 
 LENGTH_BYTES = 4
@@ -37,23 +36,24 @@ def read_exactly(stream: BinaryIO | IO[bytes], size: int) -> bytes | None:
     return data if data is not None and len(data) == size else None
 
 
-def main(cpu_seconds: int) -> None:
+def main(cpu_seconds: float) -> None:
     """Answer pages until the input ends."""
-    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     with contextlib.suppress(OSError, ValueError):  # macOS has no such limit
         _limit(resource.RLIMIT_AS, _MEMORY_BYTES)
     _limit(resource.RLIMIT_CORE, 0)
+    main_text("")  # the library is loaded now, on nobody's account
     source, target = sys.stdin.buffer, sys.stdout.buffer
     while (header := read_exactly(source, LENGTH_BYTES)) is not None:
         raw = read_exactly(source, int.from_bytes(header, "big"))
         if raw is None:
             return
-        # Whole seconds are all that the kernel counts, so one more for the part of a second that is used already.
-        _limit(resource.RLIMIT_CPU, int(time.process_time()) + cpu_seconds + 1)
+        signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         try:
             kind, answer = TEXT, main_text(raw.decode("utf-8", "replace")).encode("utf-8", "replace")
         except (Exception, MemoryError) as error:  # noqa: BLE001 - whatever a page does to the library is an answer
             kind, answer = FAILED, type(error).__name__.encode()
+        signal.setitimer(signal.ITIMER_PROF, 0)
         target.write(bytes([kind]) + len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
         target.flush()
 
@@ -65,4 +65,4 @@ def _limit(what: int, most: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(float(sys.argv[1]))
