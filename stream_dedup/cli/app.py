@@ -379,6 +379,35 @@ def rewind(
     raise typer.Exit(rewind_group(settings, positions, dry_run=dry_run, as_json=as_json))
 
 
+@app.command("audit")
+def audit(
+    finished: Annotated[
+        bool, typer.Option("--finished", help="No documents should wait: one that does is a violation. For a filter at rest.")
+    ] = False,
+    most: Annotated[int, typer.Option("--limit", "-n", min=1, help="Violations of each kind to tell; all are counted.")] = 20,
+    scan_max: Annotated[
+        int,
+        typer.Option(
+            "--scan-max", min=0, metavar="DOCUMENTS", help="Do not judge a log of more documents anew: that is quadratic."
+        ),
+    ] = 1_000_000,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold all promises against what Kafka holds, also while the filter runs: each record once, in order, as it was.
+
+    Every verdict is judged anew by a plain scan of the log that shares nothing with the index; every kept document that a
+    duplicate names must be in `unique`. Ends with 1 and a sentence for each violation. It reads all topics whole.
+    """
+    from stream_dedup.cli.audit import audit as run_audit
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    raise typer.Exit(run_audit(settings, finished=finished, most=most, scan_max=scan_max, as_json=as_json))
+
+
 @app.command("compile")
 def compile_command(
     to: Annotated[

@@ -24,10 +24,12 @@ from stream_dedup.log.kafka.producer import (
     TransactionalOutput,
     VerdictWriter,
 )
+from stream_dedup.log.kafka.spans import Bounds, SpanReader, group_offsets, topic_bounds
 from stream_dedup.log.kafka.whole import read_whole
 
 __all__ = [
     "Admin",
+    "Bounds",
     "LoadProducer",
     "LogAppender",
     "LogReader",
@@ -37,11 +39,14 @@ __all__ = [
     "RebalanceListener",
     "Result",
     "SourceConsumer",
+    "SpanReader",
     "TopicState",
     "TransactionalOutput",
     "VerdictReader",
     "VerdictWriter",
+    "group_offsets",
     "read_partition",
     "read_whole",
     "reader",
+    "topic_bounds",
 ]

@@ -1,0 +1,290 @@
+"""`audit`: the promises of a filter held against its topics, from Kafka alone, also while it runs.
+
+The order in which ends are noted is what makes it right on a live system: the group's committed offsets first, then the ends
+of the outputs, the log and the source. So all that was committed is in what is read of the outputs, and whatever an output
+names is in what is read of the log and of the source. What is still open below a noted end is waited for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from stream_dedup.audit import content, ledger
+from stream_dedup.audit.findings import Findings, Kind
+from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.ledger import Ledger, Span
+from stream_dedup.audit.outline import Outline
+from stream_dedup.audit.reach import CompiledScan, PlainScan
+from stream_dedup.audit.verdicts import Outputs, Waiting
+from stream_dedup.cli.output import console, note, print_json, print_table, progress
+from stream_dedup.document import Message
+from stream_dedup.errors import ConfigurationError, FormatError, FutureFormatError
+from stream_dedup.log import epochs
+from stream_dedup.log.kafka import Admin, Bounds, OwnedOffset, SpanReader, TopicState, group_offsets, topic_bounds
+from stream_dedup.log.records import Batch, decode
+from stream_dedup.settings import Settings
+
+PLAIN_MAX = 20_000
+SCAN_MAX = 1_000_000
+_SAID = {
+    ledger.TRIMMED: "came from source records that the source topic does not hold any more",
+    ledger.EARLIER: "came from an earlier topic of the source's name",
+    ledger.AGAIN: "left again because of a rewind",
+    ledger.UNTOLD: "source records may have left in what retention or compaction has removed from the outputs",
+    ledger.RELEASED: "were released",
+}
+Advance = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Report:
+    """What an audit found: violations in `findings`, all else is said and no violation."""
+
+    findings: Findings
+    scan: str = "none"
+    records: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    said: Counter[str] = field(default_factory=Counter)
+    log_records: int = 0
+    log_documents: int = 0
+    log_refused: int = 0
+    compared: int = 0
+    waiting: int = 0
+    in_flight: Waiting = field(default_factory=Waiting)
+    unemitted: Waiting = field(default_factory=Waiting)
+    now_ms: int = 0
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every promise held."""
+        return not self.findings.counts
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {
+            "clean": self.is_clean,
+            "records": dict(self.records),
+            "reasons": dict(sorted(self.reasons.items())),
+            "log": {"records": self.log_records, "documents": self.log_documents, "refused": self.log_refused},
+            "scan": self.scan,
+            "verdicts_compared": self.compared,
+            "waiting": self.waiting,
+            "representatives_in_flight": self._waiting(self.in_flight),
+            "unemitted_representatives": self._waiting(self.unemitted),
+            "said": dict(self.said),
+            "violations": {str(kind): count for kind, count in self.findings.counts.items()},
+            "findings": [{"kind": str(one.kind), "where": one.where, "sentence": one.sentence} for one in self.findings.shown],
+        }
+
+    def _waiting(self, waiting: Waiting) -> dict[str, Any]:
+        return {"count": waiting.count, "oldest_seconds": self.age_seconds(waiting)}
+
+    def age_seconds(self, waiting: Waiting) -> float | None:
+        """Return how long ago the oldest of some representatives was appended to the log."""
+        return None if waiting.oldest_ms is None else max(0.0, (self.now_ms - waiting.oldest_ms) / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """The cluster as it was when the audit began."""
+
+    topics: dict[str, TopicState]
+    committed: dict[int, OwnedOffset]
+    bounds: dict[str, dict[int, Bounds]]
+
+
+def audit(settings: Settings, *, finished: bool, most: int, scan_max: int, as_json: bool) -> int:
+    """Audit, print what was found, and return 0 if every promise held, else 1."""
+    started = time.monotonic()
+    with progress("reading", None) as advance:
+        report = examine(settings, finished=finished, most=most, scan_max=scan_max, advance=advance)
+    if as_json:
+        print_json(report.to_fields() | {"seconds": round(time.monotonic() - started, 3)})
+    else:
+        _print(report, time.monotonic() - started)
+    return 0 if report.is_clean else 1
+
+
+def examine(
+    settings: Settings, *, finished: bool = False, most: int = 20, scan_max: int = SCAN_MAX,
+    advance: Advance = lambda _documents, _bytes: None,
+) -> Report:  # fmt: skip
+    """Hold a filter's topics against its promises.
+
+    `finished`: the group should have read all that there is. `most`: how many violations of each kind are told.
+    `scan_max`: verdicts of a log of more documents are not computed anew.
+
+    Raises:
+        ConfigurationError: a topic is missing, or the log is not whole.
+        BrokerError: Kafka failed.
+        FutureFormatError: the log was written by a newer version.
+    """
+    if not settings.judging_mode.delivers:
+        raise ConfigurationError(
+            "In shadow mode nothing leaves, so there are no outputs to audit; compare the answers with: stream-dedup replay "
+            "--verify"
+        )
+    names = settings.topic_names
+    findings = Findings(most)
+    report = Report(findings, now_ms=int(time.time() * 1000))
+    noted = _note(settings)
+    outline = _read_log(settings, noted.bounds[names.fingerprints][0], scan_max, report, advance)
+    source = noted.topics[names.documents]
+    committed = {part: one.offset or 0 for part, one in noted.committed.items()}
+    spans = {part: Span(*one, committed.get(part, 0)) for part, one in noted.bounds[names.documents].items()}
+    lows = {(name, part): one.low for name in names.outputs for part, one in noted.bounds[name].items()}
+    compacted = [name for name in names.outputs if "compact" in noted.topics[name].config.get("cleanup.policy", "")]
+    book = Ledger(outline, names.documents, source.topic_id, spans, lows, findings, compacted)
+    for message in _read(settings, names.documents, noted.bounds[names.documents], report, advance):
+        book.source(message, content.of_source(message))
+        report.waiting += message.offset >= committed.get(message.partition, 0)
+        if finished and message.offset >= committed.get(message.partition, 0):
+            where = f"{message.topic}-{message.partition}@{message.offset}"
+            findings.add(Kind.COMMITTED, where, f"{where} is there, and the group has not committed past it.")
+    outputs = Outputs(
+        outline, book, names.outputs, (names.documents, source.topic_id), committed,
+        {part: one.low for part, one in noted.bounds[names.unique].items()}, findings,
+    )  # fmt: skip
+    for name in names.outputs:
+        for message in _read(settings, name, noted.bounds[name], report, advance):
+            outputs.take(message)
+    book.close()
+    outputs.close()
+    _check_committed(settings, noted, spans, outline, findings)
+    report.reasons, report.compared = outputs.reasons, outputs.compared
+    report.in_flight, report.unemitted, report.said = outputs.in_flight, outputs.unemitted, book.counts
+    return report
+
+
+def _note(settings: Settings) -> _Noted:
+    """Note the ends of all topics, in the order that makes a live system comparable."""
+    names = settings.topic_names
+    wanted = (*names.outputs, names.fingerprints, names.documents)
+    topics = Admin(settings).describe(wanted)
+    missing = [name for name in wanted if name not in topics]
+    if missing:
+        raise ConfigurationError(
+            f"There is nothing to audit: {', '.join(missing)} cannot be found. Set STREAM_DEDUP_TOPIC_PREFIX as the roles "
+            "have it."
+        )
+    committed = group_offsets(settings, settings.group, names.documents, topics[names.documents].partitions)
+    bounds = {name: topic_bounds(settings, name, topics[name].partitions) for name in wanted}
+    if bounds[names.fingerprints][0].low > 0:
+        raise ConfigurationError(
+            f"The log {names.fingerprints} begins at offset {bounds[names.fingerprints][0].low}: records of it were removed, "
+            "and nobody can say any more what the verdicts behind them must be. Restore it from a backup."
+        )
+    return _Noted(topics, committed, bounds)
+
+
+def _read_log(settings: Settings, bounds: Bounds, scan_max: int, report: Report, advance: Advance) -> Outline:
+    """Read the log twice if need be: how many documents it has decides by what means it is judged."""
+    topic = settings.topic_names.fingerprints
+    kept: list[tuple[int, int, object]] = []
+    documents = 0
+    for message in _read(settings, topic, {0: bounds}, report, advance):
+        record = record_of(message)
+        documents += len(record) if isinstance(record, Batch) else 0
+        kept.append((message.offset, message.timestamp_ms or 0, record))
+    scan: PlainScan | CompiledScan | None = None
+    if documents <= PLAIN_MAX and documents <= scan_max:
+        report.scan, scan = "plain", PlainScan()
+    elif documents <= scan_max:
+        report.scan, scan = "compiled", CompiledScan()
+    outline = Outline(Fold(scan))
+    for one in kept:
+        outline.fold(*one)
+    report.log_records, report.log_documents, report.log_refused = outline.records, outline.documents, outline.refused
+    return outline
+
+
+def record_of(message: Message) -> object:
+    """Return what a record of the log says; None for one that no version can read, which the index rejects.
+
+    Raises:
+        FutureFormatError: it was written by a newer version.
+    """
+    try:
+        return decode(message.value, f"The record {message.topic}-{message.partition}@{message.offset}")
+    except FutureFormatError:
+        raise
+    except FormatError:
+        return None
+
+
+def _read(settings: Settings, topic: str, bounds: dict[int, Bounds], report: Report, advance: Advance) -> Iterable[Message]:
+    reader = SpanReader(settings, topic, bounds)
+    for messages in reader.read():
+        report.records[topic] += len(messages)
+        yield from messages
+        advance(len(messages), sum(len(one.value or b"") for one in messages))
+    for part, offset in reader.open_at.items():
+        where = f"{topic}-{part}@{offset}"
+        report.findings.add(
+            Kind.OPEN, where,
+            f"A transaction is open on {topic}-{part} from offset {offset} on, and nobody ends it: readers of what was "
+            "committed wait there. kafka-transactions.sh finds and aborts it.",
+        )  # fmt: skip
+
+
+def _check_committed(settings: Settings, noted: _Noted, spans: dict[int, Span], outline: Outline, findings: Findings) -> None:
+    topic = settings.topic_names.documents
+    for part, span in spans.items():
+        owned = noted.committed.get(part)
+        if owned is None or owned.offset is None:
+            if outline.partitions(topic, part, (topic, noted.topics[topic].topic_id, part)):
+                findings.add(
+                    Kind.COMMITTED, f"{topic}-{part}",
+                    f"The group {settings.group} has no committed offset for {topic}-{part}, though the log "
+                    "holds documents of it.",
+                )  # fmt: skip
+            continue
+        where = f"{topic}-{part}@{owned.offset}"
+        if epochs.from_metadata(owned.metadata) is None:
+            findings.add(
+                Kind.COMMITTED, where, f"The committed offset {where} carries no epoch: something else than a worker wrote it."
+            )
+        if owned.offset > span.end:
+            findings.add(
+                Kind.COMMITTED, where, f"The committed offset {where} lies beyond {span.end}, where the partition ends."
+            )
+
+
+def _print(report: Report, seconds: float) -> None:
+    out = console()
+    for one in report.findings.shown:
+        out.print(f"{one.kind}: {one.sentence}", soft_wrap=True)
+    for kind, count in report.findings.counts.items():
+        told = sum(one.kind is kind for one in report.findings.shown)
+        if count > told:
+            out.print(f"{kind}: and {count - told:,} more.")
+    scans = {"plain": "a plain scan", "compiled": "a compiled plain scan"}
+    how = scans.get(report.scan, "nothing: too many for a scan; use stream-dedup replay --verify")
+    rows = [[name, f"{count:,} records"] for name, count in report.records.items()]
+    rows += [
+        [
+            "log",
+            f"{report.log_documents:,} documents in {report.log_records:,} records, {report.log_refused:,} of them refused",
+        ],
+        ["verdicts", f"{report.compared:,} compared with {how}"],
+        ["waiting", f"{report.waiting:,} source records that the group has not committed past"],
+        ["in flight", _waiting(report, report.in_flight)],
+        ["unemitted", _waiting(report, report.unemitted)],
+    ]
+    print_table(["", "audit"], rows)
+    for name, count in sorted(report.said.items()):
+        note(f"{count:,} {_SAID[name]}.")
+    if report.is_clean:
+        out.print(f"Every promise holds ({seconds:.1f} s).")
+    else:
+        note(f"{report.findings.counts.total():,} violations ({seconds:.1f} s).")
+
+
+def _waiting(report: Report, waiting: Waiting) -> str:
+    age = report.age_seconds(waiting)
+    since = "" if age is None else f", the oldest for {age:,.1f} s"
+    return f"{waiting.count:,} representatives of the log that are not in unique{since}"

@@ -1,0 +1,123 @@
+"""`audit` on a real Apache Kafka: clean on a live system, and each kind of damage named where it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stream_dedup.audit.findings import Kind
+from stream_dedup.cli import audit
+from stream_dedup.document import Headers, Message
+from stream_dedup.log.kafka import LoadProducer, Output
+from tests.broker.harness import Filter, Outcome, header, synthetic
+
+pytestmark = pytest.mark.broker
+
+
+def judge(make_filter: Callable[..., Filter], count: int = 1500, **settings: Any) -> Filter:
+    """Return a filter that has judged some documents, an empty one and a dead letter among them."""
+    crawl = make_filter(partitions=3, value_format="json", **settings)
+    documents: list[tuple[int, bytes | None, bytes | None, Headers]] = [
+        (part, key, json.dumps({"text": text.decode()}).encode(), found)
+        for part, key, text, found in synthetic(count, 5, partitions=3)
+    ]
+    documents[10:10] = [(1, b"empty", b'{"text": ""}', [("dedup.verdict", b"forged")]), (2, b"broken", b"{", [])] * 2
+    crawl.produce(documents)
+    crawl.start("index")
+    crawl.start("worker")
+    return crawl
+
+
+def write(crawl: Filter, *records: Output) -> None:
+    producer = LoadProducer(crawl.settings)
+    for one in records:
+        producer.send(one.topic, one.key, one.value, one.timestamp_ms, one.partition, one.headers)
+    assert producer.flush() == 0
+
+
+def again(message: Message, topic: str | None = None, **changes: bytes) -> Output:
+    """Return a record of an output as one to write, with headers and value (`value=`) changed."""
+    found: Headers = [(name, changes.get(name.replace(".", "_"), value)) for name, value in message.headers]
+    return Output(
+        topic or message.topic, message.partition, message.key, changes.get("value", message.value), message.timestamp_ms, found
+    )
+
+
+def test_a_live_filter_is_clean(make_filter: Callable[..., Filter]) -> None:
+    """While documents come and go the audit finds nothing; at rest it agrees with the tests' own oracle."""
+    crawl = judge(make_filter, 6000)
+    crawl.wait_until_committed(2000)
+    live = audit.examine(crawl.settings)
+    crawl.wait_until_committed(6004)
+    at_rest = audit.examine(crawl.settings, finished=True)
+
+    assert live.findings.shown == []
+    assert live.compared > 1000
+    assert at_rest.findings.shown == []
+    assert (at_rest.waiting, at_rest.in_flight.count, at_rest.unemitted.count) == (0, 0, 0)
+    outcome = Outcome(crawl)
+    outcome.check()
+    assert at_rest.reasons == {**outcome.reasons()}
+    assert (at_rest.compared, at_rest.scan) == (6000, "plain")
+
+
+def test_each_damage_is_named(make_filter: Callable[..., Filter]) -> None:
+    """Records twice, from nowhere, changed, with a wrong verdict, or naming what is not there: all in one audit."""
+    crawl = judge(make_filter)
+    crawl.wait_until_committed(1504)
+    unique, duplicates = crawl.read(crawl.names.unique), crawl.read(crawl.names.duplicates)
+    near = next(one for one in duplicates if header(one, "dedup.reason") == "near")
+    stranger = Output(
+        crawl.names.unique, 0, b"x", b"y", 1_790_000_000_000, [("dedup.verdict", b"unique"), ("dedup.reason", b"empty")]
+    )
+    write(
+        crawl,
+        again(unique[7]),
+        again(unique[8], dedup_reason=b"too-short"),
+        again(unique[9], value=b"changed"),
+        again(unique[10], dedup_log=b"999999/0"),
+        again(near, dedup_of_position=f"{crawl.names.documents}-0@999999".encode()),
+        again(near, dedup_distance=b"0"),
+        stranger,
+    )
+    ended = len(crawl.read(crawl.names.unique))
+
+    report = audit.examine(crawl.settings)
+
+    found = report.findings.counts
+    assert ended == len(unique) + 5
+    assert found[Kind.TWICE] == 5
+    assert found[Kind.CHANGED] == 1
+    assert found[Kind.NOWHERE] == 2
+    assert found[Kind.REPRESENTATIVE] == 1
+    assert found[Kind.REACH] == 1
+    assert found[Kind.VERDICT] == 4
+    assert found.keys() <= {Kind.TWICE, Kind.CHANGED, Kind.NOWHERE, Kind.REPRESENTATIVE, Kind.REACH, Kind.VERDICT, Kind.ORDER}
+    wrong = next(one for one in report.findings.shown if "too-short" in one.sentence)
+    assert "dedup.reason is 'too-short', not 'new'" in wrong.sentence
+    assert wrong.where.startswith(f"{crawl.names.unique}-")
+    lost = audit.examine(crawl.settings, scan_max=100)
+    assert (lost.scan, lost.findings.counts[Kind.REACH], lost.findings.counts[Kind.TWICE]) == ("none", 1, 5)
+
+
+def test_what_is_missing_is_named(make_filter: Callable[..., Filter]) -> None:
+    """Documents that the group committed past and no output has are lost, and named."""
+    crawl = judge(make_filter)
+    crawl.wait_until_committed(1504)
+    for role in crawl.roles:
+        role.stop()
+    whole = audit.examine(crawl.settings, finished=True)
+    crawl.produce([(0, b"late", b'{"text": "late"}', [])] * 3)
+    waiting = audit.examine(crawl.settings, finished=True)
+    ends = crawl.committed_by_partition()
+    crawl.admin.write_committed(crawl.settings.group, crawl.names.documents, 0, ends[0] + 2, "stream-dedup epoch=0")
+    lost = audit.examine(crawl.settings)
+
+    assert whole.is_clean
+    assert (waiting.findings.counts, waiting.waiting) == ({Kind.COMMITTED: 3}, 3)
+    assert (lost.findings.counts, lost.waiting) == ({Kind.LOST: 2}, 1)
+    assert lost.findings.shown[0].where == f"{crawl.names.documents}-0@{ends[0]}"
+    assert "in none of the outputs" in lost.findings.shown[0].sentence
