@@ -34,6 +34,7 @@ CLOSED = {
     "fingerprint/": ("index", "log", "worker", "settings", "service", "cli", "broker", "demo"),
     "index/": ("fingerprint", "log.kafka", "worker", "settings", "service", "cli", "broker", "demo"),
     "inputs/": ("fingerprint", "index", "log", "worker", "settings", "service", "cli", "broker", "demo"),
+    "audit/": ("index", "fingerprint", "log.kafka", "worker", "settings", "service", "cli", "broker", "demo", "indexer"),
     "log/frame.py": ("index", "fingerprint", "worker", "settings", "log.kafka"),
     "log/records.py": ("index", "fingerprint", "worker", "settings", "log.kafka"),
     "log/answers.py": ("index", "fingerprint", "worker", "settings", "log.kafka"),

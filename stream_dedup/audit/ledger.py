@@ -193,7 +193,7 @@ class Ledger:
         for index, offset in enumerate(came.offsets):
             content = came.unresolved.get(index)
             if content is None:
-                is_held = is_held or came.sources[index] >= 0
+                is_held = is_held or came.sources[index] >= self._spans[part].low
                 continue
             where = f"{topic}-{part}@{offset}"
             free = self._next_unclaimed(part, went, by_content[content.whole])

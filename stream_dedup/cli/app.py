@@ -87,6 +87,11 @@ FirstStartOption = Annotated[
         show_default=False,
     ),
 ]
+StagesOption = Annotated[
+    list[str] | None, typer.Option("--stage", help="Only letters of this stage: decode, field, size, fingerprint.")
+]
+ClassesOption = Annotated[list[str] | None, typer.Option("--class", help="Only letters of this class of error.")]
+ContainsOption = Annotated[str, typer.Option("--contains", metavar="TEXT", help="Only letters whose reason has this text.")]
 
 app = typer.Typer(
     name="stream-dedup",
@@ -109,6 +114,8 @@ bench_app = typer.Typer(no_args_is_help=True, help="Measure the filter beside a 
 app.add_typer(bench_app, name="bench")
 index_app = typer.Typer(no_args_is_help=True, help="Look after an index's volume: figures, snapshots, proof by the log.")
 app.add_typer(index_app, name="index")
+dlq_app = typer.Typer(no_args_is_help=True, help="Look at the dead letters, and send them back to where they came from.")
+app.add_typer(dlq_app, name="dlq")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -406,6 +413,84 @@ def audit(
     settings = _settings(config, assignments, brokers)
     _plain_logs(settings)
     raise typer.Exit(run_audit(settings, finished=finished, most=most, scan_max=scan_max, as_json=as_json))
+
+
+@app.command("replay")
+def replay(
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare with the headers of the outputs, and with answers still on `verdicts`.")
+    ] = False,
+    diff: Annotated[
+        list[str] | None,
+        typer.Option("--diff", metavar="NAME=VALUE", help="What another plan would change: plan=classic; several together."),
+    ] = None,
+    most: Annotated[int, typer.Option("--limit", "-n", min=1, help="Differences, or samples of each change, to tell.")] = 10,
+    work: Annotated[
+        Path | None, typer.Option("--work", metavar="FOLDER", help="Where the index that judges is built, and removed again.")
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Judge the whole log once more: against what was given (--verify), or under another plan (--diff). Changes nothing.
+
+    `--verify` ends with 1 if a verdict is not what the log gives; `--diff threshold=18` shows which would be another.
+    """
+    if verify == bool(diff):
+        raise typer.BadParameter("name one of --verify and --diff NAME=VALUE", param_hint="--verify")
+    from stream_dedup.cli.replay import diff as show_diff
+    from stream_dedup.cli.replay import verify as run_verify
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    if diff:
+        raise typer.Exit(show_diff(settings, diff, work, most, as_json=as_json))
+    raise typer.Exit(run_verify(settings, work, most, as_json=as_json))
+
+
+@dlq_app.command("show")
+def dlq_show(
+    stages: StagesOption = None,
+    classes: ClassesOption = None,
+    contains: ContainsOption = "",
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Show so many.")] = 50,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List dead letters: where each came from, why it could not go on, its size, and whether it was sent back."""
+    from stream_dedup.cli.dlq import Filter, show
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    wanted = Filter(tuple(stages or ()), tuple(classes or ()), contains)
+    raise typer.Exit(show(settings, wanted, limit, as_json=as_json))
+
+
+@dlq_app.command("redrive")
+def dlq_redrive(
+    stages: StagesOption = None,
+    classes: ClassesOption = None,
+    contains: ContainsOption = "",
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Send so many.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Send them; without it only the figures are shown.")] = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send dead letters back to `documents` as they first came, each at most once, whatever is killed meanwhile.
+
+    Correct first what made them dead letters: each is judged as a new document, and may become a dead letter again.
+    """
+    from stream_dedup.cli.dlq import Filter, redrive
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    wanted = Filter(tuple(stages or ()), tuple(classes or ()), contains)
+    raise typer.Exit(redrive(settings, wanted, limit, yes=yes, as_json=as_json))
 
 
 @app.command("compile")

@@ -133,6 +133,11 @@ class WorkerMetrics(_Metrics):
             "stream_dedup_batches_in_flight", "Batches that wait for the index or for their commit.", registry=registry
         )
         self._documents_in_flight = Gauge("stream_dedup_documents_in_flight", "Documents in those batches.", registry=registry)
+        self._unemitted = Gauge(
+            "stream_dedup_unemitted_representatives",
+            "Documents that the index made representatives and this worker has not committed to the output yet.",
+            registry=registry,
+        )
         self._distance = BatchHistogram(
             "stream_dedup_distance_bits",
             "Distance of duplicates from the document they name.",
@@ -201,6 +206,10 @@ class WorkerMetrics(_Metrics):
         """Say how much is on its way."""
         self._batches_in_flight.set(batches)
         self._documents_in_flight.set(documents)
+
+    def unemitted(self, representatives: int) -> None:
+        """Say how many documents duplicates may name that readers of the output do not see yet."""
+        self._unemitted.set(representatives)
 
 
 class IndexMetrics(_Metrics):

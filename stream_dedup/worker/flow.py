@@ -113,6 +113,17 @@ class Flow:
         return sum(len(batch.messages) for batch in self._batches)
 
     @property
+    def unemitted(self) -> int:
+        """How many records of ours are representatives by the index's word, and not yet in a committed transaction."""
+        return sum(
+            isinstance(decided, Judgement)
+            and decided.reason in (Reason.NEW, Reason.TOO_SHORT)
+            and (message.topic, message.partition) in batch.live
+            for batch in self._batches
+            for message, decided in zip(batch.messages, batch.decided, strict=True)
+        )
+
+    @property
     def wants(self) -> int:
         """How many more records may be taken in now; 0 means wait."""
         if len(self._batches) >= self._window or self._stale:

@@ -406,6 +406,7 @@ class _Worker:
                 if lag is not None:
                     self._metrics.lag(key[0], key[1], lag)
             self._metrics.in_flight(self._flow.in_flight, self._flow.documents_in_flight)
+            self._metrics.unemitted(self._flow.unemitted if self._settings.judging_mode.delivers else 0)
             self._health.startup(1.0, "started")
             if owned:
                 self._health.ready(True, f"{len(owned)} partitions, {self._flow.in_flight} batches in flight")

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from stream_dedup.__main__ import main
 from stream_dedup.audit.findings import Kind
-from stream_dedup.cli import audit
+from stream_dedup.cli import audit, dlq, replay
 from stream_dedup.document import Headers, Message
 from stream_dedup.log.kafka import LoadProducer, Output
 from tests.broker.harness import Filter, Outcome, header, synthetic
@@ -62,6 +63,80 @@ def test_a_live_filter_is_clean(make_filter: Callable[..., Filter]) -> None:
     outcome.check()
     assert at_rest.reasons == {**outcome.reasons()}
     assert (at_rest.compared, at_rest.scan) == (6000, "plain")
+
+
+def test_replay_gives_what_was_given(make_filter: Callable[..., Filter], capsys: pytest.CaptureFixture[str]) -> None:
+    """The log judged again gives every verdict and answer; another plan changes some, and nothing on Kafka."""
+    crawl = judge(make_filter)
+    crawl.wait_until_committed(1504)
+
+    def result(call: Callable[[], int]) -> tuple[int, Any]:
+        capsys.readouterr()
+        code = call()
+        return code, json.loads(capsys.readouterr().out)
+
+    code, verified = result(lambda: replay.verify(crawl.settings, None, 5, as_json=True))
+    assert (code, verified["differences"], verified["headers_compared"]) == (0, 0, 1500)
+    assert verified["answers_compared"] > 0
+    code, classic = result(lambda: replay.diff(crawl.settings, ["plan=classic"], None, 5, as_json=True))
+    assert (code, classic["plan"], classic["documents"]) == (0, "64:4:0:3", 1500)
+    assert classic["changes"]["duplicate to unique"] > 0
+    sample = next(one for one in classic["samples"] if one["change"] == "duplicate to unique")
+    assert sample["position"].startswith(f"{crawl.names.documents}-")
+    assert sample["was"]["reason"] == "near"
+    code, same = result(lambda: replay.diff(crawl.settings, ["threshold=21", "ratio=75"], None, 5, as_json=True))
+    assert (same["plan"], same["changed"]) == ("128:8:1:21:75%", 0)
+    near = next(one for one in crawl.read(crawl.names.duplicates) if header(one, "dedup.reason") == "near")
+    write(crawl, again(near, dedup_distance=b"3,5"))
+    code, damaged = result(lambda: replay.verify(crawl.settings, None, 5, as_json=True))
+    assert (code, damaged["differences"]) == (1, 1)
+    assert "dedup.distance is '3,5', not" in damaged["lines"][0]
+
+
+def test_dead_letters_go_back_once(
+    make_filter: Callable[..., Filter], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shown, sent back as they came, never twice; what a filter passed over is sent later; each is judged anew."""
+    crawl = make_filter(partitions=1, value_format="json", allow_bypass="true")
+    crawl.start("index")
+    crawl.start("worker")
+    bypass: Headers = [("dedup.bypass", b"maybe"), ("n", b"1")]
+    letters: list[tuple[int, bytes | None, bytes | None, Headers]] = [
+        (0, b"a", b"{", bypass), (0, b"b", b'{"other": 1}', []), (0, None, b"[", []), (0, b"d", b'{"text": "fine"}', []),
+    ]  # fmt: skip
+    crawl.produce(letters, timestamp_ms=1_790_000_000_000)
+    crawl.wait_until_committed(4)
+    for name, value in crawl.environment.items():
+        monkeypatch.setenv(name, value)
+
+    def run(*arguments: str) -> list[Any]:
+        capsys.readouterr()
+        assert main([*arguments, "--json"]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    shown = run("dlq", "show")
+    assert [(one["stage"], one["key"], one["sent_back"]) for one in shown] == [
+        ("decode", "a", False), ("field", "b", False), ("decode", None, False),
+    ]  # fmt: skip
+    assert [one["source"] for one in shown] == [f"{crawl.names.documents}-0@{offset}" for offset in range(3)]
+    assert [one["key"] for one in run("dlq", "show", "--stage", "field", "--contains", "text")] == ["b"]
+    assert run("dlq", "redrive")[0] | {"sources": 0} == {
+        "letters": 3, "sent": False, "sent_before": 0, "unfit": {}, "sources": 0,
+    }  # fmt: skip
+    assert len(crawl.read(crawl.names.documents)) == 4
+    assert run("dlq", "redrive", "--stage", "decode", "--yes")[0]["letters"] == 2
+    crawl.wait_until_committed(6)
+    assert [one["sent_back"] for one in run("dlq", "show", "--limit", "3")] == [True, False, True]
+    back = crawl.read(crawl.names.documents)
+    assert [(one.key, one.value, one.timestamp_ms, one.headers) for one in back[4:]] == [
+        (back[at].key, back[at].value, back[at].timestamp_ms, back[at].headers) for at in (0, 2)
+    ]
+    # The two came back as letters, since nothing was corrected; only those and the one passed over are left to send.
+    assert run("dlq", "redrive", "--stage", "field", "--yes")[0]["letters"] == 1
+    again_all = run("dlq", "redrive", "--class", shown[0]["class"], "--yes")[0]
+    assert (again_all["letters"], again_all["sent_before"]) == (2, 3)
+    assert audit.examine(crawl.settings).findings.shown == []
+    assert dlq.Progress.parse(9, "stream-dedup left=1,4-6").left == {1, 4, 5, 6}
 
 
 def test_each_damage_is_named(make_filter: Callable[..., Filter]) -> None:

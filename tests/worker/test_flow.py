@@ -96,6 +96,20 @@ def test_committed_counts_only_what_was_confirmed() -> None:
     assert scene.flow.in_flight == 0
 
 
+def test_representatives_are_unemitted_until_they_are_committed() -> None:
+    """What the index called new or too short counts, in partitions that are still ours, from its answer to its commit."""
+    scene = Scene()
+    first = scene.batch((0, 100), (0, 101), (1, 200))
+    assert scene.flow.unemitted == 0
+
+    scene.answer(1, Reason.NEW, Reason.EXACT, Reason.TOO_SHORT)
+    assert scene.flow.unemitted == 2
+    scene.flow.revoked([("documents", 1)])
+    assert scene.flow.unemitted == 1
+    scene.flow.committed([first])
+    assert scene.flow.unemitted == 0
+
+
 def test_committing_out_of_order_is_an_alarm() -> None:
     """A batch that is not the oldest cannot be committed."""
     scene = Scene()

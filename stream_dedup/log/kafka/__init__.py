@@ -24,12 +24,13 @@ from stream_dedup.log.kafka.producer import (
     TransactionalOutput,
     VerdictWriter,
 )
-from stream_dedup.log.kafka.spans import Bounds, SpanReader, group_offsets, topic_bounds
+from stream_dedup.log.kafka.spans import Bounds, GroupStamp, SpanReader, group_offsets, topic_bounds
 from stream_dedup.log.kafka.whole import read_whole
 
 __all__ = [
     "Admin",
     "Bounds",
+    "GroupStamp",
     "LoadProducer",
     "LogAppender",
     "LogReader",

@@ -146,3 +146,18 @@ class SpanReader:
                 f"nothing came for {_PATIENCE_SECONDS:.0f} s. Is its leader up?"
             )
         self.open_at = {part: reached[part] for part in sorted(left)}
+
+
+class GroupStamp:
+    """The metadata of a group that nobody is a member of, for a transaction that moves its committed offsets."""
+
+    def __init__(self, settings: Settings, group: str) -> None:
+        self._consumer = make_consumer(consumer_config(settings, "stamp", group))
+
+    def read(self) -> bytes:
+        """Return the group's metadata."""
+        return bytes(self._consumer.consumer_group_metadata())
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._consumer.close()

@@ -1,0 +1,383 @@
+"""`dlq show` and `dlq redrive`: dead letters listed, and sent back to where they came from, each once.
+
+A letter that is sent back becomes a new record at the end of its source partition, as it first came. What was sent back is
+recorded as committed offsets of the group `GROUP-redrive`, in the transaction that sends: below a partition's offset every
+letter is settled, but those that its metadata names as left behind (a filter passed them over, or their value was cut).
+
+The order: take the transactional id, which ends what a killed run left open and fences one beside this; read the committed
+offsets; read the letters; for each transaction outputs, then offsets. After an unclear end both are read again.
+
+Invariants: a letter is sent back at most once, whoever is killed when; nothing is sent without `--yes`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stream_dedup.audit.content import split_dead_letter
+from stream_dedup.cli.output import note, print_json, print_table
+from stream_dedup.document import Headers, Message
+from stream_dedup.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.log import headers
+from stream_dedup.log.kafka import (
+    Admin,
+    Bounds,
+    GroupStamp,
+    Outcome,
+    Output,
+    SpanReader,
+    TransactionalOutput,
+    group_offsets,
+    topic_bounds,
+)
+from stream_dedup.settings import Settings
+
+_AT_ONCE = 1000
+_ATTEMPTS = 5
+# Kafka keeps 4096 bytes of metadata unless the broker says otherwise.
+_METADATA_MAX = 4000
+_METADATA = re.compile(r"stream-dedup left=([0-9,-]*)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which letters are meant; empty means all."""
+
+    stages: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    contains: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter. `size` is the full size of its value; `is_cut` says that the letter holds less of it."""
+
+    message: Message
+    topic: str
+    partition: int | None
+    offset: int | None
+    stage: str
+    error_class: str
+    why: str
+    size: int
+    is_cut: bool
+
+    @property
+    def source(self) -> str:
+        """Where it came from, as text; empty if its headers do not say."""
+        return "" if self.partition is None else f"{self.topic}-{self.partition}@{self.offset}"
+
+    def is_meant(self, wanted: Filter) -> bool:
+        """Return whether a filter lets it through."""
+        return (
+            (not wanted.stages or self.stage in wanted.stages)
+            and (not wanted.classes or self.error_class in wanted.classes)
+            and wanted.contains.lower() in self.why.lower()
+        )
+
+
+@dataclass(slots=True)
+class Progress:
+    """What is settled in one partition of the dead letters: all below `offset` but what is in `left`."""
+
+    offset: int = 0
+    left: set[int] = field(default_factory=set)
+
+    @classmethod
+    def parse(cls, offset: int | None, metadata: str | None) -> Progress:
+        """Return what a committed offset says.
+
+        Raises:
+            ConfigurationError: it was not written by this command.
+        """
+        if offset is None:
+            return cls()
+        found = _METADATA.match(metadata or "")
+        if found is None:
+            raise ConfigurationError(
+                "A committed offset of the group for sending dead letters back carries metadata that this program does not "
+                f"write: {metadata!r:.100}. Delete that group's offsets if it is nobody else's; then all letters count as not "
+                "sent back."
+            )
+        left: set[int] = set()
+        for run in filter(None, found[1].split(",")):
+            first, _, last = run.partition("-")
+            left.update(range(int(first), int(last or first) + 1))
+        return cls(offset, left)
+
+    @property
+    def metadata(self) -> str:
+        """The text to commit with the offset: runs of what is left."""
+        runs = []
+        for _, group in itertools.groupby(enumerate(sorted(self.left)), key=lambda pair: pair[1] - pair[0]):
+            ones = [one for _, one in group]
+            runs.append(str(ones[0]) if len(ones) == 1 else f"{ones[0]}-{ones[-1]}")
+        return "stream-dedup left=" + ",".join(runs)
+
+    def is_settled(self, offset: int) -> bool:
+        """Return whether a letter was sent back."""
+        return offset < self.offset and offset not in self.left
+
+    def after(self, sent: Iterable[int], passed: Iterable[int]) -> Progress:
+        """Return what is settled once some letters are sent back; others that stand before the last of them are left."""
+        gone = set(sent)
+        end = max(self.offset, max(gone, default=-1) + 1)
+        left = (self.left | {one for one in passed if self.offset <= one < end}) - gone
+        return Progress(end, left)
+
+
+def show(settings: Settings, wanted: Filter, limit: int | None, *, as_json: bool) -> int:
+    """Print the dead letters, oldest first in each partition; return 0."""
+    topic, partitions = _topic(settings)
+    bounds = topic_bounds(settings, topic, partitions)
+    settled = _progress(settings, topic, partitions)
+    shown: list[Letter] = []
+    counts: Counter[tuple[str, str]] = Counter()
+    for letter in _letters(settings, topic, bounds):
+        if letter.is_meant(wanted):
+            counts[letter.stage, letter.error_class] += 1
+            if limit is None or len(shown) < limit:
+                shown.append(letter)
+    shown.sort(key=lambda one: (one.message.timestamp_ms or 0, one.message.partition, one.message.offset))
+    if as_json:
+        for one in shown:
+            print_json(_fields(one, is_settled=settled[one.message.partition].is_settled(one.message.offset)))
+        return 0
+    rows = [
+        [f"{one.message.partition}@{one.message.offset}", one.source or "-", one.stage or "-", one.error_class or "-",
+         f"{one.size:,}", "yes" if settled[one.message.partition].is_settled(one.message.offset) else "-", one.why]
+        for one in shown
+    ]  # fmt: skip
+    if rows:
+        print_table(["letter", "source", "stage", "class", "bytes", "sent back", "reason"], rows)
+    by_kind = ", ".join(f"{count:,} {stage or '-'}/{kind or '-'}" for (stage, kind), count in counts.most_common())
+    note(f"{counts.total():,} dead letters on {topic}{f': {by_kind}' if by_kind else ''}; {len(shown):,} shown.")
+    return 0
+
+
+def redrive(settings: Settings, wanted: Filter, limit: int | None, *, yes: bool, as_json: bool) -> int:
+    """Send dead letters back, or say which would be; return 0.
+
+    Raises:
+        ConfigurationError: a topic is missing, or the progress of former runs cannot be read.
+        InputError: nothing can be recorded for so many gaps.
+        BrokerError: Kafka failed; run it again, it goes on.
+    """
+    topic, partitions = _topic(settings)
+    _, source_partitions = _existing(settings, settings.topic_names.documents)
+    transactions = TransactionalOutput(settings, _group(settings), "redrive") if yes else None
+    stamp = GroupStamp(settings, _group(settings))
+    totals: Counter[str] = Counter()
+    rows: list[Letter] = []
+    try:
+        bounds = topic_bounds(settings, topic, partitions)
+        for part in range(partitions):
+            room = None if limit is None else limit - totals["letters"]
+            if room == 0:
+                break
+            run = _Run(settings, topic, part, bounds[part], source_partitions, wanted, room)
+            rows += run.send(transactions, stamp, totals)
+    finally:
+        stamp.close()
+        if transactions is not None:
+            transactions.close()
+    _print(settings, rows, totals, is_sent=yes, as_json=as_json)
+    return 0
+
+
+@dataclass(slots=True)
+class _Run:
+    """One partition of the dead letters being sent back."""
+
+    settings: Settings
+    topic: str
+    partition: int
+    bounds: Bounds
+    source_partitions: int
+    wanted: Filter
+    limit: int | None
+
+    def send(self, transactions: TransactionalOutput | None, stamp: GroupStamp, totals: Counter[str]) -> list[Letter]:
+        """Send what is meant, in transactions; return the letters that were, or would be, sent."""
+        sent: list[Letter] = []
+        for attempt in range(_ATTEMPTS):
+            progress = _progress(self.settings, self.topic, self.partition + 1)[self.partition]
+            chosen, passed = self._choose(progress, Counter() if attempt else totals, len(sent))
+            is_clear = True
+            for first in range(0, len(chosen), _AT_ONCE):
+                part = chosen[first : first + _AT_ONCE]
+                after = progress.after([one.message.offset for one in part], passed)
+                if len(after.metadata) > _METADATA_MAX:
+                    raise InputError(
+                        f"The letters of {self.topic}-{self.partition} that this filter passes over stand in too many places "
+                        f"to be recorded. Sent back before: {totals['letters']:,}. Widen the filter, or go in "
+                        "steps with --limit."
+                    )
+                if transactions is not None:
+                    is_clear = self._write(transactions, stamp, part, after)
+                    if not is_clear:
+                        break
+                progress = after
+                sent += part
+                totals["letters"] += len(part)
+            if is_clear:
+                return sent
+        raise BrokerError(
+            f"The letters of {self.topic}-{self.partition} could not be sent back: transactions end unclear. Run the same "
+            "command again; it goes on where this ended."
+        )
+
+    def _choose(self, progress: Progress, totals: Counter[str], sent: int) -> tuple[list[Letter], list[int]]:
+        """Return the letters to send, and the offsets of all others that are not settled."""
+        chosen: list[Letter] = []
+        passed: list[int] = []
+        for letter in _letters(self.settings, self.topic, {self.partition: self.bounds}):
+            offset = letter.message.offset
+            if progress.is_settled(offset):
+                totals["before"] += 1
+                continue
+            why = self._unfit(letter)
+            is_full = self.limit is not None and len(chosen) + sent >= self.limit
+            if why or is_full or not letter.is_meant(self.wanted):
+                passed.append(offset)
+                if why:
+                    totals[why] += 1
+            else:
+                chosen.append(letter)
+        return chosen, passed
+
+    def _unfit(self, letter: Letter) -> str:
+        if letter.is_cut:
+            return "cut"
+        if letter.topic != self.settings.topic_names.documents or letter.partition is None:
+            return "foreign"
+        return "no such partition" if letter.partition >= self.source_partitions else ""
+
+    def _write(self, transactions: TransactionalOutput, stamp: GroupStamp, part: Sequence[Letter], after: Progress) -> bool:
+        result = transactions.run(
+            [original(one) for one in part], [(self.topic, self.partition, after.offset, after.metadata)], stamp.read()
+        )
+        if result.refused:
+            raise ConfigurationError(
+                f"The topic {self.settings.topic_names.documents} refuses a letter of {self.topic}-{self.partition}: "
+                f"{result.why} Nothing of this step was sent. See max.message.bytes and the timestamp bounds of that topic."
+            )
+        return result.outcome is Outcome.COMMITTED
+
+
+def letter_of(message: Message) -> Letter:
+    """Return what a record of the dead letters says of itself."""
+    _, own = split_dead_letter(message.headers)
+
+    def text(name: str) -> str:
+        return headers.text_of(own, name)
+
+    def number(name: str) -> int | None:
+        found = text(name)
+        return int(found) if found.isascii() and found.isdigit() and len(found) < 19 else None
+
+    part, offset, full = number(headers.DLQ_PARTITION), number(headers.DLQ_OFFSET), number(headers.ERROR_TRUNCATED)
+    is_whole = part is not None and offset is not None
+    return Letter(
+        message, text(headers.DLQ_TOPIC), part if is_whole else None, offset if is_whole else None, text(headers.ERROR_STAGE),
+        text(headers.ERROR_CLASS), text(headers.DLQ_MESSAGE), len(message.value or b"") if full is None else full,
+        full is not None,
+    )  # fmt: skip
+
+
+def original(letter: Letter) -> Output:
+    """Return the record as it first came: error headers gone, `dedup.prior.*` under its first name, its own timestamp."""
+    foreign, own = split_dead_letter(letter.message.headers)
+    came: Headers = [
+        (headers.OWN_PREFIX + name[len(headers.PRIOR_PREFIX) :] if name.startswith(headers.PRIOR_PREFIX) else name, value)
+        for name, value in foreign
+    ]
+    stamp = headers.text_of(own, headers.ERROR_TIMESTAMP)
+    timestamp_ms = int(stamp) if stamp.isascii() and stamp.isdigit() else None
+    message = letter.message
+    return Output(letter.topic, letter.partition or 0, message.key, message.value, timestamp_ms, came)
+
+
+def _letters(settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -> Iterator[Letter]:
+    reader = SpanReader(settings, topic, bounds)
+    for messages in reader.read():
+        yield from map(letter_of, messages)
+    for part, offset in reader.open_at.items():
+        note(f"A transaction is open on {topic}-{part} from offset {offset} on; letters behind it were not read.")
+
+
+def _topic(settings: Settings) -> tuple[str, int]:
+    topic = settings.topic_names.dead_letters
+    return topic, _existing(settings, topic)[1]
+
+
+def _existing(settings: Settings, topic: str) -> tuple[bytes, int]:
+    found = Admin(settings).topic_ids([topic])
+    if topic not in found:
+        raise ConfigurationError(f"The topic {topic} does not exist; set STREAM_DEDUP_TOPIC_PREFIX as the roles have it.")
+    return found[topic]
+
+
+def _group(settings: Settings) -> str:
+    return f"{settings.group}-redrive"
+
+
+def _progress(settings: Settings, topic: str, partitions: int) -> dict[int, Progress]:
+    found = group_offsets(settings, _group(settings), topic, partitions)
+    progress: dict[int, Progress] = defaultdict(Progress)
+    progress.update({part: Progress.parse(one.offset, one.metadata) for part, one in found.items()})
+    return progress
+
+
+def _fields(letter: Letter, *, is_settled: bool) -> dict[str, Any]:
+    message = letter.message
+    return {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "time": None if message.timestamp_ms is None else headers.rfc3339(message.timestamp_ms) or None,
+        "source": letter.source or None,
+        "stage": letter.stage,
+        "class": letter.error_class,
+        "message": letter.why,
+        "key": None if message.key is None else message.key.decode("utf-8", "replace"),
+        "bytes": letter.size,
+        "cut": letter.is_cut,
+        "sent_back": is_settled,
+    }
+
+
+def _print(settings: Settings, rows: Sequence[Letter], totals: Counter[str], *, is_sent: bool, as_json: bool) -> None:
+    names = settings.topic_names
+    unfit = {name: totals[name] for name in ("cut", "foreign", "no such partition") if totals[name]}
+    if as_json:
+        print_json(
+            {"letters": totals["letters"], "sent": is_sent, "sent_before": totals["before"],
+             "unfit": {name.replace(" ", "_"): count for name, count in unfit.items()},
+             "sources": [one.source for one in rows]}
+        )  # fmt: skip
+    else:
+        counts = Counter((one.stage, one.error_class) for one in rows)
+        if counts:
+            print_table(
+                ["stage", "class", "sent back" if is_sent else "would be sent back"],
+                [[stage or "-", kind or "-", f"{count:,}"] for (stage, kind), count in counts.most_common()],
+            )
+    reasons = {
+        "cut": "were cut, because the dead letters' topic could not hold them; send their source records anew",
+        "foreign": f"did not come from {names.documents}",
+        "no such partition": f"came from a partition that {names.documents} does not have",
+    }
+    for name, count in unfit.items():
+        note(f"{count:,} stay: they {reasons[name]}.")
+    if totals["before"]:
+        note(f"{totals['before']:,} were sent back before.")
+    if is_sent:
+        note(f"{totals['letters']:,} dead letters were sent back to {names.documents}; each is judged as a new document.")
+    else:
+        note(f"{totals['letters']:,} would be sent back. Nothing was written; do it with --yes.")

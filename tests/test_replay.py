@@ -1,0 +1,109 @@
+"""A recorded log judged again: under its own plan and others; and logs of every format version that ever was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.reach import PlainScan
+from stream_dedup.errors import ConfigurationError, FormatError, InputError
+from stream_dedup.index.index import Index
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.plan import PLANS, parse
+from stream_dedup.log import answers, records
+from stream_dedup.replay import Alternative, Difference, compare
+from tests.index.logs import APPEND_MS, Doc, RandomLog, batch, declare
+
+GOLDEN = sorted((Path(__file__).parent / "golden" / "replay").glob("*.json"))
+PRINT = 0x0123456789ABCDEF_FEDCBA9876543210
+
+
+def difference(log: list[bytes | None], *texts: str) -> Difference:
+    found = Difference(3)
+    group = [(offset, APPEND_MS, raw) for offset, raw in enumerate(log)]
+    compare([group[:2], group[2:]], Index(MemoryStore()), Index(MemoryStore()), Alternative.parse(texts), found)
+    return found
+
+
+def test_another_plan_shows_what_would_change() -> None:
+    """A near copy beyond classic's reach would be kept; the sample says which, where, and of what."""
+    docs = [Doc(0, 0, 1, b"a" * 16, PRINT), Doc(0, 1, 2, b"b" * 16, PRINT ^ 0x1F, id=b"two"), Doc(0, 2, 3, b"a" * 16, PRINT)]
+    log: list[bytes | None] = [declare(PLANS["wide"]), batch(docs), batch(docs[1:])]
+
+    found = difference(log, "plan=classic")
+
+    assert (found.documents, dict(found.kinds)) == (3, {"duplicate to unique": 1})
+    assert found.samples[0].to_fields() == {
+        "change": "duplicate to unique", "log": "1/1", "position": "documents-0@1", "id": "two",
+        "was": {"reason": "near", "distance": 5, "of_position": "documents-0@0", "of_id": ""},
+        "would_be": {"reason": "new", "distance": None, "of_position": None, "of_id": None},
+    }  # fmt: skip
+    assert difference(log, "threshold=4").kinds == {"duplicate to unique": 1}
+    assert difference(log, "plan=classic", "threshold=5", "radius=3").kinds == {}
+
+
+def test_the_same_plan_changes_nothing() -> None:
+    """Whatever a log holds: redelivery, rewinds, retractions, nonsense."""
+    log = RandomLog(7, PLANS["wide"]).records(60)
+
+    found = difference(log, "plan=wide")
+
+    assert found.documents > 50
+    assert (dict(found.kinds), found.was) == ({}, found.would_be)
+
+
+@pytest.mark.parametrize("text", ["plan", "colour=red", "threshold=many", "by_length=3", "threshold"])
+def test_what_is_no_setting_of_a_plan_is_refused(text: str) -> None:
+    """With a sentence that says how it is written."""
+    with pytest.raises((InputError, ConfigurationError), match=r"such as plan=classic|There is no plan|BITS@FEATURES"):
+        Alternative.parse([text])
+
+
+def test_a_plan_that_the_log_cannot_serve_is_refused() -> None:
+    """Prints of 128 bits cannot be judged by 256."""
+    log: list[bytes | None] = [declare(PLANS["classic"], width=128), batch([Doc(0, 0, 1, bytes(16), PRINT)])]
+    with pytest.raises(ConfigurationError, match="cannot be judged by that plan"):
+        difference(log, "plan=256:8:1:21")
+
+
+def test_numbers_take_the_place_of_the_logs_own() -> None:
+    """Alone, or over a named plan; thresholds by length as a plan is written."""
+    wide = PLANS["wide"].to_fields()
+
+    assert Alternative.parse(["threshold=18"]).of(wide) == parse("128:8:1:18:75%")
+    assert Alternative.parse(["plan=classic", "ratio=60%"]).of(wide) == parse("64:4:0:3:60%")
+    assert Alternative.parse(["by_length=24@5,22@40"]).of(wide) == parse("128:8:1:24@5,22@40,21:75%")
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_a_recorded_log_gives_what_it_gave(path: Path) -> None:
+    """Every answer to every log that a version wrote, byte for byte; and the plain scan gives the same judgements."""
+    recorded = json.loads(path.read_text())
+    log = [
+        (offset, append_ms, None if raw is None else bytes.fromhex(raw))
+        for offset, (append_ms, raw) in enumerate(recorded["log"])
+    ]
+
+    index, fold = Index(MemoryStore()), Fold(PlainScan())
+    given = dict(index.apply(log))
+
+    assert {offset: raw.hex() for offset, raw in given.items()} == {int(at): raw for at, raw in recorded["answers"].items()}
+    for offset, append_ms, raw in log:
+        try:
+            record: object = records.decode(raw)
+        except FormatError:
+            record = None
+        answer = answers.decode(given[offset]) if offset in given else None
+        expected = answer.judgements if isinstance(answer, answers.Answer) else None
+        assert fold.judge(offset, append_ms, record) == expected
+
+
+def test_every_format_version_has_a_recorded_log() -> None:
+    """Who raises a version adds a log of it; the old ones stay."""
+    versions = {tuple(json.loads(path.read_text())["versions"]) for path in GOLDEN}
+
+    assert {log for log, _ in versions} == set(range(1, records.VERSION + 1))
+    assert {verdicts for _, verdicts in versions} == set(range(1, answers.VERSION + 1))
