@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from stream_dedup import compiled
+from stream_dedup.audit.reach import CompiledScan, Reach, Rows
 from stream_dedup.fingerprint import Fingerprinter, Languages, Recipe, explain_features, hashes, segmenter
 from stream_dedup.fingerprint.grammar import PRESETS
 from stream_dedup.index.kernels import FULL, Columns, take_rows
@@ -74,11 +75,20 @@ def use_index() -> None:
         Neighbours(plan, words, identities).load(held, 0, _DOCUMENTS, tags, tags)
 
 
+def use_audit() -> None:
+    """Scan one row by brute force: the types are the same under every plan."""
+    rows = Rows(2)
+    asked, features, scopes = np.zeros((1, 2), np.uint64), np.zeros(1, np.int64), np.zeros(1, np.uint64)
+    rows.add(asked[0], 0, 0)
+    CompiledScan().find(Reach(128, 8, 1, 18), rows, 0, 1, asked, features, scopes)
+
+
 def main() -> int:
     """Compile all kernels into the named directory; print what was done as JSON; return 0."""
     compiled.keep_in(Path(sys.argv[1]))
     use_fingerprints()
     use_index()
+    use_audit()
     done = compiled.statistics()
     print(json.dumps({"kernels": done.kernels, "compiled": done.compiled, "unused": done.unused}))
     return 0

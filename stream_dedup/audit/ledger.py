@@ -189,11 +189,12 @@ class Ledger:
         for at, whole in enumerate(went.wholes):
             if whole in wanted:
                 by_content[whole].append(at)
+        low = self._spans[part].low if part in self._spans else 0
         is_held = False  # whether something that the source still holds has left before
         for index, offset in enumerate(came.offsets):
             content = came.unresolved.get(index)
             if content is None:
-                is_held = is_held or came.sources[index] >= self._spans[part].low
+                is_held = is_held or came.sources[index] >= low
                 continue
             where = f"{topic}-{part}@{offset}"
             free = self._next_unclaimed(part, went, by_content[content.whole])
@@ -201,7 +202,7 @@ class Ledger:
                 is_held = True
                 came.sources[index] = went.offsets[free]
                 self._count(went, free, where, part, went.offsets[free])
-            elif not is_held and self._spans[part].low > 0:
+            elif not is_held and low > 0:
                 self.counts[TRIMMED] += 1
             elif self._has_earlier():
                 self.counts[EARLIER] += 1

@@ -17,6 +17,13 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from stream_dedup import topics
+from stream_dedup.audit import content
+from stream_dedup.audit.findings import Findings
+from stream_dedup.audit.fold import Fold
+from stream_dedup.audit.ledger import Ledger, Span
+from stream_dedup.audit.outline import Outline
+from stream_dedup.audit.reach import CompiledScan, PlainScan
+from stream_dedup.audit.verdicts import Outputs
 from stream_dedup.document import Headers, Message
 from stream_dedup.log import records
 from stream_dedup.log.kafka import Admin
@@ -247,7 +254,7 @@ class Outcome:
     """What came out, beside what went in; `check` holds the invariants."""
 
     def __init__(self, crawl: Filter) -> None:
-        names = crawl.names
+        names = self.names = crawl.names
         self.source = crawl.read(names.documents)
         self.unique = crawl.read(names.unique)
         self.duplicates = crawl.read(names.duplicates)
@@ -273,9 +280,31 @@ class Outcome:
         """Hold every invariant that a reader relies on, from Kafka alone."""
         self._check_once_and_in_order()
         self._check_verdicts()
+        self._check_by_audit()
         ends = self.committed
         for part, offset in Counter(one.partition for one in self.source).items():
             assert ends[part] == offset, f"partition {part} is committed up to {ends[part]} of {offset}"
+
+    def _check_by_audit(self) -> None:
+        """What operators have finds nothing either: another fold of the log, and another way to match what left."""
+        outline = Outline(Fold(PlainScan() if len(self.source) <= 20_000 else CompiledScan()))
+        for message in self.log:
+            outline.fold(message.offset, message.timestamp_ms or 0, records.decode(message.value))
+        ends = {one.partition: one.offset + 1 for one in self.source}
+        spans = {part: Span(0, ends.get(part, 0), end) for part, end in {**ends, **self.committed}.items()}
+        findings = Findings(5)
+        names = (self.names.unique, self.names.duplicates, self.names.dead_letters)
+        ledger = Ledger(outline, self.names.documents, self.topic_id, spans, {}, findings)
+        outputs = Outputs(
+            outline, ledger, names, (self.names.documents, self.topic_id), self.committed, dict.fromkeys(spans, 0), findings
+        )
+        for one in self.source:
+            ledger.source(one, content.of_source(one))
+        for one in (*self.unique, *self.duplicates, *self.dead):
+            outputs.take(one)
+        ledger.close()
+        outputs.close()
+        assert [one.sentence for one in findings.shown] == []
 
     def _check_once_and_in_order(self) -> None:
         """In = unique + duplicates + dead letters, each exactly once, per partition in order, bytes as they came."""
