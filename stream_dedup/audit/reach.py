@@ -182,8 +182,8 @@ class CompiledScan:
             [reach.width, reach.blocks, reach.radius, reach.threshold, reach.key_blocks, reach.ratio, first, end], np.int64
         )
         steps = np.array(reach.by_length, np.int64).reshape(-1, 2)
-        prints, scopes = np.ascontiguousarray(prints), np.ascontiguousarray(scopes)
-        features = np.ascontiguousarray(features)
+        # Copies: what was decoded lies unaligned and read-only in its record, another type to numba.
+        prints, features, scopes = np.array(prints), np.array(features), np.array(scopes)
         parts = self._threads if len(prints) * (end - first) >= _THREAD_FROM else 1
         cuts = [len(prints) * part // parts for part in range(parts + 1)]
 
@@ -254,6 +254,7 @@ def find_rows(
     last = ~uint64(0)
     if width % 64 != 0:
         last = (uint64(1) << uint64(width % 64)) - uint64(1)
+    first_mask = last if words == 1 else ~uint64(0)
     most = threshold
     for step in range(steps.shape[0]):
         most = max(most, steps[step, 1])
@@ -263,9 +264,12 @@ def find_rows(
         for at in range(asked.shape[0]):
             if found[at] >= 0:
                 continue
+            head = asked[at, 0]
             for row in range(low, high):
-                bits = int64(0)
-                for word in range(words):
+                bits = popcount((stored[row, 0] ^ head) & first_mask)  # nearly always enough to go on
+                if bits > most:
+                    continue
+                for word in range(1, words):
                     different = stored[row, word] ^ asked[at, word]
                     if word == words - 1:
                         different &= last

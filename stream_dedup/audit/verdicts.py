@@ -3,8 +3,8 @@
 With a fold that judges, every header of ours is compared with what the judgement makes it. Without one (a log too large for
 a plain scan), what a duplicate says is held against the log: the same text, or within reach under the plan of then.
 
-Invariants: a duplicate's representative is in `unique`, or a seed, or of a topic that was since created again, or its part of
-`unique` was trimmed; what was passed on unjudged (`fail-open`) is held to its fingerprint only.
+Invariants: a duplicate's representative is in `unique`, or not committed yet, or a seed, or of a topic that was since created
+again, or its part of `unique` was trimmed; what was passed on unjudged (`fail-open`) is held to its fingerprint only.
 """
 
 from __future__ import annotations
@@ -226,6 +226,8 @@ class Outputs:
     def _check_named(self, partition: Partition, offset: int, where: str) -> None:
         if offset in self._left.get(partition, ()) or self._is_exempt(partition, offset):
             return
+        if offset >= self.committed.get(partition[2], 0):
+            return  # its worker has not committed it yet, and another was quicker with the duplicate: it is in flight
         self.findings.add(
             Kind.REPRESENTATIVE,
             where,

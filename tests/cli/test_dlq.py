@@ -1,0 +1,105 @@
+"""Dead letters: told as they are, restored as they came, and what was sent back recorded without a gap."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stream_dedup.cli.dlq import Filter, Progress, letter_of, original
+from stream_dedup.document import DeadLetter, Headers, Message, Position
+from stream_dedup.errors import ConfigurationError
+from stream_dedup.log import headers
+
+
+def dead(found: Headers, value: bytes | None = b"{", timestamp_ms: int | None = 1234) -> Message:
+    """Return the letter that a worker makes of a record with these headers."""
+    letter = DeadLetter("decode", "JSONDecodeError", "The value is no JSON.")
+    own = headers.of_dead_letter(letter, Position("documents", b"", 3, 8812), "group", timestamp_ms)
+    return Message("dlq.documents", 3, 17, b"key", value, 99, headers.passed_on(found) + own)
+
+
+@pytest.mark.parametrize(
+    "came",
+    [
+        [],
+        [("n", b"1"), ("n", None)],
+        [("dedup.verdict", b"forged"), ("dedup.prior.verdict", b"forged before")],
+        [("__dlq.errors.topic", b"of somebody else"), ("__dlq.errors.offset", b"3")],
+    ],
+)
+def test_a_letter_is_restored_as_it_came(came: Headers) -> None:
+    """Headers in their order and under their names, also those that look like ours; key, value, timestamp, partition."""
+    letter = letter_of(dead(came))
+
+    assert (letter.source, letter.stage, letter.error_class, letter.size) == (
+        "documents-3@8812",
+        "decode",
+        "JSONDecodeError",
+        1,
+    )
+    assert original(letter) == ("documents", 3, b"key", b"{", 1234, came)
+    assert original(letter_of(dead(came, None, None))) == ("documents", 3, b"key", None, None, came)
+
+
+def test_a_record_that_is_no_letter_is_shown_and_never_sent() -> None:
+    """Somebody else's record on the topic has no source; one that was cut says how large it was."""
+    foreign = letter_of(Message("dlq.documents", 0, 0, None, b"x", None, []))
+    cut = letter_of(dead([])._replace(headers=[*dead([]).headers, (headers.ERROR_TRUNCATED, b"5000")]))
+
+    assert (foreign.source, foreign.partition, foreign.stage) == ("", None, "")
+    assert (cut.is_cut, cut.size) == (True, 5000)
+
+
+def test_filters_look_at_stage_class_and_reason() -> None:
+    """All that are given must fit; upper and lower case are the same in the reason."""
+    letter = letter_of(dead([]))
+
+    assert letter.is_meant(Filter())
+    assert letter.is_meant(Filter(("size", "decode"), ("JSONDecodeError",), "no json"))
+    assert not letter.is_meant(Filter(("size",)))
+    assert not letter.is_meant(Filter((), ("ValueError",)))
+    assert not letter.is_meant(Filter((), (), "timestamp"))
+
+
+def test_progress_settles_each_letter_once() -> None:
+    """Runs with random filters send each letter once, over any order of runs, and the text to commit says it all."""
+    chance = random.Random(os.environ["TEST_SEED"])
+    for _ in range(50):
+        letters = sorted(chance.sample(range(300), 60))
+        progress, sent = Progress(), []
+        for _ in range(8):
+            progress = Progress.parse(progress.offset, progress.metadata) if progress.offset else progress
+            waiting = [one for one in letters if not progress.is_settled(one)]
+            chosen = [one for one in waiting if chance.random() < 0.4]
+            sent += chosen
+            progress = progress.after(chosen, [one for one in waiting if one not in chosen])
+        assert len(sent) == len(set(sent))
+        assert [one for one in letters if progress.is_settled(one)] == sorted(sent)
+
+
+def test_offsets_of_somebody_else_are_refused() -> None:
+    """Nobody can say what they mean; none at all means that nothing was sent."""
+    assert Progress.parse(None, None) == Progress()
+    with pytest.raises(ConfigurationError, match="metadata that this program does not write"):
+        Progress.parse(3, "")
+
+
+@pytest.mark.parametrize("arguments", [("replay",), ("replay", "--verify", "--diff", "plan=classic")])
+def test_replay_does_one_thing(run: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+    """Either --verify or --diff, and a sentence otherwise."""
+    ended = run(*arguments)
+
+    assert ended.code == 2
+    assert "name one of --verify and --diff" in ended.err
+
+
+def test_a_shadow_has_nothing_to_audit(run: Callable[..., Any]) -> None:
+    """It delivers nothing; the sentence says what can be compared instead."""
+    ended = run("audit", "--set", "mode=shadow", "-b", "localhost:1")
+
+    assert ended.code == 78
+    assert "replay --verify" in " ".join(ended.err.split())
