@@ -16,20 +16,27 @@ from stream_dedup.errors import ConfigurationError, FormatError, FutureFormatErr
 from stream_dedup.index import plan as plans
 from stream_dedup.index.index import Index
 from stream_dedup.index.plan import Plan
+from stream_dedup.index.window import Window
 from stream_dedup.log import answers, records
 from stream_dedup.log.answers import Answer, Judgement
-from stream_dedup.log.records import Batch, Control
+from stream_dedup.log.records import Batch, Control, Release
+from stream_dedup.settings import parse_duration
 
 _NUMBERS: Final = ("width", "blocks", "key_blocks", "radius", "threshold", "ratio")
-SETTINGS: Final = ("plan", *_NUMBERS, "by_length")
+SETTINGS: Final = ("plan", *_NUMBERS, "by_length", "window", "refresh")
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What is to be different: `plan` instead of the log's, then single numbers of it."""
+    """What is to be different: `plan` instead of the log's, then single numbers of it; and the window.
+
+    `length_ms` is None to leave the window's length as it was, 0 for no window; `refresh` is None to leave that.
+    """
 
     plan: Plan | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
+    length_ms: int | None = None
+    refresh: bool | None = None
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Alternative:
@@ -41,6 +48,8 @@ class Alternative:
         """
         plan: Plan | None = None
         found: dict[str, Any] = {}
+        length_ms: int | None = None
+        refresh: bool | None = None
         for text in texts:
             name, _, value = (part.strip() for part in text.partition("="))
             name = name.lower().replace("-", "_")
@@ -48,6 +57,10 @@ class Alternative:
                 plan = plans.parse(value)
             elif name in _NUMBERS and value.rstrip("%").isdigit():
                 found[name] = int(value.rstrip("%"))
+            elif name == "window":
+                length_ms = _length_ms(value)
+            elif name == "refresh" and value in ("true", "false"):
+                refresh = value == "true"
             elif name == "by_length":
                 found[name] = [_step(step) for step in value.split(",") if step]
             else:
@@ -55,7 +68,7 @@ class Alternative:
                     f"{text!r:.80} is no setting of a plan; write one of {', '.join(f'{one}=...' for one in SETTINGS)}, such "
                     "as plan=classic or threshold=18."
                 )
-        return cls(plan, found)
+        return cls(plan, found, length_ms, refresh)
 
     def of(self, fields: object) -> Plan:
         """Return the plan that takes the place of one that the log states.
@@ -74,15 +87,36 @@ class Alternative:
             raise
         except FormatError:
             return raw
-        if not isinstance(record, Control) or record.type not in ("declare", "plan") or "plan" not in record.fields:
+        if not isinstance(record, Control) or record.type not in ("declare", "plan"):
             return raw
+        fields = dict(record.fields)
         try:
-            fields = {**record.fields, "plan": self.of(record.fields["plan"]).to_fields()}
+            if "plan" in fields:
+                fields["plan"] = self.of(fields["plan"]).to_fields()
+            if record.type == "declare" or "window" in fields:
+                fields["window"] = self._window(fields.get("window"))
         except ConfigurationError:
             if record.type == "declare":
                 raise
             return raw  # the log's own is none either, and the index passes it over
         return records.encode_control(Control(record.type, fields))
+
+    def _window(self, fields: object) -> dict[str, Any] | None:
+        """Return the window that takes the place of one that the log states, or of none."""
+        window = None if fields is None else Window.from_fields(fields)
+        length_ms = self.length_ms if self.length_ms is not None else 0 if window is None else window.length_ms
+        refresh = self.refresh if self.refresh is not None else window is not None and window.refresh
+        return Window(length_ms, refresh).to_fields() if length_ms else None
+
+
+def _length_ms(text: str) -> int:
+    """Return the milliseconds of a window's length, 0 for none."""
+    if text == "none":
+        return 0
+    try:
+        return round(parse_duration(text).total_seconds() * 1000)
+    except ValueError as error:
+        raise InputError(f"A window is written 30d, 12h or none, not {text!r:.40}.") from error
 
 
 def _step(text: str) -> list[int]:
@@ -186,6 +220,19 @@ def batches_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple
             continue
         if isinstance(record, Batch):
             yield offset, record
+
+
+def releases_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, Batch]]:
+    """Yield (log offset, the released document as a batch) of those records that are releases."""
+    for offset, _, raw in group:
+        try:
+            record = records.decode(raw)
+        except FutureFormatError:
+            raise
+        except FormatError:
+            continue
+        if isinstance(record, Release):
+            yield offset, record.batch
 
 
 def _answers(index: Index, group: Sequence[tuple[int, int, bytes | None]]) -> dict[int, tuple[Judgement, ...]]:

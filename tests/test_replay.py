@@ -15,15 +15,15 @@ from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.plan import PLANS, parse
 from stream_dedup.log import answers, records
 from stream_dedup.replay import Alternative, Difference, compare
-from tests.index.logs import APPEND_MS, Doc, RandomLog, batch, declare
+from tests.index.logs import APPEND_MS, Doc, RandomLog, batch, control, declare
 
 GOLDEN = sorted((Path(__file__).parent / "golden" / "replay").glob("*.json"))
 PRINT = 0x0123456789ABCDEF_FEDCBA9876543210
 
 
-def difference(log: list[bytes | None], *texts: str) -> Difference:
+def difference(log: list[bytes | None], *texts: str, step_ms: int = 0) -> Difference:
     found = Difference(3)
-    group = [(offset, APPEND_MS, raw) for offset, raw in enumerate(log)]
+    group = [(offset, APPEND_MS + step_ms * offset, raw) for offset, raw in enumerate(log)]
     compare([group[:2], group[2:]], Index(MemoryStore()), Index(MemoryStore()), Alternative.parse(texts), found)
     return found
 
@@ -45,9 +45,22 @@ def test_another_plan_shows_what_would_change() -> None:
     assert difference(log, "plan=classic", "threshold=5", "radius=3").kinds == {}
 
 
+def test_another_window_shows_what_would_change() -> None:
+    """What expired before its copy came would still stand without a window, and the other way round."""
+    docs = [Doc(0, at, at, b"a" * 16, PRINT) for at in range(2)]
+    log: list[bytes | None] = [declare(PLANS["wide"]), batch(docs[:1]), control("note"), control("note"), batch(docs[1:])]
+    windowed: list[bytes | None] = [declare(PLANS["wide"], window={"length_ms": 16_000, "refresh": False}), *log[1:]]
+
+    assert difference(log, "window=16s", step_ms=60_000).kinds == {}
+    many = [*log[:2], *[control("note")] * 40, log[-1]]
+    assert difference(many, "window=16s", step_ms=60_000).kinds == {"duplicate to unique": 1}
+    assert difference(many, "window=16s", "refresh=true", step_ms=10).kinds == {}
+    assert difference([windowed[0], *many[1:]], "window=none", step_ms=60_000).kinds == {"unique to duplicate": 1}
+
+
 def test_the_same_plan_changes_nothing() -> None:
     """Whatever a log holds: redelivery, rewinds, retractions, nonsense."""
-    log = RandomLog(7, PLANS["wide"]).records(60)
+    log = RandomLog(7, PLANS["wide"], windows=True).records(60)
 
     found = difference(log, "plan=wide")
 
@@ -55,10 +68,12 @@ def test_the_same_plan_changes_nothing() -> None:
     assert (dict(found.kinds), found.was) == ({}, found.would_be)
 
 
-@pytest.mark.parametrize("text", ["plan", "colour=red", "threshold=many", "by_length=3", "threshold"])
+@pytest.mark.parametrize("text", ["plan", "colour=red", "threshold=many", "by_length=3", "threshold", "window=long"])
 def test_what_is_no_setting_of_a_plan_is_refused(text: str) -> None:
     """With a sentence that says how it is written."""
-    with pytest.raises((InputError, ConfigurationError), match=r"such as plan=classic|There is no plan|BITS@FEATURES"):
+    with pytest.raises(
+        (InputError, ConfigurationError), match=r"such as plan=classic|There is no plan|BITS@FEATURES|A window is written"
+    ):
         Alternative.parse([text])
 
 

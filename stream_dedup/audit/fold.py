@@ -21,7 +21,7 @@ from stream_dedup.audit.reach import WORD_BITS, Reach, Rows
 from stream_dedup.document import ID_BYTES_MAX, TOPIC_ID_BYTES, LogPlace, Mode, Position, Reason, Representative, Verdict
 from stream_dedup.errors import FormatError
 from stream_dedup.log.answers import Judgement
-from stream_dedup.log.records import Batch, Control
+from stream_dedup.log.records import Batch, Control, Release, Seed
 
 Partition = tuple[str, bytes, int]
 """Topic, topic id, partition."""
@@ -138,6 +138,8 @@ class Fold:
         if isinstance(record, Control):
             self._control(log_offset, record)
             return None
+        if isinstance(record, Seed | Release) and self.accepts(record.batch) and self._scan is not None:
+            self._order(log_offset, record, self._scan)
         if isinstance(record, Batch) and self.accepts(record) and self._scan is not None:
             return self._judge_batch(log_offset, record, self._scan)
         return None
@@ -236,8 +238,11 @@ class Fold:
             row = int(self._scan.find(self.plan, rows, first, rows.count, batch.prints[one], features, batch.scope[one])[0])
         return None, None if row < 0 else self._by_row[row]
 
-    def _near(self, batch: Batch, partitions: list[Partition], scan: Scan) -> NDArray[np.int64] | None:
-        """Return for each document the earliest representative near it that stands before the batch: all asked at once."""
+    def _near(self, batch: Batch, partitions: list[Partition] | None, scan: Scan) -> NDArray[np.int64] | None:
+        """Return for each document the earliest representative near it that stands before the batch: all asked at once.
+
+        With `partitions`, those of the batch, what has a verdict already is passed over.
+        """
         rows, plan = self._rows, self.plan
         if rows is None or plan is None:
             return None
@@ -248,13 +253,15 @@ class Fold:
             for place in range(len(batch))
             if not self._is_short(batch, place)
             and _text(batch, place) not in self._by_text
-            and (int(batch.offset[place]), int(batch.value_digest[place]))
-            not in self._memories[partitions[int(batch.source[place])]].verdicts
+            and not (partitions and self._is_remembered(partitions[int(batch.source[place])], batch, place))
         ]
         if asked and rows.count:
             features = batch.features[asked].astype(np.int64)
             near[asked] = scan.find(plan, rows, 0, rows.count, batch.prints[asked], features, batch.scope[asked])
         return near
+
+    def _is_remembered(self, partition: Partition, batch: Batch, place: int) -> bool:
+        return (int(batch.offset[place]), int(batch.value_digest[place])) in self._memories[partition].verdicts
 
     def _distance(self, batch: Batch, place: int, kept: Kept) -> int:
         if self.plan is None or self._rows is None or kept.row is None:
@@ -353,6 +360,29 @@ class Fold:
 
     # -- orders
 
+    def _order(self, log_offset: int, record: Seed | Release, scan: Scan) -> None:
+        """Seed documents that were delivered elsewhere, or release one that was dropped."""
+        batch = record.batch
+        partitions = self._partitions(batch)
+        for partition in partitions:
+            self._move_mark(partition, (0, 0))
+        near = self._near(batch, None, scan) if isinstance(record, Seed) else None
+        for place in range(len(batch)):
+            partition = partitions[int(batch.source[place])]
+            here = (partition, int(batch.offset[place]), int(batch.value_digest[place]))
+            if here in self._by_position:
+                continue
+            decided = LogPlace(log_offset, place)
+            if isinstance(record, Release):
+                remembered = self._memories[partition].verdicts.get(here[1:])
+                if remembered is not None:
+                    reason = Reason.TOO_SHORT if self._is_short(batch, place) else Reason.NEW
+                    remembered.judgement, remembered.about = Judgement(reason, decided), decided
+                if _text(batch, place) not in self._by_text:
+                    self._keep(decided, batch, place, here)
+            elif self._find(batch, place, near) == (None, None):
+                self._keep(decided, batch, place, here)
+
     def _control(self, log_offset: int, control: Control) -> None:
         """Carry out a control record; one that says what cannot be changes nothing."""
         try:
@@ -362,6 +392,8 @@ class Fold:
                 self._change_plan(control.fields)
             elif control.type == "retract":
                 self._retract(log_offset, control.fields)
+            elif control.type == "forget":
+                self._forget(forgotten(control.fields))
         except FormatError:
             return
 
@@ -396,6 +428,16 @@ class Fold:
             if self._slices:
                 self._slices[-1].end_ms = min(self._slices[-1].end_ms, (self._now_ms or 0) + 1)
             self._expire()
+
+    def _forget(self, ids: set[bytes]) -> None:
+        """Take representatives of these ids down; verdicts that were given stay, without the id."""
+        for kept in [one for one in self._by_position.values() if one.id in ids]:
+            self._remove(kept)
+        for memory in self._memories.values():
+            for one in memory.verdicts.values():
+                of = one.judgement.of
+                if of is not None and of.id in ids:
+                    one.judgement = one.judgement._replace(of=of._replace(id=b""))
 
     def _retract(self, log_offset: int, fields: Mapping[str, Any]) -> None:
         here = retracted(fields)

@@ -12,7 +12,7 @@ from stream_dedup.audit.reach import Reach, as_number
 from stream_dedup.document import LogPlace
 from stream_dedup.errors import FormatError
 from stream_dedup.log.answers import Judgement
-from stream_dedup.log.records import Batch, Control
+from stream_dedup.log.records import Batch, Control, Release, Seed
 
 _PLACES = 1 << 16
 
@@ -61,13 +61,21 @@ class Outline:
             self._plans.append((log_offset, self.verdicts.plan))
         if isinstance(record, Control):
             self._control(record)
-        elif isinstance(record, Batch) and self.verdicts.accepts(record):
+            return
+        batch = record.batch if isinstance(record, Seed | Release) else record
+        if isinstance(batch, Batch) and self.verdicts.accepts(batch):
             self.appended_ms[log_offset] = append_ms
-            self.batches[log_offset] = record
-            self.documents += len(record)
+            self.batches[log_offset] = batch
+            self.documents += len(batch)
             if judgements is not None:
                 self.judged[log_offset] = judgements
-            self._positions(log_offset, record)
+            self._positions(log_offset, batch)
+            if isinstance(record, Batch):
+                self._epochs(batch)
+            elif isinstance(record, Seed):
+                self._seeds(batch)
+            else:
+                self.releases.add(log_offset)
         else:
             self.refused += 1
 
@@ -112,13 +120,20 @@ class Outline:
 
     def _positions(self, log_offset: int, batch: Batch) -> None:
         names = [(source.topic, source.topic_id, source.partition) for source in batch.sources]
-        for name, source in zip(names, batch.sources, strict=True):
-            starts = self.epochs.setdefault(name, {})
-            starts[source.epoch] = min(source.committed, starts.get(source.epoch, source.committed))
         places = [self._places.setdefault(name, {}) for name in names]
         first = log_offset * _PLACES
         for place, (number, offset) in enumerate(zip(batch.source.tolist(), batch.offset.tolist(), strict=True)):
             places[number].setdefault(offset, first + place)
+
+    def _epochs(self, batch: Batch) -> None:
+        for source in batch.sources:
+            starts = self.epochs.setdefault((source.topic, source.topic_id, source.partition), {})
+            starts[source.epoch] = min(source.committed, starts.get(source.epoch, source.committed))
+
+    def _seeds(self, batch: Batch) -> None:
+        for place in range(len(batch)):
+            position = batch.position(place)
+            self.elsewhere.add(((position.topic, position.topic_id, position.partition), position.offset))
 
     def _control(self, record: Control) -> None:
         try:

@@ -22,6 +22,7 @@ from stream_dedup.document import Headers, LogPlace, Message, Reason, Verdict
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement
 
+_RELEASE_MS = 60_000
 _LOGLESS = {Reason.EMPTY.label, Reason.TOMBSTONE.label, Reason.BYPASS.label}
 _REASONS = {reason.label: reason for reason in Reason}
 
@@ -44,7 +45,8 @@ class Outputs:
     """The records that left, one after another; `close` looks at what needs all of them.
 
     `names` are the topics of uniques, duplicates and dead letters. `in_flight` are representatives that the group has not
-    committed past yet, `unemitted` those that it has: duplicates may name them, and they are nowhere.
+    committed past yet, `unemitted` those that it has: duplicates may name them, and they are nowhere. `now_ms` is when the ends
+    were noted: a release that was appended within a minute of it may still be on its way.
     """
 
     outline: Outline
@@ -54,6 +56,7 @@ class Outputs:
     committed: Mapping[int, int]
     unique_lows: Mapping[int, int]
     findings: Findings
+    now_ms: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     compared: int = 0
     in_flight: Waiting = field(default_factory=Waiting)
@@ -62,6 +65,7 @@ class Outputs:
     _first_left: dict[Partition, int] = field(default_factory=dict)
     _named: dict[tuple[Partition, int], str] = field(default_factory=dict)
     _dead: set[tuple[Partition, int]] = field(default_factory=set)
+    _released: set[tuple[Partition, int]] = field(default_factory=set)
 
     def take(self, message: Message) -> None:
         """Take in a record of an output, in its partition's order."""
@@ -80,6 +84,8 @@ class Outputs:
                 if judgement.reason in (Reason.NEW, Reason.TOO_SHORT) and judgement.decided == (log_offset, place):
                     position = batch.position(place)
                     self._check_emitted((position.topic, position.topic_id, position.partition), position.offset, judgement)
+        for log_offset in sorted(self.outline.releases):
+            self._check_released(log_offset)
 
     # -- one record
 
@@ -123,12 +129,14 @@ class Outputs:
         self._judged(message, content, own, reason, document)
 
     def _judged(self, message: Message, content: Content, own: Headers, reason: str, document: InLog) -> None:
-        is_released = reason == "released"
+        is_released = reason == Reason.RELEASED.label
         position = (document.partition, document.offset)
         self.ledger.came(message, content, position, is_released=is_released)
         if message.topic == self.names[0] and headers.text_of(own, headers.VERDICT) == Verdict.UNIQUE.value:
             self._left[document.partition].add(document.offset)
-            if not is_released:
+            if is_released:
+                self._released.add(position)
+            else:
                 self._first_left.setdefault(document.partition, document.offset)
         self._check_topic(message, own, document)
         expected = self._expected(own, reason, document)
@@ -256,6 +264,24 @@ class Outputs:
             f"{_name(partition, offset)} became a representative at log {judgement.decided}, appended "
             f"{headers.rfc3339(appended_ms)}; it is not in {self.names[0]}, and the group has committed past it. "
             "Duplicates may name it.",
+        )  # fmt: skip
+
+    def _check_released(self, log_offset: int) -> None:
+        document = self.outline.document(LogPlace(log_offset, 0))
+        if document is None or (document.partition, document.offset) in self._released:
+            return
+        if self._is_exempt(document.partition, document.offset):
+            return
+        appended_ms = self.outline.appended_ms[log_offset]
+        if appended_ms > self.now_ms - _RELEASE_MS:
+            self.in_flight = self.in_flight.with_one(appended_ms)
+            return
+        self.unemitted = self.unemitted.with_one(appended_ms)
+        where = _name(document.partition, document.offset)
+        self.findings.add(
+            Kind.UNEMITTED, where,
+            f"{where} was released at log {document.log}, appended {headers.rfc3339(appended_ms)}, and is not in "
+            f"{self.names[0]} as released. Finish it with: stream-dedup release {document.partition[2]}@{document.offset}",
         )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from stream_dedup.document import Message
 from stream_dedup.errors import ConfigurationError, FormatError, FutureFormatError
 from stream_dedup.log import epochs
 from stream_dedup.log.kafka import Admin, Bounds, OwnedOffset, SpanReader, TopicState, group_offsets, topic_bounds
-from stream_dedup.log.records import Batch, decode
+from stream_dedup.log.records import Batch, Control, LogRecord, decode
 from stream_dedup.settings import Settings
 
 PLAIN_MAX = 20_000
@@ -147,7 +147,7 @@ def examine(
             findings.add(Kind.COMMITTED, where, f"{where} is there, and the group has not committed past it.")
     outputs = Outputs(
         outline, book, names.outputs, (names.documents, source.topic_id), committed,
-        {part: one.low for part, one in noted.bounds[names.unique].items()}, findings,
+        {part: one.low for part, one in noted.bounds[names.unique].items()}, findings, report.now_ms,
     )  # fmt: skip
     for name in names.outputs:
         for message in _read(settings, name, noted.bounds[name], report, advance):
@@ -184,11 +184,12 @@ def _note(settings: Settings) -> _Noted:
 def _read_log(settings: Settings, bounds: Bounds, scan_max: int, report: Report, advance: Advance) -> Outline:
     """Read the log twice if need be: how many documents it has decides by what means it is judged."""
     topic = settings.topic_names.fingerprints
-    kept: list[tuple[int, int, object]] = []
+    kept: list[tuple[int, int, LogRecord | None]] = []
     documents = 0
     for message in _read(settings, topic, {0: bounds}, report, advance):
         record = record_of(message)
-        documents += len(record) if isinstance(record, Batch) else 0
+        if record is not None and not isinstance(record, Control):
+            documents += len(record if isinstance(record, Batch) else record.batch)
         kept.append((message.offset, message.timestamp_ms or 0, record))
     scan: PlainScan | CompiledScan | None = None
     if documents <= PLAIN_MAX and documents <= scan_max:
@@ -202,7 +203,7 @@ def _read_log(settings: Settings, bounds: Bounds, scan_max: int, report: Report,
     return outline
 
 
-def record_of(message: Message) -> object:
+def record_of(message: Message) -> LogRecord | None:
     """Return what a record of the log says; None for one that no version can read, which the index rejects.
 
     Raises:

@@ -15,7 +15,7 @@ from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.plan import parse
 from stream_dedup.log import answers, records
-from tests.index.logs import APPEND_MS, RandomLog
+from tests.index.logs import RandomLog, append_time
 from tests.index.machine import KINDS
 
 SEEDS = [random.Random(os.environ["TEST_SEED"]).randrange(2**32) for _ in range(2)]
@@ -32,13 +32,13 @@ def read(raw: bytes | None) -> object:
 @pytest.mark.parametrize("scan", SCANS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_fold_judges_as_the_index_does(kind: str, scan: str) -> None:
-    """Redelivery, rewinds, zombies, retractions, changed plans and nonsense: every judgement is equal, with all it names."""
-    for seed in SEEDS:
-        log = RandomLog(seed, parse(kind), plan_changes=True).records(80)
+    """Redelivery, rewinds, zombies, orders, changed plans, a window, nonsense: every judgement is equal, with all it names."""
+    for number, seed in enumerate(SEEDS):
+        log = RandomLog(seed, parse(kind), plan_changes=True, windows=number == 0).records(80)
         index, fold = Index(MemoryStore()), Fold(SCANS[scan]())
         for offset, raw in enumerate(log):
-            given = {at: answers.decode(answer) for at, answer in index.apply([(offset, APPEND_MS + offset, raw)])}
-            judgements = fold.judge(offset, APPEND_MS + offset, read(raw))
+            given = {at: answers.decode(answer) for at, answer in index.apply([(offset, append_time(offset), raw)])}
+            judgements = fold.judge(offset, append_time(offset), read(raw))
             answer = given.get(offset)
             expected = answer.judgements if isinstance(answer, answers.Answer) else None
             assert judgements == expected, f"seed {seed}, log offset {offset}"

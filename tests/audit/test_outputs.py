@@ -18,7 +18,7 @@ from stream_dedup.document import DeadLetter, Headers, LogPlace, Message, Positi
 from stream_dedup.index.plan import PLANS
 from stream_dedup.log import headers
 from stream_dedup.log.records import decode
-from tests.index.logs import APPEND_MS, RECIPE, TOPIC, TOPIC_ID, Doc, batch, declare
+from tests.index.logs import APPEND_MS, RECIPE, TOPIC, TOPIC_ID, Doc, batch, declare, release, seed
 
 NAMES = ("unique", "duplicates", "dlq.documents")
 FAR, NEAR = 0x0123456789ABCDEF_FEDCBA9876543210, 0x0123456789ABCDEF_FEDCBA9876543217
@@ -218,3 +218,37 @@ def test_records_in_another_order_are_named() -> None:
     found = scene.audit([came[0], came[2], came[4], came[1], came[3], came[5]])
 
     assert kinds(found) == ["order unique-0@1", "order unique-0@2"]
+
+
+def test_seeds_and_releases_are_exempt() -> None:
+    """A seed may be named though it never left; a released document is on both outputs, once, or is on its way there."""
+    outline = Outline(Fold(PlainScan()))
+    one, copy = Doc(0, 7, 7, b"s" * 16, FAR, id=b"s"), Doc(0, 0, 1, b"s" * 16, FAR, id=b"a")
+    log = [declare(PLANS["wide"]), seed([one]), batch([copy]), release(copy)]
+    for offset, raw in enumerate(log):
+        outline.fold(offset, APPEND_MS, decode(raw))
+    (judgement,) = outline.judged[2]
+    assert judgement.of is not None
+    print_hex = b"%032x" % FAR
+    source = Message(TOPIC, 0, 0, b"k", b"v", 1, [])
+    left = source._replace(topic="duplicates", headers=expected_headers(judgement, RECIPE, print_hex))
+    released = source._replace(
+        topic="unique", headers=headers.of_verdict(Reason.RELEASED, RECIPE, print_hex, LogPlace(3, 0))
+    )  # fmt: skip
+
+    def audit(*came: Message, now_ms: int = APPEND_MS) -> tuple[list[str], int]:
+        findings = Findings(9)
+        book = Ledger(outline, TOPIC, TOPIC_ID, {0: Span(0, 1, 1)}, {}, findings)
+        book.source(source, content.of_source(source))
+        outputs = Outputs(outline, book, NAMES, (TOPIC, TOPIC_ID), {0: 1}, {}, findings, now_ms)
+        for message in came:
+            outputs.take(message)
+        book.close()
+        outputs.close()
+        return [f"{found.kind} {found.where}" for found in findings.shown], outputs.in_flight.count
+
+    assert audit(left, released) == ([], 0)
+    assert audit(left, released, released._replace(offset=1)) == (["twice unique-0@1"], 0)
+    assert audit(left) == ([], 1)
+    assert audit(left, now_ms=APPEND_MS + 3_600_000) == (["unemitted documents-0@0"], 0)
+    assert audit(released) == (["lost documents-0@0"], 0)

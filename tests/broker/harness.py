@@ -296,7 +296,14 @@ class Outcome:
         names = (self.names.unique, self.names.duplicates, self.names.dead_letters)
         ledger = Ledger(outline, self.names.documents, self.topic_id, spans, {}, findings)
         outputs = Outputs(
-            outline, ledger, names, (self.names.documents, self.topic_id), self.committed, dict.fromkeys(spans, 0), findings
+            outline,
+            ledger,
+            names,
+            (self.names.documents, self.topic_id),
+            self.committed,
+            dict.fromkeys(spans, 0),
+            findings,
+            1 << 60,
         )
         for one in self.source:
             ledger.source(one, content.of_source(one))
