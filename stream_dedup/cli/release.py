@@ -12,7 +12,7 @@ from stream_dedup.control.release import Trace
 from stream_dedup.document import LogPlace, Message, Reason
 from stream_dedup.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.failpoints import VARIABLE, Failpoints
-from stream_dedup.fingerprint import format_prints
+from stream_dedup.fingerprint import format_prints, width_of
 from stream_dedup.log import headers
 from stream_dedup.log.kafka import (
     Admin,
@@ -154,7 +154,7 @@ def _write(
             f"{names.unique}-{message.partition} holds nothing below {low} any more, and a release of {message.topic}-"
             f"{message.partition}@{message.offset} began at {first}: whether it left then cannot be told. Nothing was written."
         )
-    output = _output(names, message, trace, recipe_of(settings).width)
+    output = _output(names, message, trace)
     why = ""
     for _ in range(_ATTEMPTS):
         end = admin.end_offset(names.unique, message.partition)
@@ -184,9 +184,9 @@ def _low(settings: Settings, topic: str, partition: int) -> int:
         reader.close()
 
 
-def _output(names: TopicNames, message: Message, trace: Trace, width: int) -> Output:
+def _output(names: TopicNames, message: Message, trace: Trace) -> Output:
     document = trace.judged[-1][2]
-    (fingerprint,) = format_prints(document.prints, width)
+    (fingerprint,) = format_prints(document.prints, width_of(document.recipe, document.prints.shape[1]))
     own = headers.of_verdict(Reason.RELEASED, trace.recipe, fingerprint, LogPlace(trace.releases[0][0], 0))
     passed = headers.passed_on(message.headers) + own
     return Output(names.unique, message.partition, message.key, message.value, message.timestamp_ms, passed)

@@ -21,7 +21,7 @@ from stream_dedup.audit.verdicts import differences, expected_headers, place_of
 from stream_dedup.cli.output import console, note, print_json, print_table, progress
 from stream_dedup.document import Headers, LogPlace, Message, Reason, Verdict
 from stream_dedup.errors import ConfigurationError
-from stream_dedup.fingerprint import format_prints
+from stream_dedup.fingerprint import format_prints, width_of
 from stream_dedup.index.index import Index
 from stream_dedup.index.store import RocksStore
 from stream_dedup.index.verify import GivenAnswers
@@ -156,7 +156,7 @@ def _compare_group(
         batch = batches.get(log_offset)
         if not isinstance(answer, Answer) or batch is None:
             continue
-        prints = format_prints(batch.prints)
+        prints = format_prints(batch.prints, width_of(batch.recipe, batch.prints.shape[1]))
         for place, digest, where, is_open in given.take(log_offset):
             if is_open:
                 result.fail_open += 1
@@ -168,7 +168,7 @@ def _compare_group(
                 expected = expected_headers(judgement, batch.recipe, prints[place])
             _compare(where, digest, [expected], result, wrong, most)
     for log_offset, released in replay.releases_of(group):
-        (print_hex,) = format_prints(released.prints)
+        (print_hex,) = format_prints(released.prints, width_of(released.recipe, released.prints.shape[1]))
         here = LogPlace(log_offset, 0)
         # As it left; or, read again, as a redelivered document that represents itself.
         may_be = [

@@ -26,6 +26,7 @@ from stream_dedup.fingerprint.recipe import (
     format_prints,
     hamming,
     number_of,
+    width_of,
 )
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "load_key",
     "load_languages",
     "number_of",
+    "width_of",
 ]
 
 

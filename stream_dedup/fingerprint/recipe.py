@@ -357,6 +357,13 @@ def format_print(low: int, high: int) -> str:
     return f"{int(high):016x}{int(low):016x}"
 
 
+def width_of(recipe_id: str, words: int) -> int:
+    """Return the width in bits of the prints of a recipe, from its id; 64 for each of their words if the id does not tell."""
+    parts = recipe_id.rsplit(":", 3)
+    told = int(parts[1]) if len(parts) == 4 and parts[1].isascii() and parts[1].isdigit() else 0
+    return told if 0 < told <= 64 * words else 64 * words
+
+
 def format_prints(prints: NDArray[np.uint64], width: int) -> list[bytes]:
     """Return prints (n, words), low word first, as width / 4 lower-case hexadecimal digits, high bits first."""
     digits, kept = 16 * prints.shape[1], width // 4
