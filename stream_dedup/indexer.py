@@ -179,7 +179,7 @@ class _Indexer:
             _log.info("checkpoint made for a snapshot", applied=taken)
         applied = self._index.applied
         statistics = self._index.statistics()
-        self._metrics.state(statistics)
+        self._metrics.state(statistics, self._index.searches())
         self._warn(statistics)
         declared = self._index.declared
         if declared is not None and declared.recipe != self._recipe:

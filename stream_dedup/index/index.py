@@ -371,6 +371,15 @@ class Index:
                 "bytes_on_disk": self._store.size_bytes(),
             }
 
+    def searches(self) -> tuple[int, ...]:
+        """Return how many documents were searched for since opening, by how many prints that compared.
+
+        Place k counts those with 2^(k-1) to 2^k - 1, place 0 those with none; empty before the first batch. Any thread.
+        """
+        with self._lock:
+            tables = self._state.neighbours
+            return () if tables is None else tables.searches
+
     def close(self) -> None:
         """Release the volume; what `answered` noted since the last write is lost unless `flush` was called."""
         with self._lock:

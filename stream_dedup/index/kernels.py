@@ -452,15 +452,14 @@ def search(
     """Lower `best` (n,) int64 and `best_distance` (n,) int64 to the earliest row within reach that one table knows.
 
     `docs` (m,) int64 are those to search for; `first`, `length` (2, probes, 2) int64 are scratch: what one document's
-    search visits is asked for while the one before it is searched. Arrays are taken out of their tuples before the loops,
-    because each taking counts a reference.
+    search visits is asked for while the one before it is searched; `candidates` (n,) int64 grows by the entries of the visited
+    buckets. Arrays are taken out of their tuples before the loops, because each taking counts a reference.
     """
     number, word, low, base = table.place[0], table.place[1], uint64(table.place[2]), table.place[3]
     heads, fragments, rows = table.heads, table.fragments, table.rows
     open_heads, open_fragments, open_rows = table.open_heads, table.open_fragments, table.open_rows
     flips, prints, whole, threshold = tables.flips, batch.prints, tables.whole[word], tables.threshold
     begin, end = (0 if number == 0 else tables.flips_end[number - 1]), tables.flips_end[number]
-    seen = 0
     if docs.shape[0] > 0:
         key = buckets[docs[0], number] - base
         _ask(flips, begin, end, key, heads, open_heads, fragments, open_fragments, first, length, 0)
@@ -469,7 +468,7 @@ def search(
         if order + 1 < docs.shape[0]:
             key = buckets[docs[order + 1], number] - base
             _ask(flips, begin, end, key, heads, open_heads, fragments, open_fragments, first, length, 1 - side)
-        doc = docs[order]
+        doc, seen = docs[order], 0
         wanted = (prints[doc, word] & whole) >> low
         if fragments.itemsize == 4:
             wanted &= uint64(0xFFFFFFFF)
@@ -502,7 +501,7 @@ def search(
                     best[doc], best_distance[doc] = open_rows[at], distance
                     break
                 at += 1
-    candidates[0] += seen
+        candidates[doc] += seen
 
 
 @kernel

@@ -35,6 +35,8 @@ _UNITS_MIN: Final = 1024
 _SEALED_AGAIN: Final = 8  # the open part is sealed when it is an eighth of what is sealed, and of at least:
 _OPEN_MIN: Final = 32_768
 _THREAD_DOCUMENTS: Final = 128
+# Class k counts searches that compared 2^(k-1) to 2^k - 1 prints; class 0 those that compared none.
+CANDIDATE_CLASSES: Final = 33
 _NARROW_THRESHOLD: Final = 7  # up to it, 32 bits turn away all but one in a thousand of strangers; beyond it, 64 are held
 
 Identities = Callable[[Sequence[int]], Columns]
@@ -116,14 +118,20 @@ class Neighbours:
         self._held = no_rows(words, _SLOTS_MIN)
         self._by_digest = np.full(_SLOTS_MIN, kernels.EMPTY)
         self._by_position = np.full(_SLOTS_MIN, kernels.EMPTY)
-        self._candidates = np.zeros(self._threads, np.int64)
+        self._searches = np.zeros(CANDIDATE_CLASSES, np.int64)
+        self._candidates = 0
         self._keys = tables_of(plan)
         self._tables = [_new_table(self._keys, table, 0) for table in range(len(self._keys.base))]
 
     @property
     def candidates(self) -> int:
-        """How many prints were compared since the index was opened."""
-        return int(self._candidates.sum())
+        """How many entries the searches visited since the index was opened."""
+        return self._candidates
+
+    @property
+    def searches(self) -> tuple[int, ...]:
+        """How many documents were searched for since then, by the class of how many entries that visited."""
+        return tuple(self._searches.tolist())
 
     def load(
         self, held: Held, first: int, entries: int, digest_tags: NDArray[np.uint32], position_tags: NDArray[np.uint32]
@@ -309,22 +317,25 @@ class Neighbours:
         self, batch: Columns, buckets: NDArray[np.int64], docs: NDArray[np.int64], best: NDArray[Any], bits: NDArray[Any]
     ) -> None:
         parts = min(self._threads, max(1, len(docs) // _THREAD_DOCUMENTS))
+        candidates = np.zeros(len(best), np.int64)
 
-        def search(part: tuple[int, NDArray[np.int64]]) -> None:
-            thread, own = part
+        def search(own: NDArray[np.int64]) -> None:
             first, length = self._scratch()
             for number, table in enumerate(self._tables):
                 mapped = self._mapped.get(number)
                 some = len(own) if mapped is None else self._documents_at_once(table)
                 for at in range(0, len(own), max(1, some)):
                     kernels.search(
-                        self._keys, table, self._held, batch, buckets, own[at : at + some], best, bits, first, length,
-                        self._candidates[thread : thread + 1],
+                        self._keys, table, self._held, batch, buckets, own[at : at + some], best, bits, first, length, candidates
                     )  # fmt: skip
                     if mapped is not None:
                         mapped.release()
 
-        self._each(search, list(enumerate(np.array_split(docs, parts))))
+        self._each(search, np.array_split(docs, parts))
+        compared = candidates[docs]
+        self._candidates += int(compared.sum())
+        classes = np.frexp(compared.astype(np.float64))[1]
+        self._searches += np.bincount(np.minimum(classes, CANDIDATE_CLASSES - 1), minlength=CANDIDATE_CLASSES)
 
     def _add(
         self, batch: Columns, made: NDArray[np.int64], tags: NDArray[np.uint32], outcome: NDArray[np.uint8],

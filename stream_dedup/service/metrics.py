@@ -3,7 +3,8 @@
 Names are the contract's; a role serves only what it moves, so that an index does not report a worker's zeros. No label
 holds a host, an address or an id: the number of series must not grow with the crawl.
 
-Invariant: documents_total + dead_letters_total = source records whose transaction committed; nothing is counted before.
+Invariant: documents_total + dead_letters_total = records_total, the source records whose transaction committed, counted
+apart from each other; nothing is counted before.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _LATENCY_BUCKETS_SECONDS = (
 )  # fmt: skip
 _EVICTIONS = ("window", "forget", "retract")
 _DISTANCE_BUCKETS_BITS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 24, 32)
+# As `Index.searches` counts: its place k ends with 2^k - 1. Beyond a million it no longer matters by how much.
+_CANDIDATE_BUCKETS = tuple(2**power - 1 for power in range(21))
 
 
 class BatchHistogram(Collector):
@@ -55,6 +58,13 @@ class BatchHistogram(Collector):
         counts, total = self._state
         places = np.searchsorted(self._edges, array, side="left")
         self._state = (counts + np.bincount(places, minlength=len(counts)), total + float(array.sum()))
+
+    def put(self, counts: Sequence[int], total: float) -> None:
+        """Take over counts that were kept elsewhere, one for each bucket; what is more belongs to the last."""
+        mine = np.zeros(len(self._edges) + 1, dtype=np.int64)
+        for place, count in enumerate(counts):
+            mine[min(place, len(mine) - 1)] += count
+        self._state = (mine, total)
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """Yield the histogram as Prometheus wants it: cumulative, with the sum."""
@@ -104,6 +114,11 @@ class WorkerMetrics(_Metrics):
         super().__init__()
         self.recipe(recipe)
         registry = self.registry
+        self._records = Counter(
+            "stream_dedup_records",
+            "Source records whose transaction committed: what went in. Equals documents and dead letters together.",
+            registry=registry,
+        )
         self._documents = Counter(
             "stream_dedup_documents",
             "Documents that left with a verdict, by verdict and reason.",
@@ -158,6 +173,16 @@ class WorkerMetrics(_Metrics):
                 self._documents.labels(reason.verdict.value, reason.label)
         for stage in ("decode", "field", "size", "fingerprint"):
             self._dead_letters.labels(stage)
+        for result in ("committed", "aborted", "unknown"):
+            self._transactions.labels(result)
+
+    def took(self, records: int) -> None:
+        """Count the source records of a transaction that has committed."""
+        self._records.inc(records)
+
+    def waited(self, seconds: float) -> None:
+        """Note how long a batch was on its way, from being read until its verdicts were in."""
+        self._stages.labels("verdict").observe(seconds)
 
     def left(self, leaving: Sequence[Leaving]) -> None:
         """Count the records of a transaction that has committed."""
@@ -219,6 +244,12 @@ class IndexMetrics(_Metrics):
         super().__init__()
         self.recipe("")  # known once the log's declaration was read
         self._entries = Gauge("stream_dedup_index_entries", "Representatives in the index.", registry=self.registry)
+        self._candidates = BatchHistogram(
+            "stream_dedup_candidates",
+            "Prints compared for one document; those found by their text alone are not counted.",
+            _CANDIDATE_BUCKETS,
+            self.registry,
+        )
         self._size = Gauge("stream_dedup_index_size_bytes", "Bytes that the index takes on its volume.", registry=self.registry)
         self._applied = Gauge(
             "stream_dedup_index_applied_offset",
@@ -257,8 +288,10 @@ class IndexMetrics(_Metrics):
         """Count a start with an empty volume that has to be rebuilt from the log."""
         self._restored_empty.inc()
 
-    def state(self, statistics: Mapping[str, int]) -> None:
-        """Report the index's state, as `Index.statistics` gives it."""
+    def state(self, statistics: Mapping[str, int], searches: Sequence[int] = ()) -> None:
+        """Report the index's state, as `Index.statistics` and `Index.searches` give it."""
+        if searches:
+            self._candidates.put(searches, float(statistics["candidates"]))
         self._entries.set(statistics["entries"] - statistics["removed"])
         self._size.set(statistics["bytes_on_disk"])
         self._applied.set(statistics["applied"])

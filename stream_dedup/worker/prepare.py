@@ -56,6 +56,13 @@ class InFlight:
         """Whether every record has a verdict."""
         return all(part.answered for part in self.parts)
 
+    @property
+    def live_records(self) -> int:
+        """How many records a commit of this batch moves past."""
+        if self.live >= self.epochs.keys():
+            return len(self.messages)
+        return sum((message.topic, message.partition) in self.live for message in self.messages)
+
 
 class Preparer:
     """Turns records into batches, for one worker process; `nonce` (16 bytes) tells its log records from all others.

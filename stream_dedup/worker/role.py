@@ -255,8 +255,12 @@ class _Worker:
         ready = self._flow.ready()
         if not ready:
             return
+        now = time.monotonic()
+        for batch in ready:
+            self._metrics.waited(now - batch.taken)
         leaving = [one for batch in ready for one in self._outputs.of(batch)]
         moved = self._flow.offsets(ready)
+        moved_past = sum(batch.live_records for batch in ready)
         offsets = [
             (topic, partition, offset, epochs.to_metadata(epoch)) for (topic, partition), (offset, epoch) in moved.items()
         ]
@@ -265,6 +269,7 @@ class _Worker:
         self._metrics.transaction(result.outcome.value)
         if result.outcome is Outcome.COMMITTED:
             self._flow.committed(ready)
+            self._metrics.took(moved_past)
             self._metrics.left(leaving)
             self._failpoints.reach("worker.after-commit", self._flow.in_flight + 1)
             return

@@ -251,6 +251,19 @@ def test_a_search_goes_to_the_end_of_a_bucket() -> None:
     assert found.entry.tolist() == list(range(2500))
 
 
+def test_searches_are_counted_by_how_many_prints_they_compare() -> None:
+    """With one bucket for all, the n-th new document is compared with the n before it; one known by its text with none."""
+    columns = columns_of(list(range(9)))
+    tables = Neighbours(Plan(128, 0, 0, 0), 2, lambda numbers: kernels.take_rows(columns, np.array(numbers)))
+    for number in range(9):
+        tables.judge(kernels.take_rows(columns, slice(number, number + 1)), np.full(1, FLOOR, np.uint32), FLOOR)
+    tables.judge(columns, np.full(9, FLOOR, np.uint32), FLOOR)
+
+    assert tables.candidates == sum(range(9))
+    assert tables.searches[:6] == (1, 1, 2, 4, 1, 0)  # 0 | 1 | 2, 3 | 4 to 7 | 8
+    assert sum(tables.searches) == 9
+
+
 def test_the_earliest_stays_the_earliest_when_the_plan_changes() -> None:
     """Entries that only a new plan brings together are found in log order, however the old plan's tables held them."""
     chance = random.Random(9)

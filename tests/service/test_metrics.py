@@ -94,12 +94,17 @@ def test_the_worker_s_other_metrics_move() -> None:
     metrics = WorkerMetrics("words:128:x")
     with metrics.stage("prepare"):
         pass
+    metrics.waited(0.2)
+    metrics.took(12)
     metrics.transaction("committed")
     metrics.lag("documents", 3, 17)
     metrics.in_flight(2, 900)
     metrics.unemitted(31)
 
     found = metrics.registry
+    assert value(found, "records_total") == 12
+    assert value(found, "stage_duration_seconds_sum", stage="verdict") == 0.2
+    assert value(found, "transactions_total", result="aborted") == 0
     assert value(found, "build_info", version=__version__, recipe="words:128:x") == 1
     assert value(found, "stage_duration_seconds_count", stage="prepare") == 1
     assert value(found, "transactions_total", result="committed") == 1
@@ -114,7 +119,7 @@ def test_the_worker_s_other_metrics_move() -> None:
 
 FIGURES = {
     "entries": 10, "removed": 3, "applied": 77, "bytes_on_disk": 4096, "bytes_in_memory": 1000, "bytes_mapped": 24,
-    "hottest_bucket": 5, "evicted_window": 2, "evicted_forget": 1, "evicted_retract": 0,
+    "hottest_bucket": 5, "candidates": 35, "evicted_window": 2, "evicted_forget": 1, "evicted_retract": 0,
 }  # fmt: skip
 
 
@@ -122,11 +127,14 @@ def test_the_index_s_metrics_move() -> None:
     """Representatives, size and offset follow the index's statistics; the recipe is known once it was declared."""
     metrics = IndexMetrics()
     metrics.state(FIGURES)
-    metrics.state(FIGURES | {"evicted_window": 5})
+    metrics.state(FIGURES | {"evicted_window": 5}, (4, 1, 2, *[0] * 29, 1))
     metrics.recipe("words:128:y")
     metrics.restored_empty()
 
     found = metrics.registry
+    counts = {le: value(found, "candidates_bucket", le=le) for le in ("0.0", "1.0", "3.0", "7.0", "1048575.0", "+Inf")}
+    assert counts == {"0.0": 4, "1.0": 5, "3.0": 7, "7.0": 7, "1048575.0": 7, "+Inf": 8}
+    assert value(found, "candidates_sum") == 35
     assert value(found, "index_restored_empty_total") == 1
     assert value(found, "index_entries") == 7
     assert value(found, "index_size_bytes") == 4096
@@ -157,7 +165,9 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
 
     assert labels == {
         "stream_dedup_build_info": {"version", "recipe"},
+        "stream_dedup_records": set(),
         "stream_dedup_documents": {"verdict", "reason"},
+        "stream_dedup_candidates": {"le"},
         "stream_dedup_bytes": {"verdict"},
         "stream_dedup_index_restored_empty": set(),
         "stream_dedup_index_hottest_bucket_entries": set(),
