@@ -15,6 +15,7 @@ from pathlib import Path
 
 import structlog
 
+from stream_dedup.checks.start import hold
 from stream_dedup.document import Message
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.failpoints import VARIABLE, Failpoints
@@ -72,11 +73,8 @@ class _Indexer:
         self._index = Index(RocksStore(folder), Budget(self._memory, folder) if self._memory else None)
         self._desk = Desk(folder)
         admin = Admin(settings)
-        found = admin.topic_ids([names.fingerprints, names.verdicts])
-        for name in (names.fingerprints, names.verdicts):
-            if name not in found:
-                raise ConfigurationError(f"The topic {name} does not exist; create it with: stream-dedup topics apply")
-        self._index.bind(f"{admin.cluster_id()}/{found[names.fingerprints][0].hex()}")
+        found = hold("index", settings, names, admin)
+        self._index.bind(f"{admin.cluster_id()}/{found[names.fingerprints].topic_id.hex()}")
         client = f"index-{os.uname().nodename}"
         self._name = client.encode()
         self._log_reader = LogReader(settings, names.fingerprints, client)

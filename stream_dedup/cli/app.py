@@ -306,6 +306,24 @@ def config_reference() -> None:
     sys.stdout.write(reference_page())
 
 
+@app.command("doctor")
+def doctor(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at everything that must hold: settings, clients, this machine, topics, offsets, recipe, volume. Changes nothing.
+
+    The roles hold the same checks at their start. Ends with 78 if anything is refused.
+    """
+    from stream_dedup.cli.doctor import show_doctor
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    raise typer.Exit(show_doctor(settings, as_json=as_json))
+
+
 @app.command("load")
 def load(
     target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, WARC, text or pages; - is standard input.")],

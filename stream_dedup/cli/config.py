@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from stream_dedup.cli.output import note, print_json, print_table
@@ -42,18 +42,12 @@ def show(settings: Settings, *, origin: bool, as_json: bool) -> None:
 
 def _problems_of_use(settings: Settings) -> list[str]:
     """Return what only shows when a value is used: no key, a bad line of a list, a property librdkafka does not know."""
-    from stream_dedup.log.kafka import LoadProducer, client  # noqa: PLC0415 - not for `config show`
+    from stream_dedup.log.kafka.client import property_problems  # noqa: PLC0415 - not for `config show`
     from stream_dedup.worker.recipe import recipe_of  # noqa: PLC0415 - not for `config show`
 
-    attempts: tuple[Callable[[], object], ...] = (
-        lambda: recipe_of(settings),
-        lambda: LoadProducer(settings),
-        lambda: client.make_consumer(client.consumer_config(settings, "check", settings.group)).close(),
-    )
     problems: list[str] = []
-    for attempt in attempts:
-        try:
-            attempt()
-        except ConfigurationError as error:
-            problems.append(str(error))
-    return problems
+    try:
+        recipe_of(settings)
+    except ConfigurationError as error:
+        problems.append(str(error))
+    return problems + property_problems(settings)

@@ -7,29 +7,21 @@ one never sends a record.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import structlog
 
+from stream_dedup.checks.declaration import check_declaration, window_of
+from stream_dedup.checks.finding import raise_refusals
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.fingerprint import Recipe
 from stream_dedup.index import plan as plans
-from stream_dedup.index.plan import Plan
-from stream_dedup.index.window import Window
 from stream_dedup.log import records
 from stream_dedup.log.kafka import LogAppender, read_whole
 from stream_dedup.settings import Settings
 from stream_dedup.topics import TopicNames
 
 _log = structlog.get_logger("stream_dedup.worker")
-
-
-def window_of(settings: Settings) -> Window | None:
-    """Return the window that the settings name."""
-    if settings.window is None:
-        return None
-    return Window(round(settings.window.total_seconds() * 1000), settings.window_refresh)
 
 
 def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
@@ -86,7 +78,7 @@ def follow(settings: Settings, names: TopicNames, recipe: Recipe, *, begins: boo
             "settings say: stream-dedup run worker"
         )
     declared = declaration(first[0][1], names)
-    check(settings, recipe, declared)
+    raise_refusals(check_declaration(settings, recipe, declared))
     return declared
 
 
@@ -102,46 +94,3 @@ def declaration(record: records.LogRecord | None, names: TopicNames) -> dict[str
             "stream_dedup; choose another STREAM_DEDUP_TOPIC_PREFIX."
         )
     return record.fields
-
-
-def check(settings: Settings, recipe: Recipe, declared: Mapping[str, Any]) -> None:
-    """Refuse to write to a log whose declaration these settings do not fit.
-
-    Raises:
-        ConfigurationError: recipe, group or way of naming documents differ.
-    """
-    if declared.get("recipe") != recipe.id:
-        raise ConfigurationError(
-            f"The log was begun with recipe {declared.get('recipe')!r}, and this worker's is {recipe.id!r}: their "
-            "fingerprints cannot be compared. Set STREAM_DEDUP_RECIPE and STREAM_DEDUP_KEY_FILE as they were, or begin "
-            "a new log with another STREAM_DEDUP_TOPIC_PREFIX."
-        )
-    if declared.get("group") != settings.group:
-        raise ConfigurationError(
-            f"The log belongs to group {declared.get('group')!r}, and this worker's is {settings.group!r}: two groups "
-            "would read every document twice. Set STREAM_DEDUP_GROUP as it was."
-        )
-    log_ids = declared.get("log_ids", "plain")
-    if log_ids != settings.log_ids:
-        raise ConfigurationError(
-            f"The log was begun with STREAM_DEDUP_LOG_IDS={log_ids}, and the setting is {settings.log_ids}: one document would "
-            f"have two names. Set it to {log_ids}, or begin a new log with another STREAM_DEDUP_TOPIC_PREFIX."
-        )
-
-
-def warn_of_differences(settings: Settings, declared: Mapping[str, Any]) -> None:
-    """Say where the log was begun otherwise than the settings say; only `declare` changes it."""
-    plan, window = Plan.from_fields(declared.get("plan")), declared.get("window")
-    if plan != plans.parse(settings.plan):
-        _log.warning(
-            "the log's plan is in force, not the setting's; `stream-dedup declare --plan` changes it",
-            begun_with=plan.id,
-            setting=plans.parse(settings.plan).id,
-        )
-    wanted = window_of(settings)
-    if window != (None if wanted is None else wanted.to_fields()):
-        _log.warning(
-            "the log's window is in force, not the setting's; `stream-dedup declare --window` changes it",
-            begun_with=window,
-            setting=None if wanted is None else wanted.to_fields(),
-        )

@@ -72,11 +72,6 @@ def run(settings: Settings, stop: threading.Event) -> None:
     server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry)
     server.start()
     try:
-        if recipe.uses_demo_key:
-            _log.warning(
-                "the feature hash uses the public demonstration key, so anyone can craft colliding documents; "
-                "set STREAM_DEDUP_KEY_FILE"
-            )
         worker = _Worker(settings, recipe, metrics, health)
         # Nothing here makes cycles, and a batch makes many thousand objects: at Python's own thresholds the collector took a
         # fifth of the worker's time (11 to 19 % of the throughput in paired runs).

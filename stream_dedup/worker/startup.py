@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stream_dedup.checks.cluster import FRAMING_BYTES
+from stream_dedup.checks.declaration import check_declaration
+from stream_dedup.checks.recipe import check_key
+from stream_dedup.checks.start import hold, report
 from stream_dedup.document import TopicPartitionKey
-from stream_dedup.errors import ConfigurationError, FirstStartError
+from stream_dedup.errors import FirstStartError
 from stream_dedup.fingerprint import Recipe
 from stream_dedup.index.plan import Plan
 from stream_dedup.log import records
-from stream_dedup.log.kafka import Admin, TopicState, read_whole
+from stream_dedup.log.kafka import Admin, read_whole
 from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames, log_problems
+from stream_dedup.topics import TopicNames
 from stream_dedup.worker import declaration
 from stream_dedup.worker.marks import read_marks
 
-# The broker compares a whole record batch with max.message.bytes; its header is 61 bytes, a record's framing less than 40.
-_FRAMING_BYTES = 101
 _FIRST_RECORDS = 50
 
 
@@ -45,21 +47,12 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> Cluster:
             or for another group.
         BrokerError: Kafka does not answer.
     """
-    admin = Admin(settings)
-    outputs = (names.unique, names.duplicates, names.dead_letters)
-    needed = (names.documents, *outputs, names.fingerprints, names.verdicts)
-    topics = admin.describe(needed)
-    missing = [name for name in needed if name not in topics]
-    if missing:
-        raise ConfigurationError(
-            f"The topics {', '.join(missing)} do not exist; create them with: stream-dedup topics apply"
-            if len(missing) > 1
-            else f"The topic {missing[0]} does not exist; create it with: stream-dedup topics apply"
-        )
-    _check_log(topics[names.fingerprints])
+    topics = hold("worker", settings, names, Admin(settings))
+    report([*check_key(recipe)])
+    outputs = names.outputs
     declared, has_documents = _declaration(settings, names, recipe, topics[names.documents].topic_id)
     output_partitions = min(topics[name].partitions for name in outputs)
-    limits = [int(topics[name].config.get("max.message.bytes", 1_048_588)) - _FRAMING_BYTES for name in outputs]
+    limits = [int(topics[name].config.get("max.message.bytes", 1_048_588)) - FRAMING_BYTES for name in outputs]
     return Cluster(
         names,
         topics[names.documents].topic_id,
@@ -71,16 +64,9 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> Cluster:
     )
 
 
-def _check_log(topic: TopicState) -> None:
-    """Refuse a log that Kafka would trim, compact or split: everything else can be rebuilt from it, it from nothing."""
-    problems = log_problems(topic.name, topic)
-    if problems:
-        raise ConfigurationError("\n".join(problems))
-
-
 def _declaration(settings: Settings, names: TopicNames, recipe: Recipe, source_id: bytes) -> tuple[dict[str, object], bool]:
     declared = declaration.follow(settings, names, recipe, begins=True)
-    declaration.warn_of_differences(settings, declared)
+    report(check_declaration(settings, recipe, declared))
     has_documents = any(
         isinstance(record, records.Batch) and any(source.topic_id == source_id for source in record.sources)
         for _, record in read_whole(settings, names.fingerprints, most=_FIRST_RECORDS)

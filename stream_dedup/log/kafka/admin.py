@@ -5,7 +5,7 @@ Invariant: only `topics apply` and `rewind` change anything; the roles only ask.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import (
-    AdminClient,
-)
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
@@ -31,6 +29,11 @@ from stream_dedup.log.kafka.client import _logger, base_config, translate
 from stream_dedup.settings import Settings
 
 _TIMEOUT_SECONDS = 20.0
+_EARLIEST, _LATEST, _MAX_TIMESTAMP = (
+    OffsetSpec.earliest(),  # type: ignore[no-untyped-call]
+    OffsetSpec.latest(),  # type: ignore[no-untyped-call]
+    OffsetSpec.max_timestamp(),  # type: ignore[no-untyped-call]
+)
 _SILENT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT})
 
 
@@ -91,6 +94,38 @@ class Admin:
                 min(len(partition.replicas) for partition in one.partitions),
             )
             for name, one in found.items()
+        }
+
+    def ends(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
+        """Return (first offset held, offset of the next record that readers of committed records will see)."""
+        low = self._list_offsets(keys, _EARLIEST)
+        high = self._list_offsets(keys, _LATEST)
+        return {key: (int(low[key].offset), int(high[key].offset)) for key in keys}
+
+    def at_time(self, keys: Sequence[TopicPartitionKey], time_ms: int) -> dict[TopicPartitionKey, tuple[int, int | None]]:
+        """Return (offset, timestamp) of the first record of that time or later; (end, None) where there is none."""
+        found = self._list_offsets(keys, OffsetSpec.for_timestamp(time_ms))
+        lacking = [key for key, one in found.items() if one.offset < 0]
+        ends = self._list_offsets(lacking, _LATEST)
+        return {
+            key: (int(ends[key].offset), None) if key in ends else (int(one.offset), int(one.timestamp))
+            for key, one in found.items()
+        }
+
+    def last_timestamp_ms(self, key: TopicPartitionKey) -> int | None:
+        """Return the highest timestamp of a partition's records; None if it holds none."""
+        found = self._list_offsets([key], _MAX_TIMESTAMP)[key]
+        return int(found.timestamp) if found.offset >= 0 and found.timestamp >= 0 else None
+
+    def _list_offsets(self, keys: Sequence[TopicPartitionKey], spec: Any) -> dict[TopicPartitionKey, Any]:
+        if not keys:
+            return {}
+        wanted = {TopicPartition(*key): spec for key in keys}
+        level = IsolationLevel.READ_COMMITTED
+        futures = self._client.list_offsets(wanted, isolation_level=level, request_timeout=_TIMEOUT_SECONDS)
+        return {
+            (one.topic, one.partition): self._result(future, f"asking for offsets of {one.topic}-{one.partition}")
+            for one, future in futures.items()
         }
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, tuple[bytes, int]]:

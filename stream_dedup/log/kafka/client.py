@@ -6,6 +6,7 @@ other property of librdkafka is the operator's.
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -13,10 +14,11 @@ from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import Message as RawMessage
+from confluent_kafka.admin import AdminClient
 
 from stream_dedup.document import Headers, Message
 from stream_dedup.errors import AbortableError, BrokerError, ConfigurationError, FencedError
-from stream_dedup.settings import Settings
+from stream_dedup.settings import MASK, Settings, environment_name, is_secret
 
 SOCKET_TIMEOUT_SECONDS = 10.0
 
@@ -30,6 +32,10 @@ _PRODUCER_ONLY = re.compile(
 )
 
 _logger = logging.getLogger("stream_dedup.kafka")
+# For clients that are made to see whether they can be; what they say of themselves is of no interest.
+_SILENT = logging.getLogger("stream_dedup.kafka.silent")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
 
 
 def base_config(settings: Settings, client: str, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,20 +87,60 @@ def _without(unfit: re.Pattern[str], config: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if not unfit.match(name)}
 
 
-def make_consumer(config: dict[str, Any]) -> Consumer:
+def make_consumer(config: dict[str, Any], logger: logging.Logger = _logger) -> Consumer:
     """Return a consumer, or a sentence that says which property librdkafka does not accept."""
     try:
-        return Consumer(config, logger=_logger)
+        return Consumer(config, logger=logger)
     except KafkaException as error:
         raise ConfigurationError(f"The Kafka consumer cannot be made: {_text(error)}. Check STREAM_DEDUP_KAFKA_*.") from error
 
 
-def make_producer(config: dict[str, Any]) -> Producer:
+def make_producer(config: dict[str, Any], logger: logging.Logger = _logger) -> Producer:
     """Return a producer, or a sentence that says which property librdkafka does not accept."""
     try:
-        return Producer(config, logger=_logger)
+        return Producer(config, logger=logger)
     except KafkaException as error:
         raise ConfigurationError(f"The Kafka producer cannot be made: {_text(error)}. Check STREAM_DEDUP_KAFKA_*.") from error
+
+
+def property_problems(settings: Settings) -> list[str]:
+    """Return, as sentences, every Kafka property of the settings that librdkafka does not know or take, without connecting.
+
+    An unknown one is named with the nearest of those that are commonly set. What only shows when a client is made (a
+    certificate that cannot be read, two properties that contradict each other) follows if each is good by itself.
+    """
+    problems = []
+    for name, value in settings.kafka.items():
+        try:
+            AdminClient({name: value}, logger=_SILENT)
+        except KafkaException as error:
+            text = str(error.args[0].str()) if isinstance(error.args[0], KafkaError) else str(error)
+            if text.startswith("No such configuration"):
+                near = difflib.get_close_matches(name, _COMMON, n=1, cutoff=0.6)
+                hint = f"did you mean {near[0]}?" if near else "librdkafka's CONFIGURATION.md lists those there are."
+                problems.append(f"{_origin(settings, name)} would be the Kafka property {name}, which does not exist; {hint}")
+            elif not text.startswith("Failed to create"):  # which may be only because the others are missing here
+                shown, why = (MASK, "") if is_secret(name) else (repr(value), f": {text}")
+                problems.append(f"{_origin(settings, name)} is {shown}, which the Kafka property {name} cannot be{why}.")
+    producer, consumer = producer_config(settings, "check", {}, {}), consumer_config(settings, "check", settings.group)
+    attempts: tuple[Callable[[], object], ...] = (
+        lambda: make_producer(_unconnected(producer), _SILENT),
+        lambda: make_consumer(_unconnected(consumer), _SILENT).close(),
+    )
+    for attempt in () if problems else attempts:
+        try:
+            attempt()
+        except ConfigurationError as error:
+            problems.append(str(error))
+    return problems
+
+
+def _unconnected(config: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in config.items() if name != "bootstrap.servers"}
+
+
+def _origin(settings: Settings, name: str) -> str:
+    return settings.origin(f"kafka.{name}").where or environment_name(f"kafka.{name}")
 
 
 def to_message(raw: RawMessage) -> Message:
@@ -151,6 +197,26 @@ def _text(error: KafkaError | KafkaException) -> str:
     kafka_error = error.args[0] if isinstance(error, KafkaException) else error
     return f"{kafka_error.str()} ({kafka_error.name()})" if isinstance(kafka_error, KafkaError) else str(kafka_error)
 
+
+# What people set; for "did you mean", not a list of what is allowed.
+_COMMON = (
+    "security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "sasl.kerberos.service.name",
+    "sasl.kerberos.principal", "sasl.kerberos.keytab", "sasl.oauthbearer.config", "sasl.oauthbearer.method",
+    "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.token.endpoint.url",
+    "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location", "ssl.key.pem",
+    "ssl.key.password", "ssl.keystore.location", "ssl.keystore.password", "ssl.crl.location", "ssl.cipher.suites",
+    "ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification", "client.rack", "client.dns.lookup", "debug",
+    "broker.address.family", "broker.address.ttl", "socket.timeout.ms", "socket.keepalive.enable",
+    "socket.connection.setup.timeout.ms",
+    "socket.send.buffer.bytes", "socket.receive.buffer.bytes", "connections.max.idle.ms", "reconnect.backoff.ms",
+    "reconnect.backoff.max.ms", "metadata.max.age.ms", "topic.metadata.refresh.interval.ms", "statistics.interval.ms",
+    "message.max.bytes", "receive.message.max.bytes", "max.in.flight.requests.per.connection", "session.timeout.ms",
+    "heartbeat.interval.ms", "max.poll.interval.ms", "fetch.min.bytes", "fetch.max.bytes", "fetch.wait.max.ms",
+    "max.partition.fetch.bytes", "queued.min.messages", "queued.max.messages.kbytes", "linger.ms", "batch.size",
+    "batch.num.messages", "compression.type", "compression.level", "queue.buffering.max.messages", "queue.buffering.max.kbytes",
+    "request.timeout.ms", "delivery.timeout.ms", "message.timeout.ms", "retries", "retry.backoff.ms", "transaction.timeout.ms",
+    "log_level",
+)  # fmt: skip
 
 _FENCED = frozenset(
     {

@@ -1,0 +1,390 @@
+"""What the cluster's topics must be like. Pure: every check is a function of the settings and of `Facts`.
+
+A topic that nobody asked about (`Facts.asked`) is passed over, so that an index is not told about a worker's topics, which its
+ACLs do not let it see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from stream_dedup.checks.finding import Finding, ok, refused, warning
+from stream_dedup.document import ID_BYTES_MAX
+from stream_dedup.log import epochs
+from stream_dedup.log.records import DOCUMENTS_MAX, RECORD_BYTES_MAX
+from stream_dedup.settings import Settings
+from stream_dedup.topics import HEADER_BUDGET_BYTES, ExistingTopic, TopicNames, log_problems
+
+# The broker compares a whole record batch with max.message.bytes; its header is 61 bytes, a record's framing less than 40.
+FRAMING_BYTES: Final = 101
+# Of an answer: per document 14 bytes of columns, and a duplicate's source (34), its place and time (20) and its id. A source's
+# topic name may have 255 bytes.
+ANSWER_BYTES_MAX: Final = DOCUMENTS_MAX * (14 + 34 + 255 + 20 + ID_BYTES_MAX)
+
+_APPLY = "Run `stream-dedup topics apply`."
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
+_CLOCK_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the cluster says. Times in milliseconds since 1970; partitions by number.
+
+    `committed`: (offset, metadata) where the group has one; `source`: (first offset held, end) of each partition of
+    `documents`; None where it was not asked for. `appended_ms`: the broker's clock when it last wrote to the log or the
+    verdicts, if it ever did; `now_ms`: this machine's clock, read after that. `oldest_ms`: the timestamp of the oldest record
+    that `documents` holds.
+    """
+
+    asked: tuple[str, ...]
+    topics: Mapping[str, ExistingTopic]
+    brokers: int = 1
+    log: tuple[int, int] | None = None
+    appended_ms: int | None = None
+    now_ms: int = 0
+    oldest_ms: int | None = None
+    committed: Mapping[int, tuple[int, str | None]] | None = None
+    source: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+
+def topics_exist(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
+    """All topics that are needed are there."""
+    del settings, names
+    missing = [name for name in facts.asked if name not in facts.topics]
+    if len(missing) > 1:
+        text = f"The topics {', '.join(missing)} do not exist; create them with: stream-dedup topics apply"
+    elif missing:
+        text = f"The topic {missing[0]} does not exist; create it with: stream-dedup topics apply"
+    else:
+        yield ok("topics", f"All {len(facts.asked)} topics are there, on {_count(facts.brokers, 'broker')}.")
+        return
+    yield refused("topics", text)
+
+
+def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
+    """Nothing trims, compacts or splits the log: everything else can be rebuilt from it, it from nothing."""
+    del settings
+    log = facts.topics.get(names.fingerprints)
+    if log is None:
+        return
+    problems = [refused("log", problem) for problem in log_problems(names.fingerprints, log)]
+    if facts.log is not None and facts.log[0] > 0:
+        problems.append(
+            refused(
+                "log",
+                f"The log {names.fingerprints} begins at offset {facts.log[0]}, so records of it were removed. Verdicts could "
+                "not be rebuilt from it, and documents that were duplicates would be kept again. Restore it from a backup, or "
+                "begin anew with another STREAM_DEDUP_TOPIC_PREFIX.",
+            )
+        )
+    held = "" if facts.log is None else f"; it holds {_count(facts.log[1], 'record')}"
+    yield from problems or [ok("log", f"{names.fingerprints} is one order, kept for ever{held}.")]
+
+
+def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
+    """What was acknowledged outlives a broker: replicas, in-sync replicas, elections."""
+    del settings
+    problems = []
+    for name in (names.fingerprints, names.verdicts, *names.outputs):
+        topic = facts.topics.get(name)
+        if topic is None:
+            continue
+        in_sync = _number(topic, "min.insync.replicas", 1)
+        if in_sync > topic.replicas:
+            problems.append(
+                refused(
+                    "replicas",
+                    f"The topic {name} has {_count(topic.replicas, 'replica')} and min.insync.replicas={in_sync}, so nothing "
+                    "can be written to it. Add replicas, or lower min.insync.replicas.",
+                )
+            )
+        elif name == names.fingerprints and topic.replicas == 1:
+            problems.append(
+                warning(
+                    "replicas",
+                    f"The log {name} has one replica: if its broker's disk is lost, so is what was ever seen, and every later "
+                    "copy is kept again. Give it three; one is for a broker to play with.",
+                )
+            )
+        elif name == names.fingerprints and in_sync < 2:
+            problems.append(
+                warning(
+                    "replicas",
+                    f"The log {name} has min.insync.replicas={in_sync}: what one broker alone acknowledged is lost with it. "
+                    f"Set 2. {_APPLY}",
+                )
+            )
+        if (
+            name == names.fingerprints
+            and topic.replicas > 1
+            and topic.config.get("unclean.leader.election.enable", "false") == "true"
+        ):
+            problems.append(
+                refused(
+                    "replicas",
+                    f"The topic {name} has unclean.leader.election.enable=true: a broker that lags could become its "
+                    "leader, and "
+                    f"batches that were answered would be gone from the one order. {_APPLY}",
+                )
+            )
+    yield from problems or [ok("replicas", "What was acknowledged is on more than one broker.")]
+
+
+def log_takes_our_records(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
+    """The largest batch fits the log, its answer the verdicts, and an answer stays until it was read."""
+    del settings
+    problems = []
+    for name, needed, what in (
+        (names.fingerprints, RECORD_BYTES_MAX + FRAMING_BYTES, "a batch"),
+        (names.verdicts, ANSWER_BYTES_MAX + FRAMING_BYTES, "an answer"),
+    ):
+        topic = facts.topics.get(name)
+        if topic is not None and (taken := _number(topic, "max.message.bytes", 1_048_588)) < needed:
+            problems.append(
+                refused(
+                    "log sizes",
+                    f"The topic {name} takes records of {taken:,} bytes, and {what} may have {needed:,}: the first such "
+                    "one would "
+                    f"stop everything. Raise its max.message.bytes. {_APPLY}",
+                )
+            )
+    verdicts = facts.topics.get(names.verdicts)
+    if verdicts is not None:
+        if "compact" in verdicts.config.get("cleanup.policy", ""):
+            problems.append(
+                refused(
+                    "log sizes",
+                    f"The topic {names.verdicts} is compacted, so answers would vanish before workers read them, and their "
+                    f"documents would wait for ever. {_APPLY}",
+                )
+            )
+        kept_ms = _number(verdicts, "retention.ms", -1)
+        if 0 <= kept_ms < _HOUR_MS:
+            problems.append(
+                warning(
+                    "log sizes",
+                    f"The topic {names.verdicts} is kept for {_time(kept_ms)}: a worker that pauses for longer asks everything "
+                    f"again. Keep it for a day. {_APPLY}",
+                )
+            )
+    yield from problems or [ok("log sizes", "The log takes our largest batch, the verdicts its answer.")]
+
+
+def outputs_take_the_input(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
+    """What `documents` takes fits the outputs with our headers, and each partition has its output."""
+    del settings
+    source = facts.topics.get(names.documents)
+    if source is None:
+        return
+    taken = _number(source, "max.message.bytes", 1_048_588)
+    problems = []
+    for name in names.outputs:
+        topic = facts.topics.get(name)
+        if topic is None:
+            continue
+        is_dead = name == names.dead_letters
+        needed = taken + HEADER_BUDGET_BYTES * (2 if is_dead else 1)
+        if (held := _number(topic, "max.message.bytes", 1_048_588)) < needed:
+            follows = "larger ones are cut there" if is_dead else "larger ones become dead letters"
+            problems.append(
+                warning(
+                    "output sizes",
+                    f"{names.documents} takes records of {taken:,} bytes, and {name} {held:,}, less than that with our headers "
+                    f"({needed:,}): {follows}. {_APPLY}",
+                )
+            )
+        if topic.partitions < source.partitions:
+            problems.append(
+                warning(
+                    "output sizes",
+                    f"{names.documents} has {source.partitions} partitions and {name} {topic.partitions}: the documents of the "
+                    f"others wait until it has grown. {_APPLY}",
+                )
+            )
+    yield from problems or [ok("output sizes", f"The outputs take whatever {names.documents} takes, with our headers.")]
+
+
+def outputs_keep_the_input(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
+    """Documents leave with the timestamps they came with: nothing deletes or refuses an old one on arrival."""
+    del settings
+    problems = []
+    age_ms = None if facts.oldest_ms is None else max(0, facts.now_ms - facts.oldest_ms)
+    for name in (names.unique, names.duplicates):
+        topic = facts.topics.get(name)
+        if topic is None:
+            continue
+        kept_ms = _number(topic, "retention.ms", 604_800_000)
+        stamps = topic.config.get("message.timestamp.type", "CreateTime")
+        if kept_ms >= 0 and stamps == "CreateTime" and (age_ms is None or age_ms > kept_ms):
+            seen = "" if age_ms is None else f", and the oldest in {names.documents} is of {_time(age_ms)} ago"
+            problems.append(
+                warning(
+                    "retention",
+                    f"{name} is kept for {_time(kept_ms)} by the documents' own timestamps{seen}: Kafka deletes older ones "
+                    "when "
+                    "they arrive. Limit it by retention.bytes, with retention.ms=-1.",
+                )
+            )
+        if stamps != "CreateTime":
+            problems.append(
+                warning("retention", f"{name} stamps records anew ({stamps}), so documents lose their own time. {_APPLY}")
+            )
+        problems += [
+            warning(
+                "retention",
+                f"{name} has {limit}={topic.config[limit]}: a document whose timestamp is further off is refused there, "
+                "and becomes "
+                f"a dead letter. {_APPLY}",
+            )
+            for limit in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+            if _number(topic, limit, 2**63 - 1) < 100 * 365 * _DAY_MS
+        ]
+        if "compact" in topic.config.get("cleanup.policy", ""):
+            problems.append(
+                warning(
+                    "retention",
+                    f"{name} is compacted: of documents with one key only the last is kept, and those without a key are "
+                    "refused and "
+                    f"become dead letters. {_APPLY}",
+                )
+            )
+    dead = facts.topics.get(names.dead_letters)
+    if dead is not None and 0 <= _number(dead, "retention.ms", -1) < _DAY_MS:
+        kept = _time(_number(dead, "retention.ms", -1))
+        problems.append(
+            warning("retention", f"{names.dead_letters} is kept for {kept} only: nobody will have looked. Keep it for 14 days.")
+        )
+    source = facts.topics.get(names.documents)
+    if source is not None:
+        kept_ms = _number(source, "retention.ms", -1)
+        if 0 <= kept_ms < _DAY_MS:
+            problems.append(
+                warning(
+                    "retention",
+                    f"{names.documents} is kept for {_time(kept_ms)}: whatever is not judged within that time is lost. "
+                    "Keep it for "
+                    "longer than the longest outage, a week.",
+                )
+            )
+        if "compact" in source.config.get("cleanup.policy", ""):
+            problems.append(
+                warning(
+                    "retention",
+                    f"{names.documents} is compacted: a document may vanish under a newer one of its key before it was "
+                    "judged. Set "
+                    "cleanup.policy=delete.",
+                )
+            )
+    if facts.topics.keys() & {names.unique, names.documents}:
+        yield from problems or [ok("retention", "Documents keep their timestamps, and none is deleted for its age.")]
+
+
+def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
+    """The group's committed offsets are inside the topic and carry an epoch; they are missing only at the first start."""
+    if facts.committed is None:
+        return
+    problems = []
+    for partition, (offset, metadata) in sorted(facts.committed.items()):
+        where = f"{names.documents}-{partition}"
+        low, end = facts.source.get(partition, (0, offset))
+        if epochs.from_metadata(metadata) is None:
+            problems.append(
+                refused(
+                    "offsets",
+                    f"The committed offset {offset} of group {settings.group} for {where} carries no epoch, so it was not "
+                    "written "
+                    f"by stream_dedup. Stop the workers and set it with: stream-dedup rewind {where}@{offset}",
+                )
+            )
+        elif offset < low:
+            problems.append(
+                refused(
+                    "offsets",
+                    f"{where} holds records from {low} on, and the group has read up to {offset}: {low - offset} were "
+                    "deleted unread. "
+                    f"If they are lost for good, move on with: stream-dedup rewind {where}@{low}",
+                )
+            )
+        elif offset > end:
+            problems.append(
+                refused(
+                    "offsets",
+                    f"The group's committed offset {offset} lies behind the end of {where} ({end}): the topic was created "
+                    "again, or "
+                    "records of it were lost. Restore it, or see the handbook's section on reading again.",
+                )
+            )
+    log_end = 0 if facts.log is None else facts.log[1]
+    if not facts.committed and log_end > 1 and not settings.first_start:
+        problems.append(
+            warning(
+                "offsets",
+                f"The group {settings.group} has no committed offsets, though the log is not empty: if it ever had any, "
+                "they have "
+                "vanished (Kafka forgets them after seven idle days), and workers will ask for STREAM_DEDUP_FIRST_START=true.",
+            )
+        )
+    if settings.first_start and facts.committed:
+        problems.append(
+            warning(
+                "offsets",
+                "STREAM_DEDUP_FIRST_START is set, and the group has offsets: should they ever vanish, everything is read again "
+                "without a question. Remove it.",
+            )
+        )
+    waiting = sum(max(0, end - facts.committed.get(part, (low, None))[0]) for part, (low, end) in facts.source.items())
+    good = f"The group has offsets for {_count(len(facts.committed), 'partition')}; {_count(waiting, 'record')} to be read."
+    yield from problems or [ok("offsets", good)]
+
+
+def clocks_agree(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
+    """This machine's clock is not behind the broker's. It decides nothing, but latencies and new timestamps come from it."""
+    del settings, names
+    if facts.appended_ms is None:
+        return
+    behind_ms = facts.appended_ms - facts.now_ms
+    if behind_ms > _CLOCK_MS:
+        yield warning(
+            "clock",
+            f"This machine's clock is at least {behind_ms / 1000:.0f} s behind the broker's. No verdict depends on it, but "
+            "latency "
+            "figures and the times in logs do. Let NTP set both.",
+        )
+    else:
+        yield ok("clock", "This machine's clock is not behind the broker's (whether it is ahead cannot be told by reading).")
+
+
+CLUSTER_CHECKS: Final[tuple[Callable[[Settings, TopicNames, Facts], Iterator[Finding]], ...]] = (
+    topics_exist,
+    log_is_kept,
+    written_safely,
+    log_takes_our_records,
+    outputs_take_the_input,
+    outputs_keep_the_input,
+    offsets_are_ours,
+    clocks_agree,
+)
+
+
+def check_cluster(settings: Settings, names: TopicNames, facts: Facts) -> list[Finding]:
+    """Return what all of these checks find."""
+    return [finding for check in CLUSTER_CHECKS for finding in check(settings, names, facts)]
+
+
+def _number(topic: ExistingTopic, setting: str, default: int) -> int:
+    text = topic.config.get(setting, "")
+    return int(text) if text.lstrip("-").isdigit() else default
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def _time(milliseconds: int) -> str:
+    for unit, size in (("days", _DAY_MS), ("hours", _HOUR_MS), ("minutes", 60_000)):
+        if milliseconds >= 2 * size:
+            return f"{milliseconds / size:.0f} {unit}"
+    return f"{milliseconds / 1000:.0f} seconds"

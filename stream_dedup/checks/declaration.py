@@ -1,0 +1,76 @@
+"""The log's first record against what this worker would write: recipe, group and naming must be the declared ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stream_dedup.checks.finding import Finding, ok, refused, warning
+from stream_dedup.fingerprint import Recipe
+from stream_dedup.index import plan as plans
+from stream_dedup.index.plan import Plan
+from stream_dedup.index.window import Window
+from stream_dedup.settings import Settings
+
+
+def window_of(settings: Settings) -> Window | None:
+    """Return the window that the settings name."""
+    if settings.window is None:
+        return None
+    return Window(round(settings.window.total_seconds() * 1000), settings.window_refresh)
+
+
+def check_declaration(settings: Settings, recipe: Recipe, declared: Mapping[str, Any]) -> list[Finding]:
+    """Return whether this worker may write to the log that was declared so, and where its settings are not in force."""
+    findings = []
+    if declared.get("recipe") != recipe.id:
+        findings.append(
+            refused(
+                "declaration",
+                f"The log was begun with recipe {declared.get('recipe')!r}, and this worker's is {recipe.id!r}: their "
+                "fingerprints cannot be compared. Set STREAM_DEDUP_RECIPE and STREAM_DEDUP_KEY_FILE as they were, or begin "
+                "a new log with another STREAM_DEDUP_TOPIC_PREFIX.",
+            )
+        )
+    if declared.get("group") != settings.group:
+        findings.append(
+            refused(
+                "declaration",
+                f"The log belongs to group {declared.get('group')!r}, and this worker's is {settings.group!r}: two groups "
+                "would read every document twice. Set STREAM_DEDUP_GROUP as it was.",
+            )
+        )
+    log_ids = declared.get("log_ids", "plain")
+    if log_ids != settings.log_ids:
+        findings.append(
+            refused(
+                "declaration",
+                f"The log was begun with STREAM_DEDUP_LOG_IDS={log_ids}, and the setting is {settings.log_ids}: one document "
+                f"would have two names. Set it to {log_ids}, or begin a new log with another STREAM_DEDUP_TOPIC_PREFIX.",
+            )
+        )
+    plan, wanted = Plan.from_fields(declared.get("plan")), plans.parse(settings.plan)
+    if plan != wanted:
+        findings.append(
+            warning(
+                "plan",
+                f"The log was begun with the plan {plan.id}, and the setting is {wanted.id}: only what the log says is in "
+                "force. `stream-dedup declare --plan` changes it; set STREAM_DEDUP_PLAN to the log's, so that nobody is misled.",
+            )
+        )
+    window, own = declared.get("window"), window_of(settings)
+    if window != (None if own is None else own.to_fields()):
+        findings.append(
+            warning(
+                "window",
+                f"The log was begun with {_window(window)}, and the settings name {_window(own and own.to_fields())}: only what "
+                "the log says is in force. `stream-dedup declare --window` changes it.",
+            )
+        )
+    return findings or [ok("declaration", f"The log was begun with this recipe, plan {plan.id} and group {settings.group}.")]
+
+
+def _window(fields: Mapping[str, Any] | None) -> str:
+    if fields is None:
+        return "no window"
+    return f"a window of {fields['length_ms'] / 1000:,.0f} s{' with refresh' if fields['refresh'] else ''}"

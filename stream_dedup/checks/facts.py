@@ -1,0 +1,47 @@
+"""Reads from Kafka what the checks of `cluster` are about. Asks only; nothing is written, created or joined."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from stream_dedup.checks.cluster import Facts
+from stream_dedup.log.kafka import Admin, TopicState
+from stream_dedup.settings import Settings
+from stream_dedup.topics import TopicNames
+
+
+def read_facts(
+    admin: Admin, settings: Settings, names: TopicNames, asked: Sequence[str], *, with_offsets: bool
+) -> tuple[Facts, Mapping[str, TopicState]]:
+    """Return the facts about the topics in `asked`, and these topics' state as it was read.
+
+    `with_offsets`: also where the group stands, and how old the input is.
+
+    Raises:
+        BrokerError: Kafka does not answer, or an ACL forbids the question.
+    """
+    topics = admin.describe(asked)
+    logs = [(name, 0) for name in (names.fingerprints, names.verdicts) if name in topics]
+    ends = admin.ends(logs)
+    appended = [time_ms for key in logs if (time_ms := admin.last_timestamp_ms(key)) is not None]
+    committed, source, oldest_ms = None, {}, None
+    if with_offsets and names.documents in topics:
+        partitions = [(names.documents, part) for part in range(topics[names.documents].partitions)]
+        source = {key[1]: span for key, span in admin.ends(partitions).items()}
+        found = admin.committed(settings.group)
+        committed = {key[1]: value for key, value in found.items() if key[0] == names.documents}
+        first = [stamp for _, stamp in admin.at_time(partitions, 0).values() if stamp is not None]
+        oldest_ms = min(first, default=None)
+    facts = Facts(
+        asked=tuple(asked),
+        topics=topics,
+        brokers=admin.broker_count(),
+        log=ends.get((names.fingerprints, 0)),
+        appended_ms=max(appended, default=None),
+        now_ms=int(time.time() * 1000),
+        oldest_ms=oldest_ms,
+        committed=committed,
+        source=source,
+    )
+    return facts, topics

@@ -1,0 +1,114 @@
+"""What this machine must give: room on the disk, open files, memory, folders that can be written, an address for probes."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import resource
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from stream_dedup.checks.finding import Finding, not_checked, ok, refused, warning
+from stream_dedup.settings import Settings
+
+_OPEN_FILES_MIN = 1024
+_FREE_BYTES_MIN = 1 << 30
+_LIMIT_FILES = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+_NO_LIMIT = 1 << 60
+
+
+def check_machine(settings: Settings, role: Literal["worker", "index"] | None) -> list[Finding]:
+    """Return what there is to say; `role` None: about both."""
+    findings = [*_open_files(), *_probes(settings)]
+    if role != "worker":
+        findings += _folder("index folder", settings.index_dir, "STREAM_DEDUP_INDEX_DIR")
+        findings += _disk(settings.index_dir)
+    if role != "index" and settings.worker_id is None and "KUBERNETES_SERVICE_HOST" not in os.environ:
+        findings += _folder("state folder", settings.state_dir, "STREAM_DEDUP_STATE_DIR")
+    return findings
+
+
+def memory_limit() -> int | None:
+    """Return how many bytes this process may take, by its control group or the machine; None if nothing tells."""
+    for path in _LIMIT_FILES:
+        try:
+            text = path.read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if text.isdigit() and int(text) < _NO_LIMIT:
+            return int(text)
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def _open_files() -> Iterator[Finding]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < _OPEN_FILES_MIN:
+        yield warning(
+            "open files",
+            f"A process may open {soft} files (at most {hard}): RocksDB keeps each of its files open, and Kafka a "
+            "connection to each "
+            "broker. Allow 65536 (ulimit -n, LimitNOFILE).",
+        )
+    else:
+        yield ok("open files", "A process may open any number of files." if soft < 0 else f"A process may open {soft:,} files.")
+
+
+def _probes(settings: Settings) -> Iterator[Finding]:
+    try:
+        is_local = settings.http_host == "localhost" or ipaddress.ip_address(settings.http_host).is_loopback
+    except ValueError:
+        is_local = False
+    if is_local and "KUBERNETES_SERVICE_HOST" in os.environ:
+        yield warning(
+            "probes",
+            f"Probes and metrics are served on {settings.http_host} only, where the kubelet and Prometheus cannot reach "
+            "them. Set "
+            "STREAM_DEDUP_HTTP_HOST=0.0.0.0 (or ::).",
+        )
+    else:
+        yield ok("probes", f"Probes and metrics are served on {settings.http_host} port {settings.http_port}.")
+
+
+def _folder(check: str, folder: Path, setting: str) -> Iterator[Finding]:
+    there = _nearest(folder)
+    if not there.is_dir():
+        yield refused(
+            check, f"{there} is not a folder, so {folder} cannot be one. Set {setting} to a folder that can be written."
+        )
+    elif not os.access(there, os.W_OK | os.X_OK):
+        yield refused(check, f"{there} cannot be written by this user. Set {setting} to a folder that can be.")
+    else:
+        yield ok(check, f"{folder} can be written.")
+
+
+def _disk(folder: Path) -> Iterator[Finding]:
+    try:
+        free = shutil.disk_usage(_nearest(folder)).free
+        held = sum(path.stat().st_size for path in folder.glob("*") if path.is_file())
+    except OSError as error:
+        yield not_checked("disk", f"The free space of {folder} is not known: {error.strerror}.")
+        return
+    needed = max(_FREE_BYTES_MIN, held)
+    text = f"{_gigabytes(free)} are free beside an index of {_gigabytes(held)} in {folder}"
+    if free < needed:
+        yield warning(
+            "disk",
+            f"{text}: RocksDB takes as much again while it compacts, and at zero the index stops (nothing is lost). Expand the "
+            "volume, or rebuild on a larger one.",
+        )
+    else:
+        yield ok("disk", f"{text}.")
+
+
+def _nearest(folder: Path) -> Path:
+    """Return the folder, or the first of its parents that is there."""
+    return next((path for path in (folder, *folder.absolute().parents) if path.exists()), Path("/"))
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.1f} GB"

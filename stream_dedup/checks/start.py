@@ -1,0 +1,50 @@
+"""The checks that a role holds at its start; what they refuse ends it with code 78, what they warn of is a log line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import structlog
+
+from stream_dedup.checks.clients import check_clients
+from stream_dedup.checks.cluster import check_cluster
+from stream_dedup.checks.facts import read_facts
+from stream_dedup.checks.finding import Finding, State, raise_refusals
+from stream_dedup.checks.machine import check_machine
+from stream_dedup.log.kafka import Admin, TopicState
+from stream_dedup.settings import Settings
+from stream_dedup.topics import TopicNames
+
+_log = structlog.get_logger("stream_dedup.checks")
+
+
+def needed_topics(role: Literal["worker", "index"], names: TopicNames) -> tuple[str, ...]:
+    """Return the topics that a role cannot do without."""
+    logs = (names.fingerprints, names.verdicts)
+    return logs if role == "index" else (names.documents, *names.outputs, *logs)
+
+
+def hold(role: Literal["worker", "index"], settings: Settings, names: TopicNames, admin: Admin) -> Mapping[str, TopicState]:
+    """Check what a role needs, and return the state of its topics.
+
+    Raises:
+        ConfigurationError: something endangers documents, or would stop the role for good; all of it in one message.
+        BrokerError: Kafka does not answer.
+    """
+    report([*check_machine(settings, role)])
+    facts, topics = read_facts(admin, settings, names, needed_topics(role, names), with_offsets=False)
+    report([*check_clients(settings, names, topics), *check_cluster(settings, names, facts)])
+    return topics
+
+
+def report(findings: list[Finding]) -> None:
+    """Log the warnings, and raise what is refused.
+
+    Raises:
+        ConfigurationError: something is.
+    """
+    for one in findings:
+        if one.state is State.WARNING:
+            _log.warning(one.sentence, check=one.check)
+    raise_refusals(findings)

@@ -1,0 +1,68 @@
+"""The index's volume, read beside the role that may be writing to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stream_dedup.checks.finding import Finding, not_checked, ok, refused, warning
+from stream_dedup.checks.machine import memory_limit
+from stream_dedup.errors import FormatError, FutureFormatError, StreamDedupError
+from stream_dedup.index import contents
+from stream_dedup.index.store import RocksStore
+from stream_dedup.settings import Settings
+
+_BASE_BYTES = 350_000_000
+_ENTRY_BYTES = 190
+_SHARE_MAX = 0.85
+
+
+def check_volume(settings: Settings, log: str | None, log_end: int | None) -> Iterator[Finding]:
+    """Return whether the volume can be read, follows the log (named as `Index.bind` is given it), and fits into memory.
+
+    `log` or `log_end` None: the cluster could not be asked.
+    """
+    folder = settings.index_dir
+    if not folder.is_dir() or not any(folder.iterdir()):
+        yield not_checked("volume", f"There is no index in {folder} on this machine.")
+        return
+    try:
+        store = RocksStore(folder, read_only=True)
+        try:
+            found = contents.read(store)
+        finally:
+            store.close()
+    except FutureFormatError as error:
+        yield refused("volume", str(error))
+        return
+    except FormatError as error:
+        yield refused("volume", f"The volume {folder} cannot be read: {error}")
+        return
+    except StreamDedupError as error:
+        yield refused("volume", str(error))
+        return
+    applied = found.meta.applied
+    if log is not None and found.log is not None and found.log != log:
+        yield refused(
+            "volume",
+            f"The volume {folder} follows the log {found.log!r}, and this is {log!r}: the topic was made anew, or the "
+            "volume belongs "
+            "to another cluster. Give the index the volume of this log, or an empty one to rebuild.",
+        )
+    elif log_end is not None and applied > log_end:
+        yield refused(
+            "volume",
+            f"The volume {folder} has applied the log up to offset {applied}, and the log ends at {log_end}: records of it are "
+            "gone. Restore the topic; if it is right as it is, delete the folder and let the index rebuild.",
+        )
+    else:
+        behind = "" if log_end is None else f", {log_end - applied:,} records behind the log"
+        yield ok("volume", f"{folder} holds {found.meta.live:,} representatives{behind}.")
+    needed, limit = _BASE_BYTES + _ENTRY_BYTES * found.meta.live, memory_limit()
+    if limit is not None and needed > _SHARE_MAX * limit:
+        yield warning(
+            "memory",
+            f"{found.meta.live:,} representatives take about {needed / 1e9:.1f} GB of memory, and {limit / 1e9:.1f} GB are "
+            "allowed. Raise the limit before the index is killed for it.",
+        )
+    else:
+        yield ok("memory", f"{found.meta.live:,} representatives take about {needed / 1e9:.1f} GB of memory.")

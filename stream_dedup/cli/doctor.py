@@ -1,0 +1,113 @@
+"""`doctor`: every check there is, as a table; nothing is changed, joined or begun by it.
+
+Invariants: each check ends in a line, also where Kafka does not answer; whatever the roles refuse at start, this refuses too,
+because the checks are the same ones (`stream_dedup.checks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from rich.text import Text
+
+from stream_dedup.checks.clients import check_clients
+from stream_dedup.checks.cluster import check_cluster
+from stream_dedup.checks.declaration import check_declaration
+from stream_dedup.checks.facts import read_facts
+from stream_dedup.checks.finding import Finding, State, not_checked, ok, refused, warning
+from stream_dedup.checks.machine import check_machine
+from stream_dedup.checks.recipe import check_recipe
+from stream_dedup.checks.start import needed_topics
+from stream_dedup.checks.volume import check_volume
+from stream_dedup.cli.output import print_json, print_table
+from stream_dedup.errors import BrokerError, ConfigurationError
+from stream_dedup.fingerprint import Recipe
+from stream_dedup.log.kafka import Admin, read_whole
+from stream_dedup.settings import Settings
+from stream_dedup.worker.declaration import declaration
+
+_COLOURS = {State.OK: "green", State.WARNING: "yellow", State.REFUSED: "bold red", State.NOT_CHECKED: "dim"}
+_OF_THE_CLUSTER = ("topics", "log", "replicas", "log sizes", "output sizes", "retention", "offsets", "clock", "declaration")
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Return what every check finds, in the order in which they are shown."""
+    recipe, findings = check_recipe(settings)
+    findings += check_machine(settings, None)
+    return [*findings, *_of_kafka(settings, recipe)]
+
+
+def show_doctor(settings: Settings, *, as_json: bool) -> int:
+    """Print what every check finds; return the exit code, 78 if anything is refused."""
+    findings = examine(settings)
+    counts = {state: sum(one.state is state for one in findings) for state in State}
+    if as_json:
+        rows = [{**asdict(one), "state": one.state.value} for one in findings]
+        print_json({"ok": not counts[State.REFUSED], "checks": rows})
+    else:
+        table: list[list[str | Text]] = [
+            [one.check, Text(one.state.value, _COLOURS[one.state]), one.sentence] for one in findings
+        ]
+        print_table(["check", "state", "what"], table)
+        print()
+        print(", ".join(f"{count} {state.value}" for state, count in counts.items()))
+    return ConfigurationError.exit_code if counts[State.REFUSED] else 0
+
+
+def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[Finding]:
+    names = settings.topic_names
+    asked = needed_topics("worker", names)
+    clients = check_clients(settings, names, None)
+    if any(one.state is State.REFUSED for one in clients):
+        yield from clients
+        yield from _unasked("The clients' properties are refused, so Kafka was not asked.")
+        yield from check_volume(settings, None, None)
+        return
+    try:
+        admin = Admin(settings)
+        facts, topics = read_facts(admin, settings, names, asked, with_offsets=True)
+        cluster = admin.cluster_id()
+    except (BrokerError, ConfigurationError) as error:
+        yield from clients
+        yield refused("brokers", str(error))
+        yield from _unasked("Kafka could not be asked.")
+        yield from check_volume(settings, None, None)
+        return
+    yield from check_clients(settings, names, topics)
+    yield ok("brokers", f"The cluster {cluster} answers at {settings.kafka_bootstrap_servers}.")
+    found = check_cluster(settings, names, facts)
+    yield from found
+    extra = [name for name in (names.insights, names.host_signals) if name not in admin.topic_ids([name])]
+    if extra:
+        yield warning("topics", f"{' and '.join(extra)} do not exist: nothing but insights needs them. "
+                      "Create them with: stream-dedup topics apply")  # fmt: skip
+    log = topics.get(names.fingerprints)
+    if log is None or recipe is None:
+        yield not_checked("declaration", "There is no log, or no recipe to compare with what it declares.")
+    elif not any(one.check == "log" and one.state is State.REFUSED for one in found):
+        yield from _declaration(settings, recipe)
+    seen = {one.check for one in found}
+    yield from (
+        not_checked(check, "What it looks at is not there.")
+        for check in _OF_THE_CLUSTER
+        if check not in seen and check != "declaration"
+    )
+    name = None if log is None else f"{cluster}/{log.topic_id.hex()}"
+    yield from check_volume(settings, name, None if facts.log is None else facts.log[1])
+
+
+def _declaration(settings: Settings, recipe: Recipe) -> Iterator[Finding]:
+    name = settings.topic_names.fingerprints
+    try:
+        first = list(read_whole(settings, name, most=1))
+        if first:
+            yield from check_declaration(settings, recipe, declaration(first[0][1], settings.topic_names))
+        else:
+            yield not_checked("declaration", "The log is empty; the first worker will begin it.")
+    except (BrokerError, ConfigurationError) as error:
+        yield refused("declaration", str(error))
+
+
+def _unasked(why: str) -> Iterator[Finding]:
+    yield from (not_checked(check, why) for check in _OF_THE_CLUSTER)

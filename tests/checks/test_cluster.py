@@ -1,0 +1,196 @@
+"""What the cluster must be like: each setting that is not well is one sentence with its remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from stream_dedup.checks.cluster import ANSWER_BYTES_MAX, FRAMING_BYTES, Facts, check_cluster
+from stream_dedup.checks.finding import Finding, State, raise_refusals
+from stream_dedup.document import LogPlace, Position, Reason, Representative
+from stream_dedup.errors import ConfigurationError
+from stream_dedup.log import answers, epochs
+from stream_dedup.log.answers import Answer, Judgement
+from stream_dedup.log.records import DOCUMENTS_MAX
+from stream_dedup.settings import Settings
+from stream_dedup.topics import TopicNames, read_topics
+
+NAMES = TopicNames()
+ASKED = (NAMES.documents, *NAMES.outputs, NAMES.fingerprints, NAMES.verdicts)
+DAY_MS = 86_400_000
+NOW_MS = 1_800_000_000_000
+
+
+@dataclass
+class Existing:
+    partitions: int
+    replicas: int
+    config: dict[str, str] = field(default_factory=dict)
+
+
+def as_declared() -> dict[str, Existing]:
+    """Return the topics of `topics/`, as a cluster has them after `topics apply`."""
+    return {
+        topic.name: Existing(topic.partitions, topic.replicas, dict(topic.config))
+        for topic in read_topics()
+        if topic.name in ASKED
+    }
+
+
+def facts(**more: object) -> Facts:
+    good = Facts(
+        asked=ASKED,
+        topics=as_declared(),
+        brokers=3,
+        log=(0, 7),
+        appended_ms=NOW_MS - 100,
+        now_ms=NOW_MS,
+        oldest_ms=NOW_MS - DAY_MS,
+        committed={0: (5, epochs.to_metadata(0))},
+        source={0: (2, 9)},
+    )
+    return replace(good, **more)  # type: ignore[arg-type]
+
+
+def found(what: Facts, **settings: object) -> dict[State, list[Finding]]:
+    findings = check_cluster(Settings(**settings), NAMES, what)  # type: ignore[arg-type]
+    return {state: [one for one in findings if one.state is state] for state in State}
+
+
+def test_the_declared_topics_are_well() -> None:
+    """What `topics apply` makes gives one good line for each check, and nothing else."""
+    by_state = found(facts())
+
+    assert [one.check for one in by_state[State.OK]] == [
+        "topics", "log", "replicas", "log sizes", "output sizes", "retention", "offsets", "clock",
+    ]  # fmt: skip
+    assert by_state[State.WARNING] == by_state[State.REFUSED] == []
+
+
+def config(name: str, **settings: str) -> Callable[[dict[str, Existing]], object]:
+    dotted = {key.replace("_", "."): value for key, value in settings.items()}
+    return lambda topics: topics[name].config.update(dotted)
+
+
+def shape(name: str, **numbers: int) -> Callable[[dict[str, Existing]], object]:
+    return lambda topics: [setattr(topics[name], key, value) for key, value in numbers.items()]
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "check", "says"),
+    [
+        (lambda t: t.pop("unique"), "refused", "topics", "unique does not exist; create it with: stream-dedup topics apply"),
+        (lambda t: [t.pop("unique"), t.pop("verdicts")], "refused", "topics", "unique, verdicts do not exist"),
+        (config("fingerprints", retention_ms="1000"), "refused", "log", "retention.ms=1000, and must have -1"),
+        (config("fingerprints", cleanup_policy="compact"), "refused", "log", "cleanup.policy=compact"),
+        (config("fingerprints", message_timestamp_type="CreateTime"), "refused", "log", "LogAppendTime"),
+        (shape("fingerprints", partitions=2), "refused", "log", "has 2 partitions and must have one"),
+        (shape("fingerprints", replicas=1), "refused", "replicas", "1 replica and min.insync.replicas=2"),
+        (config("fingerprints", min_insync_replicas="1"), "warning", "replicas", "one broker alone acknowledged"),
+        (config("fingerprints", unclean_leader_election_enable="true"), "refused", "replicas", "unclean.leader.election"),
+        (shape("unique", replicas=1), "refused", "replicas", "nothing can be written to it"),
+        (config("fingerprints", max_message_bytes="200000"), "refused", "log sizes", "a batch may have 256,101"),
+        (config("verdicts", max_message_bytes="200000"), "refused", "log sizes", "an answer may have"),
+        (config("verdicts", cleanup_policy="compact,delete"), "refused", "log sizes", "would wait for ever"),
+        (config("verdicts", retention_ms="60000"), "warning", "log sizes", "kept for 60 seconds"),
+        (config("unique", max_message_bytes="1048588"), "warning", "output sizes", "larger ones become dead letters"),
+        (config("dlq.documents", max_message_bytes="1114124"), "warning", "output sizes", "larger ones are cut there"),
+        (config("documents", max_message_bytes="2000000"), "warning", "output sizes", "takes records of 2,000,000 bytes"),
+        (shape("duplicates", partitions=3), "warning", "output sizes", "12 partitions and duplicates 3"),
+        (config("unique", retention_ms="3600000"), "warning", "retention", "the oldest in documents is of 24 hours ago"),
+        (config("duplicates", message_timestamp_type="LogAppendTime"), "warning", "retention", "lose their own time"),
+        (
+            lambda t: t["unique"].config.update({"message.timestamp.before.max.ms": "3600000"}),
+            "warning",
+            "retention",
+            "becomes a dead letter",
+        ),
+        (config("unique", cleanup_policy="compact"), "warning", "retention", "of documents with one key only the last"),
+        (config("dlq.documents", retention_ms="60000"), "warning", "retention", "nobody will have looked"),
+        (config("documents", retention_ms="3600000"), "warning", "retention", "whatever is not judged within that time"),
+        (config("documents", cleanup_policy="compact"), "warning", "retention", "before it was judged"),
+    ],
+)  # fmt: skip
+def test_a_wrong_topic_is_one_sentence(
+    change: Callable[[dict[str, Existing]], object], state: str, check: str, says: str
+) -> None:
+    """What endangers documents or stops the filter is refused; what only costs is a warning; each ends with what to do."""
+    topics = as_declared()
+    change(topics)
+
+    by_state = found(facts(topics=topics))
+
+    wrong = by_state[State.WARNING] + by_state[State.REFUSED]
+    assert wrong, "nothing was found"
+    assert {(one.state, one.check) for one in wrong if says in one.sentence} == {(State(state), check)}
+    assert all(one.sentence.endswith((".", "topics apply")) for one in wrong)
+
+
+@pytest.mark.parametrize(
+    ("more", "settings", "state", "says"),
+    [
+        ({"log": (3, 7)}, {}, "refused", "begins at offset 3, so records of it were removed"),
+        ({"committed": {0: (5, "")}}, {}, "refused", "stream-dedup rewind documents-0@5"),
+        ({"committed": {0: (1, epochs.to_metadata(0))}}, {}, "refused", "1 were deleted unread"),
+        ({"committed": {0: (12, epochs.to_metadata(0))}}, {}, "refused", r"behind the end of documents-0 \(9\)"),
+        ({"committed": {}}, {}, "warning", "STREAM_DEDUP_FIRST_START=true"),
+        ({}, {"first_start": True}, "warning", "Remove it"),
+        ({"appended_ms": NOW_MS + 60_000}, {}, "warning", "at least 60 s behind the broker's"),
+        ({"topics": as_declared() | {"unique": Existing(12, 3, {"retention.ms": "9" * 6})}}, {}, "warning", "17 minutes"),
+    ],
+)  # fmt: skip
+def test_offsets_log_and_clock(more: dict[str, object], settings: dict[str, object], state: str, says: str) -> None:
+    """Where the group stands, what is left of the log, and whose clock is behind."""
+    by_state = found(facts(**more), **settings)
+
+    assert any(re.search(says, one.sentence) for one in by_state[State(state)]), by_state
+
+
+def test_a_first_start_has_nothing_to_say_about_offsets() -> None:
+    """An empty log and a group without offsets are how a filter begins."""
+    by_state = found(facts(committed={}, log=(0, 0)))
+
+    assert by_state[State.WARNING] == by_state[State.REFUSED] == []
+
+
+def test_an_index_is_asked_about_its_own_topics_only() -> None:
+    """With the log and the verdicts alone nothing is said of outputs and offsets."""
+    topics = {name: topic for name, topic in as_declared().items() if name in ("fingerprints", "verdicts")}
+
+    by_state = found(Facts(asked=("fingerprints", "verdicts"), topics=topics, log=(0, 0), now_ms=NOW_MS))
+
+    assert [one.check for one in by_state[State.OK]] == ["topics", "log", "replicas", "log sizes"]
+    assert by_state[State.WARNING] == by_state[State.REFUSED] == []
+
+
+def test_all_refusals_are_raised_at_once() -> None:
+    """A role's last line names everything that must change; warnings alone raise nothing."""
+    topics = as_declared()
+    config("fingerprints", retention_ms="1", max_message_bytes="9")(topics)
+    by_state = found(facts(topics=topics))
+
+    with pytest.raises(ConfigurationError) as caught:
+        raise_refusals(by_state[State.WARNING] + by_state[State.REFUSED])
+
+    assert len(str(caught.value).splitlines()) == len(by_state[State.REFUSED]) == 2
+    raise_refusals(by_state[State.WARNING])
+
+
+def test_the_largest_answer_is_as_large_as_the_check_says() -> None:
+    """A thousand duplicates of as many partitions with the longest names and ids stay within the bound, and come near it."""
+    judgements = tuple(
+        Judgement(
+            Reason.NEAR,
+            LogPlace(2**40, place),
+            9,
+            Representative(Position(f"{place:04}" + "t" * 245, bytes(16), place, 2**40), b"i" * 512, 2**40),
+        )
+        for place in range(DOCUMENTS_MAX)
+    )
+
+    raw, _ = answers.encode(Answer(1, bytes(16), 1, judgements), answers.CHAIN_START)
+
+    assert 0.9 * ANSWER_BYTES_MAX < len(raw) < ANSWER_BYTES_MAX + FRAMING_BYTES

@@ -1,0 +1,223 @@
+"""Checks that need no cluster: clients, machine, recipe, volume."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.checks import clients, machine, volume
+from stream_dedup.checks.clients import check_clients
+from stream_dedup.checks.declaration import check_declaration
+from stream_dedup.checks.finding import Finding, State
+from stream_dedup.checks.machine import check_machine, memory_limit
+from stream_dedup.checks.recipe import check_key, check_recipe
+from stream_dedup.checks.volume import check_volume
+from stream_dedup.fingerprint import Recipe
+from stream_dedup.index.index import Index
+from stream_dedup.index.plan import PLANS
+from stream_dedup.index.store import RocksStore
+from stream_dedup.log.kafka.client import property_problems
+from stream_dedup.settings import Settings, load_settings
+from stream_dedup.topics import TopicNames
+from tests.checks.test_cluster import Existing
+
+KEY = bytes(range(32))
+
+
+def of(findings: Sequence[Finding], check: str) -> Finding:
+    (one,) = (one for one in findings if one.check == check)
+    return one
+
+
+class TestClients:
+    def test_every_wrong_property_is_named_at_once_with_the_nearest(self) -> None:
+        """Unknown names and impossible values, each with the variable it came from; a secret's value is not shown."""
+        environ = {
+            "STREAM_DEDUP_KAFKA_SECURTY_PROTOCOL": "ssl",
+            "STREAM_DEDUP_KAFKA_SASL_MECHANSM": "PLAIN",
+            "STREAM_DEDUP_KAFKA_SOCKET_KEEPALIVE_ENABLE": "perhaps",
+            "STREAM_DEDUP_KAFKA_SASL_PASWORD": "s3cret",
+        }
+
+        problems = property_problems(load_settings(environ=environ))
+
+        text = "\n".join(problems)
+        assert len(problems) == 4
+        assert (
+            "STREAM_DEDUP_KAFKA_SECURTY_PROTOCOL would be the Kafka property securty.protocol, which does not exist; " in text
+        )
+        assert "did you mean security.protocol?" in text
+        assert "did you mean sasl.password?" in text
+        assert "STREAM_DEDUP_KAFKA_SOCKET_KEEPALIVE_ENABLE is 'perhaps'" in text
+        assert "s3cret" not in text
+
+    def test_what_shows_only_together_is_said_too(self) -> None:
+        """Properties that are well one by one, and cannot be together, are refused before a role begins."""
+        settings = Settings(kafka={"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"})
+
+        findings = check_clients(settings, TopicNames(), None)
+
+        refusals = [one for one in findings if one.check == "properties"]
+        assert {one.state for one in refusals} == {State.REFUSED}
+        assert all("sasl.username" in one.sentence for one in refusals)
+
+    def test_a_client_that_gets_something_else_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Should the code that fixes isolation or idempotence ever be lost, no role starts."""
+        monkeypatch.setattr(clients, "consumer_config", lambda *_: {"isolation.level": "read_uncommitted"})
+
+        found = [one for one in check_clients(Settings(), TopicNames(), None) if one.check == "delivery"]
+
+        assert {one.state for one in found} == {State.REFUSED}
+        assert "isolation.level='read_uncommitted' instead of 'read_committed'" in found[0].sentence
+
+    @pytest.mark.parametrize(
+        ("properties", "state", "says"),
+        [
+            ({}, "ok", "pass whatever"),
+            ({"message.max.bytes": "100000"}, "refused", "could not be written"),
+            ({"message.max.bytes": "500000"}, "warning", "less than unique takes"),
+            ({"receive.message.max.bytes": "1000000"}, "refused", "and documents may hold records of 1,048,588"),
+        ],
+    )
+    def test_sizes_along_the_way(self, properties: dict[str, str], state: str, says: str) -> None:
+        """Whatever a topic takes, the clients must be able to write and read."""
+        topics = {name: Existing(1, 1, {"max.message.bytes": "1048588"}) for name in ("documents", "unique")}
+
+        found = [one for one in check_clients(Settings(kafka=properties), TopicNames(), topics) if one.check == "client sizes"]
+
+        assert [(one.state.value, says in one.sentence) for one in found] == [(state, True)]
+
+    @pytest.mark.parametrize(
+        ("brokers", "properties", "state", "says"),
+        [
+            ("127.0.0.1:1,[::1]:2,localhost:3", {}, "ok", "stay on this machine"),
+            ("kafka:9092", {}, "warning", "in the clear."),
+            (
+                "kafka:9092",
+                {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"},
+                "warning",
+                "the password with them",
+            ),
+            ("kafka:9093", {"security.protocol": "ssl"}, "ok", "verified"),
+            ("k:1", {"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"}, "warning", "host name"),
+            ("k:1", {"security.protocol": "ssl", "enable.ssl.certificate.verification": "false"}, "warning", "certificate"),
+        ],
+    )  # fmt: skip
+    def test_encryption(self, brokers: str, properties: dict[str, str], state: str, says: str) -> None:
+        """In the clear only on this machine; verified unless told otherwise."""
+        findings = check_clients(Settings(kafka_bootstrap_servers=brokers, kafka=properties), TopicNames(), None)
+
+        assert of(findings, "encryption").state.value == state
+        assert says in of(findings, "encryption").sentence
+
+
+class TestMachine:
+    def test_too_few_open_files(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A limit under which RocksDB would fail one day is a warning now."""
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 512))
+
+        assert of(check_machine(Settings(), "worker"), "open files").state is State.WARNING
+
+    def test_a_full_disk_and_a_folder_that_cannot_be(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Little room is a warning, because nothing is lost by it; a folder that cannot be written is a refusal."""
+        monkeypatch.setattr(machine, "_FREE_BYTES_MIN", 1 << 62)
+        (tmp_path / "file").write_text("")
+
+        findings = check_machine(Settings(state_dir=tmp_path / "file", index_dir=tmp_path / "file" / "index"), None)
+
+        assert of(findings, "disk").state is State.WARNING
+        assert of(findings, "index folder").state is of(findings, "state folder").state is State.REFUSED
+        assert "STREAM_DEDUP_INDEX_DIR" in of(findings, "index folder").sentence
+
+    def test_probes_that_nobody_can_reach(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """On the loopback address in a pod; not on a laptop, and not on all addresses."""
+        at_home = of(check_machine(Settings(), "index"), "probes").state
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+
+        assert at_home is State.OK
+        assert of(check_machine(Settings(), "index"), "probes").state is State.WARNING
+        assert of(check_machine(Settings(http_host="::"), "index"), "probes").state is State.OK
+
+    def test_the_memory_limit_is_the_control_group_s_or_the_machine_s(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """`max` means that there is none."""
+        limit = tmp_path / "memory.max"
+        monkeypatch.setattr(machine, "_LIMIT_FILES", (limit,))
+        limit.write_text("3221225472\n")
+        assert memory_limit() == 3 << 30
+
+        limit.write_text("max\n")
+        whole = memory_limit()
+        assert whole is not None
+        assert whole > 1 << 28
+
+
+class TestRecipe:
+    def test_the_public_key_is_a_warning(self) -> None:
+        """With a key of one's own there is nothing to say."""
+        assert [one.state for one in check_key(Recipe())] == [State.WARNING]
+        assert [one.state for one in check_key(Recipe(key=KEY))] == [State.OK]
+
+    def test_a_key_that_cannot_be_read_is_a_refusal(self, tmp_path: Path) -> None:
+        """Without a recipe nothing else is said of it."""
+        (tmp_path / "key").write_text("short")
+
+        recipe, findings = check_recipe(Settings(key_file=tmp_path / "key"))
+
+        assert recipe is None
+        assert [one.state for one in findings] == [State.REFUSED]
+
+    def test_the_declaration_must_be_this_worker_s(self) -> None:
+        """Another recipe or group is refused, another plan is a warning, and a log of somebody else is an error."""
+        recipe, settings = Recipe(), Settings()
+        good = {"recipe": recipe.id, "group": "stream-dedup", "plan": PLANS["wide"].to_fields()}
+
+        def states(**changed: object) -> list[State]:
+            return [one.state for one in check_declaration(settings, recipe, {**good, **changed})]
+
+        assert states() == [State.OK]
+        assert states(recipe="words:x", group="other") == [State.REFUSED, State.REFUSED]
+        assert states(plan=PLANS["classic"].to_fields()) == [State.WARNING]
+        assert states(window={"length_ms": 60_000, "refresh": False}) == [State.WARNING]
+        assert states(log_ids="digest") == [State.REFUSED]
+
+
+class TestVolume:
+    def make(self, folder: Path) -> Settings:
+        index = Index(RocksStore(folder))
+        index.bind("cluster/topic")
+        index.flush()
+        index.close()
+        return Settings(index_dir=folder)
+
+    def test_none_is_not_called_well(self, tmp_path: Path) -> None:
+        """Where there is no index on this machine, that is said."""
+        (one,) = check_volume(Settings(index_dir=tmp_path / "none"), None, None)
+
+        assert one.state is State.NOT_CHECKED
+
+    def test_a_volume_is_read_beside_its_log(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its log and offset must fit, and its representatives the memory."""
+        settings = self.make(tmp_path / "v")
+
+        def states(log: str | None, end: int | None) -> list[State]:
+            return [one.state for one in check_volume(settings, log, end)]
+
+        assert states("cluster/topic", 0) == states(None, None) == [State.OK, State.OK]
+        assert states("cluster/other", 5)[0] is State.REFUSED
+        assert states("cluster/topic", -1)[0] is State.REFUSED
+        monkeypatch.setattr(volume, "memory_limit", lambda: 1000)
+        assert states("cluster/topic", 0)[1] is State.WARNING
+
+    def test_a_damaged_volume_is_a_refusal(self, tmp_path: Path) -> None:
+        """With the cause, never a traceback."""
+        settings = self.make(tmp_path / "v")
+        (tmp_path / "v" / "CURRENT").write_text("nonsense\n")
+
+        (one,) = check_volume(settings, None, None)
+
+        assert one.state is State.REFUSED
