@@ -54,17 +54,18 @@ def check_declaration(settings: Settings, recipe: Recipe, declared: Mapping[str,
         findings.append(
             warning(
                 "plan",
-                f"The log was begun with the plan {plan.id}, and the setting is {wanted.id}: only what the log says is in "
-                "force. `stream-dedup declare --plan` changes it; set STREAM_DEDUP_PLAN to the log's, so that nobody is misled.",
+                f"The log was begun with the plan {plan.id}, and the setting is {wanted.id}: only what the log says is in force. "
+                "`stream-dedup declare --plan` changes it; set STREAM_DEDUP_PLAN to the log's, so that nobody is misled.",
             )
         )
     window, own = declared.get("window"), window_of(settings)
-    if window != (None if own is None else own.to_fields()):
+    own_fields = None if own is None else own.to_fields()
+    if window != own_fields:
         findings.append(
             warning(
                 "window",
-                f"The log was begun with {_window(window)}, and the settings name {_window(own and own.to_fields())}: only what "
-                "the log says is in force. `stream-dedup declare --window` changes it.",
+                f"The log was begun with {_window(window)}, and the settings name {_window(own_fields)}: only what the log says "
+                "is in force. `stream-dedup declare --window` changes it.",
             )
         )
     return findings or [ok("declaration", f"The log was begun with this recipe, plan {plan.id} and group {settings.group}.")]

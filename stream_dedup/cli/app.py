@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stream_dedup.cli.examples import EXAMPLES
 from stream_dedup.errors import StreamDedupError
 from stream_dedup.printable import printable
 
@@ -100,7 +101,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Near-duplicate filter for crawled documents on Apache Kafka: exactly once, over all partitions, with the "
     "reason on every record.",
-    epilog="Try it without any set-up: stream-dedup demo. Your own documents without Kafka: stream-dedup check pages.jsonl.",
+    epilog="Try it without any set-up: stream-dedup demo. Your own documents without Kafka: stream-dedup check pages.jsonl. "
+    "Is all well here: stream-dedup doctor. Each command's own --help ends with an example.",
 )
 run_app = typer.Typer(no_args_is_help=True, help="Run a role of the filter until SIGTERM or Ctrl-C.")
 topics_app = typer.Typer(
@@ -379,6 +381,59 @@ def tap(
     _plain_logs(settings)
     outlets = [one.value for one in only or []]
     raise typer.Exit(watch(settings, outlets, limit, from_beginning=from_beginning, as_json=as_json))
+
+
+@app.command("top")
+def top(
+    urls: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="URL...", help="Roles to watch, http://HOST:PORT.  [default: this machine's HTTP_PORT and the next]"
+        ),
+    ] = None,
+    interval: Annotated[float, typer.Option("--interval", min=0.1, max=3600, help="Seconds between two readings.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one table, of one interval, and end.")] = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Watch the roles at work: documents a second, share of duplicates, lag, latency, aborts, the index. From their /metrics.
+
+    With --json a line per interval. With --once it ends with 1 if no role answers.
+    """
+    from stream_dedup.cli.top import show_top
+
+    settings = _settings(config, assignments)
+    raise typer.Exit(show_top(settings, urls or [], interval, once=once, as_json=as_json))
+
+
+@app.command("stats")
+def stats(
+    since: Annotated[str, typer.Option("--since", metavar="TIME", help="How far back: 12h, 7d, 4w.")] = "7d",
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Read every record of the period instead of a few thousand: whole documents.")
+    ] = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what was saved: documents, duplicates by reason and bytes, by day. Cheap: it reads a sample, and says how much.
+
+    Days are those of the records' timestamps, as far back as the outputs still hold them.
+    """
+    from stream_dedup.cli.stats import show_stats
+    from stream_dedup.settings import parse_duration
+
+    settings = _settings(config, assignments, brokers)
+    _plain_logs(settings)
+    try:
+        seconds = parse_duration(since).total_seconds()
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--since") from error
+    if not 0 < seconds <= 366 * 86_400:
+        raise typer.BadParameter("must be more than nothing and at most 366d", param_hint="--since")
+    raise typer.Exit(show_stats(settings, seconds, exact=exact, as_json=as_json))
 
 
 @app.command("rewind")
@@ -970,3 +1025,18 @@ def version(as_json: JsonOption = False) -> None:
     from stream_dedup.cli.version import show_version
 
     show_version(as_json=as_json)
+
+
+def _teach() -> None:
+    """Put an example at the end of each command's help."""
+    for group, commands in (
+        ("", app.registered_commands),
+        *((str(one.name), one.typer_instance.registered_commands) for one in app.registered_groups if one.typer_instance),
+    ):
+        for command in commands:
+            example = EXAMPLES.get(f"{group} {command.name}".strip())
+            if example is not None:
+                command.epilog = f"Example: {example}"
+
+
+_teach()

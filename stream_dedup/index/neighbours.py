@@ -326,7 +326,8 @@ class Neighbours:
                 some = len(own) if mapped is None else self._documents_at_once(table)
                 for at in range(0, len(own), max(1, some)):
                     kernels.search(
-                        self._keys, table, self._held, batch, buckets, own[at : at + some], best, bits, first, length, candidates
+                        self._keys, table, self._held, batch, buckets, own[at : at + some], best, bits, first, length,
+                        candidates,
                     )  # fmt: skip
                     if mapped is not None:
                         mapped.release()

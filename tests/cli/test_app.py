@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from stream_dedup import __version__
 from stream_dedup.cli import config as config_command
 from stream_dedup.cli import run as run_command
 from stream_dedup.cli.app import app
+from stream_dedup.cli.examples import EXAMPLES
 
 HEAVY = ("numba", "jieba", "confluent_kafka", "rocksdict", "pydantic_settings", "numpy", "uvicorn", "structlog")
 
@@ -51,13 +55,43 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_has_help(run: Callable[..., Any], command: tuple[str, ...]) -> None:
-    """Each command says in a sentence what it does, and ends with 0."""
+def test_every_command_teaches(run: Callable[..., Any], command: tuple[str, ...]) -> None:
+    """Each command's help says in a sentence what it does, and ends with an example that the program understands."""
     ended = run(*command, "--help")
 
     assert ended.code == 0
     assert "Usage" in ended.out
     assert ended.err == ""
+    example = EXAMPLES[" ".join(command)]
+    assert "".join(f"Example: {example}".split()) in "".join(ended.out.split())
+    words = shlex.split(example)
+    assert (words[0], tuple(words[1 : 1 + len(command)])) == ("stream-dedup", command)
+    assert run(*words[1:], "--help").code == 0
+    assert run(*words[1:], "--no-such-option", "--help").code == 2
+
+
+def test_no_example_is_of_a_command_that_is_gone() -> None:
+    """Examples and commands are the same list."""
+    assert EXAMPLES.keys() == {" ".join(command) for command in COMMANDS}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_shell_completes(shell: str, tmp_path: Path) -> None:
+    """`--install-completion` writes what the shell needs; then commands and options are completed, without heavy imports."""
+    home = {**os.environ, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path), "SHELL": f"/bin/{shell}",
+            "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # fmt: skip
+    installed = in_a_child("--install-completion", shell, env=home)
+    assert installed.returncode == 0, installed.stderr
+    written = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    assert "_STREAM_DEDUP_COMPLETE" in written
+
+    typed = "stream-dedup topics a"
+    asked = {"bash": {"COMP_WORDS": typed, "COMP_CWORD": "2"}}.get(
+        shell, {"_TYPER_COMPLETE_ARGS": typed, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    )
+    completed = in_a_child(env=home | asked | {"_STREAM_DEDUP_COMPLETE": f"complete_{shell}"})
+    assert "apply" in completed.stdout
+    assert "plan" not in completed.stdout.replace("explain", "")
 
 
 @pytest.mark.parametrize(

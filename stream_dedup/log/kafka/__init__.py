@@ -14,6 +14,7 @@ from stream_dedup.log.kafka.consumer import (
     VerdictReader,
     read_partition,
     reader,
+    sample,
 )
 from stream_dedup.log.kafka.producer import (
     LoadProducer,
@@ -49,5 +50,6 @@ __all__ = [
     "read_partition",
     "read_whole",
     "reader",
+    "sample",
     "topic_bounds",
 ]

@@ -28,6 +28,7 @@ from stream_dedup.log.kafka.client import (
 from stream_dedup.settings import Settings
 
 _ANSWER_SECONDS = 20.0
+_SAMPLE_SECONDS = 30.0
 _QUESTION_SECONDS = 8.0
 _QUESTIONS = 8
 _SILENCE_SECONDS = 60.0
@@ -335,6 +336,56 @@ def read_partition(
                 )
     except KafkaException as error:
         raise translate(error, doing) from error
+    finally:
+        consumer.close()
+
+
+def sample(settings: Settings, spans: Mapping[TopicPartitionKey, tuple[int, int]]) -> Iterator[Message]:
+    """Yield the committed records of each span (from offset, to before offset), in order within a partition.
+
+    Little is fetched beyond a span's end. Offsets that hold no record (a transaction's marker, a removed one) are passed over.
+
+    Raises:
+        BrokerError: the records do not come.
+    """
+    left = {key: span for key, span in spans.items() if span[1] > span[0]}
+    if not left:
+        return
+    fixed = {
+        "auto.offset.reset": "earliest",
+        "enable.partition.eof": True,
+        "max.partition.fetch.bytes": 262_144,
+        "queued.min.messages": 100,
+    }
+    topics = ", ".join(sorted({topic for topic, _ in left}))
+    consumer = make_consumer(consumer_config(settings, "sample", f"{settings.group}-sample", fixed))
+    try:
+        consumer.assign([TopicPartition(topic, part, span[0]) for (topic, part), span in left.items()])
+        heard = time.monotonic()
+        while left:
+            for raw in consumer.consume(500, 0.1):
+                heard = time.monotonic()
+                key = (str(raw.topic()), int(raw.partition() or 0))
+                if key not in left:
+                    continue
+                error = raw.error()
+                if error is None and (raw.offset() or 0) < left[key][1]:
+                    yield to_message(raw)
+                elif error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    _raise_unless_passing(error, topics)
+                    continue
+                if error is not None or (raw.offset() or 0) >= left[key][1] - 1:
+                    del left[key]
+                    consumer.incremental_unassign([TopicPartition(*key)])
+            # A span may end with markers, behind which nothing comes until somebody writes.
+            positions = consumer.position([TopicPartition(*key) for key in left]) if left else []
+            for one in positions:
+                if one.offset >= left[one.topic, one.partition][1]:
+                    del left[one.topic, one.partition]
+            if time.monotonic() - heard > _SAMPLE_SECONDS:
+                raise BrokerError(f"Nothing came of {topics} for {_SAMPLE_SECONDS:.0f} s; are its leaders up?")
+    except KafkaException as error:
+        raise translate(error, f"reading {topics}") from error
     finally:
         consumer.close()
 

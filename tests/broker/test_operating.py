@@ -1,0 +1,131 @@
+"""What an operator sees of a filter at work on a real Apache Kafka: metrics, `top`, `stats`, `doctor`, refusals at start."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stream_dedup.__main__ import main
+from stream_dedup.checks.finding import State
+from stream_dedup.cli.doctor import examine
+from stream_dedup.cli.top import Reading, parse
+from stream_dedup.settings import load_settings
+from tests.broker.harness import Filter, Role, wait_until
+
+pytestmark = pytest.mark.broker
+
+COPIES, OTHERS, BROKEN = 30, 40, 3
+# The contract's list, as far as the roles of this test move it; an aborted or evicted one has tests of its own.
+WORKER = (
+    "build_info", "records_total", "documents_total", "bytes_total", "dead_letters_total", "distance_bits_count",
+    "verdict_latency_seconds_count", "transactions_total", "rebalances_total",
+)  # fmt: skip
+INDEX = ("build_info", "candidates_count", "index_entries", "index_size_bytes", "index_applied_offset")
+
+
+def address(role: Role) -> str:
+    role.says("serving probes and metrics")
+    found = re.search(r"serving probes and metrics.*?port=\D*(\d+)", re.sub(r"\x1b\[\d*m", "", role.log))
+    assert found, role.log
+    return f"http://127.0.0.1:{found[1]}"
+
+
+def reading(role: Role) -> Reading:
+    with urllib.request.urlopen(f"{address(role)}/metrics", timeout=10) as answer:
+        return parse(answer.read().decode(), 0.0)
+
+
+def text(seed: int) -> str:
+    return " ".join(f"word{(seed * 7919 + place * place * 31) % 5000}" for place in range(120))
+
+
+def documents() -> Any:
+    for number in range(OTHERS):
+        yield number % 2, f"u{number}".encode(), json.dumps({"text": text(number)}).encode(), []
+    for number in range(COPIES):
+        yield number % 2, f"c{number}".encode(), json.dumps({"text": text(number) + " more"}).encode(), []
+    for _ in range(BROKEN):
+        yield 0, b"b", b"{broken", []
+
+
+def test_a_filter_at_work_is_seen_by_its_operators(
+    make_filter: Callable[..., Filter], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every metric of the contract moves and in is out; top, stats and doctor agree with it; what endangers the log is "
+    "refused."""
+    crawl = make_filter(partitions=2, value_format="json")
+    for name, value in crawl.environment.items():
+        monkeypatch.setenv(name, value)
+
+    def run(*arguments: str) -> tuple[int, Any]:
+        capsys.readouterr()
+        code = main([*arguments, "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    def states() -> dict[str, set[State]]:
+        found: dict[str, set[State]] = {}
+        for one in examine(load_settings()):
+            found.setdefault(one.check, set()).add(one.state)
+        return found
+
+    # Before the first start: nothing is refused, and what is not there yet is not called well.
+    before = states()
+    assert not any(State.REFUSED in one for one in before.values()), before
+    assert before["declaration"] == before["volume"] == {State.NOT_CHECKED}
+    assert before["topics"] == before["log"] == before["offsets"] == {State.OK}
+
+    index, worker = crawl.start("index"), crawl.start("worker")
+    total = crawl.produce(documents())
+    crawl.wait_until_committed(total)
+
+    # Metrics: read once they have settled, because they follow the commit.
+    wait_until(lambda: reading(worker).total("records_total") == total, "the worker has counted all records")
+    wait_until(lambda: (reading(index).total("index_entries") or 0) > 0, "the index has set its gauges")
+    wait_until(lambda: reading(worker).total("consumer_lag_records") == 0, "the worker has no lag")
+    ours, theirs = reading(worker), reading(index)
+    assert {name: ours.total(name) for name in WORKER if not ours.total(name)} == {}
+    assert {name: theirs.total(name) for name in INDEX if not theirs.total(name)} == {}
+    for stage in ("prepare", "verdict", "transaction"):
+        assert (ours.total("stage_duration_seconds_count", stage=stage) or 0) > 0, stage
+    assert (theirs.total("stage_duration_seconds_count", stage="judge") or 0) > 0
+    assert ours.total("documents_total", verdict="duplicate") == COPIES
+    assert ours.total("dead_letters_total", stage="decode") == BROKEN
+    assert (ours.total("documents_total") or 0) + BROKEN == total
+
+    # A replica with an empty volume beside this log says so.
+    second = crawl.start("index", STREAM_DEDUP_INDEX_DIR=str(crawl.folder / "second"))
+    wait_until(lambda: reading(second).total("index_restored_empty_total") == 1, "the second index says that it began empty")
+    assert theirs.total("index_restored_empty_total") == 0
+
+    code, shown = run("top", address(worker), address(index), "--once", "--interval", "0.2")
+    assert (code, [row["role"] for row in shown["roles"]]) == (0, ["worker", "index"])
+    assert shown["roles"][0]["lag_records"] == 0
+    assert shown["roles"][1]["representatives"] == OTHERS
+
+    for more in ((), ("--exact",)):
+        code, saved = run("stats", *more)
+        assert (code, saved["estimated"]) == (0, False)
+        assert (saved["total"]["unique"], saved["total"]["duplicates"]) == (OTHERS, COPIES)
+        assert saved["total"]["judged"] == OTHERS + COPIES
+        assert saved["total"]["reasons"] == {"near": COPIES, "new": OTHERS}
+        assert saved["total"]["bytes"] == sum(len(value) for _, _, value, _ in documents() if value != b"{broken")
+
+    working = states()
+    assert not any(State.REFUSED in one for one in working.values()), working
+    assert working["offsets"] == working["declaration"] == working["volume"] == working["clock"] == {State.OK}
+
+    # What endangers documents: both roles refuse what doctor refuses, before they read anything.
+    for role in (worker, second, index):
+        role.stop()
+    crawl.admin.set_config(crawl.names.fingerprints, {"retention.ms": "86400000"})
+    assert states()["log"] == {State.REFUSED}
+    assert run("doctor")[0] == 78
+    for name in ("index", "worker"):
+        refused = crawl.start(name)
+        assert refused.wait() == 78
+        assert "retention.ms=86400000, and must have -1" in refused.log

@@ -1,0 +1,138 @@
+"""`top`: what is read, what becomes of it, and roles that do not answer."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import socket
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.exposition import generate_latest
+
+from stream_dedup.cli.top import Reading, parse, quantile, row_of
+from stream_dedup.document import LogPlace, Reason
+from stream_dedup.log.answers import Judgement
+from stream_dedup.service.health import Health
+from stream_dedup.service.http import HttpServer
+from stream_dedup.service.metrics import IndexMetrics, WorkerMetrics
+from tests.service.test_metrics import OF, leaving
+
+NEW = Judgement(Reason.NEW, LogPlace(0, 0))
+NEAR = Judgement(Reason.NEAR, LogPlace(0, 0), 3, OF)
+
+
+def reading(metrics: WorkerMetrics | IndexMetrics, seconds: float) -> Reading:
+    return parse(generate_latest(metrics.registry).decode(), seconds)
+
+
+def test_a_worker_s_row_is_what_happened_between_two_readings() -> None:
+    """Rates are differences over the time between; ratios are of the interval, and ever since for the other column."""
+    metrics = WorkerMetrics("r")
+    metrics.left([leaving(NEAR)] * 4)
+    before = reading(metrics, 100.0)
+    metrics.left([leaving(NEW, bytes(500_000))] * 3 + [leaving(NEAR, bytes(500_000))])
+    metrics.transaction("committed")
+    metrics.transaction("committed")
+    metrics.transaction("aborted")
+    metrics.lag("documents", 0, 5)
+    metrics.lag("documents", 1, 7)
+    metrics.in_flight(1, 42)
+
+    row = row_of("http://w:1", before, reading(metrics, 102.0))
+
+    assert (row.role, row.documents_rate, row.bytes_rate, row.dead_letters_rate) == ("worker", 2.0, 1e6, 0.0)
+    assert (row.duplicate_ratio, row.duplicate_ratio_ever) == (0.25, 5 / 8)
+    assert (row.lag_records, row.in_flight_documents, row.aborted_ratio) == (12, 42, 1 / 3)
+    assert (row.representatives, row.latency_p50_seconds) == (None, None)
+
+
+def test_an_index_s_row() -> None:
+    """Log records a second, what it holds, and how many prints a search compares."""
+    metrics = IndexMetrics()
+    state = {"entries": 10, "removed": 3, "bytes_on_disk": 4096, "applied": 70, "candidates": 0}
+    metrics.state(state, (0,) * 33)
+    before = reading(metrics, 0.0)
+    metrics.state({**state, "applied": 80, "candidates": 30}, (0, 0, 0, 6, *(0,) * 29))
+
+    row = row_of("http://i:1", before, reading(metrics, 4.0))
+
+    assert (row.role, row.log_records_rate, row.applied_offset, row.representatives) == ("index", 2.5, 80, 7)
+    assert (row.index_bytes, row.candidates_mean) == (4096, 5)
+
+
+def test_a_restart_or_a_first_reading_gives_no_rates() -> None:
+    """Counters of another process are not compared; what needs one reading only is there."""
+    metrics = WorkerMetrics("r")
+    now = reading(metrics, 2.0)
+    other = Reading(1.0, {**now.values, "process_start_time_seconds": {frozenset(): 1.0}})
+
+    for before in ("connection refused", other):
+        row = row_of("http://w:1", before, now)
+        assert row.role == "worker"
+        assert row.documents_rate is None
+        assert row.problem is None
+
+
+def test_what_is_no_role_says_so() -> None:
+    """Another program's metrics, and an address that did not answer."""
+    assert row_of("a", "", parse("go_threads 5\n", 1.0)).problem == "is no role of stream-dedup"
+    assert row_of("a", "", "Connection refused").problem == "Connection refused"
+
+
+def test_quantiles_lie_in_the_bucket_of_the_true_one() -> None:
+    """Against the values themselves, for random ones; nothing counted has no quantile, beyond the last edge is that edge."""
+    seed = random.SystemRandom().randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    edges = [0.01, 0.1, 1.0, 10.0, math.inf]
+    values = sorted(chance.choice([0.005, 0.05, 0.5, 5.0]) * chance.uniform(0.5, 1.5) for _ in range(200))
+    counts = {edge: float(sum(value <= edge for value in values)) for edge in edges}
+
+    for share in (0.01, 0.5, 0.9, 0.99):
+        true = values[math.ceil(share * len(values)) - 1]
+        found = quantile(counts, share)
+        assert found is not None
+        assert bisect_left(edges, found) == bisect_left(edges, true)
+    assert quantile({}, 0.5) is None
+    assert quantile({1.0: 0.0, math.inf: 0.0}, 0.5) is None
+    assert quantile({1.0: 0.0, math.inf: 3.0}, 0.5) == 1.0
+
+
+@pytest.fixture
+def served() -> Iterator[str]:
+    metrics = WorkerMetrics("r")
+    metrics.left([leaving(NEW), leaving(NEAR)])
+    server = HttpServer("127.0.0.1", 0, Health(), metrics.registry)
+    server.start()
+    yield f"http://127.0.0.1:{server.port}"
+    server.stop()
+
+
+def test_once_over_http(run: Callable[..., Any], served: str) -> None:
+    """A table or a JSON line of what answers and what does not; 1 only if nobody does."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{held.getsockname()[1]}"
+
+        ended = run("top", served + "/metrics", nobody, "--once", "--json", "--interval", "0.1")
+        table = run("top", served, nobody, "--once", "--interval", "0.1")
+        alone = run("top", nobody, "--once", "--interval", "0.1")
+
+    first, second = json.loads(ended.out)["roles"]
+    assert (ended.code, table.code, alone.code) == (0, 0, 1)
+    assert (first["role"], first["documents_rate"], first["duplicate_ratio_ever"]) == ("worker", 0.0, 0.5)
+    assert (second["role"], second["problem"]) == (None, "Connection refused")
+    assert "50.0 %" in table.out
+    assert "Connection refused" in table.out
+
+
+def test_an_address_that_cannot_be_is_a_sentence(run: Callable[..., Any]) -> None:
+    """No traceback for a typing error."""
+    for url in ("ftp://a:1", "http://", "http://a:99999999"):
+        ended = run("top", url, "--once")
+        assert ended.code == 1
+        assert "is no address of a role" in ended.err
