@@ -66,14 +66,14 @@ class _Indexer:
         self._health = health
         self._failpoints = Failpoints(os.environ.get(VARIABLE))
         names = settings.topic_names
+        admin = Admin(settings)
+        found = hold("index", settings, names, admin)
         folder = Path(settings.index_dir)
         folder.mkdir(parents=True, exist_ok=True)
         self._memory = settings.index_memory
         self._warned: set[str] = set()
         self._index = Index(RocksStore(folder), Budget(self._memory, folder) if self._memory else None)
         self._desk = Desk(folder)
-        admin = Admin(settings)
-        found = hold("index", settings, names, admin)
         self._index.bind(f"{admin.cluster_id()}/{found[names.fingerprints].topic_id.hex()}")
         client = f"index-{os.uname().nodename}"
         self._name = client.encode()

@@ -141,7 +141,7 @@ def check_format(value: bytes) -> None:
 
     Raises:
         FutureFormatError: it was written by a newer version of this program.
-        FormatError: it was not written by this program.
+        FormatError: it was not written by this program, or by an older version with another layout.
     """
     if len(value) != _FORMAT.size or not value.startswith(_MAGIC):
         raise FormatError("The index volume was not written by stream_dedup; point the index at an empty directory.")
@@ -150,6 +150,12 @@ def check_format(value: bytes) -> None:
         raise FutureFormatError(
             f"The index volume is of format version {version}, and this program reads up to {VERSION}; upgrade the "
             "index to the version that wrote it, or give it an empty volume to rebuild from the log."
+        )
+    if version < VERSION:
+        raise FormatError(
+            f"The index volume is of format version {version}, and this program reads {VERSION}; give the index an empty "
+            "volume, "
+            "and it is rebuilt from the log with the same verdicts."
         )
 
 
