@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Histogram
@@ -187,6 +188,24 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
         "stream_dedup_index_size_bytes": set(),
         "stream_dedup_index_applied_offset": set(),
     }
+
+
+def test_the_reference_page_has_exactly_these() -> None:
+    """Each metric with its type, its role and its own help text; nothing that is gone."""
+    page = (Path(__file__).parent.parent.parent / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    rows = {cells[1].strip(" `"): cells[2:5] for line in page.splitlines() if len(cells := line.split("|")) == 6}
+    exported: dict[str, list[str]] = {}
+    for role, metrics in (("worker", WorkerMetrics("r")), ("index", IndexMetrics())):
+        for family in metrics.registry.collect():
+            if not family.name.startswith("process_"):
+                name = family.name + ("_total" if family.type == "counter" else "")
+                exported.setdefault(name, [family.type, "", family.documentation])[1] += f", {role}"
+
+    assert rows.keys() - {"metric", "---"} == exported.keys()
+    for name, (kind, roles, text) in exported.items():
+        assert rows[name][0].split(",")[0].strip() == kind
+        assert rows[name][1].strip() == roles.removeprefix(", ")
+        assert rows[name][2].strip() == text
 
 
 @pytest.mark.parametrize("values", [[], [0], [1, 1.5, 2, 2.1, 99], [-1, 0.5]])
