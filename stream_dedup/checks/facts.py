@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 
 from stream_dedup.checks.cluster import Facts
+from stream_dedup.document import TopicPartitionKey
+from stream_dedup.errors import BrokerError
 from stream_dedup.log.kafka import Admin, TopicState
 from stream_dedup.settings import Settings
 from stream_dedup.topics import TopicNames
@@ -23,8 +26,13 @@ def read_facts(
     """
     topics = admin.describe(asked)
     logs = [(name, 0) for name in (names.fingerprints, names.verdicts) if name in topics]
-    ends = admin.ends(logs)
-    appended = [time_ms for key in logs if (time_ms := admin.last_timestamp_ms(key)) is not None]
+    ends: dict[TopicPartitionKey, tuple[int, int]] = {}
+    appended: list[int] = []
+    # A leader that is just being elected, or a broker too old for the question, keeps no role from starting: what it must know
+    # of the log it asks again itself.
+    with contextlib.suppress(BrokerError):
+        ends = admin.ends(logs)
+        appended = [time_ms for key in logs if (time_ms := admin.last_timestamp_ms(key)) is not None]
     committed, source, oldest_ms = None, {}, None
     if with_offsets and names.documents in topics:
         partitions = [(names.documents, part) for part in range(topics[names.documents].partitions)]
