@@ -36,9 +36,10 @@ def read_facts(
     committed, source, oldest_ms = None, {}, None
     if with_offsets and names.documents in topics:
         partitions = [(names.documents, part) for part in range(topics[names.documents].partitions)]
-        source = {key[1]: span for key, span in admin.ends(partitions).items()}
         found = admin.committed(settings.group)
         committed = {key[1]: value for key, value in found.items() if key[0] == names.documents}
+        # After the offsets, which a running group moves on meanwhile.
+        source = {key[1]: span for key, span in admin.ends(partitions).items()}
         first = [stamp for _, stamp in admin.at_time(partitions, 0).values() if stamp is not None]
         oldest_ms = min(first, default=None)
     facts = Facts(

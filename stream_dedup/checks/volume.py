@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from stream_dedup.checks.finding import Finding, not_checked, ok, refused, warning
 from stream_dedup.checks.machine import memory_limit
@@ -16,10 +16,11 @@ _ENTRY_BYTES = 190
 _SHARE_MAX = 0.85
 
 
-def check_volume(settings: Settings, log: str | None, log_end: int | None) -> Iterator[Finding]:
+def check_volume(settings: Settings, log: str | None, ask_log_end: Callable[[], int | None]) -> Iterator[Finding]:
     """Return whether the volume can be read, follows the log (named as `Index.bind` is given it), and fits into memory.
 
-    `log` or `log_end` None: the cluster could not be asked.
+    `log` None: the cluster could not be asked. `ask_log_end` is called once the volume was read, because a running index
+    follows a log that grows meanwhile.
     """
     folder = settings.index_dir
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -40,7 +41,7 @@ def check_volume(settings: Settings, log: str | None, log_end: int | None) -> It
     except StreamDedupError as error:
         yield refused("volume", str(error))
         return
-    applied = found.meta.applied
+    applied, log_end = found.meta.applied, ask_log_end()
     if log is not None and found.log is not None and found.log != log:
         yield refused(
             "volume",

@@ -62,7 +62,7 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[Finding]:
     if any(one.state is State.REFUSED for one in clients):
         yield from clients
         yield from _unasked("The clients' properties are refused, so Kafka was not asked.")
-        yield from check_volume(settings, None, None)
+        yield from check_volume(settings, None, lambda: None)
         return
     try:
         admin = Admin(settings)
@@ -72,7 +72,7 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[Finding]:
         yield from clients
         yield refused("brokers", str(error))
         yield from _unasked("Kafka could not be asked.")
-        yield from check_volume(settings, None, None)
+        yield from check_volume(settings, None, lambda: None)
         return
     yield from check_clients(settings, names, topics)
     yield ok("brokers", f"The cluster {cluster} answers at {settings.kafka_bootstrap_servers}.")
@@ -94,7 +94,8 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[Finding]:
         if check not in seen and check != "declaration"
     )
     name = None if log is None else f"{cluster}/{log.topic_id.hex()}"
-    yield from check_volume(settings, name, None if facts.log is None else facts.log[1])
+    key = (names.fingerprints, 0)
+    yield from check_volume(settings, name, lambda: None if log is None else admin.ends([key])[key][1])
 
 
 def _declaration(settings: Settings, recipe: Recipe) -> Iterator[Finding]:

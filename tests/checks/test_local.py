@@ -196,7 +196,7 @@ class TestVolume:
 
     def test_none_is_not_called_well(self, tmp_path: Path) -> None:
         """Where there is no index on this machine, that is said."""
-        (one,) = check_volume(Settings(index_dir=tmp_path / "none"), None, None)
+        (one,) = check_volume(Settings(index_dir=tmp_path / "none"), None, lambda: None)
 
         assert one.state is State.NOT_CHECKED
 
@@ -205,7 +205,7 @@ class TestVolume:
         settings = self.make(tmp_path / "v")
 
         def states(log: str | None, end: int | None) -> list[State]:
-            return [one.state for one in check_volume(settings, log, end)]
+            return [one.state for one in check_volume(settings, log, lambda: end)]
 
         assert states("cluster/topic", 0) == states(None, None) == [State.OK, State.OK]
         assert states("cluster/other", 5)[0] is State.REFUSED
@@ -218,6 +218,6 @@ class TestVolume:
         settings = self.make(tmp_path / "v")
         (tmp_path / "v" / "CURRENT").write_text("nonsense\n")
 
-        (one,) = check_volume(settings, None, None)
+        (one,) = check_volume(settings, None, lambda: None)
 
         assert one.state is State.REFUSED
