@@ -54,7 +54,7 @@ def check_declaration(settings: Settings, recipe: Recipe, declared: Mapping[str,
         findings.append(
             warning(
                 "plan",
-                f"The log was begun with the plan {plan.id}, and the setting is {wanted.id}: only what the log says is in force. "
+                f"The log was begun with the plan {plan.id}, and the setting is {wanted.id}; what the log says is in force. "
                 "`stream-dedup declare --plan` changes it; set STREAM_DEDUP_PLAN to the log's, so that nobody is misled.",
             )
         )
@@ -64,7 +64,7 @@ def check_declaration(settings: Settings, recipe: Recipe, declared: Mapping[str,
         findings.append(
             warning(
                 "window",
-                f"The log was begun with {_window(window)}, and the settings name {_window(own_fields)}: only what the log says "
+                f"The log was begun with {_window(window)}, and the settings name {_window(own_fields)}; what the log says "
                 "is in force. `stream-dedup declare --window` changes it.",
             )
         )
