@@ -90,6 +90,15 @@ class Message(NamedTuple):
     headers: Headers
 
 
+class Unreadable(Message):
+    """A record that the broker has and no client can read: a batch with a wrong checksum, or one that expands too far.
+
+    It has a place and nothing else; `why` is the client's own sentence.
+    """
+
+    why: str = ""
+
+
 class Position(NamedTuple):
     """Where one source record lies. Written `documents-3@8812` for people; the topic id is what makes it unique."""
 

@@ -1,10 +1,12 @@
 """Steps at which a test may kill the process: the proof of what a crash between two steps does.
 
 `STREAM_DEDUP_FAILPOINT=worker.flushed:3` kills the process (SIGKILL, nothing is cleaned up) when the step
-`worker.flushed` is reached for the third time with at least two batches in flight; `:3:1` asks for at least one.
+`worker.flushed` is reached for the third time with at least two batches in flight; `:3:1` asks for at least one, and
+`:3:1:stop` stops the process there (SIGSTOP) instead, to be continued by whoever asked.
 
 Invariants: without the variable a step costs one comparison; a kill is announced on standard error with the number of
-batches in flight, so that a test can tell a kill in mid-stream from one at rest.
+batches in flight, so that a test can tell a kill in mid-stream from one at rest. `index.in-flush` is the one step that is
+not over when it is reached: the kill strikes two milliseconds later, while RocksDB writes its memory out.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 
 from stream_dedup.errors import ConfigurationError
@@ -32,8 +35,13 @@ STEPS = (
     "index.before-write",
     "index.after-write",
     "index.after-answer",
+    "index.in-flush",
+    "index.in-checkpoint",
+    "index.in-rebuild",
 )
 COMMAND_STEPS = ("release.appended", "release.before-commit", "release.after-commit")
+_WITHIN = frozenset({"index.in-flush"})
+_WITHIN_SECONDS = 0.002
 
 
 class Failpoints:
@@ -46,14 +54,16 @@ class Failpoints:
         if not text:
             return
         step, _, rest = text.partition(":")
-        counts = rest.split(":") if rest else ["1"]
+        counts = rest.removesuffix(":stop").split(":") if rest else ["1"]
         if step not in STEPS + COMMAND_STEPS or len(counts) > 2 or not all(count.isdecimal() for count in counts):
             raise ConfigurationError(
-                f"{VARIABLE} is {text!r}; write STEP:COUNT or STEP:COUNT:IN_FLIGHT, with STEP one of: {', '.join(STEPS)}."
+                f"{VARIABLE} is {text!r}; write STEP:COUNT, STEP:COUNT:IN_FLIGHT or STEP:COUNT:IN_FLIGHT:stop, with STEP one "
+                f"of: {', '.join(STEPS)}."
             )
         self._step = step
         self._left = int(counts[0])
         self._in_flight_min = int(counts[1]) if len(counts) == 2 else 2
+        self._signal = signal.SIGSTOP if rest.endswith(":stop") else signal.SIGKILL
 
     def reach(self, step: str, in_flight: int | Callable[[], int]) -> None:
         """Say that `step` is reached with so many batches in flight; does not return if this is the one that kills."""
@@ -64,6 +74,11 @@ class Failpoints:
             return
         self._left -= 1
         if self._left <= 0:
-            sys.stderr.write(f"failpoint {step} reached with {in_flight} batches in flight: killing this process\n")
+            self._step = None
+            doing = "killing" if self._signal is signal.SIGKILL else "stopping"
+            sys.stderr.write(f"failpoint {step} reached with {in_flight} batches in flight: {doing} this process\n")
             sys.stderr.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
+            if step in _WITHIN:
+                threading.Timer(_WITHIN_SECONDS, os.kill, (os.getpid(), self._signal)).start()
+            else:
+                os.kill(os.getpid(), self._signal)

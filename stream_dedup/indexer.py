@@ -140,6 +140,8 @@ class _Indexer:
         with self._metrics.stage("judge"):
             answered = self._index.apply([(one.offset, one.timestamp_ms or 0, one.value) for one in messages])
         self._failpoints.reach("index.after-write", self._in_flight)
+        if self._index.applied < self._catch_up_to:
+            self._failpoints.reach("index.in-rebuild", self._catch_up_to - self._index.applied)
         for offset, raw in answered:
             if offset >= self._sent:
                 self._send(offset, raw)
@@ -172,7 +174,7 @@ class _Indexer:
         if now < self._next_gauges:
             return
         self._next_gauges = now + _GAUGES_SECONDS
-        taken = self._desk.look(self._index)
+        taken = self._desk.look(self._index, lambda step: self._failpoints.reach(f"index.{step}", self._in_flight))
         if taken is not None:
             _log.info("checkpoint made for a snapshot", applied=taken)
         applied = self._index.applied

@@ -153,6 +153,7 @@ class LocalBroker:
         port: int | None = None,
         heap_mb: int = 384,
         settings: Mapping[str, str] | None = None,
+        cluster_id: str | None = None,
         log: Callable[[str], None] | None = None,
     ) -> None:
         """Take the ports; nothing runs yet.
@@ -162,6 +163,7 @@ class LocalBroker:
             port: where clients connect on 127.0.0.1; None is a free one chosen by the operating system.
             heap_mb: most megabytes of Java heap; the process needs some 150 MB more.
             settings: server properties beside or instead of `node_settings`.
+            cluster_id: the id of a new cluster, the same for all its nodes; None is one of its own.
             log: told in a sentence what takes time.
 
         Raises:
@@ -177,6 +179,7 @@ class LocalBroker:
         self._controller_port = _Port(None)
         self._heap_mb = heap_mb
         self._own_settings = dict(settings or {})
+        self._cluster_id = cluster_id or new_cluster_id()
         self._log = log or _say_nothing
         self._child: _Child | None = None
         self._owner_pid = os.getpid()
@@ -315,7 +318,7 @@ class LocalBroker:
 
     def _format(self, command: Sequence[str], deadline: float) -> None:
         """Let Kafka's own tool write the cluster's id and the feature levels of a new cluster."""
-        tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "--cluster-id", _new_cluster_id()]
+        tool = ["kafka.tools.StorageTool", "format", "--ignore-formatted", "--cluster-id", self._cluster_id]
         with self._server_log.open("ab") as output:
             try:
                 ended = subprocess.run(
@@ -481,7 +484,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "LC_ALL": "C.UTF-8"}
 
 
-def _new_cluster_id() -> str:
+def new_cluster_id() -> str:
     """Return a random id as Kafka writes its own: 16 bytes in URL-safe base64, not read as an option by its tools."""
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass

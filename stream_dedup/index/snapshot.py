@@ -180,24 +180,29 @@ class Desk:
     def __init__(self, volume: Path) -> None:
         self._folder = volume / REQUESTS
 
-    def look(self, index: Index) -> int | None:
-        """Serve a request if there is one, and clear up after a command that died; return the log offset of a checkpoint."""
+    def look(self, index: Index, reached: Callable[[str], None] = lambda _: None) -> int | None:
+        """Serve a request if there is one, and clear up after a command that died; return the log offset of a checkpoint.
+
+        `reached` is told when a checkpoint begins (`in-flush`) and when it lies there unfinished (`in-checkpoint`).
+        """
         if not self._folder.exists():
             return None
         if (self._folder / "request").exists():
-            return self._serve(index)
+            return self._serve(index, reached)
         if any((self._folder / name).exists() for name in ("taken", "taking", "failed")):
             self._clear_if_abandoned()
         return None
 
-    def _serve(self, index: Index) -> int | None:
+    def _serve(self, index: Index, reached: Callable[[str], None]) -> int | None:
         taking, taken = self._folder / "taking", self._folder / "taken"
         done = None
         with contextlib.suppress(OSError):  # a disk that is full, or a command that cleared up meanwhile
             try:
                 shutil.rmtree(taking, ignore_errors=True)
+                reached("in-flush")
                 index.flush()
                 index.checkpoint(taking)
+                reached("in-checkpoint")
                 taking.rename(taken)
                 done = index.applied
             except StoreError as error:

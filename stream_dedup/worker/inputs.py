@@ -15,7 +15,7 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
-from stream_dedup.document import DeadLetter, Message, Reason, shorten_id
+from stream_dedup.document import DeadLetter, Message, Reason, Unreadable, shorten_id
 from stream_dedup.errors import ConfigurationError, InputError
 from stream_dedup.fingerprint import Content, Vector, as_vector
 from stream_dedup.inputs.charset import decode_page
@@ -68,7 +68,7 @@ class Decoder:
         """Return the document, or why there is none: a dead letter, or the reason to pass the record on unjudged."""
         value = message.value
         if value is None:
-            return Reason.TOMBSTONE
+            return _unreadable(message) if isinstance(message, Unreadable) else Reason.TOMBSTONE
         if self._allow_bypass and _asks_for_bypass(message):
             return Reason.BYPASS
         fields: Any = None
@@ -144,6 +144,14 @@ class Decoder:
     def _scope_of(self, fields: Any) -> int:
         found = _scalar(_at(fields, self._scope_field)) if self._scope_field else None
         return 0 if found is None else scope_number(found)
+
+
+def _unreadable(message: Unreadable) -> DeadLetter:
+    return DeadLetter(
+        "decode",
+        "Unreadable",
+        f"The record cannot be read from Kafka, and those behind it could; it is still at its place: {message.why}.",
+    )
 
 
 def scope_number(name: str) -> int:

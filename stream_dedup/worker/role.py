@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 import structlog
 
-from stream_dedup.document import NONCE_BYTES, TopicPartitionKey
+from stream_dedup.document import NONCE_BYTES, TopicPartitionKey, Unreadable
 from stream_dedup.errors import BrokerError, ConfigurationError, FormatError, StreamDedupError
 from stream_dedup.failpoints import VARIABLE, Failpoints
 from stream_dedup.fingerprint import Fingerprinter, Recipe
@@ -179,6 +179,10 @@ class _Worker:
             return
         if not messages:
             return
+        for one in messages:
+            if isinstance(one, Unreadable):
+                where = f"{one.topic}-{one.partition}@{one.offset}"
+                _log.error("a record cannot be read; it becomes a dead letter", position=where, reason=one.why)
         self._failpoints.reach("worker.consumed", self._flow.in_flight + 1)
         with self._metrics.stage("prepare"):
             sources = {key: self._flow.source(key) for key in {(one.topic, one.partition) for one in messages}}

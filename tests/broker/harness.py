@@ -25,6 +25,7 @@ from stream_dedup.audit.outline import Outline
 from stream_dedup.audit.reach import CompiledScan, PlainScan
 from stream_dedup.audit.verdicts import Outputs
 from stream_dedup.document import Headers, Message
+from stream_dedup.errors import FormatError
 from stream_dedup.log import records
 from stream_dedup.log.kafka import Admin
 from stream_dedup.log.kafka.client import to_message
@@ -101,15 +102,26 @@ class Role:
 class Filter:
     """One filter with topics of its own on a shared broker."""
 
-    def __init__(self, bootstrap: str, folder: Path, *, partitions: int = 4, **settings: Any) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        folder: Path,
+        *,
+        partitions: int = 4,
+        prefix: str | None = None,
+        replicas: int = 1,
+        **settings: Any,
+    ) -> None:
+        self.replicas = replicas
         self.bootstrap = bootstrap
         self.folder = folder
         self.partitions = partitions
-        prefix = f"t{uuid.uuid4().hex[:10]}"
+        prefix = f"t{uuid.uuid4().hex[:10]}" if prefix is None else prefix
+        group = prefix or "stream-dedup"
         self.environment = {
             "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": bootstrap,
             "STREAM_DEDUP_TOPIC_PREFIX": prefix,
-            "STREAM_DEDUP_GROUP": prefix,
+            "STREAM_DEDUP_GROUP": group,
             "STREAM_DEDUP_STATE_DIR": str(folder / "state"),
             "STREAM_DEDUP_HTTP_PORT": "0",
             "STREAM_DEDUP_LOG_FORMAT": "console",
@@ -118,7 +130,7 @@ class Filter:
             "STREAM_DEDUP_KAFKA_HEARTBEAT_INTERVAL_MS": "300",
         }
         self.environment |= {f"STREAM_DEDUP_{name.upper()}": str(value) for name, value in settings.items()}
-        self.settings = Settings(kafka_bootstrap_servers=bootstrap, topic_prefix=prefix, group=prefix)
+        self.settings = Settings(kafka_bootstrap_servers=bootstrap, topic_prefix=prefix, group=group)
         self.names = topics.TopicNames(prefix)
         self.roles: list[Role] = []
         self.admin = Admin(self.settings)
@@ -126,7 +138,9 @@ class Filter:
 
     def create_topics(self, names: topics.TopicNames | None = None, *, documents_bytes_max: int | None = None) -> None:
         """Create the topics from the files in `topics/`, as `topics apply` does."""
-        declared = topics.fit_to_brokers(topics.with_partitions(topics.read_topics(names or self.names), self.partitions), 1)
+        declared = topics.fit_to_brokers(
+            topics.with_partitions(topics.read_topics(names or self.names), self.partitions), self.replicas
+        )
         existing = self.admin.describe([topic.name for topic in declared])
         topics.apply(topics.plan(declared, existing), self.admin)
         if documents_bytes_max is not None:
@@ -151,25 +165,30 @@ class Filter:
             print(f"--- {role.log_path.name} (ended with {role.process.returncode})\n{role.log[-3000:]}")
 
     def produce(
-        self, documents: Iterable[tuple[int, bytes | None, bytes | None, Headers]], timestamp_ms: int | None = None
+        self,
+        documents: Iterable[tuple[int, bytes | None, bytes | None, Headers]],
+        timestamp_ms: int | None = None,
+        topic: str = "",
+        **properties: Any,
     ) -> int:
-        """Write (partition, key, value, headers) to `documents`; return how many."""
+        """Write (partition, key, value, headers) to `documents` or another topic; return how many."""
         failures: list[KafkaError] = []
         producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 5,
-                "message.max.bytes": 50_000_000,
+                "message.max.bytes": 1_000_000_000,
                 "queue.buffering.max.kbytes": 1_000_000,
             }
+            | properties
         )
         count = 0
         for partition, key, value, headers in documents:
             while True:
                 try:
                     producer.produce(
-                        self.names.documents,
+                        topic or self.names.documents,
                         value,
                         key,
                         partition,
@@ -229,6 +248,9 @@ class Filter:
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
                 "fetch.queue.backoff.ms": 10,
+                # The checker reads what the filter cannot: damaged batches, and any that expands beyond all measure.
+                "check.crcs": False,
+                "receive.message.max.bytes": 2_000_000_000,
             }
         )
         partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
@@ -265,7 +287,10 @@ class Outcome:
         self.oracle = Oracle()
         self.batches: dict[int, records.Batch] = {}
         for message in self.log:
-            record = records.decode(message.value)
+            try:
+                record = records.decode(message.value)
+            except FormatError:
+                continue  # a stranger's; the index passes over it too
             self.oracle.fold(message.offset, record, message.timestamp_ms)
             if isinstance(record, records.Batch):
                 self.batches[message.offset] = record
@@ -320,14 +345,16 @@ class Outcome:
             by_partition[one.partition].append(one)
         expected = {part: [fingerprint_of(one) for one in sorted(ones, key=lambda m: m.offset)]
                     for part, ones in by_partition.items()}  # fmt: skip
+        source_at = {(one.partition, one.offset): one for one in self.source}
         total = len(self.unique) + len(self.duplicates) + len(self.dead)
         assert len(self.source) == total, f"{len(self.source)} went in and {total} came out"
         for part, sources in expected.items():
-            came = Counter(fingerprint_of(one) for topic in (self.unique, self.duplicates, self.dead)
+            dead = [_whole(one, source_at) for one in self.dead if one.partition == part]
+            came = Counter(fingerprint_of(one) for topic in (self.unique, self.duplicates, dead)
                            for one in topic if one.partition == part)  # fmt: skip
             lost, added = list(Counter(sources) - came), list(came - Counter(sources))
             assert (lost, added) == ([], []), f"partition {part}: lost {lost!r:.600}, came from nowhere {added!r:.600}"
-            for topic in (self.unique, self.duplicates, self.dead):
+            for topic in (self.unique, self.duplicates, dead):
                 leaving = [fingerprint_of(one) for one in sorted(topic, key=lambda m: m.offset) if one.partition == part]
                 rest = iter(sources)
                 assert all(one in rest for one in leaving), f"partition {part}: the order was not kept"
@@ -365,6 +392,22 @@ class Outcome:
                 return partition, source_offset
         position = self.batches[offset].position(place)
         return position.partition, position.offset
+
+
+def _whole(dead: Message, source_at: dict[tuple[int, int], Message]) -> Message:
+    """Return the source record of a dead letter that is cut, or that nobody could read; any other letter as it is."""
+    size = header(dead, "dedup.error.truncated")
+    is_unreadable = header(dead, "dedup.error.class") == "Unreadable"
+    if not size and not is_unreadable:
+        return dead
+    source = source_at[int(header(dead, "__dlq.errors.partition")), int(header(dead, "__dlq.errors.offset"))]
+    if is_unreadable:
+        assert (dead.key, dead.value) == (None, None)
+    else:
+        assert source.value is not None
+        assert dead.value is not None
+        assert (len(source.value), source.value.startswith(dead.value)) == (int(size), True)
+    return source
 
 
 def header(message: Message, name: str) -> str:

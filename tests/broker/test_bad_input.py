@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import random
+import signal
+import struct
+import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from stream_dedup.broker import LocalBroker
 from stream_dedup.document import Headers
-from tests.broker.harness import Filter, Outcome, header
+from tests.broker.harness import Filter, Outcome, fingerprint_of, header
 from tests.broker.test_main_path import LONG
 
 pytestmark = pytest.mark.broker
@@ -21,50 +29,210 @@ FORGED: Headers = [
     ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
 ]
 
-# (name, value, headers, the topic it must end in, the reason or error stage it must carry)
-TABLE: list[tuple[str, bytes | None, Headers, str, str]] = [
-    ("null value", None, [], "unique", "tombstone"),
-    ("empty value", b"", [], "dead", "decode"),
-    ("empty text", b'{"text": ""}', [], "unique", "empty"),
-    ("white space only", b'{"text": " \\n\\t "}', [], "unique", "empty"),
-    ("invalid UTF-8", b'{"text": "caf\xe9 ' + LONG.encode() + b'"}', [], "unique", "new"),
-    ("the same invalid UTF-8", b'{"text": "caf\xe9 ' + LONG.encode() + b'"}', [], "duplicates", "exact"),
-    ("broken JSON", b'{"text": "never closed', [], "dead", "decode"),
-    ("JSON nested too deep", b"[" * 200_000, [], "dead", "decode"),
-    ("no text field", b'{"title": "x"}', [], "dead", "field"),
-    ("text is a number", b'{"text": 7}', [], "dead", "field"),
-    ("text is null", b'{"text": null}', [], "dead", "field"),
-    ("a lone surrogate", b'{"text": "\\ud800 lone"}', [], "unique", "too-short"),
-    ("a NUL and control characters", b'{"text": "\\u0000\\u0007\\u202e"}', [], "unique", "too-short"),
-    ("10 MB of one letter", b'{"text": "' + b"a" * 10_000_000 + b'"}', [], "unique", "too-short"),
-    ("larger than the outputs take", b'{"text": "' + b"b" * 11_900_000 + b'"}', [], "dead", "size"),
-    ("100,000 combining marks", json.dumps({"text": "a" + "\u0300\u0323" * 50_000}).encode(), [], "unique", "too-short"),
-    ("forged headers", json.dumps({"text": "quite another text " * 3}).encode(), FORGED, "unique", "too-short"),
-    ("ten thousand headers", b'{"text": "many headers"}', [("h", b"1")] * 10_000, "unique", "too-short"),
-    ("a header with line breaks", b'{"text": "broken lines"}', [("x", b"a\r\nb: c\xff")], "unique", "too-short"),
-    ("a last good one", json.dumps({"text": LONG.replace("stone", "brick")}).encode(), [], "duplicates", "near"),
+
+class Row(NamedTuple):
+    """A bad record: the topic it must end in, and the reason or error stage it must carry there."""
+
+    name: str
+    value: bytes | None
+    ends: str
+    why: str
+    headers: Headers = []  # noqa: RUF012 - nobody changes it
+    key: bytes | None = None
+    timestamp_ms: int = 0
+    codec: str = "none"
+    copies: int = 1
+    damaged: bool = False
+
+
+def text(content: str) -> bytes:
+    return json.dumps({"text": content}).encode()
+
+
+UTF_16 = LONG.encode("utf-16-le")
+HAN = "研究生命起源的科学家在海边发现了很多古老的石头" * 13_000  # 1 MB of UTF-8 without a space
+DISTINCT = " ".join(map(str, range(1_000_000)))
+EXPANDED_BYTES = 250_000_000
+
+TABLE = [
+    Row("null value", None, "unique", "tombstone"),
+    Row("empty value", b"", "dead", "decode"),
+    Row("empty text", text(""), "unique", "empty"),
+    Row("white space only", text(" \n\t\u3000"), "unique", "empty"),
+    Row("zero-width and tag characters only", text("\u200b\u200d\ufeff\U000e0041"), "unique", "empty"),
+    Row("fewer features than the floor", text("two words"), "unique", "too-short"),
+    Row("other short text", text("other words"), "unique", "too-short"),
+    Row("the same short text", text("two words"), "duplicates", "exact"),
+    Row("all bytes zero", b"\0" * 1000, "dead", "decode"),
+    Row("a megabyte of one letter", text("a" * 1_000_000), "unique", "too-short"),
+    Row("the same megabyte", text("a" * 1_000_000), "duplicates", "exact"),
+    Row("invalid UTF-8", b'{"text": "caf\xe9 ' + LONG.encode() + b'"}', "unique", "new"),
+    Row("the same invalid UTF-8", b'{"text": "caf\xe9 ' + LONG.encode() + b'"}', "duplicates", "exact"),
+    Row("a byte order mark", b"\xef\xbb\xbf" + text("caf\ufffd " + LONG), "duplicates", "exact"),
+    Row("zero-width characters inserted", text("caf\ufffd " + LONG.replace("stone", "st\u200bone")), "duplicates", "exact"),
+    Row("homoglyphs", text("caf\ufffd " + LONG.replace("harbour", "h\u0430rbour")), "duplicates", "near"),
+    Row("right-to-left override", text("caf\ufffd \u202e" + LONG), "duplicates", "exact"),
+    Row("a character cut in the middle", b'{"text": "' + "é".encode()[:1] + b'"}', "unique", "too-short"),
+    Row("overlong bytes", b'{"text": "\xc0\xaf\xe0\x80\xaf and words"}', "unique", "too-short"),
+    Row("UTF-16 instead of UTF-8", UTF_16, "dead", "decode"),
+    Row("a lone surrogate", b'{"text": "\\ud800 lone"}', "unique", "too-short"),
+    Row("a NUL and control characters", b'{"text": "\\u0000\\u0007\\u202e"}', "unique", "too-short"),
+    Row("100,000 combining marks", text("a" + "\u0300\u0323" * 50_000), "unique", "too-short"),
+    Row("what expands eighteenfold", text("\ufdfa" * 100_000), "unique", "too-short"),
+    Row("10 MB of one letter", text("a" * 10_000_000), "unique", "too-short"),
+    Row("a word of 5 MB", text("ab" * 2_500_000), "unique", "too-short"),
+    Row("a million distinct words", text(DISTINCT), "unique", "new"),
+    Row("a megabyte of Han without spaces", text(HAN), "unique", "new"),
+    Row("a megabyte of one rare Han character", text("龘" * 330_000), "unique", "too-short"),
+    Row("a megabyte of digits", text("0123456789" * 100_000), "unique", "too-short"),
+    Row("broken JSON", b'{"text": "never closed', "dead", "decode"),
+    Row("JSON nested too deep", b"[" * 200_000, "dead", "decode"),
+    Row("a whole number of 5,000 digits", b'{"text": "words", "n": ' + b"7" * 5000 + b"}", "dead", "decode"),
+    Row("not a number", b'{"text": "some words here", "n": NaN}', "unique", "too-short"),
+    Row("the same key twice", b'{"text": "first", "text": "the second wins"}', "unique", "too-short"),
+    Row("no text field", b'{"title": "x"}', "dead", "field"),
+    Row("text is a number", b'{"text": 7}', "dead", "field"),
+    Row("text is null", b'{"text": null}', "dead", "field"),
+    Row("text is a list of texts", b'{"text": ["one part", "and another"]}', "unique", "too-short"),
+    Row("text is a list of anything", b'{"text": ["one part", 7]}', "dead", "field"),
+    Row("not an object", b"[1, 2]", "dead", "field"),
+    Row("larger than the outputs take", text("b" * 11_900_000), "dead", "size"),
+    Row("forged headers", text("quite another text " * 3), "unique", "too-short", FORGED),
+    Row("ten thousand headers", text("many headers"), "unique", "too-short", [("h", b"1")] * 10_000),
+    Row("a header of a megabyte", text("large header"), "unique", "too-short", [("h", b"x" * 1_000_000)]),
+    Row("a header with line breaks", text("broken lines"), "unique", "too-short", [("x\r\n", b"a\r\nb: c\xff\x1b[2J")]),
+    Row("headers without a value, and one name twice", text("odd headers"), "unique", "too-short", [("a", None), ("a", b"")]),
+    Row("an empty key", text("the key is empty"), "unique", "too-short", key=b""),
+    Row("a binary key", text("the key is binary"), "unique", "too-short", key=b"\xff\x00\x1b[31m\n"),
+    Row("a huge key", text("the key is huge"), "unique", "too-short", key=b"k" * 100_000),
+    Row("a time far in the future", text("from the future"), "unique", "too-short", timestamp_ms=253_402_300_800_000),
+    Row("a time long ago", text("from long ago"), "unique", "too-short", timestamp_ms=1),
+    # 250 MB in 243 kB: no setting of a broker or a client limits what gzip expands to, only the topic's size of a batch.
+    Row("one record that gzip made a thousandth", b"\0" * EXPANDED_BYTES, "dead", "size", codec="gzip"),
+    Row("ten of 5 MB in one batch", text("c" * 5_000_000), "unique", "too-short", codec="gzip", copies=10),
+    # More than receive.message.max.bytes, which librdkafka does hold zstd to.
+    Row("one record that zstd made a thousandth", b"\0" * 150_000_000, "dead", "decode", codec="zstd"),
+    Row("three records of a damaged batch", text("damaged"), "dead", "decode", damaged=True, copies=3),
+    Row("a last good one", text("caf\ufffd " + LONG.replace("stone", "brick")), "duplicates", "near"),
 ]
+# Copies beyond the first of what is unique are exact duplicates of it.
+UNREADABLE = ("one record that zstd made a thousandth", "three records of a damaged batch")
 
 
-def test_each_bad_record_ends_where_the_table_says(make_filter: Callable[..., Filter]) -> None:
-    """One record of every kind, in one partition: each leaves once, where the table says, and the last one still leaves."""
-    crawl = make_filter(partitions=1, value_format="json", documents_bytes_max=12_000_000)
-    for name in crawl.names.outputs[:2]:
-        crawl.admin.set_config(name, {"max.message.bytes": "11500000"})
-    crawl.start("index")
-    crawl.start("worker")
-    crawl.produce((0, name.encode(), value, headers) for name, value, headers, _, _ in TABLE)
-    crawl.wait_until_committed(len(TABLE))
+def produce_table(crawl: Filter) -> tuple[list[str], list[int]]:
+    """Write the table into one partition; return the row's name of each offset, and the offsets of damaged batches."""
+    names: list[str] = []
+    damaged: list[int] = []
+    for codec, rows in itertools.groupby(TABLE, lambda row: row if row.codec != "none" or row.damaged else "none"):
+        for (timestamp_ms, _), some in itertools.groupby(
+            rows, lambda row: (row.timestamp_ms, row.name if row.copies > 1 else "")
+        ):
+            written = [row for row in some for _ in range(row.copies)]
+            if any(row.damaged for row in written):
+                damaged.append(len(names))
+            # One batch for copies, so that they are compressed together and damaged together.
+            more = {} if codec == "none" else {"compression.type": codec.codec, "compression.level": 6, "linger.ms": 2000,  # type: ignore[union-attr]
+                                               "batch.size": 500_000_000}  # fmt: skip
+            crawl.produce(((0, row.key, row.value, row.headers) for row in written), timestamp_ms, **more)
+            names += [row.name for row in written]
+    return names, damaged
 
-    outcome = Outcome(crawl)
 
-    outcome.check()
-    found = {}
+def damage(folder: Path, topic: str, offset: int) -> None:
+    """Flip one bit in the value of the batch that begins at `offset`, where the broker keeps it."""
+    segments = sorted((folder / "data" / f"{topic}-0").glob("*.log"))
+    segment = [one for one in segments if int(one.stem) <= offset][-1]
+    with segment.open("r+b") as file:
+        while True:
+            base, length = struct.unpack(">qi", file.read(12))
+            if base == offset:
+                break
+            file.seek(length, os.SEEK_CUR)
+        file.seek(length - 3, os.SEEK_CUR)  # the last record ends with its value and a zero count of headers
+        (byte,) = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+
+
+def peak_bytes(pid: int) -> int:
+    """Return the most memory that a process has had, in bytes."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+
+def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
+    """One record of every kind, in one partition, in one pass: each leaves once, where the table says and with the reason, the
+    last one still leaves, and the worker's memory grows by no more than three times the largest batch."""
+    with LocalBroker(tmp_path / "kafka", heap_mb=768) as broker:
+        crawl = Filter(broker.bootstrap, tmp_path, partitions=1, value_format="json")
+        crawl.create_topics(documents_bytes_max=12_000_000)
+        try:
+            for name in crawl.names.outputs[:2]:
+                crawl.admin.set_config(name, {"max.message.bytes": "11500000"})
+            crawl.start("index")
+            worker = crawl.start("worker")
+            worker.says("worker started")
+            # A stranger may write to the log too; none of this is a record of ours.
+            crawl.produce([(0, None, junk, []) for junk in (b"", b"not a record", b"SDF1" + bytes(40), None)],
+                          topic=crawl.names.fingerprints)  # fmt: skip
+            crawl.produce([(0, b"warm", text("the first good one"), [])])
+            crawl.wait_until_committed(1)
+            before = peak_bytes(worker.process.pid)
+            crawl.admin.set_config(
+                crawl.names.documents, {"max.message.bytes": "30000000", "message.timestamp.after.max.ms": str(2**63 - 1)}
+            )
+            worker.process.send_signal(signal.SIGSTOP)  # or it would read the batch before it is damaged
+            names, damaged = produce_table(crawl)
+            for offset in damaged:
+                damage(tmp_path / "kafka", crawl.names.documents, offset + 1)
+            began = time.monotonic()
+            worker.process.send_signal(signal.SIGCONT)
+            crawl.wait_until_committed(1 + len(names))
+            seconds = time.monotonic() - began
+            grown = peak_bytes(worker.process.pid) - before
+            print(f"{len(names)} bad records in {seconds:.1f} s, peak RSS {before / 1e6:.0f} MB and {grown / 1e6:.0f} MB more")
+
+            outcome = Outcome(crawl)
+
+            outcome.check()
+            assert ends_of(outcome, names) == expected_ends(names)
+            for one in outcome.dead:
+                assert header(one, "__dlq.errors.message").endswith((".", ")")), "the header says why in a sentence"
+            assert worker.log.count("a record cannot be read") == sum(name in UNREADABLE for name in names)
+            assert worker.process.poll() is None
+            assert grown < 3 * EXPANDED_BYTES
+        finally:
+            crawl.stop()
+
+
+def ends_of(outcome: Outcome, names: list[str]) -> list[tuple[str, str, str]]:
+    """Return (row's name, topic, reason or stage) in the order of the source; the first record is no row's."""
+    by_source: dict[int, tuple[str, str]] = {}
+    source = {fingerprint_of(one): one.offset for one in outcome.source}
+    places = {(offset, place): outcome.batches[offset].position(place).offset
+              for offset, batch in outcome.batches.items() for place in range(len(batch))}  # fmt: skip
     for topic in ("unique", "duplicates", "dead"):
         for one in getattr(outcome, topic):
-            why = header(one, "dedup.error.stage") if topic == "dead" else header(one, "dedup.reason")
-            found[(one.key or b"").decode()] = (topic, why)
-    assert {name: (topic, why) for name, _, _, topic, why in TABLE} == found
+            if topic == "dead":
+                by_source[int(header(one, "__dlq.errors.offset"))] = (topic, header(one, "dedup.error.stage"))
+                continue
+            log = header(one, "dedup.log")
+            offset = places[tuple(map(int, log.split("/")))] if log else source[fingerprint_of(one)]  # type: ignore[index]
+            by_source[offset] = (topic, header(one, "dedup.reason"))
+    return [(name, *by_source[offset]) for offset, name in enumerate(names, 1)]
+
+
+def expected_ends(names: list[str]) -> list[tuple[str, str, str]]:
+    """Return what `ends_of` must return."""
+    rows = {row.name: row for row in TABLE}
+    seen: set[str] = set()
+    expected = []
+    for name in names:
+        row = rows[name]
+        is_copy = name in seen and row.ends == "unique"
+        seen.add(name)
+        expected.append((name, "duplicates", "exact") if is_copy else (name, row.ends, row.why))
+    return expected
 
 
 def test_forged_headers_cannot_forge_a_verdict(make_filter: Callable[..., Filter]) -> None:

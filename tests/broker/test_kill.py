@@ -10,44 +10,91 @@ from pathlib import Path
 import pytest
 
 from stream_dedup.broker import LocalBroker
+from stream_dedup.failpoints import STEPS
 from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until
 
 pytestmark = pytest.mark.broker
 
-DOCUMENTS = 50_000
+DOCUMENTS = 24_000
 FAILPOINT = "STREAM_DEDUP_FAILPOINT"
+VOLUME = "STREAM_DEDUP_INDEX_DIR"
 
-
-# Each role's failpoints, one after another: step, and how often it is reached before it kills.
+# Every step of both roles, each killed once; behind the colon, how often a step is reached first. Two workers side by side
+# take half the time, and each sees the other's partitions come and go.
 PLANS = {
-    "worker": ["worker.append-acked:6", "worker.offsets:5", "worker.before-commit:6", "worker.verdict-in:9"],
-    "index": ["index.after-write:4", "index.after-answer:3", "index.before-write:5"],
+    "worker one": [
+        "worker.append-acked:3",
+        "worker.consumed:4",
+        "worker.verdict-in:3",
+        "worker.appended:4",
+        "worker.flushed:2",
+    ],
+    "worker two": ["worker.offsets:2", "worker.before-commit:2", "worker.begin:2", "worker.outputs:2", "worker.after-commit:2"],
+    "index": [
+        "index.after-write:3",
+        "index.in-flush:1",
+        "index.after-answer:3",
+        "index.in-checkpoint:1",
+        "index.in-rebuild:1",
+        "index.before-write:3",
+    ],
 }
 
 
-def was_killed_in_mid_stream(role: Role) -> bool:
+def was_killed_in_mid_stream(role: Role, plan: str) -> bool:
     """Whether the role killed itself at the step asked for, with at least two batches in flight."""
-    said = re.search(r"failpoint \S+ reached with (\d+) batches in flight", role.log)
-    return role.process.returncode == -signal.SIGKILL and said is not None and int(said.group(1)) >= 2
+    said = re.search(r"failpoint (\S+) reached with (\d+) batches in flight", role.log)
+    return (
+        role.process.returncode == -signal.SIGKILL
+        and said is not None
+        and said.group(1) == plan.partition(":")[0]
+        and int(said.group(2)) >= 2
+    )
 
 
-def test_kill_9_of_each_role_in_mid_stream(make_filter: Callable[..., Filter]) -> None:
-    """50,000 documents, the worker killed four times and the index three times on the way, at different steps."""
-    crawl = make_filter(partitions=4, batch_documents=1000)
-    count = crawl.produce(synthetic(DOCUMENTS, 5, partitions=4))
-    plans = {name: [{FAILPOINT: plan} for plan in plan_list] + [{}] for name, plan_list in PLANS.items()}
-    running = {name: crawl.start(name, **plans[name].pop(0)) for name in ("index", "worker")}
+def test_the_plans_name_every_step() -> None:
+    """A step that is added to the product is killed here too."""
+    assert sorted(plan.partition(":")[0] for plans in PLANS.values() for plan in plans) == sorted(STEPS)
+
+
+def test_kill_9_at_every_step_of_each_role(make_filter: Callable[..., Filter]) -> None:
+    """24,000 documents in one run, workers killed at each of their ten steps and the index at each of its six, always with two
+    batches in flight: nothing lost, nothing twice, every verdict the log's."""
+    crawl = make_filter(partitions=4, batch_documents=250, kafka_session_timeout_ms=1500)
+    documents = synthetic(DOCUMENTS, 5, partitions=4)
+    count = crawl.produce(documents)
+    left = {name: list(plans) for name, plans in PLANS.items()}
+    volume = crawl.folder / "volume-0"
+    running: dict[str, tuple[Role, str]] = {}
+
+    def start(name: str) -> None:
+        nonlocal volume
+        plan = left[name].pop(0) if left[name] else ""
+        if plan.startswith("index.in-rebuild"):
+            volume = crawl.folder / "volume-1"  # this one begins at the log's beginning
+        running[name] = (
+            crawl.start(name.partition(" ")[0], **({FAILPOINT: plan} if plan else {}), **{VOLUME: str(volume)}),
+            plan,
+        )
+
+    for name in PLANS:
+        start(name)
 
     def all_committed() -> bool:
-        for name, role in running.items():
+        for name, (role, plan) in list(running.items()):
             if role.process.poll() is not None:
-                assert was_killed_in_mid_stream(role), role.log[-3000:]
-                running[name] = crawl.start(name, **plans[name].pop(0))
+                assert was_killed_in_mid_stream(role, plan), f"{plan}: {role.log[-3000:]}"
+                start(name)
+        if "in-flush" in running["index"][1] or "in-checkpoint" in running["index"][1]:
+            desk = volume / "snapshot"
+            desk.mkdir(exist_ok=True)
+            (desk / "request").touch()
         return crawl.committed() >= count
 
-    wait_until(all_committed, f"{count} records are committed", 200)
+    wait_until(all_committed, f"{count} records are committed", 240)
 
-    assert plans == {"worker": [], "index": []}, "a failpoint was not reached"
+    unfired = [plan for plans in left.values() for plan in plans] + [plan for _, plan in running.values() if plan]
+    assert unfired == [], "these failpoints did not fire"
     Outcome(crawl).check()
 
 

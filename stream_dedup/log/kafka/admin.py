@@ -6,6 +6,7 @@ Invariant: only `topics apply` and `rewind` change anything; the roles only ask.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent import futures
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +25,9 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from stream_dedup.document import TopicPartitionKey
-from stream_dedup.errors import BrokerError
+from stream_dedup.errors import BrokerError, ConfigurationError, StreamDedupError
 from stream_dedup.log.kafka.client import _logger, base_config, translate
+from stream_dedup.log.kafka.trouble import Trouble
 from stream_dedup.settings import Settings
 
 _TIMEOUT_SECONDS = 20.0
@@ -34,6 +36,7 @@ _EARLIEST, _LATEST, _MAX_TIMESTAMP = (
     OffsetSpec.latest(),  # type: ignore[no-untyped-call]
     OffsetSpec.max_timestamp(),  # type: ignore[no-untyped-call]
 )
+_LOOK_SECONDS = 0.05
 _SILENT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT})
 
 
@@ -55,7 +58,14 @@ class Admin:
     """The cluster's administrator's view, for one command or one start of a role."""
 
     def __init__(self, settings: Settings) -> None:
-        self._client = AdminClient(base_config(settings, "admin", {}, {}), logger=_logger)
+        self._trouble = Trouble(settings)
+        config = base_config(settings, "admin", {}, {}) | {"error_cb": self._trouble.hear}
+        try:
+            self._client = AdminClient(config, logger=_logger)
+        except KafkaException as error:
+            raise ConfigurationError(
+                f"The Kafka client cannot be made: {error.args[0].str()}. Check STREAM_DEDUP_KAFKA_*."
+            ) from error
         self._bootstrap = settings.kafka_bootstrap_servers
 
     def broker_count(self) -> int:
@@ -83,7 +93,8 @@ class Admin:
         settings: dict[str, dict[str, str]] = {}
         if resources:
             for resource, future in self._client.describe_configs(resources, request_timeout=_TIMEOUT_SECONDS).items():
-                entries = self._result(future, f"reading the settings of topic {resource.name}")
+                needs = f"DescribeConfigs on topic {resource.name}"
+                entries = self._result(future, f"reading the settings of topic {resource.name}", needs)
                 settings[resource.name] = {name: str(entry.value) for name, entry in entries.items()}
         return {
             name: TopicState(
@@ -137,14 +148,14 @@ class Admin:
         if not wanted:
             return {}
         found = {}
-        futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=_TIMEOUT_SECONDS)
-        for name, future in futures.items():
+        asked = self._client.describe_topics(TopicCollection(wanted), request_timeout=_TIMEOUT_SECONDS)
+        for name, future in asked.items():
             try:
-                found[name] = future.result()
+                found[name] = self._wait(future)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
-                raise self._translate(error, f"asking for topic {name}") from error
+                raise self._translate(error, f"asking for topic {name}", f"Describe on topic {name}") from error
         return found
 
     def create(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> None:
@@ -209,42 +220,55 @@ class Admin:
 
     def _offsets(self, group: str) -> list[TopicPartition]:
         """Return a group's committed offsets as Kafka lists them; one that is about to change has an error instead."""
-        futures = self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], require_stable=True)
-        return list(self._result(futures[group], f"reading the committed offsets of group {group}").topic_partitions)
+        asked = self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], require_stable=True)
+        return list(self._result(asked[group], f"reading the committed offsets of group {group}").topic_partitions)
 
     def write_committed(self, group: str, topic: str, partition: int, offset: int, metadata: str) -> None:
         """Write a committed offset of a group that has no members."""
         change = TopicPartition(topic, partition, offset, metadata)
-        futures = self._client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [change])])
-        result = self._result(futures[group], f"writing the committed offset of {topic}-{partition} for group {group}")
+        asked = self._client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [change])])
+        result = self._result(asked[group], f"writing the committed offset of {topic}-{partition} for group {group}")
         for one in result.topic_partitions:
             if one.error is not None:
                 raise translate(one.error, f"writing the committed offset of {topic}-{partition} for group {group}")
 
     def group_members(self, group: str) -> int:
         """Return how many members the group has now."""
-        futures = self._client.describe_consumer_groups([group], request_timeout=_TIMEOUT_SECONDS)
+        asked = self._client.describe_consumer_groups([group], request_timeout=_TIMEOUT_SECONDS)
         try:
-            return len(futures[group].result().members)
+            return len(asked[group].result().members)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return 0
             raise self._translate(error, f"asking for the members of group {group}") from error
 
-    def _result(self, future: Any, doing: str) -> Any:
+    def _result(self, future: Any, doing: str, needs: str = "") -> Any:
         try:
-            return future.result(_TIMEOUT_SECONDS)
+            return self._wait(future)
         except KafkaException as error:
-            raise self._translate(error, doing) from error
+            raise self._translate(error, doing, needs) from error
 
-    def _translate(self, error: KafkaException, doing: str) -> BrokerError:
+    def _wait(self, future: Any) -> Any:
+        """Return a future's result; a broker that refuses us ends the waiting, because it will not change its mind.
+
+        Raises:
+            ConfigurationError: the broker refused the credentials, or its certificate cannot be trusted.
+        """
+        while not futures.wait([future], _LOOK_SECONDS).done:
+            self._client.poll(0)
+            self._trouble.check()
+        return future.result(_TIMEOUT_SECONDS)
+
+    def _translate(self, error: KafkaException, doing: str, needs: str = "") -> StreamDedupError:
         """Return what an error means; of a cluster that does not answer, say which addresses were tried."""
         if error.args[0].code() in _SILENT:
-            return BrokerError(
+            self._client.poll(0)
+            return self._trouble.refusal() or BrokerError(
                 f"No broker answered at {self._bootstrap} within {_TIMEOUT_SECONDS:.0f} s while {doing}. Is Kafka up there, "
-                "and do STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS and the TLS and SASL settings fit its listener?"
+                f"and do STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS and the TLS and SASL settings fit its listener?"
+                f"{self._trouble.last()}"
             )
-        return translate(error, doing)
+        return translate(error, doing, needs)
 
     def _wait_until_known(self, name: str) -> None:
         """Wait until the broker that answers us knows the topic: creation returns before its metadata has spread."""

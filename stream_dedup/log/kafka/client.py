@@ -157,8 +157,10 @@ def to_message(raw: RawMessage) -> Message:
     )
 
 
-def translate(error: KafkaError | KafkaException, doing: str) -> BrokerError:
+def translate(error: KafkaError | KafkaException, doing: str, needs: str = "") -> BrokerError:
     """Return the error of ours that stands for a librdkafka error met while `doing` something.
+
+    `needs` is the ACL without which Kafka denies it, as in `Read on topic documents`.
 
     The four classes are librdkafka's (INTRODUCTION.md, "Error handling"): retriable, abortable, fatal, and none of
     them, which counts as fatal. Being fenced, and FENCED_INSTANCE_ID though it comes as abortable, always ends the
@@ -167,6 +169,11 @@ def translate(error: KafkaError | KafkaException, doing: str) -> BrokerError:
     kafka_error = error.args[0] if isinstance(error, KafkaException) else error
     text = f"While {doing}, Kafka said: {_text(kafka_error)}."
     code = kafka_error.code()
+    if code in _DENIED:
+        return BrokerError(
+            f"{text} The user of this client needs the ACL {needs or _DENIED[code]}. The files in topics/users hold "
+            "all that each role needs; grant it and start again."
+        )
     if code in _FENCED:
         return FencedError(
             f"{text} Another worker uses the same transactional id, or a transaction took longer than its timeout; "
@@ -179,12 +186,12 @@ def translate(error: KafkaError | KafkaException, doing: str) -> BrokerError:
     return BrokerError(f"{text} See the broker's log, and check the connection and the ACLs.")
 
 
-def wait_for(call: Callable[[float], Any], doing: str, seconds: float = 30.0) -> Any:
-    """Return `call(timeout)`, or raise what it raised as one of ours."""
+def wait_for(call: Callable[[float], Any], doing: str, seconds: float = 30.0, needs: str = "") -> Any:
+    """Return `call(timeout)`, or raise what it raised as one of ours; `needs` is the ACL for it."""
     try:
         return call(seconds)
     except KafkaException as error:
-        raise translate(error, doing) from error
+        raise translate(error, doing, needs) from error
 
 
 def is_retriable(error: KafkaException) -> bool:
@@ -218,6 +225,13 @@ _COMMON = (
     "log_level",
 )  # fmt: skip
 
+# What Kafka denied for want of an ACL, and what to grant where the call does not say it more precisely.
+_DENIED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "on that topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Read on the consumer group",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Write on the transactionalId",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "on the cluster",
+}
 _FENCED = frozenset(
     {
         KafkaError._FENCED,

@@ -1,7 +1,8 @@
 """Reading: the source topic in a group, the log and the verdicts by assignment.
 
 Invariants: one thread owns a consumer, and rebalance callbacks run inside its `take`; the group's metadata is read
-together with the records it belongs to (`SourceConsumer.stamp`), never at commit; the log and the verdicts are read with
+together with the records it belongs to (`SourceConsumer.stamp`), never at commit; a source record that no client can
+read comes as `Unreadable`, one for each offset, and never stops its partition; the log and the verdicts are read with
 `assign()`, without a group and without commits, because their readers keep their own offsets.
 """
 
@@ -11,12 +12,12 @@ import contextlib
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
-from stream_dedup.document import Message, TopicPartitionKey
+from stream_dedup.document import Message, TopicPartitionKey, Unreadable
 from stream_dedup.errors import BrokerError, ConfigurationError
 from stream_dedup.log.kafka.client import (
     consumer_config,
@@ -32,6 +33,9 @@ _SAMPLE_SECONDS = 30.0
 _QUESTION_SECONDS = 8.0
 _QUESTIONS = 8
 _SILENCE_SECONDS = 60.0
+_UNREADABLE = frozenset({KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError.INVALID_MSG})
+# An error on the way here would pass; a damaged batch is as damaged when it is fetched again.
+_UNREADABLE_AFTER = 3
 _GENERATION = struct.Struct("<i")
 _GENERATION_AT = len(b"CGMDv2:")
 
@@ -67,7 +71,10 @@ class SourceConsumer:
         self._consumer = make_consumer(config)
         self._listener = listener
         self._topic = topic
+        self._group_acl = f"Read on group {settings.group}"
         self._paused: set[TopicPartitionKey] = set()
+        self._starts: dict[TopicPartitionKey, int] = {}
+        self._suspects: dict[TopicPartitionKey, tuple[int, int]] = {}
         self._is_leaving = False
         self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
@@ -78,7 +85,40 @@ class SourceConsumer:
             ConfigurationError: the topic is missing, or a committed offset lies outside the topic.
             BrokerError: the consumer cannot go on.
         """
-        return _take(self._consumer, most, timeout_seconds, self._topic)
+        messages: list[Message] = []
+        skipped: set[TopicPartitionKey] = set()
+        for raw in _take_raw(self._consumer, most, timeout_seconds, self._topic):
+            error = raw.error()
+            if error is None:
+                messages.append(to_message(raw))
+            elif error.code() in _UNREADABLE and raw.partition() is not None:
+                key = (self._topic, cast("int", raw.partition()))
+                unreadable = None if key in skipped else self._unreadable(key, raw.offset() or 0, error)
+                if unreadable is not None:
+                    skipped.add(key)  # what else came of it was fetched before it was restarted behind this record
+                    messages.append(unreadable)
+            else:
+                _raise_unless_passing(error, self._topic)
+        return messages
+
+    def _unreadable(self, key: TopicPartitionKey, batch_offset: int, error: KafkaError) -> Unreadable | None:
+        """Return the record that cannot be read, once that is certain, and go on behind it.
+
+        librdkafka names the batch's first offset, whichever was asked for, and would fetch it for ever. Where the batch ends
+        nobody can say, so each of its offsets is tried; after the first of them one failure is enough.
+        """
+        (position,) = self._consumer.position([TopicPartition(*key)])
+        offset = max(batch_offset, position.offset if position.offset >= 0 else self._starts.get(key, 0))
+        before, count = self._suspects.get(key, (-1, 0))
+        count = count + 1 if before == offset else _UNREADABLE_AFTER if before == offset - 1 and count == -1 else 1
+        if count < _UNREADABLE_AFTER:
+            self._suspects[key] = (offset, count)
+            return None
+        self._suspects[key] = (offset, -1)
+        self.restart_at({key: offset + 1})
+        unreadable = Unreadable(*key, offset, None, None, None, [])
+        unreadable.why = error.str()
+        return unreadable
 
     def stamp(self) -> bytes:
         """Return the group's metadata as of now: member, generation."""
@@ -98,7 +138,7 @@ class SourceConsumer:
         result = {}
         for one in found:
             if one.error is not None:
-                raise translate(one.error, doing)
+                raise translate(one.error, doing, self._group_acl)
             result[one.topic, one.partition] = OwnedOffset(one.offset if one.offset >= 0 else None, one.metadata)
         return result
 
@@ -111,15 +151,15 @@ class SourceConsumer:
         for _ in range(_QUESTIONS - 1):
             with contextlib.suppress(BrokerError):
                 return list(wait_for(ask, doing, _QUESTION_SECONDS))
-        return list(wait_for(ask, doing, _QUESTION_SECONDS))
+        return list(wait_for(ask, doing, _QUESTION_SECONDS, self._group_acl))
 
     def commit_start(self, starts: Mapping[TopicPartitionKey, tuple[int, str]]) -> None:
         """Commit (offset, metadata) of partitions that had no committed offset, before anything of them is read."""
         offsets = [TopicPartition(topic, part, offset, text) for (topic, part), (offset, text) in starts.items()]
         doing = f"committing the first offsets of {self._topic}"
-        for one in wait_for(lambda _: self._consumer.commit(offsets=offsets, asynchronous=False), doing):
+        for one in wait_for(lambda _: self._consumer.commit(offsets=offsets, asynchronous=False), doing, needs=self._group_acl):
             if one.error is not None:
-                raise translate(one.error, doing)
+                raise translate(one.error, doing, self._group_acl)
 
     def low_watermark(self, key: TopicPartitionKey) -> int:
         """Return the first offset that the partition still holds."""
@@ -137,7 +177,10 @@ class SourceConsumer:
         partition = TopicPartition(*key)
         doing = f"reading the first and last offset of {key[0]}-{key[1]}"
         low, high = wait_for(
-            lambda seconds: self._consumer.get_watermark_offsets(partition, timeout=seconds), doing, _ANSWER_SECONDS
+            lambda seconds: self._consumer.get_watermark_offsets(partition, timeout=seconds),
+            doing,
+            _ANSWER_SECONDS,
+            f"Describe on topic {key[0]}",
         )
         return int(low), int(high)
 
@@ -152,6 +195,7 @@ class SourceConsumer:
             self._consumer.incremental_assign(partitions)
         except KafkaException as error:
             raise translate(error, f"going back in {self._topic}") from error
+        self._starts.update(starts)
         self._set_paused(starts)
 
     def pause(self, keys: Iterable[TopicPartitionKey]) -> None:
@@ -189,6 +233,7 @@ class SourceConsumer:
         keys = [(one.topic, one.partition) for one in partitions]
         starts = self._listener.assigned(keys)
         consumer.incremental_assign([TopicPartition(topic, part, starts[topic, part]) for topic, part in keys])
+        self._starts.update(starts)
         self._set_paused(keys)
         self._listener.settled(self.stamp())
 
@@ -238,6 +283,7 @@ class LogReader:
             lambda seconds: self._consumer.get_watermark_offsets(partition, timeout=seconds),
             f"reading the first and last offset of {self._topic}",
             _ANSWER_SECONDS,
+            f"Describe on topic {self._topic}",
         )
         return int(low), int(high)
 
@@ -391,6 +437,10 @@ def sample(settings: Settings, spans: Mapping[TopicPartitionKey, tuple[int, int]
 
 
 def _take(consumer: Consumer, most: int, timeout_seconds: float, topic: str) -> list[Message]:
+    return _messages(_take_raw(consumer, most, timeout_seconds, topic), topic)
+
+
+def _take_raw(consumer: Consumer, most: int, timeout_seconds: float, topic: str) -> list[RawMessage]:
     """Take what is there now; if that is nothing, wait for the first record, and take what came with it."""
     try:
         raws = consumer.consume(most, timeout=0)
@@ -400,8 +450,8 @@ def _take(consumer: Consumer, most: int, timeout_seconds: float, topic: str) -> 
                 return []
             raws = [first, *consumer.consume(most - 1, timeout=0)] if most > 1 else [first]
     except KafkaException as error:
-        raise translate(error, f"reading {topic}") from error
-    return _messages(raws, topic)
+        raise translate(error, f"reading {topic}", f"Read on topic {topic}") from error
+    return raws
 
 
 def _messages(raws: Iterable[RawMessage], topic: str) -> list[Message]:
@@ -425,6 +475,15 @@ def _raise_unless_passing(error: KafkaError, topic: str) -> None:
         )
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
+    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        raise translate(error, f"reading {topic}", f"Read on topic {topic}")
+    if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        raise translate(error, f"reading {topic} as a member of a group")
+    if code == KafkaError._NOT_IMPLEMENTED:
+        raise ConfigurationError(
+            f"A batch in {topic} has a format that this client does not know ({error.str()}): it is damaged, or newer than the "
+            "client. Nothing was skipped. Upgrade confluent-kafka, or move past the batch with: stream-dedup rewind"
+        )
     if code == KafkaError._MAX_POLL_EXCEEDED or (error.retriable() and not error.fatal()):
         return
     raise BrokerError(f"{topic} cannot be read on: {error.str()} ({error.name()}). A restart begins at the same place.")

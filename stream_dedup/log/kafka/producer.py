@@ -134,7 +134,7 @@ class _Appender:
 
         def report(error: KafkaError | None, message: Any) -> None:
             if error is not None:
-                raise translate(error, f"appending to {self._topic}")
+                raise translate(error, f"appending to {self._topic}", f"Write on topic {self._topic}")
             delivered(message.offset())
 
         while True:
@@ -214,7 +214,7 @@ class TransactionalOutput:
             self._flush(len(outputs), failures)  # 3
             reached("flushed")
             if failures:
-                return self._abort(_failure([error for _, error in failures]), failures)
+                return self._abort(_failure([(outputs[index].topic, error) for index, error in failures]), failures)
             positions = [TopicPartition(topic, part, offset, metadata) for topic, part, offset, metadata in offsets]
             if positions:
                 self._again(  # 4
@@ -308,7 +308,8 @@ class TransactionalOutput:
     def _new_producer(self) -> Producer:
         producer = make_producer(self._config)
         doing = f"beginning as transactional id {self._config['transactional.id']}"
-        wait_for(producer.init_transactions, doing, 60.0)
+        needs = f"Write and Describe on transactionalId {self._config['transactional.id']}"
+        wait_for(producer.init_transactions, doing, 60.0, needs)
         return producer
 
     def _again(self, call: Callable[[float], Any], doing: str) -> None:
@@ -337,16 +338,17 @@ class TransactionalOutput:
             self._producer.flush(1.0)
 
 
-def _failure(errors: Sequence[KafkaError]) -> BrokerError:
+def _failure(errors: Sequence[tuple[str, KafkaError]]) -> BrokerError:
     """Return what failed outputs mean: a refusal or a time-out aborts, anything else (an ACL, a fence) is the end.
 
     Outputs queued behind the one that failed are purged, and may be reported before it.
     """
-    causes = [error for error in errors if error.code() not in _PURGED] or list(errors)
-    for error in causes:
+    causes = [(topic, error) for topic, error in errors if error.code() not in _PURGED] or list(errors)
+    for topic, error in causes:
         if error.code() not in _REFUSALS and error.code() not in _TIMED_OUT and error.code() not in _PURGED:
-            return translate(error, "writing the outputs")
-    return AbortableError(f"An output was not written: {causes[0].str()} ({causes[0].name()}).")
+            return translate(error, f"writing to {topic}", f"Write on topic {topic}")
+    first = causes[0][1]
+    return AbortableError(f"An output was not written: {first.str()} ({first.name()}).")
 
 
 class LoadProducer:

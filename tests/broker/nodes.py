@@ -1,0 +1,63 @@
+"""Apache Kafka for tests that need more than one plain node: listeners with TLS and SASL, several nodes, ports of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from stream_dedup.broker import LocalBroker
+from stream_dedup.broker.node import HOST, new_cluster_id, node_settings
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of 127.0.0.1 that nobody has now, all different."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind((HOST, 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def with_listeners(port: int, controller_port: int, more: Mapping[str, tuple[int, int]]) -> dict[str, str]:
+    """Return the settings of a lone node that has more listeners than the plain one.
+
+    `more` is name -> (port it listens on, port it tells clients), the name being its security protocol too, unless it is
+    not one of Kafka's: then it is a plain one.
+    """
+    settings = node_settings(1, port, controller_port, {1: controller_port})
+    kinds = {name: name if name in ("SSL", "SASL_SSL") else "PLAINTEXT" for name in more}
+    listening = [f"{name}://{HOST}:{own}" for name, (own, _) in more.items()]
+    telling = [f"{name}://{HOST}:{told}" for name, (_, told) in more.items()]
+    return settings | {
+        "listeners": ",".join([settings["listeners"], *listening]),
+        "advertised.listeners": ",".join([settings["advertised.listeners"], *telling]),
+        "listener.security.protocol.map": ",".join(
+            [settings["listener.security.protocol.map"], *(f"{name}:{kind}" for name, kind in kinds.items())]
+        ),
+    }
+
+
+@contextlib.contextmanager
+def three_nodes(folder: Path) -> Iterator[list[LocalBroker]]:
+    """Run three nodes, each broker and controller in one, with small heaps."""
+    ports, controller_ports = free_ports(3), free_ports(3)
+    controllers = dict(enumerate(controller_ports, 1))
+    cluster_id = new_cluster_id()
+    nodes = [
+        LocalBroker(
+            folder / f"node-{number}",
+            port=port,
+            heap_mb=256,
+            settings=node_settings(number, port, controllers[number], controllers),
+            cluster_id=cluster_id,
+        )
+        for number, port in enumerate(ports, 1)
+    ]
+    with contextlib.ExitStack() as stopped, ThreadPoolExecutor(3) as threads:
+        for node in nodes:
+            stopped.callback(node.stop, 5)
+        list(threads.map(lambda node: node.start(), nodes))
+        yield nodes

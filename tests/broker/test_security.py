@@ -1,0 +1,284 @@
+"""TLS, SASL and ACLs on a real broker that enforces them: what the roles need, and what they say when it is not there."""
+
+from __future__ import annotations
+
+import gc
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from confluent_kafka import ResourceType as Resource
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from stream_dedup import indexer
+from stream_dedup.broker import LocalBroker
+from stream_dedup.broker.node import HOST
+from stream_dedup.errors import BrokerError, ConfigurationError, StreamDedupError
+from stream_dedup.log.kafka import Admin, admin
+from stream_dedup.settings import Settings
+from stream_dedup.worker import role as worker_role
+from tests.broker.certificates import Authority
+from tests.broker.harness import Filter, Outcome
+from tests.broker.nodes import free_ports, with_listeners
+from tests.broker.test_main_path import LONG
+
+pytestmark = pytest.mark.broker
+
+USERS = Path(__file__).parent.parent.parent / "topics" / "users"
+PASSWORD = "correct-horse-battery"  # noqa: S105 - of a broker that lives for this test
+
+# (kind of resource, its name, its pattern, operation)
+Acl = tuple[str, str, str, str]
+
+
+def acls_of(user: str) -> list[Acl]:
+    """Return the ACLs of a file in `topics/users`, one for each operation."""
+    declared = yaml.safe_load((USERS / f"{user}.yaml").read_text())
+    return [
+        (acl["resource"]["type"], acl["resource"]["name"], acl["resource"]["patternType"], operation)
+        for acl in declared["spec"]["authorization"]["acls"]
+        for operation in acl["operations"]
+    ]
+
+
+def binding(user: str, acl: Acl) -> AclBinding:
+    kinds = {"topic": Resource.TOPIC, "group": Resource.GROUP, "transactionalId": Resource.TRANSACTIONAL_ID}
+    operations = {"DescribeConfigs": AclOperation.DESCRIBE_CONFIGS, "AlterConfigs": AclOperation.ALTER_CONFIGS}
+    kind, name, pattern, operation = acl
+    return AclBinding(
+        kinds[kind],
+        name,
+        ResourcePatternType.PREFIXED if pattern == "prefix" else ResourcePatternType.LITERAL,
+        f"User:{user}",
+        "*",
+        operations.get(operation) or AclOperation[operation.upper()],
+        AclPermissionType.ALLOW,
+    )
+
+
+@dataclass
+class Secured:
+    """A broker with an authoriser: the plain listener is the super-user's, the two others let nobody in without proof."""
+
+    crawl: Filter
+    authority: Authority
+    other_authority: Authority
+    scram_port: int
+    mutual_port: int
+    admin: AdminClient
+
+    def grant(self, user: str, acls: list[Acl]) -> None:
+        for future in self.admin.create_acls([binding(user, acl) for acl in acls]).values():
+            future.result(20)
+
+    def by_password(self, user: str, **changed: str) -> dict[str, str]:
+        properties = {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": user,
+            "sasl.password": PASSWORD,
+            "ssl.ca.location": str(self.authority.path),
+        }
+        return properties | {name.replace("_", "."): value for name, value in changed.items()}
+
+    def by_certificate(self, user: str) -> dict[str, str]:
+        chain, key = self.authority.sign(user)
+        return {
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(self.authority.path),
+            "ssl.certificate.location": str(chain),
+            "ssl.key.location": str(key),
+        }
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    authority, other = Authority(folder, "ca"), Authority(folder, "other-ca")
+    chain, key = authority.sign("broker", HOST)
+    keystore = folder / "broker.pem"
+    keystore.write_bytes(key.read_bytes() + chain.read_bytes())
+    port, controller_port, scram_port, mutual_port = free_ports(4)
+    listeners = {"SASL_SSL": (scram_port, scram_port), "SSL": (mutual_port, mutual_port)}
+    settings = with_listeners(port, controller_port, listeners) | {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        ),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(keystore),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.path),
+        "listener.name.ssl.ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/",
+    }
+    with LocalBroker(folder / "kafka", port=port, settings=settings) as broker:
+        crawl = Filter(broker.bootstrap, folder, partitions=2, prefix="", value_format="json")
+        crawl.create_topics()
+        one = Secured(crawl, authority, other, scram_port, mutual_port, AdminClient({"bootstrap.servers": broker.bootstrap}))
+        users = [f"stream-dedup-{name}" for name in ("worker", "index", "crawler")]
+        for user in users:
+            one.grant(user, acls_of(user.removeprefix("stream-dedup-")))
+        scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        created = one.admin.alter_user_scram_credentials(
+            [UserScramCredentialUpsertion(user, scram, PASSWORD.encode()) for user in users]
+        )
+        for future in created.values():
+            future.result(20)
+        try:
+            yield one
+        finally:
+            crawl.stop()
+
+
+def environment(port: int, properties: dict[str, str], folder: Path) -> dict[str, str]:
+    """Return the environment of a role that connects so; its password comes from a file."""
+    password = folder / "password"
+    password.write_text(PASSWORD)
+    found = {f"STREAM_DEDUP_KAFKA_{name.upper().replace('.', '_')}": value for name, value in properties.items()}
+    if found.pop("STREAM_DEDUP_KAFKA_SASL_PASSWORD", None):
+        found["STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE"] = str(password)
+    return found | {"STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": f"{HOST}:{port}"}
+
+
+def document(text: str) -> bytes:
+    return json.dumps({"text": text}).encode()
+
+
+def test_the_roles_work_with_exactly_the_acls_in_topics_users(secured: Secured, tmp_path: Path) -> None:
+    """Index by certificate, worker by password, crawler too, each with its file's ACLs and no more: all that goes in comes out,
+    and no log shows the password."""
+    crawl = secured.crawl
+    index = crawl.start("index", **environment(secured.mutual_port, secured.by_certificate("stream-dedup-index"), tmp_path))
+    worker = crawl.start("worker", **environment(secured.scram_port, secured.by_password("stream-dedup-worker"), tmp_path))
+    as_crawler = secured.by_password("stream-dedup-crawler") | {"bootstrap.servers": f"{HOST}:{secured.scram_port}"}
+    values = [document(LONG), document(LONG), b"{broken", document("another text of some words")]
+    count = crawl.produce(((part % 2, b"k", value, []) for part, value in enumerate(values)), **as_crawler)
+    crawl.wait_until_committed(count)
+
+    outcome = Outcome(crawl)
+
+    outcome.check()
+    assert outcome.reasons() == {"new": 1, "unchanged": 1, "dead:decode": 1, "too-short": 1}
+    assert worker.stop() == 0
+    assert index.process.poll() is None
+    assert PASSWORD not in index.log + worker.log
+
+
+def settings_of(secured: Secured, user: str) -> Settings:
+    return Settings(
+        kafka_bootstrap_servers=f"{HOST}:{secured.mutual_port}",
+        kafka=secured.by_certificate(user),
+        group=secured.crawl.settings.group,
+        worker_id="lacking",
+        value_format="json",
+        http_port=0,
+        state_dir=secured.crawl.folder / user,
+    )
+
+
+def run_role(name: str, settings: Settings) -> StreamDedupError | None:
+    """Run a role in this process until it ends by itself, or for a while; return what ended it."""
+    stop = threading.Event()
+    timer = threading.Timer(30, stop.set)
+    timer.start()
+    thresholds = gc.get_threshold()
+    try:
+        (worker_role.run if name == "worker" else indexer.run)(settings, stop)
+    except StreamDedupError as error:
+        return error
+    finally:
+        timer.cancel()
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+    return None
+
+
+# Read and Write on a resource imply Describe; what nobody does yet cannot fail.
+NEEDED = [
+    (user, acl)
+    for user in ("worker", "index")
+    for acl in acls_of(user)
+    if acl[3] != "Describe" and acl[1] != "insights" and (user, acl[3]) != ("index", "DescribeConfigs")
+]
+
+
+@pytest.mark.parametrize(("user", "lacking"), NEEDED, ids=lambda one: one if isinstance(one, str) else f"{one[3]}-{one[1]}")
+def test_a_missing_acl_is_named(secured: Secured, user: str, lacking: Acl) -> None:
+    """Each ACL of a role taken away alone: the role ends with a sentence that names the operation and the resource."""
+    crawl = secured.crawl
+    if not any(one.name == "index" and one.process.poll() is None for one in crawl.roles):
+        crawl.start("index")
+    kind, name, _, operation = lacking
+    lacks = f"lacks-{user}-{operation}-{name}".lower()
+    secured.grant(lacks, [acl for acl in acls_of(user) if acl != lacking])
+    text = f"{lacks} {LONG}"
+    crawl.produce((0, b"%d" % at, value, []) for at, value in enumerate([document(text), document(text), b"{"]))
+
+    ended = run_role(user, settings_of(secured, lacks))
+
+    assert isinstance(ended, BrokerError), ended
+    assert f"{operation} " in str(ended)
+    assert f"on {kind} {name}" in str(ended)
+    assert "topics/users" in str(ended)
+
+
+def refusal(settings: Settings) -> str:
+    with pytest.raises(StreamDedupError) as caught:
+        Admin(settings).topic_ids(["documents"])
+    assert isinstance(caught.value, ConfigurationError), caught.value
+    return str(caught.value)
+
+
+def test_a_broker_that_cannot_be_trusted_is_not_spoken_to(secured: Secured) -> None:
+    """Another CA's certificate, or one for another host: a sentence with the reason and the setting, and no connection."""
+    properties = secured.by_password("stream-dedup-worker", ssl_ca_location=str(secured.other_authority.path))
+    said = refusal(Settings(kafka_bootstrap_servers=f"{HOST}:{secured.scram_port}", kafka=properties))
+    assert "cannot be trusted" in said
+    assert "STREAM_DEDUP_KAFKA_SSL_CA_LOCATION" in said
+
+    properties = secured.by_password("stream-dedup-worker")
+    said = refusal(Settings(kafka_bootstrap_servers=f"localhost:{secured.scram_port}", kafka=properties))
+    assert "is not for localhost" in said
+    assert "STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS" in said
+
+
+def test_a_broker_that_does_not_trust_us_is_named(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong password, no certificate where one is asked for, or no TLS at all: a sentence with the setting to change."""
+    properties = secured.by_password("stream-dedup-worker", sasl_password="wrong-guess")  # noqa: S106 - it is wrong
+    said = refusal(Settings(kafka_bootstrap_servers=f"{HOST}:{secured.scram_port}", kafka=properties))
+    assert "STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE" in said
+    assert "wrong-guess" not in said
+
+    properties = {"security.protocol": "SSL", "ssl.ca.location": str(secured.authority.path)}
+    said = refusal(Settings(kafka_bootstrap_servers=f"{HOST}:{secured.mutual_port}", kafka=properties))
+    assert "STREAM_DEDUP_KAFKA_SSL_CERTIFICATE_LOCATION" in said
+
+    monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 3.0)
+    with pytest.raises(BrokerError) as caught:
+        Admin(Settings(kafka_bootstrap_servers=f"{HOST}:{secured.scram_port}")).topic_ids(["documents"])
+    assert "TLS and SASL settings" in str(caught.value)
+    assert "security.protocol" in str(caught.value)
+
+
+def test_a_stranger_may_do_nothing(secured: Secured) -> None:
+    """A user that is known to the broker and has no ACL reads and writes nothing."""
+    settings = Settings(kafka_bootstrap_servers=f"{HOST}:{secured.mutual_port}", kafka=secured.by_certificate("stranger"))
+
+    with pytest.raises(BrokerError, match="Describe on topic documents"):
+        Admin(settings).topic_ids(["documents"])
