@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections import Counter, defaultdict
@@ -16,7 +18,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from stream_dedup import topics
+from stream_dedup import indexer, topics
 from stream_dedup.audit import content
 from stream_dedup.audit.findings import Findings
 from stream_dedup.audit.fold import Fold
@@ -25,11 +27,12 @@ from stream_dedup.audit.outline import Outline
 from stream_dedup.audit.reach import CompiledScan, PlainScan
 from stream_dedup.audit.verdicts import Outputs
 from stream_dedup.document import Headers, Message
-from stream_dedup.errors import FormatError
+from stream_dedup.errors import FormatError, StreamDedupError
 from stream_dedup.log import records
 from stream_dedup.log.kafka import Admin
 from stream_dedup.log.kafka.client import to_message
 from stream_dedup.settings import Settings, child_environment
+from stream_dedup.worker.role import run as run_worker
 from tests.oracle import Oracle
 
 WAIT_SECONDS = 120.0
@@ -97,6 +100,19 @@ class Role:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} did not end within {seconds} s:\n{self.log[-3000:]}") from None
+
+
+def run_in_process(name: str, settings: Settings, stop: threading.Event) -> StreamDedupError | None:
+    """Run a role in this process, which spares a start of Python and of the kernels; return what ended it, if not `stop`."""
+    thresholds = gc.get_threshold()
+    try:
+        (run_worker if name == "worker" else indexer.run)(settings, stop)
+    except StreamDedupError as error:
+        return error
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+    return None
 
 
 class Filter:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import threading
 from collections.abc import Iterator
@@ -23,15 +22,13 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from stream_dedup import indexer
 from stream_dedup.broker import LocalBroker
 from stream_dedup.broker.node import HOST
 from stream_dedup.errors import BrokerError, ConfigurationError, StreamDedupError
 from stream_dedup.log.kafka import Admin, admin
 from stream_dedup.settings import Settings
-from stream_dedup.worker import role as worker_role
 from tests.broker.certificates import Authority
-from tests.broker.harness import Filter, Outcome
+from tests.broker.harness import Filter, Outcome, run_in_process
 from tests.broker.nodes import free_ports, with_listeners
 from tests.broker.test_main_path import LONG
 
@@ -197,16 +194,10 @@ def run_role(name: str, settings: Settings) -> StreamDedupError | None:
     stop = threading.Event()
     timer = threading.Timer(30, stop.set)
     timer.start()
-    thresholds = gc.get_threshold()
     try:
-        (worker_role.run if name == "worker" else indexer.run)(settings, stop)
-    except StreamDedupError as error:
-        return error
+        return run_in_process(name, settings, stop)
     finally:
         timer.cancel()
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()
-    return None
 
 
 # Read and Write on a resource imply Describe; what nobody does yet cannot fail.

@@ -1,15 +1,20 @@
 """Random faults for as long as asked, then healing, then every invariant: `make torture MINUTES=10`.
 
 Faults rotate every few seconds: a worker or an index is killed, stopped and continued, or told to end; an index comes
-back with an empty volume; the broker is killed and restarted; a second worker comes and goes. The seed is printed; the
-order of faults is a function of it, the moments at which they strike are not.
+back with an empty volume, with an older copy of it, or finds its disk full; the broker is killed and restarted, or stops
+for a while; workers join and leave; two workers have one transactional id; connections are cut, go dark or lose one kind
+of answer (the second worker and the second index are behind a proxy). The seed is printed; the order of faults is a
+function of it, the moments at which they strike are not. The last two lines are a summary, for people and as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
+import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -18,51 +23,42 @@ from collections import Counter
 from pathlib import Path
 
 from stream_dedup.broker import LocalBroker
+from tests.broker import kproxy
 from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until
+from tests.broker.kproxy import KafkaProxy
 
 STEP_DOCUMENTS = 2000
 
 
-class Nemesis:
-    """One filter, two workers and two index replicas at most, and the faults that befall them."""
+FAULTS = (
+    "kill worker", "kill worker", "kill worker", "kill index", "kill index", "kill both", "stop worker", "stop index",
+    "end worker", "end index", "new volume", "older volume", "disk full", "kill broker", "stop broker", "one more worker",
+    "one transactional id", "cut connections", "dark network", "late commit", "lost answers", "nothing",
+)  # fmt: skip
+DISK_BYTES = 300_000
+LOSABLE = (kproxy.PRODUCE, kproxy.END_TXN, kproxy.TXN_OFFSET_COMMIT, kproxy.ADD_PARTITIONS_TO_TXN, kproxy.HEARTBEAT,
+           kproxy.INIT_PRODUCER_ID, kproxy.METADATA)  # fmt: skip
 
-    def __init__(self, broker: LocalBroker, crawl: Filter, seed: int) -> None:
+
+class Nemesis:
+    """One filter, two workers and two index replicas, and the faults that befall them."""
+
+    def __init__(self, broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, seed: int) -> None:
         self.broker = broker
+        self.proxy = proxy
         self.crawl = crawl
         self.dice = random.Random(seed)
         self.faults: Counter[str] = Counter()
-        self.volumes = 2
+        self.kills = 0
         self.index = [self._start_index(0), self._start_index(1)]
-        self.workers = [crawl.start("worker"), crawl.start("worker")]
+        self.workers = [self._start_worker(0), self._start_worker(1)]
 
     def strike(self) -> str:
         """Let one fault happen, and undo what must be undone."""
-        fault = self.dice.choice(
-            ["kill worker", "kill worker", "kill index", "kill index", "kill both", "stop worker", "stop index",
-             "end worker", "end index", "new volume", "kill broker", "nothing"]
-        )  # fmt: skip
+        fault = self.dice.choice(FAULTS)
         self.faults[fault] += 1
         at = self.dice.randrange(2)
-        if fault in ("kill worker", "kill both"):
-            self.workers[at].kill()
-        if fault in ("kill index", "kill both", "new volume"):
-            self.index[at].kill()
-        if fault == "new volume":
-            self.volumes += 1
-            self._volume(at).rename(self.crawl.folder / f"old-{self.volumes}")
-        if fault == "end worker":
-            self.workers[at].stop()
-        if fault == "end index":
-            self.index[at].stop()
-        if fault in ("stop worker", "stop index"):
-            # Longer than the session: the group moves on without it, and it comes back as a zombie.
-            process = (self.workers if fault == "stop worker" else self.index)[at].process
-            process.send_signal(signal.SIGSTOP)
-            time.sleep(8)
-            process.send_signal(signal.SIGCONT)
-        if fault == "kill broker":
-            self.broker.kill()
-            self.broker.start()
+        getattr(self, "_" + fault.replace(" ", "_"))(at)
         self.mend()
         return fault
 
@@ -70,15 +66,134 @@ class Nemesis:
         """Start again what ended; a role may have ended by itself too, when the broker was away."""
         for at in range(2):
             if self.workers[at].process.poll() is not None:
-                self.workers[at] = self.crawl.start("worker")
+                self.workers[at] = self._start_worker(at)
             if self.index[at].process.poll() is not None:
                 self.index[at] = self._start_index(at)
+
+    # -- the faults, by name
+
+    def _kill(self, role: Role) -> None:
+        if role.process.poll() is None:
+            role.kill()
+            self.kills += 1
+
+    def _kill_worker(self, at: int) -> None:
+        self._kill(self.workers[at])
+
+    def _kill_index(self, at: int) -> None:
+        self._kill(self.index[at])
+
+    def _kill_both(self, at: int) -> None:
+        self._kill(self.workers[at])
+        self._kill(self.index[at])
+
+    def _pause(self, role: Role) -> None:
+        """Stop for longer than the session: the group moves on without it, and it comes back as a zombie."""
+        role.process.send_signal(signal.SIGSTOP)
+        time.sleep(8)
+        role.process.send_signal(signal.SIGCONT)
+
+    def _stop_worker(self, at: int) -> None:
+        self._pause(self.workers[at])
+
+    def _stop_index(self, at: int) -> None:
+        self._pause(self.index[at])
+
+    def _end_worker(self, at: int) -> None:
+        self.workers[at].stop()
+
+    def _end_index(self, at: int) -> None:
+        self.index[at].stop()
+
+    def _new_volume(self, at: int) -> None:
+        self._kill(self.index[at])
+        shutil.rmtree(self._volume(at))
+
+    def _older_volume(self, at: int) -> None:
+        """Copy the volume as a crash would leave it, go on for a while, then put the copy in its place."""
+        self._kill(self.index[at])
+        older = self.crawl.folder / "older"
+        shutil.rmtree(older, ignore_errors=True)
+        shutil.copytree(self._volume(at), older)
+        self.index[at] = self._start_index(at)
+        time.sleep(self.dice.uniform(3, 6))
+        self._kill(self.index[at])
+        shutil.rmtree(self._volume(at))
+        older.rename(self._volume(at))
+
+    def _disk_full(self, at: int) -> None:
+        """No file may grow beyond a size (RLIMIT_FSIZE), which fails writes as a full disk does; then there is room again."""
+        role = self.index[at]
+        if role.process.poll() is None:
+            before = resource.prlimit(role.process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(role.process.pid, resource.RLIMIT_FSIZE, (DISK_BYTES, before[1]))
+            time.sleep(self.dice.uniform(2, 5))
+            if role.process.poll() is None:
+                resource.prlimit(role.process.pid, resource.RLIMIT_FSIZE, before)
+
+    def _kill_broker(self, _: int) -> None:
+        self.broker.kill()
+        self.broker.start()
+
+    def _stop_broker(self, _: int) -> None:
+        self.broker.pause()
+        time.sleep(self.dice.uniform(2, 12))
+        self.broker.resume()
+
+    def _one_more_worker(self, _: int) -> None:
+        """Two rebalances, in mid-stream."""
+        more = self.crawl.start("worker")
+        time.sleep(self.dice.uniform(4, 8))
+        if self.dice.random() < 0.5:
+            self._kill(more)
+        else:
+            more.stop()
+
+    def _one_transactional_id(self, at: int) -> None:
+        """A second worker with the name of one that runs: one of them is fenced and ends, and the other goes on."""
+        twin = self.crawl.start("worker", STREAM_DEDUP_WORKER_ID=f"worker-{at}")
+        time.sleep(self.dice.uniform(4, 8))
+        self._kill(twin)
+
+    def _cut_connections(self, _: int) -> None:
+        self.proxy.cut_all()
+
+    def _dark_network(self, _: int) -> None:
+        with self.proxy.dark():
+            time.sleep(self.dice.uniform(2, 15))
+
+    def _late_commit(self, _: int) -> None:
+        held = self.proxy.add(kproxy.END_TXN, "hold")
+        held.struck.wait(10)
+        time.sleep(self.dice.uniform(0, 14))
+        self.proxy.release(held)
+
+    def _lost_answers(self, _: int) -> None:
+        for _ in range(3):
+            self.proxy.add(self.dice.choice(LOSABLE), self.dice.choice(("lose-answer", "cut")))  # type: ignore[arg-type]
+        self.proxy.add(self.dice.choice(LOSABLE), "delay", seconds=self.dice.uniform(1, 12))
+
+    def _nothing(self, _: int) -> None: ...
+
+    # -- inside
 
     def _volume(self, at: int) -> Path:
         return self.crawl.folder / f"volume-{at}"
 
+    def _address(self, at: int) -> str:
+        return self.proxy.bootstrap if at else self.crawl.bootstrap
+
+    def _start_worker(self, at: int) -> Role:
+        return self.crawl.start(
+            "worker", STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=self._address(at), STREAM_DEDUP_WORKER_ID=f"worker-{at}"
+        )
+
     def _start_index(self, at: int) -> Role:
-        return self.crawl.start("index", STREAM_DEDUP_INDEX_DIR=str(self._volume(at)))
+        return self.crawl.start(
+            "index",
+            STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=self._address(at),
+            STREAM_DEDUP_INDEX_DIR=str(self._volume(at)),
+        )
 
 
 def main() -> int:
@@ -89,19 +204,23 @@ def main() -> int:
     parser.add_argument("--documents-max", type=int, default=120_000, help="the plain-scan oracle is quadratic")
     asked = parser.parse_args()
     print(f"seed {asked.seed}, {asked.minutes} minutes", flush=True)
-    with tempfile.TemporaryDirectory(prefix="torture-") as folder, LocalBroker(Path(folder) / "kafka") as broker:
+    with (
+        tempfile.TemporaryDirectory(prefix="torture-") as folder,
+        LocalBroker(Path(folder) / "kafka") as broker,
+        KafkaProxy(int(broker.bootstrap.rpartition(":")[2])) as proxy,
+    ):
         crawl = Filter(broker.bootstrap, Path(folder), partitions=4, batch_documents=500)
         crawl.create_topics()
         try:
-            return _run(broker, crawl, asked)
+            return _run(broker, proxy, crawl, asked)
         except BaseException:
             crawl.stop()
             raise
 
 
-def _run(broker: LocalBroker, crawl: Filter, asked: argparse.Namespace) -> int:
+def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.Namespace) -> int:
     documents = synthetic(asked.documents_max, asked.seed, partitions=4)
-    nemesis = Nemesis(broker, crawl, asked.seed)
+    nemesis = Nemesis(broker, proxy, crawl, asked.seed)
     pace = asked.documents_max / max(1.0, asked.minutes * 60)
     began = time.monotonic()
     sent = 0
@@ -119,13 +238,28 @@ def _run(broker: LocalBroker, crawl: Filter, asked: argparse.Namespace) -> int:
         return crawl.committed() >= sent
 
     wait_until(healed, f"all {sent} records are committed after healing", 300)
-    ended = [role.process.returncode for role in crawl.roles]
+    healing = time.monotonic() - began - asked.minutes * 60
     for role in crawl.roles:
         role.stop()
-    Outcome(crawl).check()
-    kills = sum(code == -signal.SIGKILL for code in ended)
-    print(f"{sent} documents, {kills} roles killed, faults {dict(nemesis.faults)}: nothing lost, nothing twice, nothing wrong")
-    return 0
+    found = ""
+    try:
+        Outcome(crawl).check()
+    except AssertionError as error:
+        found = str(error)
+    summary = {
+        "seed": asked.seed,
+        "minutes": asked.minutes,
+        "documents": sent,
+        "kills": nemesis.kills,
+        "faults": dict(sorted(nemesis.faults.items())),
+        "healing_seconds": round(healing, 1),
+        "verdict": found or "clean",
+    }
+    faults = ", ".join(f"{count} {name}" for name, count in sorted(nemesis.faults.items()))
+    verdict = found or "nothing lost, nothing twice, nothing wrong"
+    print(f"seed {asked.seed}: {sent} documents, {nemesis.kills} roles killed; faults: {faults}; {verdict}")
+    print(json.dumps(summary), flush=True)
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Headers, Message, Reason
+from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Headers, Message, Reason, Unreadable
 from stream_dedup.settings import Settings
 from stream_dedup.worker.inputs import Decoder, Document
 
@@ -33,6 +33,16 @@ def test_null_value_is_a_tombstone() -> None:
     """A record without a value is passed on unjudged."""
     assert decode(None) is Reason.TOMBSTONE
     assert decode(None, value_format="json") is Reason.TOMBSTONE
+
+
+def test_a_record_that_cannot_be_read_is_no_tombstone() -> None:
+    """What has a place and nothing else becomes a dead letter that says why."""
+    message = Unreadable("documents", 0, 7, None, None, None, [])
+    message.why = "failed CRC32C check"
+    letter = Decoder(Settings(value_format="json")).decode(message)
+    assert isinstance(letter, DeadLetter)
+    assert (letter.stage, letter.error_class) == ("decode", "Unreadable")
+    assert letter.message.endswith("failed CRC32C check.")
 
 
 def test_invalid_utf8_is_replaced() -> None:

@@ -1,0 +1,213 @@
+"""A proxy that reads Kafka's frames, so that a test can hold, drop, delay or cut exactly the request that it means.
+
+A frame is a length (4 bytes), then for a request the API key (2), its version (2) and a correlation id (4), and for an
+answer the correlation id. Answers that tell clients where brokers are get the proxies' ports written over the brokers'
+own: the address `127.0.0.1` is followed by the port (4 bytes) in every version of Metadata, FindCoordinator and
+DescribeCluster, and the length does not change. So clients stay behind the proxy without a listener of its own.
+
+Invariants: frames of one connection keep their order; a connection whose request is held stays open towards the broker
+though its client goes away, for only then can the request arrive late; rules are consumed one request each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+HOST = "127.0.0.1"
+PRODUCE, METADATA, OFFSET_COMMIT, FIND_COORDINATOR, HEARTBEAT = 0, 3, 8, 10, 12
+INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, ADD_OFFSETS_TO_TXN, END_TXN, TXN_OFFSET_COMMIT = 22, 24, 25, 26, 28
+DESCRIBE_CLUSTER = 60
+_TELL_ADDRESSES = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
+_HEAD = struct.Struct(">hhi")
+
+Action = Literal["hold", "lose-answer", "cut", "delay"]
+
+
+@dataclass(eq=False)
+class Rule:
+    """What happens to the next `times` requests with an API key.
+
+    `hold`: it waits until `release`, whatever becomes of its client. `lose-answer`: the broker gets it, and the connection is
+    cut instead of the answer. `cut`: the broker never gets it. `delay`: it waits for `seconds`.
+    """
+
+    api_key: int
+    action: Action
+    times: int = 1
+    seconds: float = 0.0
+    struck: threading.Event = field(default_factory=threading.Event)
+    delivered: threading.Event = field(default_factory=threading.Event)
+    _released: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class KafkaProxy:
+    """One port in front of each broker port of 127.0.0.1; a context manager. `seen` counts requests by API key."""
+
+    def __init__(self, *ports: int) -> None:
+        self._ports = ports
+        self._told: dict[int, int] = {}
+        self._loop = asyncio.new_event_loop()
+        self._rules: list[Rule] = []
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.seen: Counter[int] = Counter()
+        self.is_dark = False
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{HOST}:{port}" for port in self._told.values())
+
+    def __enter__(self) -> KafkaProxy:
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kproxy", daemon=True)
+        self._thread.start()
+        for port in self._ports:
+            self._call(self._listen(port))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._call(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    # -- what a test asks for
+
+    def add(self, api_key: int, action: Action, times: int = 1, seconds: float = 0.0) -> Rule:
+        """Let something happen to the next requests of a kind."""
+        rule = Rule(api_key, action, times, seconds)
+        self._do(lambda: self._rules.append(rule))
+        return rule
+
+    def release(self, rule: Rule) -> None:
+        """Send what was held on to the broker."""
+        self._do(rule._released.set)
+
+    def cut_all(self) -> None:
+        """Break every connection."""
+        self._do(lambda: [writer.close() for writer in list(self._writers)])
+
+    @contextlib.contextmanager
+    def dark(self) -> Iterator[None]:
+        """Let nothing through in either direction, while connections stay open."""
+        self.is_dark = True
+        try:
+            yield
+        finally:
+            self.is_dark = False
+
+    # -- inside the loop
+
+    def _call(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
+
+    def _do(self, function: Callable[[], Any]) -> None:
+        done = threading.Event()
+        self._loop.call_soon_threadsafe(lambda: (function(), done.set()))
+        assert done.wait(10), "the proxy's loop does not turn"
+
+    async def _listen(self, port: int) -> None:
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.add(task)
+            try:
+                await self._serve(port, reader, writer)
+            except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                pass
+            finally:
+                self._tasks.discard(task)
+
+        server = await asyncio.start_server(connected, HOST, 0, limit=1 << 20)
+        self._told[port] = server.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in list(self._writers):
+            writer.close()
+
+    async def _serve(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream_reader, upstream = await asyncio.open_connection(HOST, port)
+        self._writers |= {writer, upstream}
+        asked: dict[int, tuple[int, Rule | None]] = {}
+        answers = asyncio.ensure_future(self._answers(upstream_reader, writer, asked))
+        try:
+            await self._requests(reader, upstream, writer, asked, answers)
+        finally:
+            answers.cancel()
+            for one in (writer, upstream):
+                self._writers.discard(one)
+                one.close()
+
+    async def _requests(
+        self,
+        reader: asyncio.StreamReader,
+        upstream: asyncio.StreamWriter,
+        writer: asyncio.StreamWriter,
+        asked: dict[int, tuple[int, Rule | None]],
+        answers: asyncio.Future[None],
+    ) -> None:
+        while not answers.done():
+            frame = await _frame(reader)
+            while self.is_dark:
+                await asyncio.sleep(0.05)
+            api_key, _, correlation = _HEAD.unpack_from(frame)
+            self.seen[api_key] += 1
+            rule = self._rule(api_key)
+            if rule is not None:
+                rule.struck.set()
+                if rule.action == "cut":
+                    return
+                if rule.action == "delay":
+                    await asyncio.sleep(rule.seconds)
+                if rule.action == "hold":
+                    await rule._released.wait()
+            asked[correlation] = (api_key, rule)
+            upstream.write(len(frame).to_bytes(4, "big") + frame)
+            await upstream.drain()
+            if rule is not None and rule.action in ("hold", "lose-answer"):
+                # The client is gone or will be; the broker's answer is what says that it has done it.
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(answers), 10)
+
+    async def _answers(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: dict[int, tuple[int, Rule | None]]
+    ) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                frame = await _frame(reader)
+                while self.is_dark:
+                    await asyncio.sleep(0.05)
+                api_key, rule = asked.pop(int.from_bytes(frame[:4], "big"), (-1, None))
+                if rule is not None and rule.action in ("hold", "lose-answer"):
+                    rule.delivered.set()
+                    if rule.action == "lose-answer":
+                        writer.close()
+                    return
+                if api_key in _TELL_ADDRESSES:
+                    for port, told in self._told.items():
+                        address = HOST.encode()
+                        frame = frame.replace(address + port.to_bytes(4, "big"), address + told.to_bytes(4, "big"))
+                writer.write(len(frame).to_bytes(4, "big") + frame)
+                await writer.drain()
+
+    def _rule(self, api_key: int) -> Rule | None:
+        for rule in self._rules:
+            if rule.api_key == api_key and rule.times > 0:
+                rule.times -= 1
+                return rule
+        return None
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    size = int.from_bytes(await reader.readexactly(4), "big")
+    return await reader.readexactly(size)

@@ -1,0 +1,158 @@
+"""What arrives too late must change nothing: a commit's request that was held, a worker that lost its partitions, an answer.
+
+Each guard is also taken away, in a child or by a patch that no setting can reach, and then the damage must show: a test
+that stays green without the guard would prove nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+
+from stream_dedup.errors import AbortableError, BrokerError
+from stream_dedup.log.kafka import Outcome as Ended
+from stream_dedup.log.kafka import Output, Result, TransactionalOutput
+from stream_dedup.settings import Settings, child_environment
+from tests.broker import kproxy
+from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until
+from tests.broker.kproxy import KafkaProxy
+
+pytestmark = pytest.mark.broker
+
+SOCKET_TIMEOUT_MS = 2000
+
+
+@pytest.fixture
+def proxy(bootstrap: str) -> Iterator[KafkaProxy]:
+    with KafkaProxy(int(bootstrap.rpartition(":")[2])) as one:
+        yield one
+
+
+@pytest.mark.parametrize("guard", ["kept", "removed"])
+def test_a_late_end_of_a_transaction_does_not_end_the_next(
+    make_filter: Callable[..., Filter], proxy: KafkaProxy, monkeypatch: pytest.MonkeyPatch, guard: str
+) -> None:
+    """KAFKA-17754: a commit's request is held in the network, its repetition succeeds, and the first arrives inside the next
+    transaction. The producer was thrown away, so it ends nothing; with the producer kept, readers see what was aborted."""
+    crawl = make_filter(partitions=1)
+    settings = Settings(
+        kafka_bootstrap_servers=proxy.bootstrap,
+        kafka={"socket.timeout.ms": str(SOCKET_TIMEOUT_MS)},
+        topic_prefix=crawl.settings.topic_prefix,
+        group=crawl.settings.group,
+    )
+    if guard == "removed":
+        monkeypatch.setattr(TransactionalOutput, "_recycle", lambda self, why: Result(Ended.COMMITTED, why=why))
+    transactions = TransactionalOutput(settings, f"{crawl.settings.group}-late", "late")
+    member = Consumer({"bootstrap.servers": crawl.bootstrap, "group.id": crawl.settings.group})
+    stamp = member.consumer_group_metadata()
+    held = proxy.add(kproxy.END_TXN, "hold")
+
+    def output(text: bytes) -> Output:
+        return Output(crawl.names.unique, 0, None, text, None, [])
+
+    first = transactions.run([output(b"first")], [(crawl.names.documents, 0, 1, "")], stamp)
+    assert held.struck.is_set()
+    assert first.outcome is (Ended.UNKNOWN if guard == "kept" else Ended.COMMITTED)
+
+    def release(step: str) -> None:
+        if step == "flushed":
+            proxy.release(held)
+            assert held.delivered.wait(20), "the broker never answered the late request"
+            raise AbortableError("This transaction is given up.")
+
+    try:
+        second = transactions.run([output(b"never")], [(crawl.names.documents, 0, 2, "")], stamp, reached=release)
+        assert second.outcome is Ended.ABORTED
+    except BrokerError:
+        # Without the guard the client may also find that the transaction which it aborts is none any more.
+        assert guard == "removed"
+    transactions.close()
+    member.close()
+
+    seen = [one.value for one in crawl.read(crawl.names.unique)]
+    assert seen == ([b"first"] if guard == "kept" else [b"first", b"never"])
+
+
+def zombie(crawl: Filter, guard: str) -> tuple[subprocess.Popen[bytes], Path, Path]:
+    """Start a worker that will be held in mid-transaction; return it, its log and the file that lets it go on."""
+    log_path, go_on = crawl.folder / f"zombie-{guard}.log", crawl.folder / "go-on"
+    with log_path.open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.broker.zombie_child", str(go_on), guard],
+            env=child_environment({}) | crawl.environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
+    return process, log_path, go_on
+
+
+def test_a_zombie_commits_nothing(make_filter: Callable[..., Filter]) -> None:
+    """A worker that hangs in mid-transaction until another has its partitions and has committed them: its own commit is
+    refused, because the group's metadata came with the batch. Read at the commit, it would commit: every record twice."""
+    filters = {
+        guard: make_filter(partitions=2, kafka_max_poll_interval_ms=4000, kafka_session_timeout_ms=3000)
+        for guard in ("kept", "removed")
+    }
+    children = {}
+    try:
+        for guard, crawl in filters.items():
+            crawl.produce(synthetic(300, 12, partitions=2))
+            crawl.start("index")
+            children[guard] = zombie(crawl, guard)
+        for guard, crawl in filters.items():
+            _, log_path, _ = children[guard]
+            wait_until(lambda path=log_path: "held in mid-transaction" in path.read_text(), "the worker is held")
+            crawl.start("worker")  # a transaction may last for 30 s, so nothing is waited for from here on but this one
+        for crawl in filters.values():
+            crawl.wait_until_committed(300)
+        for _, _, go_on in children.values():
+            go_on.touch()
+        for guard, (_, log_path, _) in children.items():
+            what = "a transaction did not commit" if guard == "kept" else "partitions lost"
+            wait_until(lambda path=log_path, what=what: what in path.read_text(), f"the zombie ({guard}) goes on", 60)
+    finally:
+        for process, log_path, _ in children.values():
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            print(log_path.read_text()[-3000:])
+
+    Outcome(filters["kept"]).check()
+    with pytest.raises(AssertionError, match="went in and"):
+        Outcome(filters["removed"]).check()
+
+
+ANSWERS = {
+    "the end of a transaction": kproxy.END_TXN,
+    "the offsets": kproxy.TXN_OFFSET_COMMIT,
+    "its partitions": kproxy.ADD_PARTITIONS_TO_TXN,
+    "a write": kproxy.PRODUCE,
+}
+
+
+def test_lost_answers_change_nothing(make_filter: Callable[..., Filter], proxy: KafkaProxy) -> None:
+    """The broker has done what was asked and its answer is lost, at every kind of request that a transaction consists of, and
+    requests that never arrive: all leave once."""
+    crawl = make_filter(partitions=2, batch_documents=200)
+    documents = synthetic(6000, 13, partitions=2)
+    behind = {"STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": proxy.bootstrap, "STREAM_DEDUP_KAFKA_SOCKET_TIMEOUT_MS": "4000"}
+    crawl.start("index")
+    worker: Role = crawl.start("worker", **behind)
+    worker.says("partitions assigned")
+    rules = [proxy.add(key, action) for key in ANSWERS.values() for action in ("lose-answer", "cut")]  # type: ignore[arg-type]
+    count = crawl.produce(documents)
+    crawl.wait_until_committed(count)
+
+    assert [rule for rule in rules if not rule.struck.is_set()] == []
+    assert worker.process.poll() is None
+    Outcome(crawl).check()

@@ -1,0 +1,112 @@
+"""Three brokers: a leader, a coordinator, each node in turn, and two at once go away; the filter goes on when they are back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from stream_dedup.broker import LocalBroker
+from stream_dedup.log.kafka import Admin
+from stream_dedup.settings import Settings
+from tests.broker.harness import Filter, Outcome, synthetic, wait_until
+from tests.broker.nodes import three_nodes
+
+pytestmark = pytest.mark.broker
+
+HEALED_SECONDS = 30.0  # the promise: progress within this long after the cluster is whole, or able to write, again
+STEP = 500
+
+
+class Cluster:
+    """Three nodes, a filter on them, and documents that keep coming."""
+
+    def __init__(self, nodes: list[LocalBroker], folder: Path) -> None:
+        self.nodes = dict(enumerate(nodes, 1))
+        bootstrap = ",".join(node.bootstrap for node in nodes)
+        self.crawl = Filter(bootstrap, folder, partitions=4, replicas=3, batch_documents=250)
+        self.crawl.create_topics()
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._documents = iter(synthetic(20 * STEP, 14, partitions=4))
+        self.sent = 0
+        self.healed_seconds: dict[str, float] = {}
+
+    def send(self) -> None:
+        """Let some more documents come, and do not wait for them."""
+        self.sent += self.crawl.produce(next(self._documents) for _ in range(STEP))
+
+    def leader(self, topic: str, partition: int = 0) -> LocalBroker:
+        """Return the node that leads a partition now."""
+        return self.nodes[self._admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader]
+
+    def coordinator(self) -> LocalBroker:
+        """Return the node that coordinates the group."""
+        group = self.crawl.settings.group
+        return self.nodes[self._admin.describe_consumer_groups([group])[group].result(20).coordinator.id]
+
+    def measure(self, what: str) -> None:
+        """Take the time until all that was sent is committed."""
+        began = time.monotonic()
+        self.crawl.wait_until_committed(self.sent, 2 * HEALED_SECONDS)
+        self.healed_seconds[what] = time.monotonic() - began
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with three_nodes(tmp_path) as nodes:
+        one = Cluster(nodes, tmp_path)
+        try:
+            yield one
+        finally:
+            one.crawl.stop()
+
+
+def test_nodes_come_and_go(cluster: Cluster) -> None:
+    """The leader of the log is killed, then the group's coordinator, then every node restarts in turn, then two are down at
+    once and nothing can be written: each time all goes on within 30 s of healing, by the same roles, and nothing is lost."""
+    crawl = cluster.crawl
+    index, worker = crawl.start("index"), crawl.start("worker")
+    cluster.send()
+    cluster.measure("the start")
+
+    for what, victim in (("the log's leader", cluster.leader(crawl.names.fingerprints)), ("the coordinator", None)):
+        node = victim or cluster.coordinator()
+        cluster.send()
+        node.kill()
+        cluster.measure(f"{what} killed")  # two of three are left: this must heal without the third
+        node.start()
+
+    for node in cluster.nodes.values():
+        wait_until(lambda: all_in_sync(cluster), "every replica is in sync again")
+        cluster.send()
+        node.stop()
+        node.start()
+    cluster.measure("a rolling restart")
+
+    wait_until(lambda: all_in_sync(cluster), "every replica is in sync again")
+    cluster.send()
+    first, second = list(cluster.nodes.values())[:2]
+    for node in (first, second):
+        node.kill()
+    before = crawl.committed()  # asked of one node alone: no answer counts as none
+    assert before <= cluster.sent
+    first.start()
+    second.start()
+    cluster.measure("two of three down")
+
+    print({what: f"{seconds:.1f} s" for what, seconds in cluster.healed_seconds.items()})
+    assert (index.process.poll(), worker.process.poll()) == (None, None)
+    assert [what for what, seconds in cluster.healed_seconds.items() if seconds > HEALED_SECONDS] == []
+    Outcome(crawl).check()
+
+
+def all_in_sync(cluster: Cluster) -> bool:
+    """Whether every partition of the filter's topics has three replicas in sync."""
+    found = Admin(Settings(kafka_bootstrap_servers=cluster.crawl.bootstrap)).broker_count()
+    if found < 3:
+        return False
+    known = cluster._admin.list_topics(timeout=10).topics.values()
+    return all(len(part.isrs) == 3 for topic in known for part in topic.partitions.values())

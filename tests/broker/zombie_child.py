@@ -1,0 +1,79 @@
+"""A worker that is held in mid-transaction until a file appears; a test's child, with or without the guard against zombies.
+
+    python -m tests.broker.zombie_child FILE kept|removed
+
+The guard: the group's metadata is read together with the batch. Removed here, it is read at the commit.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from stream_dedup.service import logs
+from stream_dedup.service.signals import stop_on_signals
+from stream_dedup.settings import load_settings
+from stream_dedup.worker import role
+
+
+class _Unguarded:
+    """A producer that commits with the metadata of now."""
+
+    def __init__(self, producer: Any, source: role.SourceConsumer) -> None:
+        self._inner = producer
+        self._source = source
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def send_offsets_to_transaction(self, positions: Any, _stamp: bytes, *rest: Any) -> Any:
+        """Send with the group's metadata as it is now, not as it was with the batch."""
+        return self._inner.send_offsets_to_transaction(positions, self._source.stamp(), *rest)
+
+
+def main(file: Path, guard: str) -> None:
+    """Run the worker; its first transaction with outputs waits at `outputs` until `file` exists."""
+    run = role.TransactionalOutput.run
+    held = threading.Event()
+    sources: list[role.SourceConsumer] = []
+    made = role.SourceConsumer.__init__
+
+    def remember(self: role.SourceConsumer, *args: Any) -> None:
+        made(self, *args)
+        sources.append(self)
+
+    def slow(self: role.TransactionalOutput, outputs: Any, offsets: Any, stamp: bytes, **more: Any) -> Any:
+        if held.is_set():
+            return run(self, outputs, offsets, stamp, **more)
+        held.set()
+        reached = more.pop("reached")
+
+        def wait(step: str) -> None:
+            if step == "outputs":
+                print("held in mid-transaction", flush=True)
+                while not file.exists():
+                    time.sleep(0.05)
+            reached(step)
+
+        more["reached"] = wait
+        if guard == "kept":
+            return run(self, outputs, offsets, stamp, **more)
+        producer = self._producer
+        self._producer = _Unguarded(producer, sources[0])  # type: ignore[assignment]
+        try:
+            return run(self, outputs, offsets, stamp, **more)
+        finally:
+            self._producer = producer
+
+    role.SourceConsumer.__init__ = remember  # type: ignore[assignment,method-assign]
+    role.TransactionalOutput.run = slow  # type: ignore[method-assign]
+    logs.configure("info", "console", role="worker")
+    with stop_on_signals() as stop:
+        role.run(load_settings(), stop)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,64 @@
+"""The steps at which a test may kill or stop a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from stream_dedup import failpoints
+from stream_dedup.errors import ConfigurationError
+from stream_dedup.failpoints import Failpoints
+
+
+@pytest.fixture
+def struck(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    signals: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: signals.append(number))
+    return signals
+
+
+def test_only_the_step_and_count_that_were_named(struck: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+    """The third time, with two batches in flight; other steps and emptier moments do not count, and it strikes once."""
+    points = Failpoints("worker.flushed:3")
+    for in_flight in (1, 2, 1, lambda: 2):
+        points.reach("worker.flushed", in_flight)
+        points.reach("worker.begin", 9)
+    assert struck == []
+    points.reach("worker.flushed", 4)
+    points.reach("worker.flushed", 4)
+
+    assert struck == [signal.SIGKILL]
+    assert "worker.flushed reached with 4 batches in flight: killing" in capsys.readouterr().err
+
+
+def test_a_step_may_stop_instead(struck: list[int]) -> None:
+    """`:stop` sends SIGSTOP, and a lower number of batches in flight may be asked for."""
+    Failpoints("index.after-write:1:0:stop").reach("index.after-write", 0)
+
+    assert struck == [signal.SIGSTOP]
+
+
+def test_within_a_step_the_kill_comes_a_moment_later(struck: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that is not over when it is reached is struck from another thread."""
+    waits: list[float] = []
+
+    class Timer:
+        def __init__(self, seconds: float, function: object, arguments: tuple[int, int]) -> None:
+            waits.append(seconds)
+            struck.append(-arguments[1])
+
+        def start(self) -> None: ...
+
+    monkeypatch.setattr(failpoints.threading, "Timer", Timer)
+    Failpoints("index.in-flush:1").reach("index.in-flush", 2)
+
+    assert (struck, len(waits)) == ([-signal.SIGKILL], 1)
+
+
+@pytest.mark.parametrize("text", ["worker.nowhere", "worker.begin:x", "worker.begin:1:2:3", "worker.begin:1:2:pause"])
+def test_a_step_that_does_not_exist_is_refused(text: str) -> None:
+    """A kill point that could never fire would make a test prove nothing."""
+    with pytest.raises(ConfigurationError, match="write STEP:COUNT"):
+        Failpoints(text)
