@@ -10,6 +10,7 @@ from pathlib import Path
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.broker.node import HOST, new_cluster_id, node_settings
+from stream_dedup.errors import LocalBrokerError
 
 
 def free_ports(count: int) -> list[int]:
@@ -58,6 +59,13 @@ def three_nodes(folder: Path) -> Iterator[list[LocalBroker]]:
     ]
     with contextlib.ExitStack() as stopped, ThreadPoolExecutor(3) as threads:
         for node in nodes:
-            stopped.callback(node.stop, 5)
+            stopped.callback(_end, node)
         list(threads.map(lambda node: node.start(), nodes))
         yield nodes
+
+
+def _end(node: LocalBroker) -> None:
+    """End a node by force: without its fellows it could not end in order."""
+    with contextlib.suppress(LocalBrokerError):
+        node.kill()
+    node.stop()

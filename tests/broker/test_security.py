@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from confluent_kafka import ResourceType as Resource
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,
     AdminClient,
     ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -52,7 +52,7 @@ def acls_of(user: str) -> list[Acl]:
 
 
 def binding(user: str, acl: Acl) -> AclBinding:
-    kinds = {"topic": Resource.TOPIC, "group": Resource.GROUP, "transactionalId": Resource.TRANSACTIONAL_ID}
+    kinds = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP, "transactionalId": ResourceType.TRANSACTIONAL_ID}
     operations = {"DescribeConfigs": AclOperation.DESCRIBE_CONFIGS, "AlterConfigs": AclOperation.ALTER_CONFIGS}
     kind, name, pattern, operation = acl
     return AclBinding(

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from stream_dedup.broker import LocalBroker
-from stream_dedup.log.kafka import Admin
-from stream_dedup.settings import Settings
 from tests.broker.harness import Filter, Outcome, synthetic, wait_until
 from tests.broker.nodes import three_nodes
 
@@ -37,6 +36,10 @@ class Cluster:
     def send(self) -> None:
         """Let some more documents come, and do not wait for them."""
         self.sent += self.crawl.produce(next(self._documents) for _ in range(STEP))
+
+    def metadata(self) -> ClusterMetadata:
+        """Return what the cluster says of itself."""
+        return self._admin.list_topics(timeout=10)
 
     def leader(self, topic: str, partition: int = 0) -> LocalBroker:
         """Return the node that leads a partition now."""
@@ -104,9 +107,11 @@ def test_nodes_come_and_go(cluster: Cluster) -> None:
 
 
 def all_in_sync(cluster: Cluster) -> bool:
-    """Whether every partition of the filter's topics has three replicas in sync."""
-    found = Admin(Settings(kafka_bootstrap_servers=cluster.crawl.bootstrap)).broker_count()
-    if found < 3:
+    """Whether every partition of the cluster has three replicas in sync."""
+    try:
+        found = cluster.metadata()
+    except KafkaException:
         return False
-    known = cluster._admin.list_topics(timeout=10).topics.values()
-    return all(len(part.isrs) == 3 for topic in known for part in topic.partitions.values())
+    return len(found.brokers) == 3 and all(
+        len(part.isrs) == 3 for topic in found.topics.values() for part in topic.partitions.values()
+    )
