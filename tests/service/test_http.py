@@ -171,3 +171,10 @@ def test_an_address_that_is_not_ours_is_a_sentence(health: Health, host: str) ->
     """A host that cannot be bound names the setting that holds it."""
     with pytest.raises(ConfigurationError, match="STREAM_DEDUP_HTTP_HOST"):
         HttpServer(host, 0, health, CollectorRegistry()).start()
+
+
+def test_only_the_configured_address_is_bound(server: HttpServer) -> None:
+    """A server on one loopback address is not reached on another of the same machine."""
+    assert ask(server, "/livez")[0] == 200
+    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.2", server.port), 5):
+        pass
