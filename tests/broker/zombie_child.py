@@ -1,4 +1,4 @@
-"""A worker that is held in mid-transaction until a file appears; a test's child, with or without the guard against zombies.
+"""A worker that is held before its transaction until a file appears; a test's child, with or without the guard against zombies.
 
     python -m tests.broker.zombie_child FILE kept|removed
 
@@ -35,7 +35,7 @@ class _Unguarded:
 
 
 def main(file: Path, guard: str) -> None:
-    """Run the worker; its first transaction with outputs waits at `outputs` until `file` exists."""
+    """Run the worker; its first transaction waits until `file` exists."""
     run = role.TransactionalOutput.run
     held = threading.Event()
     sources: list[role.SourceConsumer] = []
@@ -49,16 +49,9 @@ def main(file: Path, guard: str) -> None:
         if held.is_set():
             return run(self, outputs, offsets, stamp, **more)
         held.set()
-        reached = more.pop("reached")
-
-        def wait(step: str) -> None:
-            if step == "outputs":
-                print("held in mid-transaction", flush=True)
-                while not file.exists():
-                    time.sleep(0.05)
-            reached(step)
-
-        more["reached"] = wait
+        print("held before its transaction", flush=True)
+        while not file.exists():
+            time.sleep(0.05)
         if guard == "kept":
             return run(self, outputs, offsets, stamp, **more)
         producer = self._producer
