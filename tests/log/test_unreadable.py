@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from stream_dedup.document import Unreadable
 from stream_dedup.errors import BrokerError, ConfigurationError
-from stream_dedup.log.kafka import SourceConsumer, consumer
+from stream_dedup.log.kafka import LogReader, SourceConsumer, consumer
 from stream_dedup.settings import Settings
 
 BAD = KafkaError(KafkaError._BAD_MSG, "failed CRC32C check")
@@ -132,3 +132,14 @@ def test_what_must_not_be_skipped(monkeypatch: pytest.MonkeyPatch, code: int, er
 
     with pytest.raises(error, match=says):
         read(monkeypatch, partition)
+
+
+def test_a_reader_by_assignment_needs_no_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka looks for the coordinator of a group that a reader never joins; being denied that stops nothing."""
+    partition = Partition(1)
+    consume = partition.consume
+    denied = [Raw(0, KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "as the library says it"))]
+    monkeypatch.setattr(partition, "consume", lambda *_, **__: denied + consume(1, 0.0))
+    monkeypatch.setattr(consumer, "make_consumer", lambda _: partition)
+
+    assert [one.offset for one in LogReader(Settings(), "fingerprints", "test").take(10, 0.0)] == [0]

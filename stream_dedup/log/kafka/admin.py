@@ -26,7 +26,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from stream_dedup.document import TopicPartitionKey
 from stream_dedup.errors import BrokerError, ConfigurationError, StreamDedupError
-from stream_dedup.log.kafka.client import _logger, base_config, translate
+from stream_dedup.log.kafka.client import _logger, admin_config, translate
 from stream_dedup.log.kafka.trouble import Trouble
 from stream_dedup.settings import Settings
 
@@ -59,7 +59,7 @@ class Admin:
 
     def __init__(self, settings: Settings) -> None:
         self._trouble = Trouble(settings)
-        config = base_config(settings, "admin", {}, {}) | {"error_cb": self._trouble.hear}
+        config = admin_config(settings) | {"error_cb": self._trouble.hear}
         try:
             self._client = AdminClient(config, logger=_logger)
         except KafkaException as error:

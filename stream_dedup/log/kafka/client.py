@@ -52,6 +52,11 @@ def base_config(settings: Settings, client: str, defaults: Mapping[str, Any], fi
     return config | dict(defaults) | settings.kafka | {"bootstrap.servers": settings.kafka_bootstrap_servers} | dict(fixed)
 
 
+def admin_config(settings: Settings) -> dict[str, Any]:
+    """Return the properties of an administrator's client, which neither reads nor writes records."""
+    return _without(_PRODUCER_ONLY, _without(_CONSUMER_ONLY, base_config(settings, "admin", {}, {})))
+
+
 def consumer_config(settings: Settings, client: str, group: str, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the properties of a consumer that commits nothing by itself and never guesses where to begin."""
     defaults = {

@@ -34,7 +34,8 @@ class Trouble:
 
     def hear(self, error: KafkaError) -> None:
         """Take note of an error; the client's error callback."""
-        if error.code() in _REFUSED:
+        # A server that asks for a certificate says so only after the handshake: then librdkafka calls it a transport error.
+        if error.code() in _REFUSED or _is_tls(error):
             self._refused = error
             self._first = self._first or time.monotonic()
         elif error.code() != KafkaError._ALL_BROKERS_DOWN:
@@ -60,7 +61,7 @@ class Trouble:
         if self._refused is None:
             return None
         servers = self._settings.kafka_bootstrap_servers
-        if self._refused.code() == KafkaError._SSL:
+        if _is_tls(self._refused):
             return ConfigurationError(f"No TLS connection to {servers}: {self._why_tls()}")
         mechanism = self._settings.kafka.get("sasl.mechanism") or self._settings.kafka.get("sasl.mechanisms", "none")
         return ConfigurationError(
@@ -109,3 +110,7 @@ class Trouble:
             context.wrap_socket(plain, server_hostname=host),
         ):
             return ""
+
+
+def _is_tls(error: KafkaError) -> bool:
+    return error.code() == KafkaError._SSL or "SSL alert" in error.str()
