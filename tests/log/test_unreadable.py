@@ -122,7 +122,7 @@ def test_an_error_that_passes_skips_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     [
         (KafkaError._NOT_IMPLEMENTED, ConfigurationError, "Nothing was skipped. Upgrade"),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, BrokerError, "needs the ACL Read on topic documents"),
-        (KafkaError.GROUP_AUTHORIZATION_FAILED, BrokerError, "needs the ACL Read on the consumer group"),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, BrokerError, "needs the ACL Read on group stream-dedup"),
     ],
 )
 def test_what_must_not_be_skipped(monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception], says: str) -> None:

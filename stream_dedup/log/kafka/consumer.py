@@ -98,7 +98,7 @@ class SourceConsumer:
                     skipped.add(key)  # what else came of it was fetched before it was restarted behind this record
                     messages.append(unreadable)
             else:
-                _raise_unless_passing(error, self._topic)
+                _raise_unless_passing(error, self._topic, self._group_acl)
         return messages
 
     def _unreadable(self, key: TopicPartitionKey, batch_offset: int, error: KafkaError) -> Unreadable | None:
@@ -466,7 +466,7 @@ def _messages(raws: Iterable[RawMessage], topic: str) -> list[Message]:
     return messages
 
 
-def _raise_unless_passing(error: KafkaError, topic: str) -> None:
+def _raise_unless_passing(error: KafkaError, topic: str, group_acl: str = "") -> None:
     """Raise what must stop the role; what the client gets over by itself passes."""
     code = error.code()
     if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
@@ -479,7 +479,7 @@ def _raise_unless_passing(error: KafkaError, topic: str) -> None:
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         raise translate(error, f"reading {topic}", f"Read on topic {topic}")
     if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-        raise translate(error, f"reading {topic} as a member of a group")
+        raise translate(error, f"reading {topic} as a member of a group", group_acl)
     if code == KafkaError._NOT_IMPLEMENTED:
         raise ConfigurationError(
             f"A batch in {topic} has a format that this client does not know ({error.str()}): it is damaged, or newer than the "
