@@ -213,9 +213,10 @@ class TransactionalOutput:
             reached("outputs")
             self._flush(len(outputs), failures)  # 3
             reached("flushed")
-            if failures:
-                return self._abort(_failure([(outputs[index].topic, error) for index, error in failures]), failures)
             positions = [TopicPartition(topic, part, offset, metadata) for topic, part, offset, metadata in offsets]
+            if failures:
+                errors = [(outputs[index].topic, error) for index, error in failures]
+                return self._abort(self._denied(errors, outputs, positions, stamp) or _failure(errors), failures)
             if positions:
                 self._again(  # 4
                     lambda seconds: self._producer.send_offsets_to_transaction(positions, stamp, seconds),
@@ -268,6 +269,32 @@ class TransactionalOutput:
         left = self._producer.flush(_FLUSH_SECONDS)
         if left and not failures:
             raise AbortableError(f"{left} of {count} outputs were not written within {_FLUSH_SECONDS:.0f} s.")
+
+    def _denied(
+        self,
+        errors: Sequence[tuple[str, KafkaError]],
+        outputs: Sequence[Output],
+        positions: list[TopicPartition],
+        stamp: bytes,
+    ) -> BrokerError | None:
+        """Return the ACL that is missing, if that is why every output was purged; the transaction will be aborted anyway.
+
+        A transaction that may not write to a topic fails as a whole, and only the next call with it says why.
+        """
+        if any(error.code() not in _PURGED for _, error in errors):
+            return None
+        try:
+            self._caller.call(
+                lambda: self._producer.send_offsets_to_transaction(positions, stamp, _STEP_SECONDS),
+                _STEP_SECONDS + _GRACE_SECONDS,
+            )
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                topics = sorted({output.topic for output in outputs})
+                return translate(error, "writing the outputs", " or ".join(f"Write on topic {topic}" for topic in topics))
+        except TimeoutError as error:
+            raise _StuckError("While the outputs failed, the client did not come back.") from error
+        return None
 
     def _commit(self) -> Result:
         began = time.monotonic()
