@@ -122,8 +122,11 @@ class _Appender:
     """An idempotent, non-transactional producer for one partition of one topic."""
 
     def __init__(self, settings: Settings, topic: str, client: str) -> None:
-        self._producer = make_producer(producer_config(settings, client, {"linger.ms": 0}, {"message.timeout.ms": 60_000}))
+        config = producer_config(settings, client, {"linger.ms": 0}, {"message.timeout.ms": 60_000})
+        self._producer = make_producer(config | {"error_cb": self._hear})
         self._topic = topic
+        self._cause: KafkaError | None = None
+        self._failed: KafkaError | None = None
 
     def send(self, raw: bytes, key: bytes | None, delivered: Callable[[int], None]) -> None:
         """Append one record; `delivered(offset)` is called inside a later `poll` once it is durable.
@@ -134,8 +137,9 @@ class _Appender:
 
         def report(error: KafkaError | None, message: Any) -> None:
             if error is not None:
-                raise translate(error, f"appending to {self._topic}", f"Write on topic {self._topic}")
-            delivered(message.offset())
+                self._failed = self._failed or error
+            else:
+                delivered(message.offset())
 
         while True:
             try:
@@ -143,13 +147,19 @@ class _Appender:
             except BufferError:
                 self.poll(0.1)
             except KafkaException as error:
-                raise translate(error, f"appending to {self._topic}") from error
+                self._failed = self._failed or error.args[0]
+                self.poll()
             else:
                 return
 
     def poll(self, timeout_seconds: float = 0.0) -> None:
-        """Serve delivery reports."""
+        """Serve delivery reports.
+
+        Raises:
+            BrokerError: an append failed for good.
+        """
         self._producer.poll(timeout_seconds)
+        self._raise_failure()
 
     def flush(self, seconds: float = _FLUSH_SECONDS) -> None:
         """Wait until everything sent is durable.
@@ -158,8 +168,19 @@ class _Appender:
             BrokerError: something was not delivered in time.
         """
         left = self._producer.flush(seconds)
+        self._raise_failure()
         if left:
             raise BrokerError(f"{left} records were not written to {self._topic} within {seconds:.0f} s; is Kafka up?")
+
+    def _hear(self, error: KafkaError) -> None:
+        # What a fatal error makes of the records is that they are purged; only here does the client say why.
+        if error.fatal():
+            self._cause = error
+
+    def _raise_failure(self) -> None:
+        if self._failed is not None:
+            self._producer.poll(0)
+            raise translate(self._cause or self._failed, f"appending to {self._topic}", f"Write on topic {self._topic}")
 
 
 class LogAppender(_Appender):
