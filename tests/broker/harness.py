@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -28,11 +29,12 @@ from stream_dedup.audit.reach import CompiledScan, PlainScan
 from stream_dedup.audit.verdicts import Outputs
 from stream_dedup.document import Headers, Message
 from stream_dedup.errors import FormatError, StreamDedupError
+from stream_dedup.fingerprint import Fingerprinter, Recipe
 from stream_dedup.log import records
 from stream_dedup.log.kafka import Admin
 from stream_dedup.log.kafka.client import to_message
 from stream_dedup.settings import Settings, child_environment
-from stream_dedup.worker.role import run as run_worker
+from stream_dedup.worker import role as worker_role
 from tests.oracle import Oracle
 
 WAIT_SECONDS = 120.0
@@ -102,11 +104,20 @@ class Role:
             raise AssertionError(f"{self.name} did not end within {seconds} s:\n{self.log[-3000:]}") from None
 
 
+_FINGERPRINTERS: dict[str, Fingerprinter] = {}
+
+
+def _fingerprinter(recipe: Recipe) -> Fingerprinter:
+    """Return one fingerprinter for a recipe, however many workers ask: its dictionary takes seconds to load."""
+    return _FINGERPRINTERS.setdefault(recipe.id, _FINGERPRINTERS.get(recipe.id) or Fingerprinter(recipe))
+
+
 def run_in_process(name: str, settings: Settings, stop: threading.Event) -> StreamDedupError | None:
     """Run a role in this process, which spares a start of Python and of the kernels; return what ended it, if not `stop`."""
     thresholds = gc.get_threshold()
     try:
-        (run_worker if name == "worker" else indexer.run)(settings, stop)
+        with patch.object(worker_role, "Fingerprinter", _fingerprinter):
+            (worker_role.run if name == "worker" else indexer.run)(settings, stop)
     except StreamDedupError as error:
         return error
     finally:

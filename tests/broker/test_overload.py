@@ -24,7 +24,8 @@ pytestmark = pytest.mark.broker
 def members(crawl: Filter) -> set[str]:
     """Return the ids of the group's members."""
     group = crawl.settings.group
-    described = AdminClient({"bootstrap.servers": crawl.bootstrap}).describe_consumer_groups([group])[group].result(20)
+    admin = AdminClient({"bootstrap.servers": crawl.bootstrap})  # must outlive its answers
+    described = admin.describe_consumer_groups([group])[group].result(20)
     return {one.member_id for one in described.members}
 
 
