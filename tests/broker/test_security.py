@@ -192,7 +192,7 @@ def settings_of(secured: Secured, user: str) -> Settings:
 def run_role(name: str, settings: Settings) -> StreamDedupError | None:
     """Run a role in this process until it ends by itself, or for a while; return what ended it."""
     stop = threading.Event()
-    timer = threading.Timer(30, stop.set)
+    timer = threading.Timer(60, stop.set)
     timer.start()
     try:
         return run_in_process(name, settings, stop)

@@ -81,6 +81,10 @@ class _StuckError(AbortableError):
     """A step of a transaction timed out twice; nobody knows what the broker made of it."""
 
 
+class _UnwrittenError(AbortableError):
+    """Outputs were not written in time, and nothing says why."""
+
+
 class _Caller:
     """Makes blocking calls in a thread of its own, so that one which never returns can be left behind.
 
@@ -158,8 +162,7 @@ class _Appender:
         Raises:
             BrokerError: an append failed for good.
         """
-        self._producer.poll(timeout_seconds)
-        self._raise_failure()
+        self._serve(lambda: self._producer.poll(timeout_seconds))
 
     def flush(self, seconds: float = _FLUSH_SECONDS) -> None:
         """Wait until everything sent is durable.
@@ -167,8 +170,7 @@ class _Appender:
         Raises:
             BrokerError: something was not delivered in time.
         """
-        left = self._producer.flush(seconds)
-        self._raise_failure()
+        left = self._serve(lambda: self._producer.flush(seconds))
         if left:
             raise BrokerError(f"{left} records were not written to {self._topic} within {seconds:.0f} s; is Kafka up?")
 
@@ -177,10 +179,17 @@ class _Appender:
         if error.fatal():
             self._cause = error
 
-    def _raise_failure(self) -> None:
+    def _serve(self, call: Callable[[], int]) -> int:
+        """Make a call in which the client reports, and raise what has failed, by its cause where that is known."""
+        result = 0
+        try:
+            result = call()
+        except KafkaException as error:
+            self._failed = self._failed or error.args[0]
+            self._cause = self._cause or error.args[0]
         if self._failed is not None:
-            self._producer.poll(0)
             raise translate(self._cause or self._failed, f"appending to {self._topic}", f"Write on topic {self._topic}")
+        return result
 
 
 class LogAppender(_Appender):
@@ -227,6 +236,7 @@ class TransactionalOutput:
             BrokerError: the producer cannot go on.
         """
         failures: list[tuple[int, KafkaError]] = []
+        positions = [TopicPartition(topic, part, offset, metadata) for topic, part, offset, metadata in offsets]
         try:
             self._producer.begin_transaction()  # 1
             reached("begin")
@@ -234,7 +244,6 @@ class TransactionalOutput:
             reached("outputs")
             self._flush(len(outputs), failures)  # 3
             reached("flushed")
-            positions = [TopicPartition(topic, part, offset, metadata) for topic, part, offset, metadata in offsets]
             if failures:
                 errors = [(outputs[index].topic, error) for index, error in failures]
                 return self._abort(self._denied(errors, outputs, positions, stamp) or _failure(errors), failures)
@@ -246,6 +255,8 @@ class TransactionalOutput:
             reached("offsets")
         except _StuckError as error:
             return self._recycle(str(error))
+        except _UnwrittenError as error:
+            return self._abort(self._denied([], outputs, positions, stamp) or error, failures)
         except KafkaException as error:
             return self._abort(translate(error, "writing a transaction"), failures)
         except AbortableError as error:
@@ -289,7 +300,7 @@ class TransactionalOutput:
     def _flush(self, count: int, failures: list[tuple[int, KafkaError]]) -> None:
         left = self._producer.flush(_FLUSH_SECONDS)
         if left and not failures:
-            raise AbortableError(f"{left} of {count} outputs were not written within {_FLUSH_SECONDS:.0f} s.")
+            raise _UnwrittenError(f"{left} of {count} outputs were not written within {_FLUSH_SECONDS:.0f} s.")
 
     def _denied(
         self,
