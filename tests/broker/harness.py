@@ -341,7 +341,11 @@ class Outcome:
         """What operators have finds nothing either: another fold of the log, and another way to match what left."""
         outline = Outline(Fold(PlainScan() if len(self.source) <= 20_000 else CompiledScan()))
         for message in self.log:
-            outline.fold(message.offset, message.timestamp_ms or 0, records.decode(message.value))
+            try:
+                record = records.decode(message.value)
+            except FormatError:
+                record = None  # a stranger's
+            outline.fold(message.offset, message.timestamp_ms or 0, record)
         ends = {one.partition: one.offset + 1 for one in self.source}
         spans = {part: Span(0, ends.get(part, 0), end) for part, end in {**ends, **self.committed}.items()}
         findings = Findings(5)

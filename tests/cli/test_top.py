@@ -19,7 +19,7 @@ from stream_dedup.log.answers import Judgement
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.metrics import IndexMetrics, WorkerMetrics
-from tests.service.test_metrics import OF, leaving
+from tests.service.test_metrics import FIGURES, OF, leaving
 
 NEW = Judgement(Reason.NEW, LogPlace(0, 0))
 NEAR = Judgement(Reason.NEAR, LogPlace(0, 0), 3, OF)
@@ -53,7 +53,7 @@ def test_a_worker_s_row_is_what_happened_between_two_readings() -> None:
 def test_an_index_s_row() -> None:
     """Log records a second, what it holds, and how many prints a search compares."""
     metrics = IndexMetrics()
-    state = {"entries": 10, "removed": 3, "bytes_on_disk": 4096, "applied": 70, "candidates": 0}
+    state = FIGURES | {"applied": 70, "candidates": 0}
     metrics.state(state, (0,) * 33)
     before = reading(metrics, 0.0)
     metrics.state({**state, "applied": 80, "candidates": 30}, (0, 0, 0, 6, *(0,) * 29))

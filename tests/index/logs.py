@@ -123,14 +123,18 @@ class _Partition:
 
 class RandomLog:
     """A seeded log as workers with faults and operators would write it: redelivery, rewinds, zombies, retractions, seeds,
-    releases, take-downs, and nonsense; with `plan_changes` and `windows` these change on the way too.
+    releases, take-downs, and nonsense; with `plan_changes` and `windows` these change on the way too. Without `orders` no
+    operator seeds, releases or takes down.
     """
 
-    def __init__(self, seed: int, plan: Plan, *, plan_changes: bool = False, windows: bool = False) -> None:
+    def __init__(
+        self, seed: int, plan: Plan, *, plan_changes: bool = False, windows: bool = False, orders: bool = True
+    ) -> None:
         self._random = random.Random(seed)
         self._plan = plan
         self._plan_changes = plan_changes
         self._windows = windows
+        self._orders = orders
         self._bases = [self._random.getrandbits(128) for _ in range(4)]
         self._partitions = [_Partition() for _ in range(3)]
         self._sent: list[tuple[list[Doc], dict[int, tuple[int, int]]]] = []
@@ -142,7 +146,7 @@ class RandomLog:
 
     def _record(self) -> bytes | None:
         kind = self._random.random()
-        if kind < 0.66:
+        if kind < (0.66 if self._orders else 0.72):
             return self._batch()
         if kind < 0.72:
             return self._order()
