@@ -919,6 +919,27 @@ def demo(
     raise typer.Exit(show_demo(documents, seed, brokers, as_json=as_json))
 
 
+@app.command("plan")
+def plan(
+    documents: Annotated[
+        str, typer.Option("--documents", metavar="N", help="Representatives that the index will hold, as in 1e8.")
+    ],
+    threshold: Annotated[int, typer.Option("--threshold", min=0, max=255, help="Bits that near-duplicates may differ in.")],
+    width: Annotated[int, typer.Option("--width", min=1, max=256, help="Bits of the print that are judged.")] = 128,
+    memory: Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="What the index may take, as in 8GB.")] = None,
+    recall: Annotated[float, typer.Option("--recall", help="Share to find at every distance up to the threshold.")] = 0.99,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what the sensible plans find and cost for so many documents, and which one to take.
+
+    Recall is counted exactly; documents per second are predicted from a calibration of about a second on this machine.
+    """
+    from stream_dedup.cli.plan import show_plan
+
+    code = show_plan(documents=documents, threshold=threshold, width=width, memory=memory, recall=recall, as_json=as_json)
+    raise typer.Exit(code)
+
+
 @bench_app.command("path")
 def bench_path(
     documents: Annotated[int, typer.Option("--documents", min=2000, help="How many; below 20,000 it is only a try.")] = 100_000,

@@ -1,0 +1,96 @@
+"""`plan`: what the sensible plans find and cost, and which one to take."""
+
+from __future__ import annotations
+
+import re
+
+from rich.table import Table
+from rich.text import Text
+
+from stream_dedup.bench.calibration import DISK_BYTES, SURROUNDING_US, calibrate
+from stream_dedup.bench.planner import Advice, Figures, advise
+from stream_dedup.cli.output import console, print_json
+from stream_dedup.errors import InputError
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_DOCUMENTS_MAX = 10**12
+
+
+def show_plan(*, documents: str, threshold: int, width: int, memory: str | None, recall: float, as_json: bool) -> int:
+    """Calibrate, print the table or its JSON; return the exit code, 1 if no plan will do.
+
+    Raises:
+        InputError: a number cannot be read.
+        ConfigurationError: there can be no plan of such numbers.
+    """
+    count, room = _count(documents), None if memory is None else _bytes(memory)
+    advice = advise(count, threshold, width, calibrate(), memory_bytes=room, recall=recall)
+    if as_json:
+        print_json({"documents": count, "threshold": threshold, "width": width, **advice.as_json()})
+    else:
+        _show(advice, count, threshold)
+    return 0 if advice.picked else 1
+
+
+def _show(advice: Advice, documents: int, threshold: int) -> None:
+    out, constants = console(), advice.constants
+    out.print(
+        f"{documents:,} representatives; recall by exact counting, the rest predicted from a calibration on this machine\n"
+    )
+    columns = sorted({distance for distance in (threshold // 2, threshold - 4, threshold - 2, threshold) if distance >= 0})
+    headings = ["sure within", *(f"at {distance}" for distance in columns), "tables", "probes", "candidates"]
+    table = _table("plan", *headings, "RAM/doc", "RAM, GB", "disk/doc", "documents/s")
+    for one in advice.figures:
+        chosen = "> " if one is advice.picked else "  "
+        row = [
+            str(one.guaranteed), *(f"{one.recalls[distance]:.4f}" for distance in columns), str(one.plan.tables),
+            f"{one.plan.probes:,}", f"{one.candidates:,.0f}" if one.candidates >= 10 else f"{one.candidates:.2g}",
+            f"{one.memory_bytes / documents:,.0f}", f"{one.memory_bytes / 1e9:,.2f}", f"{one.disk_bytes:,.0f}",
+            f"{one.documents_per_second:,.0f}",
+        ]  # fmt: skip
+        table.add_row(*map(Text, (chosen + one.plan.name, *row)))
+    out.print(table)
+    out.print(f"\n{advice.why}")
+    if advice.picked:
+        out.print(f"\n{_each_distance(advice.picked)}")
+    out.print(
+        f"\nMeasured over {constants.entries:,} entries, CPU of one thread: a document {constants.document_us:.2f} us, a table "
+        f"{constants.table_us:.2f} us, a probe {constants.probe_us * 1000:.0f} ns, a candidate "
+        f"{constants.candidate_us * 1000:.1f} ns, {constants.far:.1f} times that beyond the caches; an entry "
+        f"{constants.entry_bytes:.0f} bytes and {constants.table_bytes:.1f} a table. From `bench index`: {SURROUNDING_US:g} us "
+        f"around each look-up, {DISK_BYTES} bytes on disk, the id apart. Recall counts differing bits as equally likely; "
+        "chance hits of real texts, which share phrases, are for `bench quality` to tell."
+    )
+
+
+def _each_distance(one: Figures) -> str:
+    parts = ", ".join(f"{distance} {share:.4f}" for distance, share in enumerate(one.recalls) if distance > one.guaranteed)
+    sure = f"{one.plan.name} finds all pairs up to {one.guaranteed} bits"
+    return f"{sure}; beyond, by distance: {parts}." if parts else f"{sure}."
+
+
+def _table(first: str, *headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first, no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _count(text: str) -> int:
+    try:
+        count = float(text.replace("_", "").replace(",", ""))
+    except ValueError:
+        count = 0.0
+    if not 1 <= count <= _DOCUMENTS_MAX:
+        raise InputError(
+            f"The number of documents must be from 1 to {_DOCUMENTS_MAX:.0e}, as in 1e8 or 5000000, not {text!r:.40}."
+        )
+    return int(count)
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", text.strip().upper())
+    if found is None:
+        raise InputError(f"The memory must be written as 8GB or 500MB, not {text!r:.40}.")
+    return int(float(found[1]) * _UNITS[found[2]])
