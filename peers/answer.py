@@ -228,7 +228,9 @@ def load():
 def answer(loaded, question):
     method = loaded[question["method"]]
     if question["ask"] == "pairs":
-        return {"pairs": sorted({(min(pair), max(pair)) for pair in method.pairs(question["texts"], question["languages"])})}
+        start = time.process_time()
+        pairs = sorted({(min(pair), max(pair)) for pair in method.pairs(question["texts"], question["languages"])})
+        return {"pairs": pairs, "seconds": time.process_time() - start}
     return {"seconds": timed(method.sign, question["texts"], question["languages"], question["rounds"])}
 
 

@@ -1,13 +1,12 @@
 """What this machine's index takes, measured in about a second: the constants of `stream-dedup plan`.
 
-Three plans over the same random prints, chosen so that their look-ups differ in one thing: `64:4` (few probes, few
-candidates), `40:4` (as few probes, many candidates), `128:8:1` (many probes). From their times follow the cost of a probe, of
-a candidate and of the rest; from their sizes the memory of an entry and of a table; a batch through the whole index in
-memory gives what surrounds the look-up.
+Four plans over the same random prints, whose searches differ in what they do: few buckets with few or many prints in each,
+many buckets; fragments of 32 bits (thresholds up to 7) and of 64. The times of their searches are four equations, solved
+for the cost of a bucket, of a print compared for either width, and of the rest. Laying their tables out, and adding to
+them, gives the cost of a table; sizes follow from the arrays.
 
-Invariants: times are CPU times of this thread, so that another process on the machine costs precision and no bias; what is
-compiled is compiled before anything is timed, and memory that a first look-up touches is touched before; of several
-samples the least disturbed, the shortest, counts.
+Invariants: times are CPU times of one thread, so that another process on the machine costs precision and little bias; what
+is compiled is compiled before anything is timed; of several samples the least disturbed, the shortest, counts.
 """
 
 from __future__ import annotations
@@ -20,46 +19,45 @@ import numpy as np
 
 from stream_dedup.index.arithmetic import candidates_of_plan
 from stream_dedup.index.blocks import tables_of
-from stream_dedup.index.kernels import Columns, take_rows
-from stream_dedup.index.neighbours import Neighbours, no_columns
+from stream_dedup.index.kernels import FULL, Columns, take_rows
+from stream_dedup.index.neighbours import SEALED_AGAIN, Neighbours, fragment_bytes, no_columns, no_rows
 from stream_dedup.index.plan import Plan
 
 ENTRIES: Final = 200_000
-DOCUMENTS: Final = 5_000
+DOCUMENTS: Final = 2_000
 _SAMPLES: Final = 4
 DISK_BYTES: Final = 130
 """Bytes on disk of a representative with a print of 128 bits, whatever the plan, its id apart: `bench index` measures it."""
 
-SURROUNDING_US: Final = 4.0
-"""CPU of what surrounds a look-up: decoding, positions, answer, the write to RocksDB; `bench index` less the look-up."""
+SURROUNDING_US: Final = 8.0
+"""CPU of what surrounds a search: decoding, positions, answer, the write to RocksDB; `bench index` less the search."""
 
 _FLOOR: Final = 1
 _SCATTER_SMALL: Final = 1 << 22
 _SCATTER_LARGE: Final = 1 << 27
 _READS: Final = 1 << 20
-_PLAIN: Final = Plan(64, 4, 0, 3)
-_CROWDED: Final = Plan(40, 4, 0, 3)
-_PROBING: Final = Plan(128, 8, 1, 19)
+_PLANS: Final = (Plan(64, 4, 0, 3), Plan(40, 4, 0, 3), Plan(128, 8, 1, 19), Plan(128, 16, 0, 19))
+_ROW_BYTES: Final = 4
+_HEAD_BYTES: Final = 12  # of a bucket: where it begins; where its open block is, and how long
+_SLOTS_BYTES: Final = 2 * 8 * 10 / 6  # of an entry: two arrays of slots, 6 in 10 taken
+_OPEN_SHARE: Final = 1.2 / SEALED_AGAIN / 2  # what an open part holds on average, in blocks that are not full
 
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """CPU time and memory of the parts of a judgement on this machine.
+    """CPU time of the parts of a judgement on this machine.
 
-    `document_us`: finding by digest, becoming an entry, and the tables of one; `table_us`: entering a further table;
-    `probe_us`, `candidate_us`: visiting a bucket, comparing a print, while the index fits the caches; `far`: how much longer
-    they take where it does not; `entry_bytes`: memory of an entry beside its tables; `table_bytes`: in each of them;
-    `bucket_bytes`: of an empty bucket.
+    `document_us`: finding by digest and becoming an entry; `table_us`: entering a table, the sorting again included;
+    `probe_us`: visiting a bucket, while the index fits the caches; `far`: how much longer that takes where it does not;
+    `narrow_us`, `wide_us`: comparing a print by 32 or by 64 bits, wherever it lies, for they lie in a row.
     """
 
     document_us: float
     table_us: float
     probe_us: float
-    candidate_us: float
+    narrow_us: float
+    wide_us: float
     far: float
-    entry_bytes: float
-    table_bytes: float
-    bucket_bytes: float
     entries: int = ENTRIES
 
     def as_json(self) -> dict[str, float]:
@@ -69,46 +67,58 @@ class Constants:
     def microseconds(self, plan: Plan, documents: int, share_new: float = 1.0) -> float:
         """Predict the CPU time of judging one document beside so many others."""
         far = self.far if documents > 4 * self.entries else 1.0
-        visits = plan.probes * self.probe_us + float(candidates_of_plan(plan, documents)) * self.candidate_us
-        return self.document_us + SURROUNDING_US + far * (visits + share_new * plan.tables * self.table_us)
+        compared = float(candidates_of_plan(plan, documents)) * (self.narrow_us if _is_narrow(plan) else self.wide_us)
+        scattered = plan.probes * self.probe_us + share_new * plan.tables * self.table_us
+        return self.document_us + SURROUNDING_US + far * scattered + compared
 
-    def memory_bytes(self, plan: Plan, documents: int) -> float:
-        """Predict the memory of an index of so many documents."""
-        return documents * (self.entry_bytes + plan.tables * self.table_bytes) + tables_of(plan).buckets * self.bucket_bytes
+    def memory_bytes(self, plan: Plan, documents: int, words: int = 2) -> float:
+        """Predict the memory of an index of so many documents with prints of `words` words, all in one scope."""
+        rows = no_rows(words, 1)
+        entry = sum(column.nbytes for column in rows) * (1 + _OPEN_SHARE) + _SLOTS_BYTES
+        table = (fragment_bytes(tables_of(plan)) + _ROW_BYTES) * (1 + _OPEN_SHARE)
+        return documents * (entry + plan.tables * table) + tables_of(plan).buckets * _HEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    load_us: float
-    judge_us: float
-    bytes_used: int
-    bytes_empty: int
+    """Microseconds: for one entry sorted into all tables, for one added to them, for one document searched for."""
+
+    seal_us: float
+    add_us: float
+    search_us: float
 
 
 def calibrate(seed: int = 1) -> Constants:
     """Measure the constants, in about a second once the kernels are compiled."""
     chance = np.random.default_rng(seed)
-    for plan in (_PLAIN, _CROWDED, _PROBING):
+    for plan in _PLANS:
         _time(plan, _random(chance, 64), _random(chance, 64))
     stored, asked = _random(chance, ENTRIES), _random(chance, DOCUMENTS)
-    plain, crowded, probing = (_time(plan, stored, asked) for plan in (_PLAIN, _CROWDED, _PROBING))
-    compared = {plan: float(candidates_of_plan(plan, ENTRIES)) for plan in (_PLAIN, _CROWDED, _PROBING)}
-    candidate = max(0.0, (crowded.judge_us - plain.judge_us) / (compared[_CROWDED] - compared[_PLAIN]))
-    table = max(0.0, (probing.load_us - plain.load_us) / (_PROBING.tables - _PLAIN.tables))
-    more = probing.judge_us - plain.judge_us - table * (_PROBING.tables - _PLAIN.tables)
-    probe = max(0.0, (more - candidate * (compared[_PROBING] - compared[_PLAIN])) / (_PROBING.probes - _PLAIN.probes))
-    rest = plain.judge_us - table * _PLAIN.tables - probe * _PLAIN.probes - candidate * compared[_PLAIN]
-    table_bytes = (probing.bytes_used - plain.bytes_used) / (_PROBING.tables - _PLAIN.tables) / ENTRIES
-    return Constants(
-        document_us=max(0.0, rest),
-        table_us=table,
-        probe_us=probe,
-        candidate_us=candidate,
-        far=_far(chance),
-        entry_bytes=plain.bytes_used / ENTRIES - _PLAIN.tables * table_bytes,
-        table_bytes=table_bytes,
-        bucket_bytes=(probing.bytes_empty - plain.bytes_empty) / (tables_of(_PROBING).buckets - tables_of(_PLAIN).buckets),
+    timed = [_time(plan, stored, asked) for plan in _PLANS]
+    compared = [float(candidates_of_plan(plan, ENTRIES)) for plan in _PLANS]
+    equations = np.array(
+        [
+            (1, plan.probes, *((count, 0) if _is_narrow(plan) else (0, count)))
+            for plan, count in zip(_PLANS, compared, strict=True)
+        ]
     )
+    rest, probe, narrow, wide = np.linalg.solve(equations, np.array([one.search_us for one in timed])).tolist()
+    few, many = timed[0], timed[3]
+    tables = _PLANS[3].tables - _PLANS[0].tables
+    add, seal = (many.add_us - few.add_us) / tables, (many.seal_us - few.seal_us) / tables
+    return Constants(
+        document_us=max(0.0, rest + few.add_us - add * _PLANS[0].tables),
+        # To grow by an eighth, nine eighths are sorted again: nine times each, on the whole.
+        table_us=max(0.0, add + (SEALED_AGAIN + 1) * seal),
+        probe_us=max(0.0, probe),
+        narrow_us=max(0.0, narrow),
+        wide_us=max(0.0, wide),
+        far=_far(chance),
+    )
+
+
+def _is_narrow(plan: Plan) -> bool:
+    return fragment_bytes(tables_of(plan)) == _ROW_BYTES
 
 
 def _random(chance: np.random.Generator, count: int) -> Columns:
@@ -121,21 +131,30 @@ def _random(chance: np.random.Generator, count: int) -> Columns:
 
 
 def _time(plan: Plan, stored: Columns, asked: Columns) -> _Timed:
-    """Load entries and judge documents under a plan; times are microseconds for one, bytes beside the buckets' heads."""
-    empty = Neighbours(plan, 2)
-    fixed = empty.bytes_used
-    numbers = np.arange(len(stored.scopes))
-    began = time.thread_time()
-    empty.load(stored, numbers, numbers)
-    loaded = time.thread_time()
-    size = empty.bytes_used - fixed
-    samples = []
+    """Load entries under a plan, judge documents, and add them to another index of the same entries."""
+    count = len(stored.scopes)
+
+    def loaded() -> tuple[Neighbours, float]:
+        index = Neighbours(plan, 2, lambda numbers: take_rows(stored, np.array(numbers) % count), threads=1)
+        held = no_rows(2, count)
+        held.prints[:], held.features[:], held.numbers[:], held.states[:] = stored.prints, 100, np.arange(count), FULL
+        tags = stored.digests[:, 0].astype(np.uint32), stored.digests[:, 1].astype(np.uint32)
+        began = time.thread_time()
+        index.load(held, 0, count, *tags)
+        return index, (time.thread_time() - began) / count * 1e6
+
+    judging, seal_us = loaded()
+    adding, again_us = loaded()
+    adds, judges = [], []
     for part in np.array_split(np.arange(len(asked.scopes)), _SAMPLES + 1):
-        batch = take_rows(asked, part)
-        before = time.thread_time()
-        empty.judge(batch, batch.features, _FLOOR)
-        samples.append((time.thread_time() - before) / len(part) * 1e6)
-    return _Timed((loaded - began) / len(numbers) * 1e6, min(samples[1:]), size, fixed)  # the first one makes room
+        batch, began = take_rows(asked, part), time.thread_time()
+        adding.add(batch, np.ones(len(part), np.bool_))
+        added = time.thread_time()
+        judging.judge(batch, batch.features, _FLOOR)
+        adds.append((added - began) / len(part) * 1e6)
+        judges.append((time.thread_time() - added) / len(part) * 1e6)
+    add_us = min(adds[1:])  # the first one makes room
+    return _Timed(min(seal_us, again_us), add_us, max(0.0, min(judges[1:]) - add_us))
 
 
 def _far(chance: np.random.Generator) -> float:

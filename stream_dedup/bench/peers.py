@@ -4,7 +4,8 @@ The child speaks JSON, one object a line, over its standard input and output. Th
 `{"versions": {package: version}, "missing": {package: reason}, "methods": [{"name", "plan", "does"}]}`. Then, to each line
 in, one line out:
 
-    {"ask": "pairs", "method", "texts", "languages"}             -> {"pairs": [[place, place], ..]}: all that it takes
+    {"ask": "pairs", "method", "texts", "languages"}             -> {"pairs": [[place, place], ..], "seconds"}: all that it
+                                                                    takes, and the CPU of one thread for it
     {"ask": "speed", "method", "texts", "languages", "rounds"}   -> {"seconds": [..]}: CPU of one thread, text to signature
     any that fails                                               -> {"error": "..."}
 
@@ -85,8 +86,17 @@ class Peers:
         Raises:
             StreamDedupError: the peer failed.
         """
+        return self.timed_pairs(method, texts, languages)[0]
+
+    def timed_pairs(self, method: Method, texts: Sequence[str], languages: Sequence[str]) -> tuple[set[tuple[int, int]], float]:
+        """Return the same, and the CPU seconds of one thread from texts to pairs.
+
+        Raises:
+            StreamDedupError: the peer failed.
+        """
         answer = self._ask(ask="pairs", method=method.name, texts=texts, languages=languages)
-        return {(min(one, other), max(one, other)) for one, other in answer["pairs"] if one != other}
+        pairs = {(min(one, other), max(one, other)) for one, other in answer["pairs"] if one != other}
+        return pairs, float(answer["seconds"])
 
     def signature_seconds(self, method: Method, texts: Sequence[str], languages: Sequence[str], rounds: int) -> list[float]:
         """Return the CPU seconds of one thread for the signatures of all texts, once for each round.

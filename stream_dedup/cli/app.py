@@ -979,6 +979,38 @@ def bench_path(
     raise typer.Exit(code)
 
 
+@bench_app.command("index")
+def bench_index(
+    documents: Annotated[int, typer.Option("--documents", min=2000, help="How many; below 1,000,000 it is only a try.")],
+    plan: Annotated[str, typer.Option("--plan", help="Plan to judge with: wide, classic, or in numbers.")] = "wide",
+    duplicates: Annotated[float, typer.Option("--duplicates", min=0, max=0.9, help="Share of planted copies.")] = 0.1,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the prints.")] = 1,
+    memory: Annotated[
+        str | None, typer.Option("--memory", metavar="SIZE", help="Hold the measured process to it, as INDEX_MEMORY does.")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", metavar="DIR", help="Where the volumes go.  [default: the system's for such files]"),
+    ] = None,
+    peers: Annotated[bool, typer.Option("--peers", help="Measure other layouts and programs too; needs `make peers`.")] = False,
+    target: Annotated[
+        str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
+    ] = None,
+) -> None:
+    """Measure the index alone: judging, restarts, a kill, a snapshot, a rebuild, sizes; every planted copy is checked.
+
+    The planted copies differ in as many bits as the plan finds for sure. Exit code 1 if one was not found.
+    """
+    from stream_dedup.bench.index import Options
+    from stream_dedup.cli.bench import show_index
+    from stream_dedup.cli.plan import read_size
+    from stream_dedup.index.plan import parse as parse_plan
+
+    room = None if memory is None else read_size(memory)
+    options = Options(documents, parse_plan(plan), duplicates, seed, peers, room, folder)
+    raise typer.Exit(show_index(options, target=target))
+
+
 @bench_app.command("quality")
 def bench_quality(
     corpus: Annotated[Path, typer.Option("--corpus", metavar="DIR", help="Folder of NAME.jsonl and NAME.pairs.tsv files.")],

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stream_dedup.bench import fingerprint, quality
+from stream_dedup.bench import fingerprint, index, quality
 from stream_dedup.bench.latency import PERCENTILES
 from stream_dedup.bench.pages import measure, pages
 from stream_dedup.bench.path import COPY, PLANS, VARIANTS, Options, Report, medians, run_path
@@ -120,6 +120,22 @@ def show_fingerprint(options: fingerprint.Options, *, with_peers: bool, target: 
     return 0
 
 
+def show_index(options: index.Options, *, target: str | None) -> int:
+    """Measure and print the tables; return the exit code, 1 if there is a complaint. JSON goes to `target` as in `show_path`.
+
+    Raises:
+        InputError: the file cannot be written, or the peers are not set up.
+        StreamDedupError: a measured process or a peer failed.
+    """
+    out = _out(target)
+    report = index.run_index(options, note)
+    _show_index(report, out)
+    _write(_stamped(report.as_json()), target)
+    for complaint in report.complaints:
+        note(complaint)
+    return 1 if report.complaints else 0
+
+
 def show_pages(count: int, seed: int, *, as_json: bool) -> int:
     """Measure extractors on generated pages and print what they keep; return 0.
 
@@ -182,6 +198,64 @@ def _quality(report: quality.Report) -> Table:
             _number(counts.drops_per_100_000),
         )
     return table
+
+
+def _show_index(report: index.Report, out: Console) -> None:
+    options, figures = report.options, report.as_json()
+    out.print()
+    out.print(
+        f"{options.documents:,} documents, {options.duplicates:.0%} copies planted at {options.distance} bits, plan "
+        f"{options.plan.name} ({options.plan.id})\n{figures['cores']} cores, load before {report.load_before:.1f}; threads: "
+        f"{report.threads}\ndurable: {index.DURABLE}\n"
+    )
+    found, missed = figures["planted_found"], figures["planted_missed"]
+    out.print(f"planted copies found with their original and distance: {found:,} of {found + missed:,}\n")
+    table = _table(
+        "", "documents/s", "by CPU time", "bytes in memory", "resident MB", "documents/s of stretches, first to last"
+    )
+    filled, rebuilt = report.filled, report.rebuilt
+    for name, wall, cpu, last, curve in (
+        ("judged, second half", report.sustained, report.sustained_cpu, filled, report.curve),
+        ("rebuilt", report.rebuild, report.rebuild_cpu, rebuilt, report.rebuild_curve),
+    ):
+        samples = [curve[place] for place in sorted({len(curve) * part // 5 for part in range(5)} | {len(curve) - 1})]
+        rates = ", ".join(_number(one["documents"] / max(one["seconds"], 1e-9)) for one in samples)
+        memory = last["statistics"]["bytes_in_memory"] / report.representatives
+        _row(table, name, _number(wall), _number(cpu), f"{memory:.0f} a document", _megabytes(last["rss_bytes_max"]), rates)
+    out.print(table)
+    out.print()
+    table = _table("opening", "seconds", "of CPU", "entries/s", "resident MB")
+    for name, one in (("after SIGKILL", report.after_kill), ("after a clean stop", report.after_close)):
+        rate = _number(report.representatives / one["open_seconds"])
+        _row(
+            table,
+            name,
+            _number(one["open_seconds"], 2),
+            _number(one["open_cpu_seconds"], 2),
+            rate,
+            _megabytes(one["rss_bytes"]),
+        )
+    one = report.restored
+    seconds = one["restore_seconds"] + one["open_seconds"]
+    _row(table, "a snapshot, copied and proved", _number(seconds, 2), "", _number(report.restored_entries_per_second), "")
+    out.print(table)
+    out.print()
+    table = _table("bytes on disk", "per representative")
+    for name, size in report.disk.items():
+        _row(table, name, _number(size, 1))
+    out.print(table)
+    if report.peers:
+        out.print()
+        table = _table("", "documents", "by CPU time/s", "found", "durable", "")
+        for run in report.peers:
+            found_text = f"{run.found:,}" + ("" if run.planted is None else f" of {run.planted:,}")
+            durable = "yes" if run.durable else "no"
+            _row(table, run.name, f"{run.documents:,}", _number(run.documents_per_cpu_second), found_text, durable, run.note)
+        out.print(table)
+
+
+def _megabytes(size: int | None) -> str:
+    return _number(None if size is None else size / 1e6)
 
 
 def _about(peer_versions: Mapping[str, str], missing: Mapping[str, str]) -> str:

@@ -41,5 +41,7 @@ EXAMPLES: Final = {
     "bench quality": "stream-dedup bench quality --corpus corpora --plan wide --plan classic",
     "bench fingerprint": "stream-dedup bench fingerprint --languages en,zh --json figures.json",
     "bench pages": "stream-dedup bench pages",
+    "bench index": "stream-dedup bench index --documents 10000000 --plan classic --duplicates 0.1 --json figures.json",
+    "plan": "stream-dedup plan --documents 1e8 --threshold 18 --memory 16GB",
     "version": "stream-dedup version --json",
 }

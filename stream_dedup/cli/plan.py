@@ -23,7 +23,7 @@ def show_plan(*, documents: str, threshold: int, width: int, memory: str | None,
         InputError: a number cannot be read.
         ConfigurationError: there can be no plan of such numbers.
     """
-    count, room = _count(documents), None if memory is None else _bytes(memory)
+    count, room = _count(documents), None if memory is None else read_size(memory)
     advice = advise(count, threshold, width, calibrate(), memory_bytes=room, recall=recall)
     if as_json:
         print_json({"documents": count, "threshold": threshold, "width": width, **advice.as_json()})
@@ -54,12 +54,13 @@ def _show(advice: Advice, documents: int, threshold: int) -> None:
     if advice.picked:
         out.print(f"\n{_each_distance(advice.picked)}")
     out.print(
-        f"\nMeasured over {constants.entries:,} entries, CPU of one thread: a document {constants.document_us:.2f} us, a table "
-        f"{constants.table_us:.2f} us, a probe {constants.probe_us * 1000:.0f} ns, a candidate "
-        f"{constants.candidate_us * 1000:.1f} ns, {constants.far:.1f} times that beyond the caches; an entry "
-        f"{constants.entry_bytes:.0f} bytes and {constants.table_bytes:.1f} a table. From `bench index`: {SURROUNDING_US:g} us "
-        f"around each look-up, {DISK_BYTES} bytes on disk, the id apart. Recall counts differing bits as equally likely; "
-        "chance hits of real texts, which share phrases, are for `bench quality` to tell."
+        f"\nMeasured over {constants.entries:,} entries, CPU of one thread: a document {constants.document_us:.2f} us, a "
+        f"table {constants.table_us:.2f} us, a probe {constants.probe_us * 1000:.0f} ns, both {constants.far:.1f} times that "
+        f"beyond the caches; a candidate {constants.narrow_us * 1000:.2f} ns up to a threshold of 7, above that "
+        f"{constants.wide_us * 1000:.2f} ns. From `bench index`: {SURROUNDING_US:g} us around each search, {DISK_BYTES} bytes on "
+        "disk, the id apart. "
+        "Recall counts differing bits as equally likely; chance hits of real texts, which share phrases, are for `bench "
+        "quality` to tell."
     )
 
 
@@ -89,7 +90,12 @@ def _count(text: str) -> int:
     return int(count)
 
 
-def _bytes(text: str) -> int:
+def read_size(text: str) -> int:
+    """Return the bytes of a size such as 8GB.
+
+    Raises:
+        InputError: it is none.
+    """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", text.strip().upper())
     if found is None:
         raise InputError(f"The memory must be written as 8GB or 500MB, not {text!r:.40}.")

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -47,6 +48,8 @@ _U32_MAX: Final = (1 << 32) - 1
 _U64_MAX: Final = (1 << 64) - 1
 _NAME_BYTES_MAX: Final = 255
 _IDS_MAX: Final = 1000
+_REASON_OF_NEW: Final = (Reason.NEW, Reason.TOO_SHORT, Reason.NEW, Reason.NEW)  # by outcome; a duplicate's is told later
+_new: Final[Any] = tuple.__new__
 _UNDECLARED: Final = (
     "No record before this batch declares recipe and plan, so it cannot be judged; the log must begin with a "
     "declaration, which a worker appends at its first start."
@@ -348,21 +351,24 @@ def _judge_fresh(
         )
     named = found.entry[np.flatnonzero(found.outcome >= OUTCOME_DIGEST)].tolist()
     judging.named.update(named)
-    details = iter(entries.details(named))
-    outcomes, distances = found.outcome.tolist(), found.distance.tolist()
-    for at, place in enumerate(places.tolist()):
-        here = LogPlace(log_offset, place)
-        if outcomes[at] >= OUTCOME_DIGEST:
-            detail = next(details)
-            reason = reason_of_duplicate(
-                same_text=outcomes[at] != OUTCOME_NEAR, identifier=batch.ids[place], representative=detail.id
-            )
-            judgements[place - first] = Judgement(reason, here, distances[at], _representative(state, detail))
-            about[place - first] = handle_of(detail.log_offset, detail.place)
-        else:
-            reason = Reason.TOO_SHORT if outcomes[at] == OUTCOME_SHORT else Reason.NEW
-            judgements[place - first] = Judgement(reason, here)
-            about[place - first] = handle_of(log_offset, place)
+    # Most are new: theirs are made by C loops over whole columns; those of duplicates are put in their places after.
+    numbers = places.tolist()
+    reasons = [_REASON_OF_NEW[outcome] for outcome in found.outcome.tolist()]
+    heres = list(map(_new, repeat(LogPlace), zip(repeat(log_offset), numbers)))
+    made = list(map(_new, repeat(Judgement), zip(reasons, heres, repeat(0), repeat(None))))
+    handles = (handle_of(log_offset, 0) + places).tolist()
+    again = np.flatnonzero(found.outcome >= OUTCOME_DIGEST).tolist()
+    for at, detail in zip(again, entries.details(named), strict=True):
+        reason = reason_of_duplicate(
+            same_text=found.outcome[at] != OUTCOME_NEAR, identifier=batch.ids[numbers[at]], representative=detail.id
+        )
+        made[at] = Judgement(reason, heres[at], int(found.distance[at]), _representative(state, detail))
+        handles[at] = handle_of(detail.log_offset, detail.place)
+    if len(made) == len(judgements):
+        judgements[:], about[:] = made, handles
+        return
+    for at, place in enumerate(numbers):
+        judgements[place - first], about[place - first] = made[at], handles[at]
 
 
 def _representative(state: State, detail: Detail) -> Representative:

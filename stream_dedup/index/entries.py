@@ -90,6 +90,9 @@ class _Page:
     def row(self, place: int) -> bytes:
         return bytes(self.data[place * self._size : (place + 1) * self._size])
 
+    def ids_end(self, place: int) -> int:  # a row ends with it
+        return int.from_bytes(self.data[(place + 1) * self._size - 2 : (place + 1) * self._size], "little")
+
     def rows(self) -> bytes:
         return bytes(self.data)
 
@@ -108,6 +111,10 @@ class _StoredPage:
         return b"".join(
             [data[before * count + place * size : before * count + place * size + size] for before, size in self._columns]
         )
+
+    def ids_end(self, place: int) -> int:  # it is the last column
+        at = len(self._data) - 2 * (self._count - place)
+        return int.from_bytes(self._data[at : at + 2], "little")
 
     def rows(self) -> bytes:
         return decode_columns(self._data, self._count, self._kind).tobytes()
@@ -231,7 +238,7 @@ class Entries:
         for number in wanted:
             page, place = pages[number // PAGE_ENTRIES], number % PAGE_ENTRIES
             *fields, end = self._row.unpack(page.row(place))
-            begin = int.from_bytes(page.row(place - 1)[-2:], "little") if place else 0  # the row before ends with its ids_end
+            begin = page.ids_end(place - 1) if place else 0
             found.append(Detail._make((*fields, bytes(page.ids[begin:end]))))
         return found
 

@@ -32,7 +32,7 @@ from stream_dedup.index.plan import Plan
 ROWS_MAX: Final = 0xFFFFFFF0
 _SLOTS_MIN: Final = 2048
 _UNITS_MIN: Final = 1024
-_SEALED_AGAIN: Final = 8  # the open part is sealed when it is an eighth of what is sealed, and of at least:
+SEALED_AGAIN: Final = 8  # the open part is sealed when it is an eighth of what is sealed, and of at least:
 _OPEN_MIN: Final = 32_768
 _THREAD_DOCUMENTS: Final = 128
 # Class k counts searches that compared 2^(k-1) to 2^k - 1 prints; class 0 those that compared none.
@@ -178,7 +178,7 @@ class Neighbours:
         )  # fmt: skip
         self._add(batch, made[:added], tags, found.outcome, buckets)
         found.entry = self._held.numbers[found.entry].astype(np.int64) + self._base
-        if self._open_rows > max(_OPEN_MIN, (self.full - self._open_rows) // _SEALED_AGAIN):
+        if self._open_rows > max(_OPEN_MIN, (self.full - self._open_rows) // SEALED_AGAIN):
             self._seal()
         return found
 
@@ -451,6 +451,11 @@ class Neighbours:
         return np.empty((2, probes, 2), np.int64), np.empty((2, probes, 2), np.int64)
 
 
+def fragment_bytes(keys: Tables) -> int:
+    """Return how much of a print the tables of a plan hold beside each row."""
+    return 4 if keys.threshold <= _NARROW_THRESHOLD else 8
+
+
 def _slots_for(count: int) -> int:
     """Return how many slots `count` rows get: 6 in 10 taken, and 3 in 4 before they get more."""
     return max(_SLOTS_MIN, count * 10 // 6)
@@ -458,7 +463,7 @@ def _slots_for(count: int) -> int:
 
 def _new_table(keys: Tables, number: int, sealed: int) -> Table:
     """Return a table with room for `sealed` entries and an empty open part."""
-    bits = 32 if keys.threshold <= _NARROW_THRESHOLD else 64
+    bits = 8 * fragment_bytes(keys)
     free = [
         (int(keys.whole[word] & ~keys.masks[number, word]) >> shift & ((1 << bits) - 1)).bit_count()
         for word in range(len(keys.whole))

@@ -22,6 +22,8 @@ is stored); a kept duplicate names a representative that was not retracted.
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
@@ -185,10 +187,14 @@ class Positions:
         if not runs:
             return
         for run in runs:
-            while run.at < len(run.keys) and run.keys[run.at][1] < committed:
-                if run.keys[run.at] in self._kept:  # it may have gone when an epoch rose, or with its representative
-                    self._drop(run.keys[run.at])
-                run.at += 1
+            end = bisect_left(run.keys, committed, run.at, key=itemgetter(1))
+            # One may have gone already when an epoch rose, or with its representative.
+            found = map(self._kept.pop, run.keys[run.at : end], itertools.repeat(None))
+            for record, count in Counter([one[0] for one in found if one is not None]).items():
+                record.left -= count
+                if not record.left:
+                    self._changed[record.log_offset] = record
+            run.at = end
         self._runs[source] = [run for run in runs if run.at < len(run.keys)]
 
     def _add_runs(self, ordered: list[Key]) -> None:
@@ -199,12 +205,9 @@ class Positions:
         places = [place for place, key in enumerate(record.keys) if (held := self._kept.get(key)) and held[0] is record]
         judgements = [record.judgements[place] for place in places]
         rows = np.zeros(len(places), KEPT)
-        keys = np.array([record.keys[place] for place in places], dtype=object)
-        rows["source"], rows["offset"], rows["value_digest"] = keys[:, 0], keys[:, 1], keys[:, 2]
-        rows["reason"] = [judgement.reason for judgement in judgements]
-        rows["distance"] = [judgement.distance for judgement in judgements]
-        rows["decided_offset"] = [judgement.decided.offset for judgement in judgements]
-        rows["decided_place"] = [judgement.decided.place for judgement in judgements]
+        rows["source"], rows["offset"], rows["value_digest"] = zip(*(record.keys[place] for place in places), strict=True)
+        rows["reason"], decided, rows["distance"], _ = zip(*judgements, strict=True)
+        rows["decided_offset"], rows["decided_place"] = zip(*decided, strict=True)
         rows["about"] = [record.about[place] for place in places]
         ids = []
         for row, judgement in enumerate(judgements):

@@ -126,17 +126,18 @@ def decode(raw: bytes | None, what: str = "A record of verdicts") -> Answer | Re
 
 
 def _answer_body(answer: Answer) -> bytes:
-    judgements = answer.judgements
-    count = len(judgements)
+    count = len(answer.judgements)
+    reasons, decided, distances, of = zip(*answer.judgements, strict=True) if count else ((), (), (), ())
+    offsets, places = zip(*decided, strict=True) if count else ((), ())
     parts = [
         _HEAD.pack(answer.log_offset, answer.nonce, answer.number),
         _U32.pack(count),
-        bytes(judgement.reason for judgement in judgements),
-        bytes(judgement.distance for judgement in judgements),
-        np.fromiter((judgement.decided.offset for judgement in judgements), "<u8", count).tobytes(),
-        np.fromiter((judgement.decided.place for judgement in judgements), "<u4", count).tobytes(),
+        bytes(reasons),
+        bytes(distances),
+        np.array(offsets, "<u8").tobytes(),
+        np.array(places, "<u4").tobytes(),
     ]
-    named = [judgement.of for judgement in judgements if judgement.of is not None]
+    named = [one for one in of if one is not None]
     table: dict[tuple[str, bytes, int], int] = {}
     for one in named:
         table.setdefault((one.position.topic, one.position.topic_id, one.position.partition), len(table))

@@ -35,6 +35,6 @@ for line in sys.stdin:
         near = [
             (b, a) for a, b in itertools.combinations_with_replacement(range(len(texts)), 2) if texts[a][:1] == texts[b][:1]
         ]
-        say({"pairs": near})
+        say({"pairs": near, "seconds": 0.25})
     else:
         say({"seconds": [len("".join(question["texts"])) / 1e6] * question["rounds"]})

@@ -1,0 +1,268 @@
+"""`bench index`: the index alone, durable, over a stream whose duplicates are known; beside peers on the same prints.
+
+The order of a run, each step in a process of its own:
+  1  fill      apply all records, check every answer, say sizes; killed with SIGKILL at its end
+  2  open      what the kill left
+  3  open      after that clean stop
+  4  restore   a snapshot of that volume into another, proved by its state digest, and opened
+  5  rebuild   the same log into an empty volume; it must end with the same chain of answers
+  6  peers     a sorted-array scan, RocksDB with one value per key, and programs that take texts
+
+Time is measured around `Index.apply` alone: from the bytes of log records to the bytes of answers, all of it written to
+RocksDB and its write-ahead log. The time to make the documents is not counted. CPU time is that of the whole process, all
+threads, RocksDB's own too: on a machine that does other things as well it is the figure to compare.
+
+Invariants: a planted copy that is not found, or found as another's or at another distance, is a complaint, never a
+footnote; so is a volume that is another one after a kill, a stop, a restore or a rebuild.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from stream_dedup.bench.index_peers import Run, run_peers
+from stream_dedup.bench.peers import Peers, peers_command
+from stream_dedup.errors import StreamDedupError
+from stream_dedup.index import snapshot
+from stream_dedup.index.plan import Plan
+
+Say = Callable[[str], None]
+DURABLE: Final = (
+    "every record in RocksDB and its write-ahead log before its answer is given; the log is not synced, so it survives the "
+    "process and not the machine, whose loss the topic makes good"
+)
+_SNAPSHOT_WAIT_SECONDS: Final = 60.0
+_SAID_EVERY_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to measure. Planted copies differ in `distance` bits, by default as many as the plan finds for sure."""
+
+    documents: int
+    plan: Plan
+    duplicates: float
+    seed: int
+    peers: bool = False
+    memory_bytes: int | None = None
+    folder: Path | None = None
+
+    @property
+    def distance(self) -> int:
+        """In how many bits a copy differs from its original."""
+        return self.plan.distance_guaranteed
+
+
+@dataclass(slots=True)
+class Report:
+    """Everything measured. `curve` and `rebuild_curve` are the raw samples, stretch after stretch."""
+
+    options: Options
+    curve: list[dict[str, Any]] = field(default_factory=list)
+    filled: dict[str, Any] = field(default_factory=dict)
+    after_kill: dict[str, Any] = field(default_factory=dict)
+    after_close: dict[str, Any] = field(default_factory=dict)
+    restored: dict[str, Any] = field(default_factory=dict)
+    rebuild_curve: list[dict[str, Any]] = field(default_factory=list)
+    rebuilt: dict[str, Any] = field(default_factory=dict)
+    peers: list[Run] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    load_before: float = 0.0
+
+    @property
+    def sustained(self) -> float:
+        """Documents per second over the second half of the documents."""
+        return _rate(self.curve[len(self.curve) // 2 :], "seconds")
+
+    @property
+    def sustained_cpu(self) -> float:
+        """Documents per second of CPU, all threads together, over the second half of the documents."""
+        return _rate(self.curve[len(self.curve) // 2 :], "cpu_seconds")
+
+    @property
+    def rebuild(self) -> float:
+        """Documents per second of the rebuild."""
+        return _rate(self.rebuild_curve, "seconds")
+
+    @property
+    def rebuild_cpu(self) -> float:
+        """Documents per second of CPU of the rebuild."""
+        return _rate(self.rebuild_curve, "cpu_seconds")
+
+    @property
+    def restored_entries_per_second(self) -> float:
+        """How fast a snapshot becomes an index that answers: files copied and checked, state proved, tables laid out."""
+        return self.representatives / float(self.restored["restore_seconds"] + self.restored["open_seconds"])
+
+    @property
+    def loaded_entries_per_second(self) -> float:
+        """How fast the files of a volume become an index that answers."""
+        return self.representatives / float(self.after_close["open_seconds"])
+
+    @property
+    def representatives(self) -> int:
+        """How many entries the index ended with."""
+        return int(self.filled["statistics"]["entries"])
+
+    @property
+    def disk(self) -> Mapping[str, float]:
+        """Bytes per representative: `total` as it lies on disk after a clean stop, `ids as text`, the kinds of values.
+
+        The kinds are before compression, with their keys.
+        """
+        count = self.representatives
+        ids = sum(one["id_bytes"] for one in self.curve) / self.options.documents
+        parts = {f"{name}, not compressed": size / count for name, size in self.after_close["parts"].items()}
+        return {"total": self.after_close["closed_bytes"] / count, "ids as text": ids, **parts}
+
+    @property
+    def threads(self) -> str:
+        """Which threads did the work."""
+        searching = min(2, os.cpu_count() or 1)
+        return f"1 that applies, {searching} of them in searches and when tables are sorted; RocksDB's own to flush and compact"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as one JSON object."""
+        options = self.options
+        return {
+            "plan": options.plan.id,
+            "documents": options.documents,
+            "duplicates": options.duplicates,
+            "distance": options.distance,
+            "seed": options.seed,
+            "memory_bytes_allowed": options.memory_bytes,
+            "cores": os.cpu_count(),
+            "load_before": self.load_before,
+            "threads": self.threads,
+            "durable": DURABLE,
+            "sustained_documents_per_second": self.sustained,
+            "sustained_documents_per_cpu_second": self.sustained_cpu,
+            "whole_run_documents_per_second": _rate(self.curve, "seconds"),
+            "rebuild_documents_per_second": self.rebuild,
+            "rebuild_documents_per_cpu_second": self.rebuild_cpu,
+            "open_after_kill_seconds": self.after_kill["open_seconds"],
+            "open_after_close_seconds": self.after_close["open_seconds"],
+            "restored_entries_per_second": self.restored_entries_per_second,
+            "loaded_entries_per_second": self.loaded_entries_per_second,
+            "planted_found": sum(one["planted_found"] for one in self.curve),
+            "planted_missed": sum(one["wrong"] for one in self.curve),
+            "disk_bytes_per_representative": dict(self.disk),
+            "curve": self.curve,
+            "filled": self.filled,
+            "open_after_kill": self.after_kill,
+            "open_after_close": self.after_close,
+            "restored": self.restored,
+            "rebuild_curve": self.rebuild_curve,
+            "rebuilt": self.rebuilt,
+            "peers": [one.as_json() for one in self.peers],
+            "complaints": self.complaints,
+        }
+
+
+def run_index(options: Options, say: Say) -> Report:
+    """Measure everything; `say` is told in a line what is going on.
+
+    Raises:
+        StreamDedupError: a measured process ended by itself.
+    """
+    report = Report(options, load_before=os.getloadavg()[0])
+    command = peers_command() if options.peers else None  # says what is missing before anything is measured
+    with tempfile.TemporaryDirectory(prefix="stream-dedup-bench-", dir=options.folder) as name:
+        folder = Path(name)
+        first, second, copied = folder / "volume", folder / "rebuilt", folder / "snapshot"
+        with _child(options, "fill", first) as (lines, process):
+            report.filled = _collect(lines, report.curve, options, say, "judged")
+            process.kill()
+        say("opening what the kill left, and again after a clean stop")
+        report.after_kill = _opened(options, "open", first)
+        report.after_close = _opened(options, "open", first)
+        say("restoring a snapshot")
+        snapshot.take(first, copied, wait_seconds=_SNAPSHOT_WAIT_SECONDS)
+        shutil.rmtree(first)
+        report.restored = _opened(options, "restore", folder / "restored", snapshot=copied)
+        shutil.rmtree(folder / "restored")
+        shutil.rmtree(copied)
+        with _child(options, "fill", second, answers=False) as (lines, process):
+            report.rebuilt = _collect(lines, report.rebuild_curve, options, say, "rebuilt")
+            process.kill()
+        _complain(report)
+        if command is not None:
+            with Peers(command) as peers:
+                report.peers += run_peers(options.plan, options.documents, options.duplicates, options.seed, peers, folder, say)
+    return report
+
+
+def _complain(report: Report) -> None:
+    missed = sum(one["wrong"] for one in report.curve) + sum(one["wrong"] for one in report.rebuild_curve)
+    if missed:
+        report.complaints.append(f"{missed} planted copies were not found with their original and distance.")
+    steps = (report.filled, report.after_kill, report.after_close, report.restored, report.rebuilt)
+    applied, chains = {step["statistics"]["applied"] for step in steps}, {step["chain"] for step in steps}
+    if len(applied) > 1 or len(chains) > 1:
+        report.complaints.append(f"The volume after a restart or rebuild is another one: {applied} records, chains {chains}.")
+
+
+def _collect(
+    lines: Iterator[dict[str, Any]], curve: list[dict[str, Any]], options: Options, say: Say, doing: str
+) -> dict[str, Any]:
+    done, told = 0, time.monotonic()
+    for line in lines:
+        if "documents" not in line:
+            return line
+        curve.append(line)
+        done += line["documents"]
+        if time.monotonic() - told > _SAID_EVERY_SECONDS:
+            told = time.monotonic()
+            say(f"{doing} {done:,} of {options.documents:,}: {_rate([line], 'seconds'):,.0f} documents/s")
+    raise StreamDedupError("The measured process ended before it was done; see its lines above.")
+
+
+def _opened(options: Options, do: str, volume: Path, *, snapshot: Path | None = None) -> dict[str, Any]:
+    with _child(options, do, volume, snapshot=snapshot) as (lines, process):
+        found = {**next(lines), **next(lines)}
+        process.wait()
+    return found
+
+
+@contextlib.contextmanager
+def _child(
+    options: Options, do: str, volume: Path, *, answers: bool = True, snapshot: Path | None = None
+) -> Iterator[tuple[Iterator[dict[str, Any]], subprocess.Popen[str]]]:
+    job = {
+        "do": do, "volume": str(volume), "plan": options.plan.id, "documents": options.documents,
+        "duplicates": options.duplicates, "distance": options.distance, "seed": options.seed, "answers": answers,
+        "memory": options.memory_bytes, "snapshot": None if snapshot is None else str(snapshot),
+    }  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stream_dedup.bench.index_child", json.dumps(job)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        yield _lines(process), process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    if process.stdout is None:
+        return
+    while line := process.stdout.readline():
+        yield json.loads(line)
+    raise StreamDedupError(f"The measured process ended by itself with {process.wait()}; see its lines above.")
+
+
+def _rate(curve: list[dict[str, Any]], what: str) -> float:
+    seconds = sum(one[what] for one in curve)
+    return sum(one["documents"] for one in curve) / seconds if seconds else 0.0

@@ -1,0 +1,154 @@
+"""The measured process of `bench index`: an index on RocksDB, fed with a known stream of log records.
+
+`python -m stream_dedup.bench.index_child JOB` with a JSON object; one JSON object a line on standard output.
+
+    fill      apply the stream from where the volume ends; a line for each stretch, then one with the sizes; then it waits
+              until standard input says `close`, or until it is killed
+    open      open the volume, say how long that took and what is in it, close it
+    restore   restore a snapshot into the volume, which proves it by its state digest, and open it
+
+Invariants: only `Index.apply` and `Index.answered` are timed, whatever the stream costs to make; what is compiled is
+compiled before; every answer is compared with what is known of its documents, outside the timed part.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Final
+
+from stream_dedup.bench.stream import BEGIN_MS, RECORD_DOCUMENTS, Record, Stream
+from stream_dedup.document import Verdict
+from stream_dedup.index import layout
+from stream_dedup.index.budget import Budget
+from stream_dedup.index.contract import Store
+from stream_dedup.index.index import Index
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.plan import parse
+from stream_dedup.index.snapshot import restore
+from stream_dedup.index.store import RocksStore
+from stream_dedup.log.answers import Answer, decode
+from stream_dedup.warm import use_index
+
+APPLY_RECORDS: Final = 16  # as the role takes them
+_STRETCHES: Final = 40
+
+
+def main(job: dict[str, Any]) -> None:
+    """Carry out one job."""
+    stream = Stream(parse(job["plan"]), job["documents"], job["duplicates"], job["distance"], job["seed"])
+    _compile(stream)
+    volume = Path(job["volume"])
+    budget = None if job["memory"] is None else Budget(job["memory"], volume.parent)
+    restored = time.perf_counter()
+    if job["do"] == "restore":
+        restore(Path(job["snapshot"]), volume)
+    began, spent = time.perf_counter(), time.process_time()
+    store = RocksStore(volume)
+    index = Index(store, budget)
+    opened, spent = time.perf_counter() - began, time.process_time() - spent
+    if job["do"] == "fill":
+        _fill(index, stream, stored_answers=job["answers"])
+        _say(statistics=dict(index.statistics()), chain=index.chain.hex(), **_resident())
+        sys.stdin.readline()
+        index.close()
+        return
+    _say(
+        restore_seconds=began - restored, open_seconds=opened, open_cpu_seconds=spent, statistics=index.statistics(),
+        chain=index.chain.hex(), parts=_parts(store) if job["do"] == "open" else {}, **_resident(),
+    )  # fmt: skip
+    index.close()
+    _say(closed_bytes=sum(file.stat().st_size for file in volume.iterdir()))
+
+
+def _fill(index: Index, stream: Stream, *, stored_answers: bool) -> None:
+    if not index.applied:
+        index.bind("bench")
+        index.apply([(0, BEGIN_MS, stream.declare())])
+    if not stored_answers:  # a rebuild: nobody waits for what was answered long ago
+        index.answered(1 << 62)
+    records = stream.records(index.applied - 1)
+    stretch = max(APPLY_RECORDS * RECORD_DOCUMENTS, stream.documents // _STRETCHES)
+    some = list(itertools.islice(records, APPLY_RECORDS))
+    while some:
+        documents = found = wrong = id_bytes = 0
+        wall = cpu = 0.0
+        while some and documents < stretch:
+            values = [(record.offset, record.append_ms, record.raw) for record in some]
+            started, spent = time.perf_counter(), time.process_time()
+            answers = index.apply(values)
+            if stored_answers:
+                index.answered(some[0].offset)  # the deliveries of the turn before
+            wall += time.perf_counter() - started
+            cpu += time.process_time() - spent
+            for record, (_, raw) in zip(some, answers, strict=True):
+                right, planted = _check(record, raw, stream.distance)
+                found += right
+                wrong += planted - right
+                documents += len(record.originals)
+                id_bytes += record.id_bytes
+            some = list(itertools.islice(records, APPLY_RECORDS))
+        _say(
+            documents=documents, seconds=wall, cpu_seconds=cpu, planted_found=found, wrong=wrong, id_bytes=id_bytes,
+            load=os.getloadavg()[0], memory=index.statistics()["bytes_in_memory"], **_resident(),
+        )  # fmt: skip
+
+
+def _check(record: Record, raw: bytes, distance: int) -> tuple[int, int]:
+    """Return how many copies were found, each with its original and distance, and how many there are; anything else raises."""
+    answer = decode(raw)
+    if not isinstance(answer, Answer):
+        raise SystemExit(f"The index did not judge log record {record.offset}: {answer}.")
+    right = planted = 0
+    for original, judgement in zip(record.originals.tolist(), answer.judgements, strict=True):
+        if original < 0:
+            if judgement.reason.verdict is not Verdict.UNIQUE:
+                raise SystemExit(f"An original of log record {record.offset} was judged {judgement.reason.name}.")
+            continue
+        planted += 1
+        of = judgement.of
+        right += of is not None and of.position.offset == original and judgement.distance == distance
+    return right, planted
+
+
+def _compile(stream: Stream) -> None:
+    store = MemoryStore()
+    index = Index(store)
+    index.apply([(0, BEGIN_MS, stream.declare())])
+    for record in itertools.islice(Stream(stream.plan, 2000, 0.5, stream.distance).records(), 2):
+        index.apply([(record.offset, record.append_ms, record.raw)])
+    Index(store)
+    use_index()
+
+
+def _parts(store: Store) -> dict[str, int]:
+    """Return the bytes of keys and values by kind, before compression."""
+    names = {value: name.removeprefix("PREFIX_").lower() for name, value in vars(layout).items() if name.startswith("PREFIX_")}
+    sizes: dict[str, int] = defaultdict(int)
+    for key, value in store.scan(b""):
+        sizes[names.get(key[:1], "other")] += len(key) + len(value)
+    return dict(sizes)
+
+
+def _resident() -> dict[str, int | None]:
+    """Return the resident memory now and at its most, in bytes; None where the system has no /proc."""
+    try:
+        text = Path("/proc/self/status").read_text(encoding="ascii")
+    except OSError:
+        text = ""
+    lines = dict(line.split(":", 1) for line in text.splitlines())
+    names = {"rss_bytes": "VmRSS", "rss_bytes_max": "VmHWM"}
+    return {key: int(lines[name].split()[0]) * 1024 if name in lines else None for key, name in names.items()}
+
+
+def _say(**fields: object) -> None:
+    print(json.dumps(fields), flush=True)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,128 @@
+"""A seeded stream of log records whose near-duplicates are known: what `bench index` feeds to an index.
+
+Document n is an original, with a print of random bits that are a function of (seed, n), or a copy of an earlier original
+that differs from it in exactly `distance` random bits; so nothing has to be remembered, and every record can be made again.
+
+Invariants: the same numbers make the same bytes; a copy's original comes before it in the stream; the sources' committed
+offsets follow a few records behind, as they do when workers commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.document import Mode
+from stream_dedup.index.apply import Declared
+from stream_dedup.index.plan import Plan
+from stream_dedup.log.records import Batch, Control, Source, encode_batch, encode_control
+
+RECORD_DOCUMENTS: Final = 1000
+WORDS: Final = 2
+_IN_FLIGHT_RECORDS: Final = 5
+_TOPIC: Final = "documents"
+_TOPIC_ID: Final = bytes(range(16))
+_RECIPE: Final = "bench:128:random:000000"
+BEGIN_MS: Final = 1_790_000_000_000
+_FEATURES: Final = 200
+_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
+_MIX_ONE: Final = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_TWO: Final = np.uint64(0x94D049BB133111EB)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A log record, and for each of its documents the document that it is a copy of, or -1: (n,) int64."""
+
+    offset: int
+    append_ms: int
+    raw: bytes
+    originals: NDArray[np.int64]
+    prints: NDArray[np.uint64]
+    id_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """`documents` in all, of which the share `duplicates` are copies `distance` bits off, within the plan's width."""
+
+    plan: Plan
+    documents: int
+    duplicates: float
+    distance: int
+    seed: int = 1
+
+    def declare(self) -> bytes:
+        """Return the log's first record, at offset 0."""
+        declared = Declared(_RECIPE, self.plan, "bench", 1, Mode.ENFORCE, WORDS * 64)
+        return encode_control(Control("declare", declared.to_fields()))
+
+    def records(self, first: int = 0) -> Iterator[Record]:
+        """Return the batches, from the one at log offset `first` + 1 on."""
+        for number in range(first, -(-self.documents // RECORD_DOCUMENTS)):
+            yield self._record(number)
+
+    def _record(self, number: int) -> Record:
+        begin, end = number * RECORD_DOCUMENTS, min(self.documents, (number + 1) * RECORD_DOCUMENTS)
+        count = end - begin
+        chance = np.random.default_rng((self.seed, number))
+        originals = np.full(count, -1, np.int64)
+        prints = self._prints(np.arange(begin, end))
+        if begin:  # the first record is all originals
+            copies = np.flatnonzero(self._is_copy(np.arange(begin, end)))
+            sources = chance.integers(0, begin, len(copies))
+            genuine = ~self._is_copy(sources)  # what would copy a copy is an original instead
+            copies, sources = copies[genuine], sources[genuine]
+            originals[copies] = sources
+            prints[copies] = self._prints(sources) ^ self._differences(chance, len(copies))
+        time_ms = BEGIN_MS + number * 10
+        ids = tuple(b"https://host-%d.example/page/%d" % (one % 9973, one) for one in range(begin, end))
+        batch = Batch(
+            recipe=_RECIPE,
+            mode=Mode.ENFORCE,
+            nonce=self.seed.to_bytes(16, "big"),
+            number=number,
+            sources=(Source(_TOPIC, _TOPIC_ID, 0, 0, max(0, begin - _IN_FLIGHT_RECORDS * RECORD_DOCUMENTS)),),
+            source=np.zeros(count, np.uint16),
+            offset=np.arange(begin, end, dtype=np.int64),
+            value_digest=_mixed(np.arange(begin, end), self.seed + 3),
+            text_digest=self._words(np.arange(begin, end), 5).view(np.uint8),
+            prints=prints,
+            features=np.full(count, _FEATURES, np.uint32),
+            scope=np.zeros(count, np.uint64),
+            time_ms=np.full(count, time_ms, np.int64),
+            ids=ids,
+        )
+        return Record(number + 1, time_ms, encode_batch(batch), originals, prints, sum(map(len, ids)))
+
+    def _is_copy(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which documents may be copies, by a die that follows from their numbers; those are not copied."""
+        dice = (_mixed(numbers, self.seed + 9) >> np.uint64(11)) * 2.0**-53
+        is_copy: NDArray[np.bool_] = (dice < self.duplicates) & (numbers >= RECORD_DOCUMENTS)
+        return is_copy
+
+    def _prints(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+        return self._words(numbers, 1)
+
+    def _words(self, numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint64]:
+        return np.stack([_mixed(numbers, self.seed + salt), _mixed(numbers, self.seed + salt + 1)], 1)
+
+    def _differences(self, chance: np.random.Generator, count: int) -> NDArray[np.uint64]:
+        """Return what to XOR onto `count` prints: `distance` random bits of the plan's width in each."""
+        order = chance.random((count, self.plan.width)).argpartition(max(0, self.distance - 1), axis=1)[:, : self.distance]
+        bits = np.zeros((count, WORDS * 64), np.uint8)
+        np.put_along_axis(bits, order, 1, axis=1)
+        return np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
+
+
+def _mixed(numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint64]:
+    """Return random-looking words, a function of numbers and salt: splitmix64."""
+    with np.errstate(over="ignore"):
+        words = (numbers.astype(np.uint64) + np.uint64(salt) * np.uint64(1 << 40)) * _GOLDEN
+        words = (words ^ (words >> np.uint64(30))) * _MIX_ONE
+        words = (words ^ (words >> np.uint64(27))) * _MIX_TWO
+        return words ^ (words >> np.uint64(31))

@@ -1,0 +1,82 @@
+"""The bench of the index, over a few thousand documents: what it checks, and what it holds ours against."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stream_dedup.__main__ import main
+from stream_dedup.bench.index import Options, Report, _complain
+from stream_dedup.bench.index_peers import SortedArrays, ValuePerKey, run_layouts
+from stream_dedup.bench.stream import Stream
+from stream_dedup.index.plan import PLANS, Plan
+
+
+def test_a_stream_is_a_function_of_its_numbers() -> None:
+    """The same bytes again, also from the middle; copies are of earlier originals, and so many bits off."""
+    stream = Stream(PLANS["wide"], 6000, 0.3, 15, seed=4)
+    records = list(stream.records())
+
+    assert [record.raw for record in stream.records(3)] == [record.raw for record in records[3:]]
+    originals = np.concatenate([record.originals for record in records])
+    prints = np.concatenate([record.prints for record in records])
+    copies = np.flatnonzero(originals >= 0)
+    assert 0.15 * 6000 < len(copies) < 0.3 * 6000
+    assert (originals[copies] < copies).all()
+    assert (originals[originals[copies]] < 0).all()
+    assert set(np.bitwise_count(prints[copies] ^ prints[originals[copies]]).sum(axis=1).tolist()) == {15}
+
+
+@pytest.mark.parametrize("plan", [PLANS["classic"], PLANS["wide"], Plan(64, 4, 1, 7), Plan(64, 5, 0, 3, key_blocks=2)])
+def test_the_other_layouts_find_every_planted_copy(plan: Plan, tmp_path: Path) -> None:
+    """They are held to the same truth, or their rates would say nothing."""
+    stream = Stream(plan, 3000, 0.3, plan.distance_guaranteed)
+    for layout in (SortedArrays(plan), ValuePerKey(plan, tmp_path / "values")):
+        for record in stream.records():
+            assert layout.judge(record.prints, record.offset).tolist() == record.originals.tolist()
+        layout.close()
+
+
+def test_layouts_say_over_how_many_documents(tmp_path: Path) -> None:
+    """Each runs over what it can do; a plan without tables has no other layout."""
+    runs = run_layouts(Plan(64, 4, 2, 3), 10**7, 0.1, 1, tmp_path, lambda _: None)
+
+    assert [run.found == run.planted for run in runs] == [True, True]
+    assert {run.documents for run in runs} == {2000}
+    assert [run.durable for run in runs] == [False, True]
+    assert run_layouts(Plan(64, 0, 0, 3), 3000, 0.1, 1, tmp_path / "none", lambda _: None) == []
+
+
+def test_a_run_measures_restarts_a_snapshot_and_a_rebuild(tmp_path: Path) -> None:
+    """All copies found, the same volume after each; a copy that was not found would be a complaint."""
+    target = tmp_path / "figures.json"
+    code = main(
+        ["bench", "index", "--documents", "6000", "--plan", "classic", "--folder", str(tmp_path), "--json", str(target)]
+    )
+    said = json.loads(target.read_text(encoding="utf-8"))
+
+    assert code == 0
+    assert said["planted_found"] > 300
+    assert (said["planted_missed"], said["complaints"]) == (0, [])
+    steps = [said[step] for step in ("filled", "open_after_kill", "open_after_close", "restored", "rebuilt")]
+    assert len({step["chain"] for step in steps}) == 1
+    assert {step["statistics"]["entries"] for step in steps} == {6000 - said["planted_found"]}
+    assert said["disk_bytes_per_representative"]["total"] > 50
+    assert said["restored_entries_per_second"] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_a_missed_copy_and_another_volume_are_complaints() -> None:
+    """What is wrong is said in sentences."""
+    same = {"statistics": {"applied": 3}, "chain": "00"}
+    report = Report(Options(2000, PLANS["classic"], 0.1, seed=3), curve=[{"wrong": 2}], rebuild_curve=[{"wrong": 0}])
+    report.filled = report.after_kill = report.after_close = report.restored = same
+    report.rebuilt = {"statistics": {"applied": 3}, "chain": "11"}
+
+    _complain(report)
+
+    assert len(report.complaints) == 2
+    assert "2 planted copies" in report.complaints[0]
