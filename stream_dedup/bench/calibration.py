@@ -26,7 +26,7 @@ from stream_dedup.index.plan import Plan
 ENTRIES: Final = 200_000
 DOCUMENTS: Final = 2_000
 _SAMPLES: Final = 4
-DISK_BYTES: Final = 130
+DISK_BYTES: Final = 60
 """Bytes on disk of a representative with a print of 128 bits, whatever the plan, its id apart: `bench index` measures it."""
 
 SURROUNDING_US: Final = 8.0

@@ -33,7 +33,6 @@ from stream_dedup.index.plan import parse
 from stream_dedup.index.snapshot import restore
 from stream_dedup.index.store import RocksStore
 from stream_dedup.log.answers import Answer, decode
-from stream_dedup.warm import use_index
 
 APPLY_RECORDS: Final = 16  # as the role takes them
 _STRETCHES: Final = 40
@@ -123,7 +122,6 @@ def _compile(stream: Stream) -> None:
     for record in itertools.islice(Stream(stream.plan, 2000, 0.5, stream.distance).records(), 2):
         index.apply([(record.offset, record.append_ms, record.raw)])
     Index(store)
-    use_index()
 
 
 def _parts(store: Store) -> dict[str, int]:

@@ -445,20 +445,47 @@ def _next(fragments: Any, at: int, end: int, wanted: Any, threshold: int) -> int
 
 
 @kernel
+def _verify(
+    tables: Any, held: Any, batch: Any, doc: int, rows: Any, open_rows: Any, passed: Any, count: int, best: Any,
+    best_distance: Any,
+) -> None:  # fmt: skip
+    """Lower the document's best by those of `passed[:count]` within reach: places in `rows`, or -1 - places in `open_rows`.
+
+    Their prints lie anywhere in memory, so all are asked for before the first is looked at.
+    """
+    prints = held.prints
+    words = prints.shape[1]
+    for at in range(count):
+        row = int64(rows[passed[at]]) if passed[at] >= 0 else int64(open_rows[-1 - passed[at]])
+        passed[at] = row
+        prefetch(prints, row * words)
+    for at in range(count):
+        if passed[at] < best[doc]:
+            distance = _reached(tables, held, passed[at], batch, doc)
+            if distance >= 0:
+                best[doc], best_distance[doc] = passed[at], distance
+
+
+@kernel
 def search(
     tables: Any, table: Any, held: Any, batch: Any, buckets: Any, docs: Any, best: Any, best_distance: Any, first: Any,
-    length: Any, candidates: Any,
+    length: Any, passed: Any, candidates: Any,
 ) -> None:  # fmt: skip
     """Lower `best` (n,) int64 and `best_distance` (n,) int64 to the earliest row within reach that one table knows.
 
     `docs` (m,) int64 are those to search for; `first`, `length` (2, probes, 2) int64 are scratch: what one document's
-    search visits is asked for while the one before it is searched; `candidates` (n,) int64 grows by the entries of the visited
-    buckets. Arrays are taken out of their tuples before the loops, because each taking counts a reference.
+    search visits is asked for while the one before it is searched; so is `passed` (any,) int64: what passes by its fragment is
+    gathered, and looked up by its row together. `candidates` (n,) int64 grows by the entries of the visited buckets. Arrays
+    are taken out of their tuples before the loops, because each taking counts a reference.
+
+    A bucket that lies some flips from the document's own holds keys that differ in as many bits at least, which the fragment,
+    where it shares no bit with the key, differs in less.
     """
     number, word, low, base = table.place[0], table.place[1], uint64(table.place[2]), table.place[3]
     heads, fragments, rows = table.heads, table.fragments, table.rows
     open_heads, open_fragments, open_rows = table.open_heads, table.open_fragments, table.open_rows
     flips, prints, whole, threshold = tables.flips, batch.prints, tables.whole[word], tables.threshold
+    is_apart = (tables.masks[number, word] & _part(low, fragments.itemsize)) == uint64(0)
     begin, end = (0 if number == 0 else tables.flips_end[number - 1]), tables.flips_end[number]
     if docs.shape[0] > 0:
         key = buckets[docs[0], number] - base
@@ -468,50 +495,62 @@ def search(
         if order + 1 < docs.shape[0]:
             key = buckets[docs[order + 1], number] - base
             _ask(flips, begin, end, key, heads, open_heads, fragments, open_fragments, first, length, 1 - side)
-        doc, seen = docs[order], 0
+        doc, seen, count = docs[order], 0, 0
         wanted = (prints[doc, word] & whole) >> low
         if fragments.itemsize == 4:
             wanted &= uint64(0xFFFFFFFF)
         for probe in range(end - begin):
+            within = threshold - popcount(flips[begin + probe]) if is_apart else threshold
             at = first[side, probe, 0]
             stop = at + length[side, probe, 0]
             seen += stop - at
             while True:
-                at = _next(fragments, at, stop, wanted, threshold)
+                at = _next(fragments, at, stop, wanted, within)
                 if at == stop:
                     break
-                if int64(rows[at]) >= best[doc]:
-                    break
-                distance = _reached(tables, held, int64(rows[at]), batch, doc)
-                if distance >= 0:
-                    best[doc], best_distance[doc] = rows[at], distance
-                    break
+                if count == passed.shape[0]:
+                    _verify(tables, held, batch, doc, rows, open_rows, passed, count, best, best_distance)
+                    count = 0
+                    if int64(rows[at]) >= best[doc]:  # and so are all that follow in this bucket
+                        break
+                prefetch(rows, at)
+                passed[count] = at
+                count += 1
                 at += 1
             at = first[side, probe, 1]
             stop = at + length[side, probe, 1]
             seen += stop - at
             while True:
-                at = _next(open_fragments, at, stop, wanted, threshold)
+                at = _next(open_fragments, at, stop, wanted, within)
                 if at == stop:
                     break
-                if int64(open_rows[at]) >= best[doc]:
-                    break
-                distance = _reached(tables, held, int64(open_rows[at]), batch, doc)
-                if distance >= 0:
-                    best[doc], best_distance[doc] = open_rows[at], distance
-                    break
+                if count == passed.shape[0]:
+                    _verify(tables, held, batch, doc, rows, open_rows, passed, count, best, best_distance)
+                    count = 0
+                    if int64(open_rows[at]) >= best[doc]:
+                        break
+                prefetch(open_rows, at)
+                passed[count] = -1 - at
+                count += 1
                 at += 1
+        _verify(tables, held, batch, doc, rows, open_rows, passed, count, best, best_distance)
         candidates[doc] += seen
+
+
+@kernel
+def _part(low: Any, size: int) -> Any:
+    """Return the mask of a fragment of so many bytes that begins at bit `low` of a word."""
+    return uint64(0xFFFFFFFFFFFFFFFF) if size == 8 else uint64(0xFFFFFFFF) << low
 
 
 @kernel
 def _reached(tables: Any, held: Any, row: int, batch: Any, doc: int) -> int:
     """Return the distance of a document to a full entry of its scope within reach, or -1."""
-    scope = held.scopes[row] if held.scopes.shape[0] > 0 else uint64(0)
-    if held.states[row] != FULL or scope != batch.scopes[doc]:
+    distance: int = within_reach(tables, held, row, batch, doc)  # turns nearly all away, by one line of memory
+    if distance < 0 or held.states[row] != FULL:
         return -1
-    distance: int = within_reach(tables, held, row, batch, doc)
-    return distance
+    scope = held.scopes[row] if held.scopes.shape[0] > 0 else uint64(0)
+    return distance if scope == batch.scopes[doc] else -1
 
 
 @kernel

@@ -35,6 +35,7 @@ _UNITS_MIN: Final = 1024
 SEALED_AGAIN: Final = 8  # the open part is sealed when it is an eighth of what is sealed, and of at least:
 _OPEN_MIN: Final = 32_768
 _THREAD_DOCUMENTS: Final = 128
+_PASSED: Final = 64
 # Class k counts searches that compared 2^(k-1) to 2^k - 1 prints; class 0 those that compared none.
 CANDIDATE_CLASSES: Final = 33
 _NARROW_THRESHOLD: Final = 7  # up to it, 32 bits turn away all but one in a thousand of strangers; beyond it, 64 are held
@@ -321,13 +322,14 @@ class Neighbours:
 
         def search(own: NDArray[np.int64]) -> None:
             first, length = self._scratch()
+            passed = np.empty(_PASSED, np.int64)
             for number, table in enumerate(self._tables):
                 mapped = self._mapped.get(number)
                 some = len(own) if mapped is None else self._documents_at_once(table)
                 for at in range(0, len(own), max(1, some)):
                     kernels.search(
                         self._keys, table, self._held, batch, buckets, own[at : at + some], best, bits, first, length,
-                        candidates,
+                        passed, candidates,
                     )  # fmt: skip
                     if mapped is not None:
                         mapped.release()
