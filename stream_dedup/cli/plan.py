@@ -58,7 +58,7 @@ def _show(advice: Advice, documents: int, threshold: int) -> None:
         f"table {constants.table_us:.2f} us, a probe {constants.probe_us * 1000:.0f} ns, both {constants.far:.1f} times that "
         f"beyond the caches; a candidate {constants.narrow_us * 1000:.2f} ns up to a threshold of 7, above that "
         f"{constants.wide_us * 1000:.2f} ns. From `bench index`: {SURROUNDING_US:g} us around each search, {DISK_BYTES} bytes "
-        "on disk, the id apart. "
+        "on disk with an id of 37. "
         "Recall counts differing bits as equally likely; chance hits of real texts, which share phrases, are for `bench "
         "quality` to tell."
     )
