@@ -18,7 +18,7 @@ ONLY = {
     "faust": {"insights.py"},
     "jieba": {"fingerprint/tokens.py", "fingerprint/keywords.py"},
     "icu4py": {"fingerprint/segmenter.py"},
-    "xxhash": {"fingerprint/hashes.py"},
+    "xxhash": {"fingerprint/hashes.py", "worker/prepare.py"},
     "resiliparse": {"inputs/html_child.py"},
     "fastwarc": {"inputs/warc.py"},
     "zstandard": {"inputs/packed.py"},

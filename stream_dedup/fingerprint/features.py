@@ -62,7 +62,7 @@ def _spell(
     chained = np.empty(most, np.uint64)
     if of_words:
         words = words_between(data, 0, len(data), kinds, dictionary, scratch, starts, stops)
-        hash_words(data, starts, stops, words, secrets, hashes)
+        hash_words(data, starts, stops, words, secrets, hashes, chained)
         runs = chain_words(hashes, words, length, secrets, chained)
     else:
         points = np.empty(len(data), np.uint32)

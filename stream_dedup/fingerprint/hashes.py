@@ -85,10 +85,24 @@ def _sip_round(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 @inlined
 def _eight_bytes(data: Any, place: Any) -> Any:
+    first = np.uint64(place)  # an index without a sign is not looked at for counting from the end, and the loop is one load
     block = np.uint64(0)
     for byte in range(8):
-        block |= np.uint64(data[place + byte]) << np.uint64(8 * byte)
+        block |= np.uint64(data[first + np.uint64(byte)]) << np.uint64(8 * byte)
     return block
+
+
+@inlined
+def last_block(data: Any, place: Any, stop: Any, length: Any) -> Any:
+    """Return SipHash's last block: the fewer than eight bytes that are left, and the length of all; else a number."""
+    left = (stop - place) & 7
+    if place + 8 <= len(data):  # one load and a mask instead of a loop over what is left
+        block = _eight_bytes(data, place) & ((np.uint64(1) << np.uint64(8 * left)) - np.uint64(1))
+    else:
+        block = np.uint64(0)
+        for byte in range(left):
+            block |= np.uint64(data[place + byte]) << np.uint64(8 * byte)
+    return block | np.uint64(length & 0xFF) << np.uint64(56)
 
 
 @inlined
@@ -107,14 +121,7 @@ def sip_hash_between(data: Any, start: Any, stop: Any, key_0: Any, key_1: Any, r
         for _ in range(rounds):
             a, b, c, d = _sip_round(a, b, c, d)
         a ^= block
-    left = stop - place
-    if place + 8 <= len(data):  # one load and a mask instead of a loop over what is left
-        block = _eight_bytes(data, place) & ((np.uint64(1) << np.uint64(8 * left)) - np.uint64(1))
-    else:
-        block = np.uint64(0)
-        for byte in range(left):
-            block |= np.uint64(data[place + byte]) << np.uint64(8 * byte)
-    block |= np.uint64(length & 0xFF) << np.uint64(56)
+    block = last_block(data, place, stop, length)
     d ^= block
     for _ in range(rounds):
         a, b, c, d = _sip_round(a, b, c, d)
@@ -122,6 +129,21 @@ def sip_hash_between(data: Any, start: Any, stop: Any, key_0: Any, key_1: Any, r
     c ^= np.uint64(0xFF)
     for _ in range(final_rounds):
         a, b, c, d = _sip_round(a, b, c, d)
+    return a ^ b ^ c ^ d
+
+
+@inlined
+def sip_hash_block(block: Any, key_0: Any, key_1: Any) -> Any:
+    """Return SipHash-1-3 of fewer than eight bytes, given as `last_block`; many go side by side: nothing branches."""
+    a, b, c, d = _sip_round(
+        key_0 ^ np.uint64(0x736F6D6570736575),
+        key_1 ^ np.uint64(0x646F72616E646F6D),
+        key_0 ^ np.uint64(0x6C7967656E657261),
+        key_1 ^ np.uint64(0x7465646279746573) ^ block,
+    )
+    a, b, c, d = _sip_round(a ^ block, b, c ^ np.uint64(0xFF), d)
+    a, b, c, d = _sip_round(a, b, c, d)
+    a, b, c, d = _sip_round(a, b, c, d)
     return a ^ b ^ c ^ d
 
 

@@ -130,11 +130,11 @@ def fold_assigned(text: str, fold: Callable[[str], str]) -> str:
 def _normalise_ascii(data: Any, place: Any, stop: Any, lower: Any, out: Any, end: Any, previous: Any) -> Any:
     """Normalise up to the first byte that is not ASCII; return where reading and writing stopped, and the last byte."""
     while place < stop:
-        byte = data[place]
+        byte = data[np.uint64(place)]  # an index without a sign is not looked at for counting from the end
         if byte >= 0x80:
             break
         byte = lower[byte]
-        out[end] = byte
+        out[np.uint64(end)] = byte
         end += np.int64((byte != _SPACE) | (previous != _SPACE))
         previous = byte
         place += 1

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -186,6 +186,8 @@ class Fingerprinter:
 
         Raises ConfigurationError if texts are given where vectors are needed, or the other way round.
         """
+        if not self.recipe.method.takes_vectors and set(map(type, contents)) == {str}:
+            return self._maker.texts(cast("Sequence[str]", contents))  # the usual case, told quickly
         if not all(isinstance(content, str) is not self.recipe.method.takes_vectors for content in contents):
             wanted, given = ("vectors", "a text") if self.recipe.method.takes_vectors else ("texts", "a vector")
             raise ConfigurationError(f"The recipe {self.recipe.id} takes {wanted}, and {given} was given.")
@@ -255,10 +257,10 @@ class _Maker:
         else:
             for row, (start, stop) in enumerate(itertools.pairwise(bounds.tolist())):
                 self._one(data[start:stop], prints[row : row + 1], features[row : row + 1])
-        content = normalised.data
+        content, begin = normalised.data, self._digest.copy
         digests = []
         for start, stop in itertools.pairwise(offsets.tolist()):
-            digest = self._digest.copy()
+            digest = begin()
             digest.update(content[start:stop])
             digests.append(digest.digest())
         return Prints(prints, features, _rows(digests), offsets[1:] == offsets[:-1])

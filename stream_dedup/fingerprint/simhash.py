@@ -38,8 +38,10 @@ from stream_dedup.fingerprint.hashes import (
     HIGH_HALF,
     SIP_KEY_0,
     SIP_KEY_1,
+    last_block,
     mix,
     sip_hash_between,
+    sip_hash_block,
 )
 from stream_dedup.fingerprint.tokens import BYTES_PER_WORD_MIN, words_between
 
@@ -94,10 +96,12 @@ def count_one(value: Any, keys: Any, counts: Any, order: Any, mask: Any, distinc
     `keys` and `counts` are an open-addressing table; `order` lists the slots in use. Whether a feature is new is never
     branched on: in running text no processor can foresee it. (A hash of 0, one in 2^64, would count as new each time.)
     """
-    slot = np.int64(value >> np.uint64(32)) & mask
+    slot = np.uint64(value >> np.uint64(32)) & np.uint64(
+        mask
+    )  # an index without a sign is not looked at for counting from the end
     while keys[slot] != 0 and keys[slot] != value:
-        slot = (slot + 1) & mask
-    order[distinct] = slot
+        slot = (slot + np.uint64(1)) & np.uint64(mask)
+    order[np.uint64(distinct)] = slot
     distinct += np.int64(keys[slot] == 0)
     keys[slot] = value
     counts[slot] += np.uint32(1)
@@ -295,10 +299,24 @@ def decode_points(data: Any, start: Any, stop: Any, points: Any, places: Any) ->
 
 
 @inlined
-def hash_words(data: Any, starts: Any, stops: Any, words: Any, secrets: Any, hashes: Any) -> None:
-    """Write the keyed hash of each word."""
+def hash_words(data: Any, starts: Any, stops: Any, words: Any, secrets: Any, hashes: Any, room: Any) -> None:
+    """Write the keyed hash of each word; `room` is for as many numbers.
+
+    Most words are shorter than a block of SipHash: those are hashed side by side in vector registers, the others after them.
+    """
+    key_0 = secrets[SIP_KEY_0]
+    key_1 = secrets[SIP_KEY_1]
+    longer = np.int64(0)
     for word in range(words):
-        hashes[word] = sip_hash_between(data, starts[word], stops[word], secrets[SIP_KEY_0], secrets[SIP_KEY_1], 1, 3)
+        length = stops[word] - starts[word]
+        hashes[word] = last_block(data, starts[word], stops[word], length)
+        room[np.uint64(longer)] = word
+        longer += np.int64(length >= 8)
+    for word in range(words):
+        hashes[word] = sip_hash_block(hashes[word], key_0, key_1)
+    for place in range(longer):
+        long = np.int64(room[place])
+        hashes[long] = sip_hash_between(data, starts[long], stops[long], key_0, key_1, 1, 3)
 
 
 @inlined
@@ -392,7 +410,7 @@ def fingerprint_batch(
         characters = np.int64(0)
         if needs_words:
             words = words_between(data, offsets[text], offsets[text + 1], kinds, dictionary, scratch, starts, stops)
-            hash_words(data, starts, stops, words, secrets, hashes)
+            hash_words(data, starts, stops, words, secrets, hashes, chained)
         if needs_points:
             characters = decode_points(data, offsets[text], offsets[text + 1], points, places)
         ones[:] = 0

@@ -486,15 +486,44 @@ def _cut_piece(characters_in: Any, dictionary: Any, scratch: Any, starts: Any, s
 
 
 @inlined
+def _ascii_words(data: Any, place: Any, stop: Any, kinds: Any, starts: Any, stops: Any, words: Any) -> Any:
+    """Find the words up to the first byte that is not ASCII, of which only words and separators are made.
+
+    Returns where that byte is, the words so far, and where the last word begins if it may go on there, or -1. Where words
+    begin and end no processor can foresee, so nothing is branched on.
+    """
+    inside = np.int64(0)
+    begin = place
+    while place < stop:
+        byte = data[np.uint64(place)]  # an index without a sign is not looked at for counting from the end
+        if byte >= 0x80:
+            break
+        is_word = np.int64(kinds[byte] & KIND_BITS == WORD)
+        begin = begin if inside else place
+        starts[np.uint64(words)] = begin
+        stops[np.uint64(words)] = place
+        words += inside & (1 - is_word)
+        inside = is_word
+        place += 1
+    return place, words, begin if inside else np.int64(-1)
+
+
+@inlined
 def words_between(data: Any, start: Any, stop: Any, kinds: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any) -> Any:
     """Find the words of `data[start:stop]` (UTF-8); fill `starts` and `stops` with their places, return their number."""
     words: Any = np.int64(0)  # not 0: numba would compile what is called with it twice, for a constant and a variable
     place = start
     while place < stop:
-        code_point, length = code_point_at(data, place)
-        kind = kinds[code_point] & KIND_BITS
-        begin = place
-        place += length
+        if data[place] < 0x80 and len(scratch.marks) == 0:
+            place, words, begin = _ascii_words(data, place, stop, kinds, starts, stops, words)
+            if begin < 0:
+                continue
+            kind: Any = np.int64(WORD)
+        else:
+            code_point, length = code_point_at(data, place)
+            kind = np.int64(kinds[code_point] & KIND_BITS)
+            begin = place
+            place += length
         if len(scratch.marks) > 0 and scratch.marks[begin] != 0:
             while place < stop and scratch.marks[place] != BEGINS:
                 if data[place] & 0xC0 != 0x80 and scratch.marks[place] == 0:

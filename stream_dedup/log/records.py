@@ -10,7 +10,8 @@
     seed    := batch, of documents that were delivered elsewhere; epoch and committed are 0
     release := unique_from(u64) batch, of the one document that is released; epoch and committed are 0
 
-Only a batch is answered; what the others do to the index is told in docs/reference/control-records.md.
+`value_digest` is XXH3-64 of the raw value. Only a batch is answered; what the others do to the index is told in
+docs/reference/control-records.md.
 
 Worked example: tests/golden/log_records.json holds one record of each kind as hex beside its fields.
 

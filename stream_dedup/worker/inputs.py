@@ -15,7 +15,7 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
-from stream_dedup.document import DeadLetter, Message, Reason, Unreadable, shorten_id
+from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Message, Reason, Unreadable, shorten_id
 from stream_dedup.errors import ConfigurationError, InputError
 from stream_dedup.fingerprint import Content, Vector, as_vector
 from stream_dedup.inputs.charset import decode_page
@@ -63,12 +63,19 @@ class Decoder:
         self._time_field = settings.time_field
         self._scope_field = settings.scope_field
         self._allow_bypass = settings.allow_bypass
+        # The value is the text, the key the id, the timestamp the time: what most records are, and told quickly.
+        self._is_plain = not (self._json or self._base64 or self._extractor or self._allow_bypass)
 
     def decode(self, message: Message) -> Document | DeadLetter | Reason:
         """Return the document, or why there is none: a dead letter, or the reason to pass the record on unjudged."""
         value = message.value
         if value is None:
             return _unreadable(message) if isinstance(message, Unreadable) else Reason.TOMBSTONE
+        if self._is_plain:
+            key, time_ms = message.key or b"", message.timestamp_ms or 0
+            if len(key) > ID_BYTES_MAX:
+                key = shorten_id(key)
+            return Document(value.decode("utf-8", "replace"), key, min(max(time_ms, 0), _TIME_MS_MAX), 0)
         if self._allow_bypass and _asks_for_bypass(message):
             return Reason.BYPASS
         fields: Any = None

@@ -62,11 +62,21 @@ class Outputs:
         """
         live = batch.live
         is_whole = live >= batch.epochs.keys()
+        recipe, unique, duplicates, of_verdict = self._recipe, self._unique, self._duplicates, headers.of_verdict
         leaving = []
         for message, decided, fingerprint in zip(batch.messages, batch.decided, batch.prints, strict=True):
-            if is_whole or (message.topic, message.partition) in live:
-                output, decided = self._output(message, decided, fingerprint)  # noqa: PLW2901 - a retraction becomes a letter
+            topic, partition, _, key, value, timestamp_ms, given = message
+            if not is_whole and (topic, partition) not in live:
+                continue
+            if type(decided) is Judgement and not given and (reason := decided[0]) is not Reason.RETRACTED:
+                # What nearly all records are; all others go the long way.
+                _, place, distance, of = decided
+                own = of_verdict(reason, recipe, fingerprint, place, distance, of)
+                output = Output(unique if of is None else duplicates, partition, key, value, timestamp_ms, own)
                 leaving.append(Leaving(output, message, decided))
+            else:
+                output, outcome = self._output(message, decided, fingerprint)
+                leaving.append(Leaving(output, message, outcome))
         return leaving
 
     def _output(self, message: Message, decided: Decided | None, fingerprint: bytes | None) -> tuple[Output, Decided]:

@@ -7,12 +7,13 @@ they were read, so those of one partition stand in offset order.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
+import xxhash
 
 from stream_dedup.document import DeadLetter, Message, Mode, Reason, TopicPartitionKey, digest_id
 from stream_dedup.fingerprint import Fingerprinter, format_prints
@@ -21,6 +22,11 @@ from stream_dedup.log.answers import Judgement
 from stream_dedup.worker.inputs import Decoder, Document
 
 Decided: TypeAlias = DeadLetter | Reason | Judgement
+
+# Columns of a batch are taken from its records by code that is compiled, as far as there is such.
+_partition_of = itemgetter(Message._fields.index("topic"), Message._fields.index("partition"))
+_offset_of = itemgetter(Message._fields.index("offset"))
+_text_of, _id_of, _time_of, _scope_of = (itemgetter(place) for place in range(len(Document._fields)))
 
 
 @dataclass(slots=True, eq=False)
@@ -93,20 +99,21 @@ class Preparer:
 
     def prepare(self, messages: list[Message], sources: Mapping[TopicPartitionKey, records.Source], stamp: bytes) -> InFlight:
         """Return the batch for these records; `sources` has one entry for each partition among them."""
-        keys = {(message.topic, message.partition) for message in messages}
-        decided: list[Decided | None] = []
+        keys = set(map(_partition_of, messages))
+        decided: list[Decided | None] = [None] * len(messages)
         documents: list[Document] = []
         places: list[int] = []
-        for index, message in enumerate(messages):
-            outcome = self._too_large(message) or self._decoder.decode(message)
+        decode, fits, most = self._decoder.decode, headers.fits, self._record_bytes_max
+        for place, message in enumerate(messages):
+            outcome = decode(message) if fits(message.key, message.value, message.headers, most) else self._too_large(message)
             if isinstance(outcome, Document):
-                if self._digests_ids:
-                    outcome = outcome._replace(id=digest_id(outcome.id, self._fingerprinter.recipe.key))
                 documents.append(outcome)
-                places.append(index)
-                decided.append(None)
+                places.append(place)
             else:
-                decided.append(outcome)
+                decided[place] = outcome
+        if self._digests_ids:
+            key = self._recipe.key
+            documents = [document._replace(id=digest_id(document.id, key)) for document in documents]
         batch = InFlight(
             messages,
             decided,
@@ -120,10 +127,8 @@ class Preparer:
             self._fingerprint(batch, documents, places, sources)
         return batch
 
-    def _too_large(self, message: Message) -> DeadLetter | None:
+    def _too_large(self, message: Message) -> DeadLetter:
         size = headers.record_bytes(message.key, message.value, message.headers)
-        if size <= self._record_bytes_max:
-            return None
         return DeadLetter(
             "size",
             "TooLarge",
@@ -134,28 +139,35 @@ class Preparer:
     def _fingerprint(
         self,
         batch: InFlight,
-        documents: Sequence[Document],
-        places: Sequence[int],
+        documents: list[Document],
+        places: list[int],
         sources: Mapping[TopicPartitionKey, records.Source],
     ) -> None:
-        prints = self._fingerprinter.fingerprint([document.text for document in documents])
-        judged: list[int] = []  # rows of `prints` that go to the log
-        for row, is_empty in enumerate(prints.empty.tolist()):
-            if is_empty:
+        prints = self._fingerprinter.fingerprint(list(map(_text_of, documents)))
+        written: list[bytes | None] = [*format_prints(prints.prints, self._recipe.width)]
+        rows = np.arange(len(documents))
+        if prints.empty.any():
+            for row in np.flatnonzero(prints.empty).tolist():
                 batch.decided[places[row]] = Reason.EMPTY
-            else:
-                judged.append(row)
-        written = format_prints(prints.prints, self._recipe.width)
-        for row in judged:
-            batch.prints[places[row]] = written[row]
+                written[row] = None
+            rows = np.flatnonzero(~prints.empty)
+            documents, judged = [documents[row] for row in rows.tolist()], [places[row] for row in rows.tolist()]
+        else:
+            judged = list(places)
+        if len(written) == len(batch.messages):
+            batch.prints = written
+        else:
+            for place, one in zip(places, written, strict=True):
+                batch.prints[place] = one
+        messages = batch.messages if len(judged) == len(batch.messages) else [batch.messages[place] for place in judged]
+        ids = list(map(_id_of, documents))
         start = 0
-        sizes = [len(documents[row].id) for row in judged]
-        for count in records.split_sizes(sizes, 64 * self._recipe.words, len(sources)):
-            rows = judged[start : start + count]
+        for count in records.split_sizes(list(map(len, ids)), 64 * self._recipe.words, len(sources)):
+            part = slice(start, start + count)
             start += count
-            part_messages = [batch.messages[places[row]] for row in rows]
-            table = {key: index for index, key in enumerate(dict.fromkeys((m.topic, m.partition) for m in part_messages))}
-            chosen = np.asarray(rows, dtype=np.intp)
+            chosen, asked = rows[part], documents[part]
+            partitions = list(map(_partition_of, messages[part]))
+            table = {key: index for index, key in enumerate(dict.fromkeys(partitions))}
             self._number += 1
             raw = self._encode(
                 records.Batch(
@@ -164,20 +176,23 @@ class Preparer:
                     nonce=self._nonce,
                     number=self._number,
                     sources=tuple(sources[key] for key in table),
-                    source=np.fromiter((table[m.topic, m.partition] for m in part_messages), np.uint16, count),
-                    offset=np.fromiter((m.offset for m in part_messages), np.int64, count),
-                    value_digest=np.fromiter((value_digest(m.value) for m in part_messages), np.uint64, count),
+                    source=np.fromiter(map(table.__getitem__, partitions), np.uint16, count),
+                    offset=np.fromiter(map(_offset_of, messages[part]), np.int64, count),
+                    value_digest=np.fromiter((value_digest(one.value) for one in messages[part]), np.uint64, count),
                     text_digest=prints.digests[chosen],
                     prints=prints.prints[chosen],
                     features=prints.features[chosen],
-                    scope=np.fromiter((documents[row].scope for row in rows), np.uint64, count),
-                    time_ms=np.fromiter((documents[row].time_ms for row in rows), np.int64, count),
-                    ids=tuple(documents[row].id for row in rows),
+                    scope=np.fromiter(map(_scope_of, asked), np.uint64, count),
+                    time_ms=np.fromiter(map(_time_of, asked), np.int64, count),
+                    ids=tuple(ids[part]),
                 )
             )
-            batch.parts.append(Part(self._number, raw, [places[row] for row in rows]))
+            batch.parts.append(Part(self._number, raw, judged[part]))
 
 
 def value_digest(value: bytes | None) -> int:
-    """Return the 64-bit digest of a raw value: it tells a redelivery from another document at the same position."""
-    return int.from_bytes(hashlib.blake2b(value or b"", digest_size=8).digest(), "little")
+    """Return XXH3-64 of a raw value: it tells a redelivery from another document at the same position.
+
+    Two values that collide would have to come to one offset of one topic, so this is no place for an attack.
+    """
+    return xxhash.xxh3_64_intdigest(value or b"")

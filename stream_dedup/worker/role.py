@@ -257,7 +257,9 @@ class _Worker:
         now = time.monotonic()
         for batch in ready:
             self._metrics.waited(now - batch.taken)
-        leaving = [one for batch in ready for one in self._outputs.of(batch)]
+        leaving = self._outputs.of(ready[0])
+        for batch in ready[1:]:
+            leaving += self._outputs.of(batch)
         moved = self._flow.offsets(ready)
         moved_past = sum(batch.live_records for batch in ready)
         offsets = [
@@ -289,7 +291,7 @@ class _Worker:
     ) -> Result:
         in_flight = self._flow.in_flight
         return self._transactions.run(
-            [one.output for one in leaving] if self._settings.judging_mode.delivers else [],
+            [output for output, _, _ in leaving] if self._settings.judging_mode.delivers else [],
             offsets,
             stamp,
             one_by_one=one_by_one,
