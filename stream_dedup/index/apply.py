@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -40,7 +39,7 @@ from stream_dedup.index.plan import WIDTH_MAX, Plan
 from stream_dedup.index.positions import KeptRecord, Key, Positions, cut_at_repeats, handle_of, keys_of
 from stream_dedup.index.sources import Sources
 from stream_dedup.index.window import Generations, Window, changed
-from stream_dedup.log.answers import Answer, Judgement, Rejected, encode
+from stream_dedup.log.answers import Judgement, Rejected, Verdicts, encode, encode_verdicts
 from stream_dedup.log.records import Batch, Control, LogRecord, Seed
 
 _OFFSET_MAX: Final = (1 << 63) - 1
@@ -48,8 +47,6 @@ _U32_MAX: Final = (1 << 32) - 1
 _U64_MAX: Final = (1 << 64) - 1
 _NAME_BYTES_MAX: Final = 255
 _IDS_MAX: Final = 1000
-_REASON_OF_NEW: Final = (Reason.NEW, Reason.TOO_SHORT, Reason.NEW, Reason.NEW)  # by outcome; a duplicate's is told later
-_new: Final[Any] = tuple.__new__
 _UNDECLARED: Final = (
     "No record before this batch declares recipe and plan, so it cannot be judged; the log must begin with a "
     "declaration, which a worker appends at its first start."
@@ -184,8 +181,8 @@ def step(
         return None
     if why is not None or state.declared is None:
         return _reject(state, log_offset, record.nonce, record.number, why or _UNDECLARED)
-    judgements = _judge_batch(state, log_offset, append_ms, record, state.declared.floor)
-    answer, state.chain = encode(Answer(log_offset, record.nonce, record.number, judgements), state.chain)
+    verdicts = _judge_batch(state, log_offset, append_ms, record, state.declared.floor)
+    answer, state.chain = encode_verdicts(log_offset, record.nonce, record.number, verdicts, state.chain)
     return answer
 
 
@@ -245,7 +242,7 @@ def _width(state: State) -> int | None:
     return declared or state.print_words * 64 or None
 
 
-def _judge_batch(state: State, log_offset: int, append_ms: int, batch: Batch, floor: int) -> tuple[Judgement, ...]:
+def _judge_batch(state: State, log_offset: int, append_ms: int, batch: Batch, floor: int) -> Verdicts:
     numbers = _numbers(state, batch)
     for number, source in zip(numbers, batch.sources, strict=True):
         state.positions.raise_mark(number, source.epoch, source.committed)
@@ -260,13 +257,31 @@ def _judge_batch(state: State, log_offset: int, append_ms: int, batch: Batch, fl
         keys_of(columns.sources, columns.offsets, columns.values), epoch_below, epoch_below | (columns.offsets < committed),
         KeptRecord(log_offset), floor, set(),
     )  # fmt: skip
-    judgements: list[Judgement] = []
-    for first, end in cut_at_repeats(judging.keys):
-        judgements += _judge_stretch(state, judging, first, end)
+    verdicts = _judge_whole(state, judging)
+    if verdicts is None:
+        judgements: list[Judgement] = []
+        for first, end in cut_at_repeats(judging.keys):
+            judgements += _judge_stretch(state, judging, first, end)
+        verdicts = Verdicts.of(judgements)
     state.positions.close(judging.record)
     if state.window is not None and state.window.refresh:
         _renew(state, judging.named)
-    return tuple(judgements)
+    return verdicts
+
+
+def _judge_whole(state: State, judging: _Judging) -> Verdicts | None:
+    """Judge a batch in which every document is new to the index, and none occurs twice, at once; else do nothing.
+
+    That is nearly every batch; after a crash, a rebalance or a rewind `_judge_stretch` asks for each document by itself.
+    """
+    positions, keys = state.positions, judging.keys
+    if judging.below.any() or len(set(keys)) < len(keys) or not positions.none_kept(keys):
+        return None
+    if (state.rooms()[1].find_positions(judging.columns) >= 0).any():
+        return None
+    verdicts, about = _judge_fresh(state, judging, np.arange(len(keys)))
+    positions.keep_whole(judging.record, keys, verdicts, about.tolist())
+    return verdicts
 
 
 def _numbers(state: State, batch: Batch) -> list[int]:
@@ -314,7 +329,9 @@ def _judge_stretch(state: State, judging: _Judging, first: int, end: int) -> lis
         judgements[place] = Judgement(Reason.STALE, LogPlace(log_offset, first + place))
     fresh = np.flatnonzero(open_places & (own < 0) & ~below)
     if len(fresh):
-        _judge_fresh(state, judging, first + fresh, judgements, about, first)
+        verdicts, handles = _judge_fresh(state, judging, first + fresh)
+        for place, judgement, handle in zip(fresh.tolist(), verdicts.judgements(), handles.tolist(), strict=True):
+            judgements[place], about[place] = judgement, handle
     decided = [judgement for judgement in judgements if judgement is not None]
     keep = np.flatnonzero(open_places & ~below).tolist()
     if len(keep) == end - first:
@@ -329,46 +346,42 @@ def _judge_stretch(state: State, judging: _Judging, first: int, end: int) -> lis
     return decided
 
 
-def _judge_fresh(
-    state: State,
-    judging: _Judging,
-    places: NDArray[np.int64],
-    judgements: list[Judgement | None],
-    about: list[int],
-    first: int,
-) -> None:
-    """Judge the documents at `places` of the batch; `about` learns the representative that each verdict is about."""
+def _judge_fresh(state: State, judging: _Judging, places: NDArray[np.int64]) -> tuple[Verdicts, NDArray[np.int64]]:
+    """Judge the documents at `places` of the batch; return also the handle of the representative each verdict is about."""
     entries, neighbours = state.rooms()
     batch, log_offset = judging.batch, judging.log_offset
     whole = len(places) == len(batch)
     columns = judging.columns if whole else take_rows(judging.columns, places)
     features = judging.features if whole else judging.features[places]
     found = neighbours.judge(columns, features, judging.floor)
-    added = np.flatnonzero(found.outcome <= OUTCOME_SHORT)
+    outcome = found.outcome
+    added = np.flatnonzero(outcome <= OUTCOME_SHORT)
     if len(added):
-        _append(
-            state, batch, places[added], judging.columns, found.outcome[added] == OUTCOME_SHORT, log_offset, judging.append_ms
-        )
-    named = found.entry[np.flatnonzero(found.outcome >= OUTCOME_DIGEST)].tolist()
-    judging.named.update(named)
-    # Most are new: theirs are made by C loops over whole columns; those of duplicates are put in their places after.
-    numbers = places.tolist()
-    reasons = [_REASON_OF_NEW[outcome] for outcome in found.outcome.tolist()]
-    heres = list(map(_new, repeat(LogPlace), zip(repeat(log_offset), numbers)))
-    made = list(map(_new, repeat(Judgement), zip(reasons, heres, repeat(0), repeat(None))))
-    handles = (handle_of(log_offset, 0) + places).tolist()
-    again = np.flatnonzero(found.outcome >= OUTCOME_DIGEST).tolist()
-    for at, detail in zip(again, entries.details(named), strict=True):
-        reason = reason_of_duplicate(
-            same_text=found.outcome[at] != OUTCOME_NEAR, identifier=batch.ids[numbers[at]], representative=detail.id
-        )
-        made[at] = Judgement(reason, heres[at], int(found.distance[at]), _representative(state, detail))
-        handles[at] = handle_of(detail.log_offset, detail.place)
-    if len(made) == len(judgements):
-        judgements[:], about[:] = made, handles
-        return
-    for at, place in enumerate(numbers):
-        judgements[place - first], about[place - first] = made[at], handles[at]
+        _append(state, batch, places[added], judging.columns, outcome[added] == OUTCOME_SHORT, log_offset, judging.append_ms)
+    reasons = np.where(outcome == OUTCOME_SHORT, np.uint8(Reason.TOO_SHORT), np.uint8(Reason.NEW))
+    distances = np.zeros(len(places), np.uint8)
+    about = handle_of(log_offset, 0) + places
+    duplicates = np.flatnonzero(outcome >= OUTCOME_DIGEST)
+    named = found.entry[duplicates].tolist()
+    details = entries.details(named)
+    if named:
+        judging.named.update(named)
+        same = (outcome[duplicates] != OUTCOME_NEAR).tolist()
+        ids = [batch.ids[place] for place in places[duplicates].tolist()]
+        reasons[duplicates] = [
+            reason_of_duplicate(same_text=is_same, identifier=identifier, representative=detail.id)
+            for is_same, identifier, detail in zip(same, ids, details, strict=True)
+        ]
+        distances[duplicates] = found.distance[duplicates]
+        about[duplicates] = [handle_of(detail.log_offset, detail.place) for detail in details]
+    verdicts = Verdicts(
+        reasons,
+        distances,
+        np.full(len(places), log_offset, np.uint64),
+        places.astype(np.uint32),
+        [_representative(state, detail) for detail in details],
+    )
+    return verdicts, about
 
 
 def _representative(state: State, detail: Detail) -> Representative:

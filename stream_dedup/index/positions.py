@@ -22,8 +22,6 @@ is stored); a kept duplicate names a representative that was not retracted.
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
@@ -35,7 +33,7 @@ from stream_dedup.document import LogPlace, Reason, Representative, Verdict
 from stream_dedup.index.layout import KEPT, decode_kept, decode_mark, encode_kept, encode_mark, kept_key, mark_key, number_of
 from stream_dedup.index.sources import Sources
 from stream_dedup.index.writes import Writes
-from stream_dedup.log.answers import Judgement
+from stream_dedup.log.answers import Judgement, Verdicts
 
 Key = tuple[int, int, int]
 """A document's identity: (source number, offset, value digest)."""
@@ -44,16 +42,27 @@ _PLACES = 1 << 16
 
 
 class KeptRecord:
-    """The verdicts kept of one log record; the lists run side by side. `about` are handles of representatives."""
+    """The verdicts kept of one log record; the lists run side by side. `about` are handles of representatives.
 
-    __slots__ = ("about", "judgements", "keys", "left", "log_offset")
+    `whole` are all of them as columns, until somebody needs one by itself: nearly always nobody does.
+    """
+
+    __slots__ = ("_judgements", "about", "keys", "left", "log_offset", "whole")
 
     def __init__(self, log_offset: int) -> None:
         self.log_offset = log_offset
         self.keys: list[Key] = []
-        self.judgements: list[Judgement] = []
         self.about: list[int] = []
         self.left = 0
+        self.whole: Verdicts | None = None
+        self._judgements: list[Judgement] = []
+
+    @property
+    def judgements(self) -> list[Judgement]:
+        """The verdicts, each by itself; may be changed in place."""
+        if self.whole is not None:
+            self._judgements, self.whole = self.whole.judgements(), None
+        return self._judgements
 
 
 class _Run:
@@ -122,9 +131,17 @@ class Positions:
 
     def keep(self, record: KeptRecord, keys: Sequence[Key], judgements: Sequence[Judgement], about: Sequence[int]) -> None:
         """Keep verdicts on documents at or above their marks; `about` are handles of what they are about (`handle_of`)."""
+        record.judgements.extend(judgements)
+        self._keep(record, keys, about)
+
+    def keep_whole(self, record: KeptRecord, keys: Sequence[Key], verdicts: Verdicts, about: Sequence[int]) -> None:
+        """Keep the verdicts on all documents of a log record, of which none was kept before."""
+        record.whole = verdicts
+        self._keep(record, keys, about)
+
+    def _keep(self, record: KeptRecord, keys: Sequence[Key], about: Sequence[int]) -> None:
         first = len(record.keys)
         record.keys += keys
-        record.judgements += judgements
         record.about += about
         record.left += len(keys)
         self._kept.update(zip(keys, zip(itertools.repeat(record), range(first, len(record.keys))), strict=False))
@@ -187,14 +204,10 @@ class Positions:
         if not runs:
             return
         for run in runs:
-            end = bisect_left(run.keys, committed, run.at, key=itemgetter(1))
-            # One may have gone already when an epoch rose, or with its representative.
-            found = map(self._kept.pop, run.keys[run.at : end], itertools.repeat(None))
-            for record, count in Counter([one[0] for one in found if one is not None]).items():
-                record.left -= count
-                if not record.left:
-                    self._changed[record.log_offset] = record
-            run.at = end
+            while run.at < len(run.keys) and run.keys[run.at][1] < committed:
+                if run.keys[run.at] in self._kept:  # it may have gone when an epoch rose, or with its representative
+                    self._drop(run.keys[run.at])
+                run.at += 1
         self._runs[source] = [run for run in runs if run.at < len(run.keys)]
 
     def _add_runs(self, ordered: list[Key]) -> None:
@@ -202,21 +215,30 @@ class Positions:
             self._runs.setdefault(source, []).append(_Run(list(keys)))
 
     def _encode(self, record: KeptRecord) -> bytes:
+        if record.whole is not None and record.left == len(record.keys):
+            return self._encode_columns(record.keys, record.whole, record.about)
         places = [place for place, key in enumerate(record.keys) if (held := self._kept.get(key)) and held[0] is record]
-        judgements = [record.judgements[place] for place in places]
-        rows = np.zeros(len(places), KEPT)
-        rows["source"], rows["offset"], rows["value_digest"] = zip(*(record.keys[place] for place in places), strict=True)
-        rows["reason"], decided, rows["distance"], _ = zip(*judgements, strict=True)
-        rows["decided_offset"], rows["decided_place"] = zip(*decided, strict=True)
-        rows["about"] = [record.about[place] for place in places]
-        ids = []
-        for row, judgement in enumerate(judgements):
-            if judgement.of is not None:
-                rows["of_source"][row], rows["of_offset"][row] = self._sources.place(judgement.of.position)
-                rows["of_time_ms"][row] = judgement.of.time_ms
-                rows["id_bytes"][row] = len(judgement.of.id)
-                ids.append(judgement.of.id)
-        return encode_kept(rows, ids)
+        verdicts = Verdicts.of([record.judgements[place] for place in places])
+        return self._encode_columns(
+            [record.keys[place] for place in places], verdicts, [record.about[place] for place in places]
+        )
+
+    def _encode_columns(self, keys: Sequence[Key], verdicts: Verdicts, about: Sequence[int]) -> bytes:
+        count, named = len(keys), verdicts.named
+        rows = np.zeros(count, KEPT)
+        for place, name in enumerate(("source", "offset", "value_digest")):
+            rows[name] = np.fromiter(map(itemgetter(place), keys), KEPT[name], count)
+        rows["reason"], rows["distance"] = verdicts.reasons, verdicts.distances
+        rows["decided_offset"], rows["decided_place"] = verdicts.decided_offsets, verdicts.decided_places
+        rows["about"] = np.fromiter(about, KEPT["about"], count)
+        if named:
+            duplicates, numbers = np.flatnonzero(verdicts.names_another), self._sources.place
+            places = [numbers(position) for position, _, _ in named]
+            rows["of_source"][duplicates] = [source for source, _ in places]
+            rows["of_offset"][duplicates] = [offset for _, offset in places]
+            rows["of_time_ms"][duplicates] = [time_ms for _, _, time_ms in named]
+            rows["id_bytes"][duplicates] = [len(identifier) for _, identifier, _ in named]
+        return encode_kept(rows, [identifier for _, identifier, _ in named])
 
     def _load(self, log_offset: int, value: bytes) -> None:
         rows, ids = decode_kept(value)

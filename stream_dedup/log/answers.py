@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,6 +45,7 @@ _U64 = struct.Struct("<Q")
 _HEAD = struct.Struct("<Q16sQ")
 _REASONS = {int(reason): reason for reason in Reason}
 _NAMES_ANOTHER = frozenset(reason for reason in Reason if reason.verdict is Verdict.DUPLICATE)
+_IS_DUPLICATE = np.isin(np.arange(256), sorted(_NAMES_ANOTHER))
 
 
 class Judgement(NamedTuple):
@@ -53,6 +55,50 @@ class Judgement(NamedTuple):
     decided: LogPlace
     distance: int = 0
     of: Representative | None = None
+
+
+class Verdicts(NamedTuple):
+    """The judgements on one log record as columns, (n,) each; `named`: the representatives of its duplicates, in their order.
+
+    The index judges in columns: a value for each document would cost it more than judging.
+    """
+
+    reasons: NDArray[np.uint8]
+    distances: NDArray[np.uint8]
+    decided_offsets: NDArray[np.uint64]
+    decided_places: NDArray[np.uint32]
+    named: list[Representative]
+
+    @classmethod
+    def of(cls, judgements: Sequence[Judgement]) -> Verdicts:
+        """Return judgements as columns."""
+        count = len(judgements)
+        return cls(
+            np.fromiter((judgement.reason for judgement in judgements), np.uint8, count),
+            np.fromiter((judgement.distance for judgement in judgements), np.uint8, count),
+            np.fromiter((judgement.decided.offset for judgement in judgements), np.uint64, count),
+            np.fromiter((judgement.decided.place for judgement in judgements), np.uint32, count),
+            [judgement.of for judgement in judgements if judgement.of is not None],
+        )
+
+    @property
+    def names_another(self) -> NDArray[np.bool_]:
+        """Which are on duplicates, (n,)."""
+        return _IS_DUPLICATE[self.reasons]
+
+    def judgements(self) -> list[Judgement]:
+        """Return columns as judgements."""
+        reasons = self.reasons.tolist()
+        named = iter(self.named)
+        return list(
+            map(
+                Judgement,
+                map(_REASONS.__getitem__, reasons),
+                map(LogPlace, self.decided_offsets.tolist(), self.decided_places.tolist()),
+                self.distances.tolist(),
+                [next(named) if reason in _NAMES_ANOTHER else None for reason in reasons],
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +133,21 @@ class Announce:
 def encode(answer: Answer | Rejected, previous_chain: bytes) -> tuple[bytes, bytes]:
     """Return (record bytes, chain) of an answer that follows the answer whose chain is `previous_chain`."""
     if isinstance(answer, Answer):
-        kind, body = KIND_ANSWER, _answer_body(answer)
-    else:
-        why = answer.why.encode("utf-8")[:2000]
-        kind = KIND_REJECTED
-        body = _HEAD.pack(answer.log_offset, answer.nonce, answer.number) + _U16.pack(len(why)) + why
+        return encode_verdicts(answer.log_offset, answer.nonce, answer.number, Verdicts.of(answer.judgements), previous_chain)
+    why = answer.why.encode("utf-8")[:2000]
+    return _chained(
+        KIND_REJECTED, _HEAD.pack(answer.log_offset, answer.nonce, answer.number) + _U16.pack(len(why)) + why, previous_chain
+    )
+
+
+def encode_verdicts(
+    log_offset: int, nonce: bytes, number: int, verdicts: Verdicts, previous_chain: bytes
+) -> tuple[bytes, bytes]:
+    """Return (record bytes, chain) of the answer that these verdicts are, as `encode` does."""
+    return _chained(KIND_ANSWER, _HEAD.pack(log_offset, nonce, number) + _answer_body(verdicts), previous_chain)
+
+
+def _chained(kind: int, body: bytes, previous_chain: bytes) -> tuple[bytes, bytes]:
     chain = hashlib.blake2b(previous_chain + body, digest_size=CHAIN_BYTES).digest()
     return seal(MAGIC, VERSION, kind, body + chain), chain
 
@@ -125,35 +181,29 @@ def decode(raw: bytes | None, what: str = "A record of verdicts") -> Answer | Re
     raise FormatError(f"{what} is of kind {kind}, which no version of this program writes.")
 
 
-def _answer_body(answer: Answer) -> bytes:
-    count = len(answer.judgements)
-    reasons, decided, distances, of = zip(*answer.judgements, strict=True) if count else ((), (), (), ())
-    offsets, places = zip(*decided, strict=True) if count else ((), ())
+def _answer_body(verdicts: Verdicts) -> bytes:
+    named = verdicts.named
     parts = [
-        _HEAD.pack(answer.log_offset, answer.nonce, answer.number),
-        _U32.pack(count),
-        bytes(reasons),
-        bytes(distances),
-        np.array(offsets, "<u8").tobytes(),
-        np.array(places, "<u4").tobytes(),
+        _U32.pack(len(verdicts.reasons)),
+        verdicts.reasons.tobytes(),
+        verdicts.distances.tobytes(),
+        verdicts.decided_offsets.astype("<u8").tobytes(),
+        verdicts.decided_places.astype("<u4").tobytes(),
     ]
-    named = [one for one in of if one is not None]
     table: dict[tuple[str, bytes, int], int] = {}
-    for one in named:
-        table.setdefault((one.position.topic, one.position.topic_id, one.position.partition), len(table))
+    sources = [table.setdefault(position[:3], len(table)) for position, _, _ in named]
     parts.append(_U16.pack(len(table)))
     for topic, topic_id, partition in table:
         name = topic.encode("utf-8")
         parts += (_U8.pack(len(name)), name, topic_id, _U32.pack(partition))
     size = len(named)
-    sources = (table[one.position.topic, one.position.topic_id, one.position.partition] for one in named)
     parts += (
         np.fromiter(sources, "<u2", size).tobytes(),
-        np.fromiter((one.position.offset for one in named), "<i8", size).tobytes(),
-        np.fromiter((one.time_ms for one in named), "<i8", size).tobytes(),
-        np.fromiter((len(one.id) for one in named), "<u2", size).tobytes(),
+        np.fromiter((position.offset for position, _, _ in named), "<i8", size).tobytes(),
+        np.fromiter((time_ms for _, _, time_ms in named), "<i8", size).tobytes(),
+        np.fromiter((len(identifier) for _, identifier, _ in named), "<u2", size).tobytes(),
     )
-    parts += (one.id for one in named)
+    parts += (identifier for _, identifier, _ in named)
     return b"".join(parts)
 
 
