@@ -18,6 +18,7 @@ ONLY = {
     "faust": {"insights.py"},
     "jieba": {"fingerprint/tokens.py", "fingerprint/keywords.py"},
     "icu4py": {"fingerprint/segmenter.py"},
+    "msgspec": {"worker/inputs.py"},
     "xxhash": {"fingerprint/hashes.py", "worker/prepare.py"},
     "resiliparse": {"inputs/html_child.py"},
     "fastwarc": {"inputs/warc.py"},

@@ -15,6 +15,8 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
+import msgspec
+
 from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Message, Reason, Unreadable, shorten_id
 from stream_dedup.errors import ConfigurationError, InputError
 from stream_dedup.fingerprint import Content, Vector, as_vector
@@ -25,6 +27,7 @@ from stream_dedup.log.headers import BYPASS
 from stream_dedup.settings import Settings
 
 _MISSING = object()
+_decode_json = msgspec.json.Decoder().decode
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TIME_MS_MAX = 253_402_300_799_999  # 9999-12-31; RFC 3339 has no later time
 
@@ -87,7 +90,7 @@ class Decoder:
                     return DeadLetter("decode", "NotFramed", unframed)
                 value = unframed
             try:
-                fields = json.loads(value.removeprefix(_BYTE_ORDER_MARK).decode("utf-8", "replace"))
+                fields = parse_json(value)
             except (ValueError, RecursionError, MemoryError) as error:
                 return DeadLetter("decode", type(error).__name__, f"The value is not JSON that can be read: {error}.")
             text = self._vector_of(fields) if self._takes_vectors else self._text_of(fields)
@@ -151,6 +154,22 @@ class Decoder:
     def _scope_of(self, fields: Any) -> int:
         found = _scalar(_at(fields, self._scope_field)) if self._scope_field else None
         return 0 if found is None else scope_number(found)
+
+
+def parse_json(value: bytes) -> Any:
+    """Return what a JSON value holds, as `json.loads` does of its UTF-8, in which what is invalid was replaced.
+
+    msgspec takes a fifth of the time, and agrees on all that it takes; what it refuses (NaN, lone surrogates, invalid UTF-8,
+    numbers beyond a float) is left to `json`.
+
+    Raises:
+        ValueError, RecursionError, MemoryError: it is not JSON that can be read.
+    """
+    content = value.removeprefix(_BYTE_ORDER_MARK)
+    try:
+        return _decode_json(content)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return json.loads(content.decode("utf-8", "replace"))
 
 
 def _unreadable(message: Unreadable) -> DeadLetter:

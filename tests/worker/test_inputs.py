@@ -11,7 +11,7 @@ import pytest
 
 from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Headers, Message, Reason, Unreadable
 from stream_dedup.settings import Settings
-from stream_dedup.worker.inputs import Decoder, Document
+from stream_dedup.worker.inputs import Decoder, Document, parse_json
 
 
 def decode(value: bytes | None, headers: Headers | None = None, key: bytes | None = b"k", **settings: Any) -> Any:
@@ -164,3 +164,31 @@ def test_nothing_raises() -> None:
         fields = {"id_field": "id", "time_field": "at", "scope_field": "site"}
 
         assert as_json(bytes(raw), **fields) == as_json(bytes(raw), **fields)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"a": "\\ud800"}',
+        b'{"a": "\\ud83d\\ude00 \\u0000"}',
+        b'{"a": 12345678901234567890123, "b": -9223372036854775809, "c": 18446744073709551616}',
+        b'{"a": NaN, "b": -Infinity}',
+        b'{"a": 1e400, "b": 1e23, "c": 5e-324, "d": -0.0, "e": -0, "f": 0.1234567890123456789012345678901234567890}',
+        b'{"a": "\xff\xed\xa0\x80", "\xfe": 1}',
+        b'{"a": 1, "a": 2}',
+        b" [1.0, 1E5, true, null]\n",
+        b"\xef\xbb\xbf{}",
+    ],
+)
+def test_the_quick_parser_agrees_with_the_library(value: bytes) -> None:
+    """Whether msgspec takes a value or leaves it to json, the same comes out, to the type of each number."""
+    expected = json.loads(value.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace"))
+
+    assert repr(parse_json(value)) == repr(expected)
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b'{"a": 01}', b'{"a": 1.}', b"[1,]", b'"\x01"', b"\xc2\xa0{}", b"[" * 100_000])
+def test_what_is_no_json_is_none_to_both(value: bytes) -> None:
+    """A value that the quick parser took and json does not would be judged here and a dead letter there."""
+    with pytest.raises((ValueError, RecursionError)):
+        parse_json(value)
