@@ -152,6 +152,12 @@ class Oracle:
         standing = self._by_place.get(here)
         if standing is not None and standing.value_digest == int(batch.value_digest[place]):
             return
+        if isinstance(record, Release):
+            memory = self._memory.get((position.topic_id, position.partition), {})
+            remembered = memory.get(position.offset)
+            if remembered is not None and remembered[0] == int(batch.value_digest[place]):
+                reason = Reason.NEW if int(batch.features[place]) >= self.declared["floor"] else Reason.TOO_SHORT
+                memory[position.offset] = (remembered[0], Expected(reason, None, 0, (log_offset, place)))
         same, near = self._find(batch, place)
         if same is None and (near is None or isinstance(record, Release)):
             self._keep(batch, place, here, (log_offset, place))
@@ -179,7 +185,10 @@ class Oracle:
         decided = (log_offset, place)
         kept = self._by_place.get(here)
         if kept is not None and kept.value_digest == value_digest:
-            return Expected(Reason.NEW if kept.row is not None else Reason.TOO_SHORT, None, 0, kept.decided)
+            expected = Expected(Reason.NEW if kept.row is not None else Reason.TOO_SHORT, None, 0, kept.decided)
+            if (source.epoch, offset) >= mark:
+                self._memory[partition][offset] = (value_digest, expected)
+            return expected
         if (source.epoch, offset) < mark:
             return Expected(Reason.STALE, None, 0, decided)
         expected = self._compare(batch, place, here, decided, named)
@@ -229,8 +238,8 @@ class Oracle:
         distances = np.bitwise_count(different).sum(axis=1)
         for row in np.flatnonzero((distances <= threshold) & self._alive[:size] & (self._scopes[:size] == scope)).tolist():
             bits = sum(int(different[row, word]) << (64 * word) for word in range(used))
-            block = width // blocks
-            if any((bits >> (block * index) & ((1 << block) - 1)).bit_count() <= radius for index in range(blocks)):
+            block = width // max(blocks, 1)
+            if not blocks or any((bits >> (block * index) & ((1 << block) - 1)).bit_count() <= radius for index in range(blocks)):
                 return row, int(distances[row])
         return None
 

@@ -27,7 +27,7 @@ def rewind_group(settings: Settings, texts: Sequence[str], *, dry_run: bool, as_
         typer.BadParameter: a text is not a position in the source topic.
         ConfigurationError: workers are running, a topic is missing, or the log belongs to another group.
         InputError: an offset may not be written; then none was.
-        BrokerError: Kafka failed, or a transaction is open; the sentence says what was written before.
+        BrokerError: Kafka failed, or a transaction is open; the same command may be run again.
     """
     names = settings.topic_names
     try:
@@ -80,15 +80,14 @@ def _bounds(settings: Settings, topic: str, partition: int) -> tuple[int, int]:
 
 
 def _write(admin: Admin, group: str, topic: str, changes: Sequence[rewind.Change]) -> None:
-    for index, one in enumerate(changes):
-        try:
-            admin.write_committed(group, topic, one.partition, one.new_offset, epochs.to_metadata(one.new_epoch))
-        except BrokerError as error:
-            done = ", ".join(f"{topic}-{each.partition}@{each.new_offset}" for each in changes[:index])
-            raise BrokerError(
-                f"{error} Was a worker started meanwhile? Written before: {done or 'nothing'}. Stop the workers and run the "
-                "same command again; rewinding twice does no harm."
-            ) from error
+    wanted = {one.partition: (one.new_offset, epochs.to_metadata(one.new_epoch)) for one in changes}
+    try:
+        admin.write_committed(group, topic, wanted)
+    except BrokerError as error:
+        raise BrokerError(
+            f"{error} Was a worker started meanwhile? Stop the workers and run the same command again; rewinding twice does no "
+            "harm."
+        ) from error
 
 
 def _print(topic: str, changes: Sequence[rewind.Change], *, is_written: bool, as_json: bool) -> None:

@@ -188,7 +188,7 @@ def test_what_is_missing_is_named(make_filter: Callable[..., Filter]) -> None:
     crawl.produce([(0, b"late", b'{"text": "late"}', [])] * 3)
     waiting = audit.examine(crawl.settings, finished=True)
     ends = crawl.committed_by_partition()
-    crawl.admin.write_committed(crawl.settings.group, crawl.names.documents, 0, ends[0] + 2, "stream-dedup epoch=0")
+    crawl.admin.write_committed(crawl.settings.group, crawl.names.documents, {0: (ends[0] + 2, "stream-dedup epoch=0")})
     lost = audit.examine(crawl.settings)
 
     assert whole.is_clean

@@ -154,7 +154,7 @@ def test_an_open_transaction_is_waited_for(make_filter: Callable[..., Filter]) -
     crawl = make_filter(partitions=1)
     crawl.produce(synthetic(10, 24, partitions=1))
     topic, group = crawl.names.documents, crawl.settings.group
-    crawl.admin.write_committed(group, topic, 0, 8, epochs.to_metadata(3))
+    crawl.admin.write_committed(group, topic, {0: (8, epochs.to_metadata(3))})
     producer = Producer({"bootstrap.servers": crawl.bootstrap, "transactional.id": group, "transaction.timeout.ms": 60_000})
     producer.init_transactions(20)
     producer.begin_transaction()
@@ -178,11 +178,11 @@ def test_a_commit_while_it_looks_is_noticed(make_filter: Callable[..., Filter], 
     crawl = make_filter(partitions=1)
     crawl.produce(synthetic(10, 28, partitions=1))
     topic, group = crawl.names.documents, crawl.settings.group
-    crawl.admin.write_committed(group, topic, 0, 4, epochs.to_metadata(3))
+    crawl.admin.write_committed(group, topic, {0: (4, epochs.to_metadata(3))})
     look = command._bounds
 
     def look_while_it_moves(*arguments: Any) -> tuple[int, int]:
-        crawl.admin.write_committed(group, topic, 0, 8, epochs.to_metadata(3))
+        crawl.admin.write_committed(group, topic, {0: (8, epochs.to_metadata(3))})
         return look(*arguments)
 
     monkeypatch.setattr(command, "_bounds", look_while_it_moves)
@@ -197,12 +197,12 @@ def test_an_offset_set_by_another_tool_is_repaired(make_filter: Callable[..., Fi
     """A worker refuses an offset without an epoch and names the command; that finds an epoch above all in the log."""
     crawl = make_filter(partitions=2)
     count = crawl.produce(synthetic(300, 25, partitions=2))
-    crawl.admin.write_committed(crawl.settings.group, crawl.names.documents, 0, 0, epochs.to_metadata(6))
+    crawl.admin.write_committed(crawl.settings.group, crawl.names.documents, {0: (0, epochs.to_metadata(6))})
     crawl.start("index")
     run_to(crawl, count)
     ends = committed(crawl)
     assert (ends[0][1], ends[1][1]) == (6, 0)
-    crawl.admin.write_committed(crawl.settings.group, crawl.names.documents, 0, 20, "")
+    crawl.admin.write_committed(crawl.settings.group, crawl.names.documents, {0: (20, "")})
 
     worker = crawl.start("worker")
 

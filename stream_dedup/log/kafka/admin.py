@@ -223,14 +223,18 @@ class Admin:
         asked = self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], require_stable=True)
         return list(self._result(asked[group], f"reading the committed offsets of group {group}").topic_partitions)
 
-    def write_committed(self, group: str, topic: str, partition: int, offset: int, metadata: str) -> None:
-        """Write a committed offset of a group that has no members."""
-        change = TopicPartition(topic, partition, offset, metadata)
-        asked = self._client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [change])])
-        result = self._result(asked[group], f"writing the committed offset of {topic}-{partition} for group {group}")
-        for one in result.topic_partitions:
+    def write_committed(self, group: str, topic: str, changes: Mapping[int, tuple[int, str]]) -> None:
+        """Write the committed (offset, metadata) of partitions for a group that has no members: all in one request.
+
+        One after another, a worker that starts in between would find some partitions with an offset, and take the others
+        for new.
+        """
+        partitions = [TopicPartition(topic, part, offset, metadata) for part, (offset, metadata) in changes.items()]
+        doing = f"writing the committed offsets of {topic} for group {group}"
+        asked = self._client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, partitions)])
+        for one in self._result(asked[group], doing).topic_partitions:
             if one.error is not None:
-                raise translate(one.error, f"writing the committed offset of {topic}-{partition} for group {group}")
+                raise translate(one.error, doing)
 
     def group_members(self, group: str) -> int:
         """Return how many members the group has now."""

@@ -1,0 +1,162 @@
+"""What must hold of a world that has come to rest: by the product's own audit, by the tests' oracle, and byte for byte.
+
+Invariant: nothing here asks a role what it thinks; topics, committed offsets and volumes are all that is looked at.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from stream_dedup.audit import content
+from stream_dedup.audit.findings import Findings
+from stream_dedup.audit.fold import Fold, Partition
+from stream_dedup.audit.fold import retracted as fold_retracted
+from stream_dedup.audit.ledger import Ledger, Span
+from stream_dedup.audit.outline import Outline
+from stream_dedup.audit.reach import PlainScan
+from stream_dedup.audit.verdicts import Outputs
+from stream_dedup.document import Message, Position, Reason, Verdict
+from stream_dedup.index.index import Index
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.log import epochs, headers, records
+from stream_dedup.log.answers import Announce, Answer, decode
+from tests.model.world import Violation, World
+from tests.oracle import Oracle
+
+
+def check(world: World) -> Counter[str]:
+    """Hold every promise; return how many outputs there are of each reason.
+
+    Raises:
+        Violation: one is broken; the text begins with its kind.
+    """
+    broker, names = world.broker, world.names
+    log = [(one.offset, one.timestamp_ms, one.value or b"") for one in broker.read(names.fingerprints, 0)]
+    outline, oracle = Outline(Fold(PlainScan())), Oracle()
+    for offset, append_ms, raw in log:
+        record = records.decode(raw)
+        outline.fold(offset, append_ms, record)
+        oracle.fold(offset, record, append_ms)
+    _check_answers(world, log, outline, oracle)
+    _check_retracted(outline, log)
+    return _check_outputs(world, outline)
+
+
+def _check_answers(world: World, log: list[tuple[int, int, bytes]], outline: Outline, oracle: Oracle) -> None:
+    """Each answer that was ever given is the plain fold's, and byte for byte what an index on an empty volume gives."""
+    again = Index(MemoryStore())
+    expected = dict(again.apply(log))
+    for offset, judged in outline.judged.items():
+        answer = decode(expected[offset])
+        if not isinstance(answer, Answer) or answer.judgements != judged:
+            raise Violation(f"verdict: the index answers log {offset} with {answer}, and the plain fold with {judged}")
+        for place, judgement in enumerate(judged):
+            told = oracle.answers[offset, place]
+            of = None if judgement.of is None else judgement.of.position[1:]
+            if (told.reason, told.of, told.distance, told.decided) != (judgement.reason, of, judgement.distance, judgement.decided):
+                raise Violation(f"verdict: the audit judges log {offset}/{place} as {judgement}, and the oracle as {told}")
+    for one in world.broker.read(world.names.verdicts, 0):
+        found = decode(one.value)
+        if not isinstance(found, Announce) and one.value != expected.get(found.log_offset):
+            raise Violation(f"verdict: a replica answered log {found.log_offset} otherwise than the log says")
+    digest = again.state_digest().digest
+    for slot, volume in world.volumes.items():
+        other = Index(MemoryStore(dict(volume)))
+        if other.state_digest().digest != digest:
+            raise Violation(f"state: the volume of {slot} holds another state than the log leads to")
+
+
+def _messages(world: World, topic: str) -> list[Message]:
+    return [
+        Message(topic, part, one.offset, one.key, one.value, one.timestamp_ms, one.headers)
+        for part in range(world.partitions)
+        for one in world.broker.read(topic, part)
+    ]
+
+
+def _check_outputs(world: World, outline: Outline) -> Counter[str]:
+    broker, names = world.broker, world.names
+    topic = broker.topics[names.documents]
+    source = _messages(world, names.documents)
+    committed: dict[int, int] = {}
+    for part in range(world.partitions):
+        end = broker.end(names.documents, part)
+        offset, metadata = broker.group.offsets.get((names.documents, part), (0, "stream-dedup epoch=0"))
+        committed[part] = offset
+        if offset != end:
+            raise Violation(f"committed: {names.documents}-{part} is committed up to {offset} of {end}")
+        if epochs.from_metadata(metadata) is None:
+            raise Violation(f"committed: {names.documents}-{part} carries no epoch: {metadata!r}")
+    findings = Findings(5)
+    spans = {part: Span(0, broker.end(names.documents, part), committed[part]) for part in committed}
+    ledger = Ledger(outline, names.documents, topic.id, spans, {}, findings)
+    outputs = _Outputs(
+        outline, ledger, (names.unique, names.duplicates, names.dead_letters), (names.documents, topic.id), committed,
+        dict.fromkeys(spans, 0), findings, 1 << 60,
+    )  # fmt: skip
+    for one in source:
+        ledger.source(one, content.of_source(one))
+    reasons: Counter[str] = Counter()
+    for name in (names.unique, names.duplicates, names.dead_letters):
+        for one in _messages(world, name):
+            if one.offset < world.earlier.get((name, one.partition), 0):
+                continue  # of the topic before this one; what is no judged document says nowhere which topic it was of
+            reasons[headers.text_of(one.headers, headers.REASON) or "dead"] += 1
+            outputs.take(one)
+    ledger.close()
+    outputs.close()
+    if findings.shown:
+        raise Violation("\n    ".join(f"{one.kind}: {one.sentence}" for one in findings.shown))
+    if outputs.in_flight.count:
+        raise Violation(f"unemitted: {outputs.in_flight.count} representatives are in no output")
+    _check_exactly_once(world, ledger, topic.id)
+    if reasons[Reason.STALE.label] or reasons[Reason.RETRACTED.label]:
+        raise Violation("verdict: what is no outcome left as one")
+    return reasons
+
+
+class _Outputs(Outputs):
+    """The audit, with leave for one thing: a duplicate that was judged before its representative was retracted."""
+
+    def _check_named(self, partition: Partition, offset: int, where: str) -> None:
+        if (partition, offset) not in self._dead:
+            super()._check_named(partition, offset, where)
+
+
+def _check_retracted(outline: Outline, log: list[tuple[int, int, bytes]]) -> None:
+    """Nobody is judged a duplicate of a document behind the record that retracts it, unless it stands again."""
+    retracted: dict[tuple[Partition, int], int] = {}
+    for offset, _, raw in log:
+        record = records.decode(raw)
+        if isinstance(record, records.Release):
+            retracted.pop(_key(record.batch.position(0)), None)
+        if isinstance(record, records.Control) and record.type == "retract":
+            here, at, _ = fold_retracted(record.fields)
+            retracted[here, at] = offset
+        batch = outline.batches.get(offset)
+        for place, judgement in enumerate(outline.judged.get(offset, ())):
+            if batch is not None and judgement.decided == (offset, place) and judgement.reason.verdict is Verdict.UNIQUE:
+                retracted.pop(_key(batch.position(place)), None)  # read again after a rewind, and judged anew
+            if judgement.of is not None:
+                position = judgement.of.position
+                key = _key(position)
+                if judgement.decided.offset > retracted.get(key, 1 << 60):
+                    raise Violation(f"representative: log {offset} names {position}, which was retracted at {retracted[key]}")
+
+
+def _key(position: Position) -> tuple[Partition, int]:
+    return (position.topic, position.topic_id, position.partition), position.offset
+
+
+def _check_exactly_once(world: World, ledger: Ledger, topic_id: bytes) -> None:
+    """Each record left as often as it was to be read: once, and once more for each rewind that passed over it."""
+    for part, went in ledger._went.items():
+        claims = went.claims.tolist() or [0] * len(went.offsets)
+        for offset, found in zip(went.offsets, claims, strict=True):
+            wanted = 1 + sum(
+                topic_id == one_id and part == one_part and new <= offset < before
+                for one_id, one_part, before, new in world.rewinds
+            )
+            if found != wanted:
+                kind = "lost" if found < wanted else "twice"
+                raise Violation(f"{kind}: {world.names.documents}-{part}@{offset} left {found} times, and was to leave {wanted}")
