@@ -6,7 +6,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lock bench peers torture docs deploy-tools deploy-rules image clean
+.PHONY: help setup demo test check format lock bench peers model torture docs deploy-tools deploy-rules image clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,10 @@ peers: .venv-peers/ready  ## install the programs that `bench quality --peers` c
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r peers/requirements.txt
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r peers/bare.txt
 	@touch .venv-peers/ready
+
+SCHEDULES ?= 10000
+model: .venv/ready  ## run the roles through SCHEDULES seeded schedules of faults on a Kafka in memory; ARGS='--replay SEED'
+	$(RUN) tests.model --schedules $(SCHEDULES) $(ARGS)
 
 MINUTES ?= 10
 torture: .venv/ready  ## kill roles and broker at random for MINUTES, then hold every invariant

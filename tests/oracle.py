@@ -239,7 +239,9 @@ class Oracle:
         for row in np.flatnonzero((distances <= threshold) & self._alive[:size] & (self._scopes[:size] == scope)).tolist():
             bits = sum(int(different[row, word]) << (64 * word) for word in range(used))
             block = width // max(blocks, 1)
-            if not blocks or any((bits >> (block * index) & ((1 << block) - 1)).bit_count() <= radius for index in range(blocks)):
+            if not blocks or any(
+                (bits >> (block * index) & ((1 << block) - 1)).bit_count() <= radius for index in range(blocks)
+            ):
                 return row, int(distances[row])
         return None
 
@@ -264,6 +266,8 @@ class Oracle:
         if remembered is not None and remembered[0] == fields["value_digest"]:
             gone = Expected(Reason.RETRACTED, None, 0, (log_offset, 0))
             self._memory[partition][fields["offset"]] = (fields["value_digest"], gone)
+        if kept is None or kept.value_digest != fields["value_digest"]:
+            return  # it represented nobody any more; what was said of its duplicates stands
         for memory in self._memory.values():
             for offset, (_, expected) in list(memory.items()):
                 if expected.of == here:

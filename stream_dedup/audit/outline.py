@@ -113,10 +113,17 @@ class Outline:
         return sorted(found, key=lambda one: one[1] != first[1])
 
     def readings(self, partition: Partition, offset: int) -> int:
-        """Return how often a position may have been read: once, and once more for each rewind to it or before."""
+        """Return how often a position may have been read: once, and once more for each rewind to it or before.
+
+        Where an epoch began is told by its first record in the log. What was read and committed before that, because it
+        needs no verdict (a dead letter, an empty text), lies directly below, with nothing of the log between.
+        """
         epochs = self.epochs.get(partition, {})
         lowest = min(epochs, default=0)
-        return 1 + sum(offset >= start for epoch, start in epochs.items() if epoch > lowest)
+        starts = [start for epoch, start in epochs.items() if epoch > lowest]
+        places = self._places.get(partition, {})
+        logged = next((one for one in range(offset, max(starts, default=0)) if one in places), 1 << 63)
+        return 1 + sum(offset >= start or logged >= start for start in starts)
 
     def _positions(self, log_offset: int, batch: Batch) -> None:
         names = [(source.topic, source.topic_id, source.partition) for source in batch.sources]

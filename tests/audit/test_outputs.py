@@ -18,7 +18,7 @@ from stream_dedup.document import DeadLetter, Headers, LogPlace, Message, Positi
 from stream_dedup.index.plan import PLANS
 from stream_dedup.log import headers
 from stream_dedup.log.records import decode
-from tests.index.logs import APPEND_MS, RECIPE, TOPIC, TOPIC_ID, Doc, batch, declare, release, seed
+from tests.index.logs import APPEND_MS, RECIPE, TOPIC, TOPIC_ID, Doc, batch, declare, forget, release, seed
 
 NAMES = ("unique", "duplicates", "dlq.documents")
 FAR, NEAR = 0x0123456789ABCDEF_FEDCBA9876543210, 0x0123456789ABCDEF_FEDCBA9876543217
@@ -252,3 +252,28 @@ def test_seeds_and_releases_are_exempt() -> None:
     assert audit(left) == ([], 1)
     assert audit(left, now_ms=APPEND_MS + 3_600_000) == (["unemitted documents-0@0"], 0)
     assert audit(released) == (["lost documents-0@0"], 0)
+
+
+def test_what_is_read_again_without_a_verdict_is_not_twice() -> None:
+    """A rewind begins where it begins, though the log has its epoch only from the first document that needs a verdict on."""
+    scene = Scene(epochs={1: (1, 3)})
+    came = scene.left()
+    again = came[2]._replace(offset=9)
+
+    assert [one.kind for one in scene.audit([*came, again])[0] if one.kind is not Kind.ORDER] == []
+    assert Kind.TWICE in {one.kind for one in scene.audit([*came, came[1]._replace(offset=9)])[0]}
+
+
+def test_a_verdict_given_again_after_a_take_down_names_no_id() -> None:
+    """The id is gone from it, and everything else stands; another id, or none without a take-down, is a violation."""
+    scene = Scene()
+    came = scene.left()
+    blanked = [
+        one._replace(headers=[(name, b"" if name == headers.OF_ID else value) for name, value in one.headers]) for one in came
+    ]
+
+    assert {one.kind for one in scene.audit(blanked)[0]} == {Kind.VERDICT}
+    raw = forget(b"a")
+    scene.outline.fold(3, APPEND_MS + 9000, decode(raw))
+    assert scene.audit(blanked)[0] == []
+    assert scene.audit(came)[0] == []

@@ -64,7 +64,9 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=1000, metavar="N", help="run so many [default: 1000]")
     parser.add_argument("--seed", type=int, default=None, metavar="S", help="seed of the first one; the others follow it")
     parser.add_argument("--replay", type=int, default=None, metavar="SEED", help="run this one, and tell what happens in it")
-    parser.add_argument("--whole", action="store_true", help="with --replay: do not leave out what the violation can do without")
+    parser.add_argument(
+        "--whole", action="store_true", help="with --replay: do not leave out what the violation can do without"
+    )
     parser.add_argument("--most", type=int, default=5, metavar="N", help="stop after so many violations [default: 5]")
     given = parser.parse_args()
     with worlds.patched():
@@ -79,7 +81,9 @@ def main() -> int:
             found = violation(seed, counts=counts)
             if found is not None:
                 broken += 1
-                print(f"seed {seed}: {found}\n    again, as small as it gets: python -m tests.model --replay {seed}", flush=True)
+                print(
+                    f"seed {seed}: {found}\n    again, as small as it gets: python -m tests.model --replay {seed}", flush=True
+                )
                 if broken == given.most:
                     break
         print(f"{seed - first + 1} schedules, {broken} of them broken, {time.process_time() - began:.0f} s CPU")

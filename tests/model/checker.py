@@ -53,7 +53,12 @@ def _check_answers(world: World, log: list[tuple[int, int, bytes]], outline: Out
         for place, judgement in enumerate(judged):
             told = oracle.answers[offset, place]
             of = None if judgement.of is None else judgement.of.position[1:]
-            if (told.reason, told.of, told.distance, told.decided) != (judgement.reason, of, judgement.distance, judgement.decided):
+            if (told.reason, told.of, told.distance, told.decided) != (
+                judgement.reason,
+                of,
+                judgement.distance,
+                judgement.decided,
+            ):
                 raise Violation(f"verdict: the audit judges log {offset}/{place} as {judgement}, and the oracle as {told}")
     for one in world.broker.read(world.names.verdicts, 0):
         found = decode(one.value)
@@ -159,4 +164,6 @@ def _check_exactly_once(world: World, ledger: Ledger, topic_id: bytes) -> None:
             )
             if found != wanted:
                 kind = "lost" if found < wanted else "twice"
-                raise Violation(f"{kind}: {world.names.documents}-{part}@{offset} left {found} times, and was to leave {wanted}")
+                raise Violation(
+                    f"{kind}: {world.names.documents}-{part}@{offset} left {found} times, and was to leave {wanted}"
+                )

@@ -1,0 +1,353 @@
+"""The rules of the design, each with the way to break it, and what a run of the model then finds.
+
+A rule is switched off by a patch that is in force while the model runs, never by a setting of the product. `finds` are the
+kinds of violation of which one must come (`checker`, `world`): the rule's own, so that a patch which merely breaks
+everything proves nothing. `tuning` gives more of what the rule is for, so that few schedules are enough.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from stream_dedup import indexer
+from stream_dedup.index import apply, layout
+from stream_dedup.index.index import Index
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.positions import Positions
+from stream_dedup.log.kafka import producer as producer_module
+from stream_dedup.log.records import Source
+from stream_dedup.worker import flow, rewind, role, startup
+from tests.model import kafka
+from tests.model import world as worlds
+from tests.model.world import Tuning
+
+Off = Callable[[contextlib.ExitStack], None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule: what it says, how it is switched off, what then happens, and in which world that shows soonest."""
+
+    name: str
+    off: Off
+    finds: tuple[str, ...]
+    tuning: Tuning = field(default_factory=Tuning)
+    schedules: int = 150
+
+
+def _set(place: object, name: str, value: Any) -> Off:
+    return lambda stack: stack.enter_context(mock.patch.object(place, name, value))
+
+
+def _all(*offs: Off) -> Off:
+    def off(stack: contextlib.ExitStack) -> None:
+        for one in offs:
+            one(stack)
+
+    return off
+
+
+# -- the index
+
+
+def _expires_with_its_representative(stack: contextlib.ExitStack) -> None:
+    drop = apply._drop
+
+    def forgetful(state: apply.State, entries: Any, why: str) -> None:
+        gone = {(one.log_offset, one.place) for one in state.rooms()[0].details(entries.tolist())}
+        drop(state, entries, why)
+        positions = state.positions
+        for key, (record, row) in list(positions._kept.items()):
+            if divmod(record.about[row], 1 << 16) in gone and why == "window":
+                positions._drop(key)
+                positions._changed[record.log_offset] = record
+
+    stack.enter_context(mock.patch.object(apply, "_drop", forgetful))
+
+
+def _no_stale(stack: contextlib.ExitStack) -> None:
+    """A document below the mark is judged like any other."""
+    judging = apply._Judging
+
+    def open_to_all(*fields: Any) -> Any:
+        made = judging(*fields)
+        return replace(made, epoch_below=np.zeros_like(made.epoch_below), below=np.zeros_like(made.below))
+
+    stack.enter_context(mock.patch.object(apply, "_Judging", open_to_all))
+
+
+def _retraction_keeps(stack: contextlib.ExitStack) -> None:
+    drop = apply._drop
+    stack.enter_context(
+        mock.patch.object(apply, "_drop", lambda state, entries, why: None if why == "retract" else drop(state, entries, why))
+    )
+
+
+def _own_clock(stack: contextlib.ExitStack) -> None:
+    take = Index.apply
+
+    def by_the_clock(self: Index, found: Sequence[tuple[int, int, bytes | None]]) -> Any:
+        process = worlds.WORLD.scheduler.current
+        if process is None:
+            return take(self, found)
+        now_ms = worlds.WORLD.broker.now_ms + (3000 if process.slot == "index-1" else 0)
+        return take(self, [(offset, now_ms, value) for offset, _, value in found])
+
+    stack.enter_context(mock.patch.object(Index, "apply", by_the_clock))
+
+
+def _torn_write(stack: contextlib.ExitStack) -> None:
+    """The offset of the log is written first, and the rest in a second write."""
+
+    def write(self: MemoryStore, puts: Any, deletes: Any, ranges: Any = ()) -> None:
+        first = {key: value for key, value in puts.items() if key == layout.KEY_META}
+        MemoryStore.write(self, first, ())
+        worlds.WORLD.scheduler.step()
+        MemoryStore.write(self, {key: value for key, value in puts.items() if key not in first}, deletes, ranges)
+        worlds.WORLD.scheduler.step()
+
+    stack.enter_context(mock.patch.object(worlds.Volume, "write", write))
+
+
+def _answers_not_stored(stack: contextlib.ExitStack) -> None:
+    stack.enter_context(mock.patch.object(Index, "answers_since", return_value=()))
+
+
+def _answered_when_sent(stack: contextlib.ExitStack) -> None:
+    def send(self: Any, offset: int, raw: bytes) -> None:
+        self._index.answered(offset + 1)
+        self._index.flush()
+        self._writer.send(raw, self._name, lambda _: None)
+
+    stack.enter_context(mock.patch.object(indexer._Indexer, "_send", send))
+
+
+def _never_announces(stack: contextlib.ExitStack) -> None:
+    def answers_from(self: Any, applied: int) -> int:
+        if applied > 0 and not self._index.restored:
+            return int(self._index.answered_offset)
+        self._index.announced(self._catch_up_to)
+        return int(self._catch_up_to)
+
+    stack.enter_context(mock.patch.object(indexer._Indexer, "_answers_from", answers_from))
+
+
+# -- the worker
+
+
+def _matched_by_number(stack: contextlib.ExitStack) -> None:
+    answered = flow.Flow.answered
+
+    def any_nonce(self: flow.Flow, answer: Any) -> bool:
+        return answered(self, replace(answer, nonce=self._nonce))
+
+    stack.enter_context(mock.patch.object(flow.Flow, "answered", any_nonce))
+
+
+def _out_of_order(stack: contextlib.ExitStack) -> None:
+    def ready(self: flow.Flow) -> list[Any]:
+        return [] if self._stale else [one for one in self._batches if one.is_answered][-1:]
+
+    def committed(self: flow.Flow, batches: Sequence[Any]) -> None:
+        for batch in batches:
+            self._batches.remove(batch)
+        for key, (offset, epoch) in self.offsets(batches).items():
+            owned = self._owned.get(key)
+            if owned is not None and owned.epoch == epoch:
+                owned.committed = offset
+
+    stack.enter_context(mock.patch.multiple(flow.Flow, ready=ready, committed=committed))
+
+
+def _abort_drops_one(stack: contextlib.ExitStack) -> None:
+    """Only the batch that aborted is dropped, and what it held is not read again before the others are committed."""
+
+    def drop_all(self: flow.Flow) -> list[Any]:
+        if self._batches:
+            batch = self._batches.popleft()
+            for part in batch.parts:
+                self._parts.pop(part.number, None)
+        return [] if self._batches else list(self._owned)
+
+    stack.enter_context(mock.patch.object(flow.Flow, "drop_all", drop_all))
+
+
+def _unconfirmed(stack: contextlib.ExitStack) -> None:
+    """A log record states the offset up to which batches are on their way, as if they were committed."""
+    source = flow.Flow.source
+
+    def hopeful(self: flow.Flow, key: Any) -> Source:
+        found = source(self, key)
+        ends = [one.offset + 1 for batch in self._batches for one in batch.messages if (one.topic, one.partition) == key]
+        return replace(found, committed=max([found.committed, *ends]))
+
+    stack.enter_context(mock.patch.object(flow.Flow, "source", hopeful))
+
+
+def _stamp_at_commit(stack: contextlib.ExitStack) -> None:
+    transact = role._Worker._transact
+
+    def now(self: Any, leaving: Any, offsets: Any, stamp: bytes, **more: Any) -> Any:
+        return transact(self, leaving, offsets, self._source.stamp(), **more)
+
+    stack.enter_context(mock.patch.object(role._Worker, "_transact", now))
+
+
+def _no_topic_id(stack: contextlib.ExitStack) -> None:
+    source = flow.Flow.source
+    stack.enter_context(
+        mock.patch.object(flow.Flow, "source", lambda self, key: replace(source(self, key), topic_id=bytes(15) + b"\1"))
+    )
+
+
+def _no_generation(stack: contextlib.ExitStack) -> None:
+    made = kafka.Broker.__init__
+
+    def make(self: kafka.Broker, *given: Any) -> None:
+        made(self, *given)
+        self.checks_generation = False
+
+    stack.enter_context(mock.patch.object(kafka.Broker, "__init__", make))
+
+
+def _unstable_offsets(stack: contextlib.ExitStack) -> None:
+    made = kafka.Broker.__init__
+
+    def make(self: kafka.Broker, *given: Any) -> None:
+        made(self, *given)
+        self.waits_for_stable = False
+
+    stack.enter_context(mock.patch.object(kafka.Broker, "__init__", make))
+
+
+def _keeps_producer(stack: contextlib.ExitStack) -> None:
+    """After a commit of which nobody knows how it ended, the same producer goes on."""
+
+    def recycle(self: Any, why: str) -> Any:
+        self._producer._is_hung = False
+        return producer_module.Result(producer_module.Outcome.UNKNOWN, why=why)
+
+    stack.enter_context(mock.patch.object(producer_module.TransactionalOutput, "_recycle", recycle))
+
+
+def _offsets_first(stack: contextlib.ExitStack) -> None:
+    """The source offsets go into the transaction before the outputs."""
+    run = producer_module.TransactionalOutput.run
+
+    def backwards(self: Any, outputs: Any, offsets: Any, stamp: bytes, **more: Any) -> Any:
+        producer = self._producer
+        flush, send = producer.flush, producer.send_offsets_to_transaction
+        positions = [kafka.TopicPartition(*one) for one in offsets]
+
+        def first(timeout: float) -> int:
+            if positions:
+                with contextlib.suppress(kafka.KafkaException):
+                    send(positions, stamp, 5.0)
+            return int(flush(timeout))
+
+        producer.flush, producer.send_offsets_to_transaction = first, lambda *_: producer._is_abortable and send(*_)
+        try:
+            return run(self, outputs, offsets, stamp, **more)
+        finally:
+            producer.flush, producer.send_offsets_to_transaction = flush, send
+
+    stack.enter_context(mock.patch.object(producer_module.TransactionalOutput, "run", backwards))
+
+
+def _new_id_each_start(stack: contextlib.ExitStack) -> None:
+    numbers = itertools.count()
+    made = producer_module.TransactionalOutput.__init__
+
+    def make(self: Any, settings: Any, transactional_id: str, client: str) -> None:
+        made(self, settings, f"{transactional_id}-{next(numbers)}", client)
+
+    stack.enter_context(mock.patch.object(producer_module.TransactionalOutput, "__init__", make))
+
+
+def _same_epoch(stack: contextlib.ExitStack) -> None:
+    change = rewind._change
+
+    def unraised(part: int, offset: int, *more: Any) -> rewind.Change:
+        found = change(part, offset, *more)
+        return replace(found, new_epoch=max(0, found.new_epoch - 1))
+
+    stack.enter_context(mock.patch.object(rewind, "_change", unraised))
+
+
+def _one_by_one(stack: contextlib.ExitStack) -> None:
+    write = worlds.Admin.write_committed
+
+    def apart(self: Any, group: str, topic: str, changes: Any) -> None:
+        for part, change in changes.items():
+            write(self, group, topic, {part: change})
+
+    stack.enter_context(mock.patch.object(worlds.Admin, "write_committed", apart))
+
+
+def _window_at_once(stack: contextlib.ExitStack) -> None:
+    made = flow.Flow.__init__
+
+    def make(self: flow.Flow, *given: Any) -> None:
+        made(self, *given)
+        self._window = self._batches_max
+
+    stack.enter_context(mock.patch.object(flow.Flow, "__init__", make))
+
+
+MANY = {"documents": 30}
+REREAD = Tuning(weights={**MANY, "abort": 20, "crash": 15, "rebalance": 10, "window": 6, "time": 12}, window_ms=1600)
+COMMITS = Tuning(weights={**MANY, "commit": 30, "abort": 4}, happenings=20)
+ZOMBIES = Tuning(weights={**MANY, "pause": 30, "rebalance": 10})
+REPLICAS = Tuning(weights={**MANY, "index": 25, "rebuild": 10, "restore": 10, "checkpoint": 8})
+ALONE = replace(REPLICAS, indexes=1)
+REWINDS = Tuning(weights={**MANY, "rewind": 25, "crash": 6})
+
+RULES = [
+    Rule("positions are looked up, and verdicts kept", _set(Positions, "keep", lambda *_: None), ("verdict",), REREAD),
+    Rule("a kept verdict outlives its representative", _expires_with_its_representative, ("verdict",), REREAD),
+    Rule("what lies below the mark is stale", _no_stale, ("verdict",), ZOMBIES),
+    Rule("a retracted document represents nobody", _retraction_keeps, ("verdict",), Tuning(weights={**MANY, "refuse": 20})),
+    Rule("log time is LogAppendTime, never a clock", _own_clock, ("alarm", "verdict"), replace(REREAD, window_ms=1600)),
+    Rule("one write holds all that a record led to", _torn_write, ("alarm", "verdict", "state", "stuck"), REPLICAS),
+    Rule("stored answers are sent again after a restart", _answers_not_stored, ("stuck",), ALONE),
+    Rule("the answered offset moves on delivery reports", _answered_when_sent, ("stuck",), ALONE),
+    Rule("a rebuilt index announces from where it answers", _never_announces, ("stuck",), ALONE),
+    Rule("answers are matched by nonce", _matched_by_number, ("alarm", "verdict", "twice", "lost"), Tuning(weights=MANY)),
+    Rule("batches are committed in the order in which they were read", _out_of_order, ("lost", "order", "alarm"), COMMITS),
+    Rule("an abort drops every batch in flight", _abort_drops_one, ("lost", "committed", "alarm"), COMMITS),
+    Rule("a log record states what a commit confirmed", _unconfirmed, ("alarm",), COMMITS),
+    Rule("group metadata is captured with the batch", _stamp_at_commit, ("twice", "lost", "order"), ZOMBIES, 400),
+    Rule("the offsets carry the group's generation", _no_generation, ("twice", "lost", "order", "alarm"), ZOMBIES),
+    Rule("a position holds the topic's id", _no_topic_id, ("lost", "verdict", "alarm", "from-nowhere", "order"),
+         Tuning(weights={**MANY, "recreate": 20})),
+    Rule("a producer with an unknown end is thrown away", _keeps_producer, ("twice", "lost", "order"), COMMITS),
+    Rule("a rewind raises the epoch", _same_epoch, ("alarm", "verdict", "twice"), REWINDS),
+    Rule("a rewind never goes above the committed offset", _set(rewind, "_refusal", lambda *_: None), ("lost",), REWINDS),
+    Rule("a rewind writes all partitions at once", _one_by_one, ("twice",), Tuning(weights={**MANY, "vanish": 30}), 400),
+    Rule("vanished offsets are not taken for a first start", _set(startup, "first_epoch", lambda *_: 0),
+         ("twice", "alarm", "order"), Tuning(weights={**MANY, "vanish": 30})),
+    Rule("one log record until the first answer", _window_at_once, ("flood",), Tuning(weights=MANY)),
+]  # fmt: skip
+
+NOT_FOUND = [
+    Rule("committed offsets are read once they are stable", _unstable_offsets, ("twice", "alarm", "order"), ZOMBIES, 400),
+    Rule("a worker that comes back has its transactional id", _new_id_each_start, ("twice", "order", "lost", "stuck"),
+         Tuning(weights={**MANY, "replace": 25})),
+    Rule("outputs are flushed before the offsets are sent", _offsets_first, ("lost",), COMMITS),
+]  # fmt: skip
+"""Rules that no schedule of the model needs; docs/explanation/proof.md says why each is kept."""
+
+
+@contextlib.contextmanager
+def switched_off(rule: Rule) -> Iterator[None]:
+    """Run without a rule."""
+    with contextlib.ExitStack() as stack:
+        rule.off(stack)
+        yield
