@@ -225,8 +225,7 @@ class Ledger:
         return any(one[0] == self._topic and one[1] != self._topic_id for one in self._outline.epochs)
 
     def _check_order(self, topic: str, part: int, came: _Came) -> None:
-        epochs = self._outline.epochs.get((self._topic, self._topic_id, part), {})
-        backs, last, before = max(0, len(epochs) - 1), -1, ""
+        backs, last, before = self._outline.rewinds((self._topic, self._topic_id, part)), -1, ""
         for offset, source in zip(came.offsets, came.sources, strict=True):
             if source < 0:
                 continue

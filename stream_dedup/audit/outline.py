@@ -47,6 +47,7 @@ class Outline:
     elsewhere: set[tuple[Partition, int]] = field(default_factory=set)
     forgotten: set[bytes] = field(default_factory=set)
     epochs: dict[Partition, dict[int, int]] = field(default_factory=dict)
+    committed_epochs: dict[Partition, int] = field(default_factory=dict)
     records: int = 0
     documents: int = 0
     refused: int = 0
@@ -116,14 +117,21 @@ class Outline:
         """Return how often a position may have been read: once, and once more for each rewind to it or before.
 
         Where an epoch began is told by its first record in the log. What was read and committed before that, because it
-        needs no verdict (a dead letter, an empty text), lies directly below, with nothing of the log between.
+        needs no verdict (a dead letter, an empty text), lies directly below, with nothing of the log between; and an epoch
+        of which the log has nothing read nothing else.
         """
         epochs = self.epochs.get(partition, {})
         lowest = min(epochs, default=0)
+        silent = self.rewinds(partition) + 1 - max(1, len(epochs))
         starts = [start for epoch, start in epochs.items() if epoch > lowest]
         places = self._places.get(partition, {})
         logged = next((one for one in range(offset, max(starts, default=0)) if one in places), 1 << 63)
-        return 1 + sum(offset >= start or logged >= start for start in starts)
+        return 1 + sum(offset >= start or logged >= start for start in starts) + (0 if offset in places else silent)
+
+    def rewinds(self, partition: Partition) -> int:
+        """Return how often a partition was rewound, as far as its epochs tell."""
+        epochs = self.epochs.get(partition, {})
+        return max(self.committed_epochs.get(partition, 0), max(epochs, default=0)) - min(epochs, default=0)
 
     def _positions(self, log_offset: int, batch: Batch) -> None:
         names = [(source.topic, source.topic_id, source.partition) for source in batch.sources]

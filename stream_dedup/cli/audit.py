@@ -135,6 +135,10 @@ def examine(
     outline = _read_log(settings, noted.bounds[names.fingerprints][0], scan_max, report, advance)
     source = noted.topics[names.documents]
     committed = {part: one.offset or 0 for part, one in noted.committed.items()}
+    outline.committed_epochs = {
+        (names.documents, source.topic_id, part): epochs.from_metadata(one.metadata) or 0
+        for part, one in noted.committed.items()
+    }
     spans = {part: Span(*one, committed.get(part, 0)) for part, one in noted.bounds[names.documents].items()}
     lows = {(name, part): one.low for name in names.outputs for part, one in noted.bounds[name].items()}
     compacted = [name for name in names.outputs if "compact" in noted.topics[name].config.get("cleanup.policy", "")]

@@ -260,8 +260,12 @@ def test_what_is_read_again_without_a_verdict_is_not_twice() -> None:
     came = scene.left()
     again = came[2]._replace(offset=9)
 
-    assert [one.kind for one in scene.audit([*came, again])[0] if one.kind is not Kind.ORDER] == []
+    assert scene.audit([*came, again])[0] == []
     assert Kind.TWICE in {one.kind for one in scene.audit([*came, came[1]._replace(offset=9)])[0]}
+    silent = Scene()
+    assert Kind.NOWHERE in {one.kind for one in silent.audit([*came, again])[0]}
+    silent.outline.committed_epochs[TOPIC, TOPIC_ID, 0] = 1
+    assert silent.audit([*came, again])[0] == []
 
 
 def test_a_verdict_given_again_after_a_take_down_names_no_id() -> None:

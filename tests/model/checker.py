@@ -92,6 +92,7 @@ def _check_outputs(world: World, outline: Outline) -> Counter[str]:
             raise Violation(f"committed: {names.documents}-{part} is committed up to {offset} of {end}")
         if epochs.from_metadata(metadata) is None:
             raise Violation(f"committed: {names.documents}-{part} carries no epoch: {metadata!r}")
+        outline.committed_epochs[names.documents, topic.id, part] = epochs.from_metadata(metadata) or 0
     findings = Findings(5)
     spans = {part: Span(0, broker.end(names.documents, part), committed[part]) for part in committed}
     ledger = Ledger(outline, names.documents, topic.id, spans, {}, findings)

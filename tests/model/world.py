@@ -135,9 +135,14 @@ class Volume(MemoryStore):
     """A store that its process may leave before and behind each write."""
 
     def write(self, puts: Any, deletes: Any, ranges: Any = ()) -> None:
+        process = WORLD.scheduler.current
+        if process is not None:
+            process.is_writing = True  # type: ignore[attr-defined]
         WORLD.scheduler.step()
         super().write(puts, deletes, ranges)
         WORLD.scheduler.step()
+        if process is not None:
+            process.is_writing = False  # type: ignore[attr-defined]
 
 
 class World:
@@ -339,6 +344,8 @@ class World:
             if found is None:
                 return f"{process.name} does not start"
             if process.slot.startswith("index"):
+                if getattr(process, "is_writing", False):
+                    return f"{process.name} is writing"
                 if found._index.applied != end or found._undelivered:
                     return f"{process.name} applied {found._index.applied} of {end}, answered {found._index.answered_offset}"
             elif found._flow.in_flight or found._flow.stale():
