@@ -738,11 +738,11 @@ class World:
 
         def run() -> None:
             self._stop_workers(chance)
-            if not self.broker.group.members and not self.broker.pending(list(self.broker.group.offsets)):
+            is_idle = not self.broker.group.members and not self.broker.pending(list(self.broker.group.offsets))
+            if is_idle and not self.vanished:  # one repair at a time
                 self.say("broker", "the topic is deleted and created again")
                 self.was_recreated = True
                 self.rewinds.clear()
-                self.vanished = {}
                 for name in (self.names.unique, self.names.duplicates, self.names.dead_letters):
                     for part in range(self.partitions):
                         self.earlier[name, part] = self.broker.end(name, part)
