@@ -441,6 +441,45 @@ class Settings(BaseSettings):
         "until the index answers again, those after it leave without waiting. Turns an outage of the index into kept "
         "duplicates instead of lag; never drops anything. Without it documents wait for as long as it takes.",
     )
+    insights: bool = Field(
+        default=True,
+        description="The worker writes what the documents of each host did to the topic `insights`, one small record a second "
+        "and after the commit, for `run insights`. It can lose a count and never holds up a document; without the topic, "
+        "and in shadow mode, nothing is written.",
+    )
+    insights_host_header: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Header of a record that names its host, as a name or a URL. Without it, and where a record lacks it, the "
+        "host is that of the document's id, if this is an absolute URL.",
+    )
+    insights_window: Duration = Field(
+        default=timedelta(hours=24),
+        ge=timedelta(minutes=1),
+        le=timedelta(days=366),
+        description="How far back a host's signals reach from its latest document. Longer is steadier, shorter is quicker to "
+        "tell of a change. Changing it empties the windows.",
+    )
+    insights_interval: Duration = Field(
+        default=timedelta(seconds=10),
+        ge=timedelta(seconds=1),
+        le=timedelta(hours=1),
+        description="How often `run insights` writes the signals of hosts that sent something. Longer means fewer records on "
+        "`host-signals`.",
+    )
+    insights_keep: Duration = Field(
+        default=timedelta(days=30),
+        ge=timedelta(minutes=1),
+        le=timedelta(days=3660),
+        description="A host that sent nothing for this long is forgotten: its record on `host-signals` becomes null.",
+    )
+    insights_hosts: Annotated[int, Whole] = Field(
+        default=20_000,
+        ge=1,
+        le=5_000_000,
+        description="Most hosts that are remembered, at up to 10 kB each; of more, those that sent nothing for longest are forgotten.",
+    )
     livez_after: Duration = Field(
         default=timedelta(minutes=1),
         ge=timedelta(seconds=1),

@@ -33,7 +33,8 @@ FINGERPRINTS = "fingerprints"
 VERDICTS = "verdicts"
 INSIGHTS = "insights"
 HOST_SIGNALS = "host-signals"
-ALL = (DOCUMENTS, UNIQUE, DUPLICATES, DEAD_LETTERS, FINGERPRINTS, VERDICTS, INSIGHTS, HOST_SIGNALS)
+INSIGHTS_CHANGELOG = "insights-changelog"
+ALL = (DOCUMENTS, UNIQUE, DUPLICATES, DEAD_LETTERS, FINGERPRINTS, VERDICTS, INSIGHTS, HOST_SIGNALS, INSIGHTS_CHANGELOG)
 
 # A filter in shadow mode has a log of its own, so that what it judged never counts as delivered.
 SHADOW = "shadow."
@@ -41,7 +42,7 @@ _LOGS = (FINGERPRINTS, VERDICTS)
 
 # These follow `documents`: output partition = source partition.
 _OUTPUTS = (UNIQUE, DUPLICATES, DEAD_LETTERS)
-_SINGLE_PARTITION = (FINGERPRINTS, VERDICTS, INSIGHTS, HOST_SIGNALS)
+_SINGLE_PARTITION = (FINGERPRINTS, VERDICTS, INSIGHTS, HOST_SIGNALS, INSIGHTS_CHANGELOG)
 
 # What the log must have, and the bug that follows otherwise.
 _TRIMMED = "old batches would be deleted, and on the next rebuild duplicates would become representatives"
@@ -127,6 +128,11 @@ class TopicNames:
     def host_signals(self) -> str:
         """The latest signals of each host."""
         return self.named(HOST_SIGNALS)
+
+    @property
+    def insights_changelog(self) -> str:
+        """The table behind the signals."""
+        return self.named(INSIGHTS_CHANGELOG)
 
     @property
     def outputs(self) -> tuple[str, str, str]:

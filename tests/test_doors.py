@@ -15,7 +15,7 @@ PACKAGE = Path(stream_dedup.__file__).parent
 ONLY = {
     "rocksdict": {"index/store.py"},
     "confluent_kafka": {"log/kafka/"},
-    "faust": {"insights.py"},
+    "faust": {"insights/stream.py"},
     "jieba": {"fingerprint/tokens.py", "fingerprint/keywords.py"},
     "icu4py": {"fingerprint/segmenter.py"},
     "msgspec": {"worker/inputs.py"},
@@ -53,6 +53,11 @@ CLOSED = {
     "checks/clients.py": ("fingerprint", "index", "worker"),
     "demo/crawl.py": ("fingerprint", "index", "worker", "log"),
     "demo/truth.py": ("fingerprint", "index", "worker", "log"),
+    "insights/": ("index", "fingerprint", "worker", "indexer", "cli", "broker", "demo", "control"),
+    **{
+        f"insights/{name}.py": ("log", "settings", "service", "topics")
+        for name in ("hosts", "counts", "record", "tally", "row", "events", "ledger")
+    },
     "document.py": ("fingerprint", "index", "log", "worker", "settings", "service", "cli"),
 }
 

@@ -144,7 +144,9 @@ class TestFiles:
         found = declared()
 
         assert {found[kind].partitions for kind in ("documents", "unique", "duplicates", "dlq.documents")} == {12}
-        assert {found[kind].partitions for kind in ("fingerprints", "verdicts", "insights", "host-signals")} == {1}
+        assert {
+            found[kind].partitions for kind in ("fingerprints", "verdicts", "insights", "host-signals", "insights-changelog")
+        } == {1}
 
     @pytest.mark.parametrize(
         ("kind", "change", "says"),
@@ -235,7 +237,7 @@ class TestPlan:
 
         assert topics.plan(topics.read_topics(), existing) == []
 
-    @pytest.mark.parametrize("kind", ["fingerprints", "verdicts", "insights", "host-signals"])
+    @pytest.mark.parametrize("kind", ["fingerprints", "verdicts", "insights", "host-signals", "insights-changelog"])
     def test_one_partition_too_many_cannot_be_undone(self, kind: str) -> None:
         """A single-partition topic with two is refused in a sentence with the remedy, and then nothing is applied."""
         existing = as_declared()
@@ -371,6 +373,7 @@ def test_rows_tell_every_topic_and_every_step() -> None:
         ("verdicts", "none"),
         ("insights", "create"),
         ("host-signals", "none"),
+        ("insights-changelog", "none"),
     ]
     assert rows[1]["partitions"] == {"now": 3, "wanted": 12}
     assert rows[2]["config"] == {"retention.ms": {"now": "5", "wanted": "-1"}}

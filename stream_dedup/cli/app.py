@@ -215,12 +215,27 @@ def run_index(
     raise typer.Exit(run_role("index", settings, stop_with_parent=stop_with_parent))
 
 
+@run_app.command("insights")
+def run_insights(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    stop_with_parent: StopWithParentOption = False,
+) -> None:
+    """Add up the workers' counts per host, write `host-signals` for the crawler's frontier, and show a page of the hosts."""
+    from stream_dedup.cli.run import run_role
+
+    settings = _settings(config, assignments, brokers)
+    raise typer.Exit(run_role("insights", settings, stop_with_parent=stop_with_parent))
+
+
 @run_app.command("all")
 def run_all(
     config: ConfigOption = None,
     assignments: SetOption = None,
     brokers: BrokersOption = None,
     first_start: FirstStartOption = None,
+    insights: Annotated[bool, typer.Option("--insights", help="Run insights too, on the second port after HTTP_PORT.")] = False,
 ) -> None:
     """Run an index and a worker together, as two processes, for a laptop. The index takes the port after HTTP_PORT."""
     from stream_dedup.cli.supervise import supervise
@@ -233,7 +248,7 @@ def run_all(
         common += ["--set", text]
     if brokers is not None:
         common += ["--bootstrap-servers", brokers]
-    raise typer.Exit(supervise(settings, common, ["--first-start"] if first_start else []))
+    raise typer.Exit(supervise(settings, common, ["--first-start"] if first_start else [], with_insights=insights))
 
 
 @topics_app.command("plan")

@@ -78,7 +78,9 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[Finding]:
     yield ok("brokers", f"The cluster {cluster} answers at {settings.kafka_bootstrap_servers}.")
     found = check_cluster(settings, names, facts)
     yield from found
-    extra = [name for name in (names.insights, names.host_signals) if name not in admin.topic_ids([name])]
+    extra = [
+        name for name in (names.insights, names.host_signals, names.insights_changelog) if name not in admin.topic_ids([name])
+    ]
     if extra:
         yield warning("topics", f"{' and '.join(extra)} do not exist: nothing but insights needs them. "
                       "Create them with: stream-dedup topics apply")  # fmt: skip

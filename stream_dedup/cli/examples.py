@@ -7,6 +7,7 @@ from typing import Final
 EXAMPLES: Final = {
     "run worker": "stream-dedup run worker --set value_format=json --set text_field=page.body",
     "run index": "stream-dedup run index --set index_dir=/data/index",
+    "run insights": "stream-dedup run insights --set insights_window=7d",
     "run all": "stream-dedup run all --bootstrap-servers localhost:9092",
     "topics plan": "stream-dedup topics plan --json",
     "topics apply": "stream-dedup topics apply --partitions 24",

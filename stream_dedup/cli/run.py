@@ -1,4 +1,4 @@
-"""`run worker` and `run index`: one role in this process, with logs, signals and exit codes."""
+"""`run worker`, `run index`, `run insights`: one role in this process, with logs, signals and exit codes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Literal
 
 import structlog
 
-from stream_dedup.errors import StreamDedupError
+from stream_dedup.errors import ConfigurationError, StreamDedupError
 from stream_dedup.service import logs
 from stream_dedup.service.signals import stop_on_signals
 from stream_dedup.settings import Settings
 
-Role = Literal["worker", "index"]
+Role = Literal["worker", "index", "insights"]
 
 _log = structlog.get_logger("stream_dedup.run")
 
@@ -42,6 +42,16 @@ def _run(role: Role, settings: Settings, stop: threading.Event) -> None:
         from stream_dedup.worker.role import run as run_worker  # noqa: PLC0415 - a role loads only its own rooms
 
         run_worker(settings, stop)
+    elif role == "insights":
+        try:
+            from stream_dedup.insights.role import run as run_insights  # noqa: PLC0415 - a role loads only its own rooms
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] != "faust":
+                raise
+            raise ConfigurationError(
+                "The role insights needs Faust, which is not installed; install it with: pip install 'stream-dedup[insights]'"
+            ) from error
+        run_insights(settings, stop)
     else:
         from stream_dedup.indexer import run as run_index  # noqa: PLC0415 - a role loads only its own rooms
 

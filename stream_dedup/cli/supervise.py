@@ -1,8 +1,8 @@
-"""`run all`: an index and a worker as child processes, for a laptop.
+"""`run all`: an index, a worker and, if asked for, insights as child processes, for a laptop.
 
 Invariants: the children live and die together: when one ends by itself all are stopped, and its exit code is ours; they
 get SIGTERM once, whatever signal we got; they also stop when this process is killed, because their standard input is a
-pipe whose other end only we hold.
+pipe whose other end only we hold. Insights alone is started again when it ends by itself: no document waits for it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
+from stream_dedup.errors import ConfigurationError
 from stream_dedup.service.signals import stop_on_signals
 from stream_dedup.settings import Settings
 
 _LOOK_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
-_COLOURS = {"index": "\033[36m", "worker": "\033[35m"}
+_CONFIGURATION = ConfigurationError.exit_code
+_RESTART_SECONDS = 10.0
+_COLOURS = {"index": "\033[36m", "worker": "\033[35m", "insights": "\033[33m"}
 
 
 @dataclass(slots=True)
@@ -29,22 +32,26 @@ class _Child:
     role: str
     process: subprocess.Popen[bytes]
     reader: threading.Thread
+    arguments: Sequence[str]
+    again_at: float | None = None
 
 
-def supervise(settings: Settings, common: Sequence[str], worker_only: Sequence[str]) -> int:
-    """Run both roles with the options `common` until a signal comes or one ends; return the exit code."""
+def supervise(settings: Settings, common: Sequence[str], worker_only: Sequence[str], *, with_insights: bool = False) -> int:
+    """Run the roles with the options `common` until a signal comes or one ends; return the exit code."""
     is_console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
-    index_port = settings.http_port + 1 if settings.http_port else 0
+    index_port, insights_port = (settings.http_port + 1, settings.http_port + 2) if settings.http_port else (0, 0)
     options = {
         "index": [*common, "--set", f"http_port={index_port}"],
         "worker": [*common, *worker_only, "--set", f"http_port={settings.http_port}"],
     }
+    if with_insights:
+        options["insights"] = [*common, "--set", f"http_port={insights_port}"]
     with stop_on_signals() as stop:
         children: list[_Child] = []
         try:
             for role, arguments in options.items():
                 children.append(_start(role, arguments, is_console=is_console))
-            dead = _wait(children, stop)
+            dead = _wait(children, stop, is_console=is_console)
         finally:
             _stop_all(children)
     for child in children:
@@ -53,7 +60,7 @@ def supervise(settings: Settings, common: Sequence[str], worker_only: Sequence[s
         code = _exit_code(dead)
         _say(f"The {dead.role} ended by itself ({_how(dead)}), so everything was stopped; its last lines above say why.")
         return code or 1
-    return next((code for child in children if (code := _exit_code(child))), 0)
+    return next((code for child in children if child.role != "insights" and (code := _exit_code(child))), 0)
 
 
 def _start(role: str, arguments: Sequence[str], *, is_console: bool) -> _Child:
@@ -72,11 +79,11 @@ def _start(role: str, arguments: Sequence[str], *, is_console: bool) -> _Child:
     prefix = _prefix(role) if is_console else b""
     reader = threading.Thread(target=_pass_on, args=(process.stdout, prefix), name=f"{role}-output", daemon=True)
     reader.start()
-    return _Child(role, process, reader)
+    return _Child(role, process, reader, arguments)
 
 
 def _prefix(role: str) -> bytes:
-    text = f"{role:<6} | "
+    text = f"{role:<8} | "
     return (f"{_COLOURS[role]}{text}\033[0m" if sys.stderr.isatty() else text).encode()
 
 
@@ -86,12 +93,22 @@ def _pass_on(stream: IO[bytes], prefix: bytes) -> None:
         sys.stderr.buffer.flush()
 
 
-def _wait(children: Sequence[_Child], stop: threading.Event) -> _Child | None:
+def _wait(children: list[_Child], stop: threading.Event, *, is_console: bool) -> _Child | None:
     """Return the child that ended by itself, or None when we were told to stop."""
     while not stop.wait(_LOOK_SECONDS):
-        for child in children:
-            if child.process.poll() is not None:
+        for place, child in enumerate(children):
+            if child.process.poll() is None:
+                continue
+            if child.role != "insights":
                 return child
+            if child.again_at is None:
+                # 78: only an operator can help.
+                will_start = _exit_code(child) != _CONFIGURATION
+                child.again_at = time.monotonic() + _RESTART_SECONDS if will_start else float("inf")
+                then = f"it is started again in {_RESTART_SECONDS:.0f} s" if will_start else "it stays away"
+                _say(f"The insights ended by itself ({_how(child)}); the filter goes on without it, and {then}.")
+            elif time.monotonic() >= child.again_at:
+                children[place] = _start(child.role, child.arguments, is_console=is_console)
     return None
 
 

@@ -166,6 +166,14 @@ class WorkerMetrics(_Metrics):
             _LATENCY_BUCKETS_SECONDS,
             registry,
         )
+        self._insights = Counter(
+            "stream_dedup_insights_sent",
+            "Records with counts per host, by whether Kafka took them; a lost one costs counts and no document.",
+            ["result"],
+            registry=registry,
+        )
+        for result in ("delivered", "lost"):
+            self._insights.labels(result)
         for verdict in Verdict:
             self._bytes.labels(verdict.value)
         for reason in Reason:
@@ -213,6 +221,10 @@ class WorkerMetrics(_Metrics):
         self._distance.observe_many(distances)
         ages_ms = time.time() * 1000 - np.asarray(timestamps_ms, dtype=np.float64)
         self._latency.observe_many(np.maximum(ages_ms, 0.0) / 1000)
+
+    def insights(self, result: str) -> None:
+        """Count a record of counts per host: `delivered` or `lost`."""
+        self._insights.labels(result).inc()
 
     def transaction(self, result: str) -> None:
         """Count a transaction that ended so: `committed`, `aborted` or `unknown`."""
@@ -302,3 +314,49 @@ class IndexMetrics(_Metrics):
             count = statistics[f"evicted_{reason}"]
             self._evicted.labels(reason).inc(count - before)
             self._evicted_before[reason] = count
+
+
+class InsightsMetrics(_Metrics):
+    """What the role insights reports; nothing of it is by host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recipe("")
+        self._read = Counter(
+            "stream_dedup_insights_records",
+            "Records of insights: counted, passed over because they were counted before, or not readable.",
+            ["result"],
+            registry=self.registry,
+        )
+        self._hosts = Gauge("stream_dedup_insights_hosts", "Hosts that are remembered.", registry=self.registry)
+        self._signals = Counter("stream_dedup_host_signals", "Records written to host-signals.", registry=self.registry)
+        self._events = Counter(
+            "stream_dedup_host_events",
+            "Times that something began at a host: many ids fell on one document, or nearly all its documents were dropped.",
+            ["event"],
+            registry=self.registry,
+        )
+        self._lag = Gauge(
+            "stream_dedup_insights_lag_records", "Records of insights that wait to be read.", registry=self.registry
+        )
+        for result in ("counted", "repeated", "malformed"):
+            self._read.labels(result)
+        for event in ("one-page", "vanishing"):
+            self._events.labels(event)
+
+    def read(self, result: str) -> None:
+        """Count a record: `counted`, `repeated` or `malformed`."""
+        self._read.labels(result).inc()
+
+    def wrote(self, signals: int, hosts: int) -> None:
+        """Count signals that were written; say how many hosts there are."""
+        self._signals.inc(signals)
+        self._hosts.set(hosts)
+
+    def event(self, kind: str) -> None:
+        """Count something that has begun at a host."""
+        self._events.labels(kind).inc()
+
+    def lag(self, records: int) -> None:
+        """Say how many records wait."""
+        self._lag.set(records)

@@ -45,7 +45,8 @@ class InFlight:
     """A batch on its way: what was read, what is known of each record, and what the log was asked.
 
     `decided[i]` is None until record i has a verdict. `live` are the partitions whose records may still be committed.
-    `taken` is when it was read, in seconds of the monotonic clock.
+    `taken` is when it was read, in seconds of the monotonic clock. `ids` are the documents' own ids, whatever the log gets;
+    the key where there is no document.
     """
 
     messages: list[Message]
@@ -56,6 +57,7 @@ class InFlight:
     epochs: dict[TopicPartitionKey, int]
     live: set[TopicPartitionKey] = field(default_factory=set)
     taken: float = 0.0
+    ids: list[bytes] = field(default_factory=list)
 
     @property
     def is_answered(self) -> bool:
@@ -103,12 +105,14 @@ class Preparer:
         decided: list[Decided | None] = [None] * len(messages)
         documents: list[Document] = []
         places: list[int] = []
+        ids = [message.key or b"" for message in messages]
         decode, fits, most = self._decoder.decode, headers.fits, self._record_bytes_max
         for place, message in enumerate(messages):
             outcome = decode(message) if fits(message.key, message.value, message.headers, most) else self._too_large(message)
             if isinstance(outcome, Document):
                 documents.append(outcome)
                 places.append(place)
+                ids[place] = outcome.id
             else:
                 decided[place] = outcome
         if self._digests_ids:
@@ -122,6 +126,7 @@ class Preparer:
             stamp,
             {key: sources[key].epoch for key in keys},
             keys,
+            ids=ids,
         )
         if documents:
             self._fingerprint(batch, documents, places, sources)

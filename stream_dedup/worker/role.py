@@ -42,6 +42,7 @@ from stream_dedup.settings import Settings
 from stream_dedup.worker import identity, startup
 from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.inputs import Decoder
+from stream_dedup.worker.insights import counter_of
 from stream_dedup.worker.outputs import Leaving, Outputs
 from stream_dedup.worker.prepare import Part, Preparer, value_digest
 from stream_dedup.worker.recipe import recipe_of
@@ -125,6 +126,7 @@ class _Worker:
         self._paused = False
         self._next_check = time.monotonic() + _CHECK_TOPICS_SECONDS
         self._next_lag = 0.0
+        self._hosts = counter_of(settings, client, metrics.insights)
         self._source = SourceConsumer(settings, names.documents, client, self)
         _log.info(
             "worker started",
@@ -148,6 +150,7 @@ class _Worker:
         finally:
             self._source.close()
             self._verdicts.close()
+            self._hosts.close()
             self._transactions.close()
             self._identity.release()
 
@@ -272,6 +275,7 @@ class _Worker:
             self._flow.committed(ready)
             self._metrics.took(moved_past)
             self._metrics.left(leaving)
+            self._hosts.committed(ready)
             self._failpoints.reach("worker.after-commit", self._flow.in_flight + 1)
             return
         _log.warning("a transaction did not commit; its records are read again", outcome=result.outcome.value,
@@ -403,6 +407,7 @@ class _Worker:
     # -- now and then
 
     def _look_around(self) -> None:
+        self._hosts.send()
         now = time.monotonic()
         if now >= self._next_lag:
             self._next_lag = now + _LAG_SECONDS

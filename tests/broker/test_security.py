@@ -26,10 +26,12 @@ from confluent_kafka.admin import (
 from stream_dedup.broker import LocalBroker
 from stream_dedup.broker.node import HOST
 from stream_dedup.errors import BrokerError, ConfigurationError, StreamDedupError
+from stream_dedup.insights.counts import Counts
+from stream_dedup.insights.record import HostCounts, Record, encode
 from stream_dedup.log.kafka import Admin, admin
 from stream_dedup.settings import Settings
 from tests.broker.certificates import Authority
-from tests.broker.harness import Filter, Outcome, run_in_process
+from tests.broker.harness import Filter, Outcome, Role, run_in_process, wait_until
 from tests.broker.nodes import free_ports, with_listeners
 from tests.broker.test_main_path import LONG
 
@@ -129,7 +131,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         crawl = Filter(broker.bootstrap, folder, partitions=2, prefix="", value_format="json")
         crawl.create_topics()
         one = Secured(crawl, authority, other, scram_port, mutual_port, AdminClient({"bootstrap.servers": broker.bootstrap}))
-        users = [f"stream-dedup-{name}" for name in ("worker", "index", "crawler")]
+        users = [f"stream-dedup-{name}" for name in ("worker", "index", "insights", "crawler")]
         for user in users:
             one.grant(user, acls_of(user.removeprefix("stream-dedup-")))
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
@@ -176,6 +178,26 @@ def test_the_roles_work_with_exactly_the_acls_in_topics_users(secured: Secured, 
     assert worker.stop() == 0
     assert index.process.poll() is None
     assert PASSWORD not in index.log + worker.log
+
+
+def test_insights_reads_and_writes_over_tls_with_its_acls(secured: Secured, tmp_path: Path) -> None:
+    """Faust gets the same properties, by password and by certificate, and needs no more than its file's ACLs."""
+    crawl = secured.crawl
+    counts = Record("w", {"a.example": HostCounts(Counts(3, exact=1))})
+    by_password = environment(secured.scram_port, secured.by_password("stream-dedup-insights"), tmp_path)
+    by_certificate = environment(secured.mutual_port, secured.by_certificate("stream-dedup-insights"), tmp_path)
+    for number, connection in enumerate((by_password, by_certificate), start=1):
+        crawl.produce([(0, None, encode(counts), [])], topic=crawl.names.insights)
+        role = crawl.start("insights", STREAM_DEDUP_INSIGHTS_INTERVAL="1s", **connection)
+
+        def counted(wanted: int = 3 * number, role: Role = role) -> bool:
+            assert role.process.poll() is None, role.log
+            found = crawl.read(crawl.names.host_signals)
+            return bool(found) and json.loads(found[-1].value or b"")["documents"] == wanted
+
+        wait_until(counted, f"the signals count {3 * number} documents", 60)
+        assert role.stop() == 0
+        assert PASSWORD not in role.log
 
 
 def settings_of(secured: Secured, user: str) -> Settings:

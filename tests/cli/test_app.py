@@ -99,7 +99,7 @@ def test_the_shell_completes(shell: str, tmp_path: Path) -> None:
     [
         ["no-such-command"],
         ["run"],
-        ["run", "insights"],
+        ["run", "insight"],
         ["load"],
         ["check"],
         ["check", "x", "--format", "xml"],
@@ -251,5 +251,5 @@ class TestRoles:
 
         lines = ended.stderr.splitlines()
         assert lines[-1].startswith("The ")
-        assert all(line.startswith(("index  | ", "worker | ")) for line in lines[:-1])
+        assert all(line.startswith(("index    | ", "worker   | ")) for line in lines[:-1])
         assert len(lines) > 2

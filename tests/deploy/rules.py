@@ -22,13 +22,14 @@ from stream_dedup.worker.role import _DRAIN_SECONDS
 Manifest = dict[str, Any]
 
 KUBERNETES = "1.35"
-ROLES = ("worker", "index")
+ROLES = ("worker", "index", "insights")
 SCHEMAS: dict[str, Any] = {}
 for _path in sorted((Path(__file__).parent / "schemas").glob("*.yaml")):
     SCHEMAS |= yaml.safe_load(_path.read_text())
 # What an operator or another operator's controller makes.
 FOREIGN_SECRETS = {
-    "stream-dedup-key", "stream-dedup-worker", "stream-dedup-index", "stream-dedup-autoscaler", "kafka-cluster-ca-cert",
+    "stream-dedup-key", "stream-dedup-worker", "stream-dedup-index", "stream-dedup-insights", "stream-dedup-autoscaler",
+    "kafka-cluster-ca-cert",
 }  # fmt: skip
 LAST_TRANSACTION_SECONDS = 30
 

@@ -60,7 +60,7 @@ def test_compose_has_all_that_it_promises() -> None:
     """Kafka, topics, both roles, a crawl, Prometheus and Grafana; settings the program takes; files that are there."""
     content = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     services = content["services"]
-    assert set(services) == {"kafka", "topics", "index", "worker", "crawl", "prometheus", "grafana"}
+    assert set(services) == {"kafka", "topics", "index", "worker", "insights", "crawl", "prometheus", "grafana"}
     for name, service in services.items():
         assert re.search(r":[\w.-]+$", service["image"]), name
         assert set(service.get("depends_on", [])) <= set(services)
@@ -71,7 +71,9 @@ def test_compose_has_all_that_it_promises() -> None:
             assert service["read_only"]
             load_settings({}, None, environ=service["environment"])
     scraped = yaml.safe_load((DEPLOY / "compose" / "prometheus.yaml").read_text())["scrape_configs"][0]
-    assert {target for one in scraped["static_configs"] for target in one["targets"]} == {"worker:8080", "index:8080"}
+    assert {target for one in scraped["static_configs"] for target in one["targets"]} == {
+        "worker:8080", "index:8080", "insights:8080",
+    }  # fmt: skip
 
 
 def test_the_seeded_crawl_prints_documents() -> None:

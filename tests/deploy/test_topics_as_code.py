@@ -113,14 +113,14 @@ def acls(user: str) -> dict[tuple[str, str], set[str]]:
 
 
 def test_users_name_topics_that_exist() -> None:
-    """And every topic is written by somebody but `host-signals`, whose role is not here yet."""
+    """And every topic is written by somebody."""
     known = set(topics.ALL)
     written = set()
     for user in USERS:
         found = {name for kind, name in acls(user) if kind == "topic"}
         assert found <= known, user
         written |= {name for (kind, name), operations in acls(user).items() if kind == "topic" and "Write" in operations}
-    assert known - written == {"host-signals"}
+    assert known == written
 
 
 def test_nobody_can_harm_the_log() -> None:

@@ -14,7 +14,7 @@ from stream_dedup import __version__
 from stream_dedup.document import DeadLetter, LogPlace, Message, Position, Reason, Representative
 from stream_dedup.log.answers import Judgement
 from stream_dedup.log.kafka import Output
-from stream_dedup.service.metrics import BatchHistogram, IndexMetrics, WorkerMetrics
+from stream_dedup.service.metrics import BatchHistogram, IndexMetrics, InsightsMetrics, WorkerMetrics
 from stream_dedup.worker.outputs import Leaving
 from stream_dedup.worker.prepare import Decided
 
@@ -147,18 +147,40 @@ def test_the_index_s_metrics_move() -> None:
     assert value(found, "build_info", version=__version__, recipe="") is None
 
 
+def test_the_metrics_of_insights_move() -> None:
+    """The worker's records by whether Kafka took them; the role's records, hosts, signals, events and lag."""
+    worker, insights = WorkerMetrics("r"), InsightsMetrics()
+    worker.insights("delivered")
+    worker.insights("lost")
+    insights.read("counted")
+    insights.read("repeated")
+    insights.wrote(3, 7)
+    insights.wrote(2, 8)
+    insights.event("one-page")
+    insights.lag(4)
+
+    assert value(worker.registry, "insights_sent_total", result="lost") == 1
+    assert value(insights.registry, "insights_records_total", result="repeated") == 1
+    assert value(insights.registry, "insights_records_total", result="malformed") == 0
+    assert value(insights.registry, "host_signals_total") == 5
+    assert value(insights.registry, "insights_hosts") == 8
+    assert value(insights.registry, "host_events_total", event="one-page") == 1
+    assert value(insights.registry, "host_events_total", event="vanishing") == 0
+    assert value(insights.registry, "insights_lag_records") == 4
+
+
 def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
     """Exactly these names and labels are exported, besides those of the process."""
-    worker, index = WorkerMetrics("r"), IndexMetrics()
+    worker, index, insights = WorkerMetrics("r"), IndexMetrics(), InsightsMetrics()
     worker.left([leaving(Judgement(Reason.NEAR, LogPlace(0, 0), 1, OF))])
     worker.lag("documents", 0, 1)
     worker.transaction("committed")
     index.state(FIGURES)
-    for metrics in (worker, index):
+    for metrics in (worker, index, insights):
         with metrics.stage("s"):
             pass
     labels: dict[str, set[str]] = {}
-    for metrics in (worker, index):
+    for metrics in (worker, index, insights):
         for metric in metrics.registry.collect():
             if not metric.name.startswith("process_"):
                 found = {label for sample in metric.samples for label in sample.labels}
@@ -180,6 +202,12 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
         "stream_dedup_verdict_latency_seconds": {"le"},
         "stream_dedup_consumer_lag_records": {"topic", "partition"},
         "stream_dedup_transactions": {"result"},
+        "stream_dedup_insights_sent": {"result"},
+        "stream_dedup_insights_records": {"result"},
+        "stream_dedup_insights_lag_records": set(),
+        "stream_dedup_insights_hosts": set(),
+        "stream_dedup_host_signals": set(),
+        "stream_dedup_host_events": {"event"},
         "stream_dedup_rebalances": set(),
         "stream_dedup_batches_in_flight": set(),
         "stream_dedup_documents_in_flight": set(),
@@ -195,7 +223,7 @@ def test_the_reference_page_has_exactly_these() -> None:
     page = (Path(__file__).parent.parent.parent / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     rows = {cells[1].strip(" `"): cells[2:5] for line in page.splitlines() if len(cells := line.split("|")) == 6}
     exported: dict[str, list[str]] = {}
-    for role, metrics in (("worker", WorkerMetrics("r")), ("index", IndexMetrics())):
+    for role, metrics in (("worker", WorkerMetrics("r")), ("index", IndexMetrics()), ("insights", InsightsMetrics())):
         for family in metrics.registry.collect():
             if not family.name.startswith("process_"):
                 name = family.name + ("_total" if family.type == "counter" else "")

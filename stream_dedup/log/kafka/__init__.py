@@ -17,6 +17,7 @@ from stream_dedup.log.kafka.consumer import (
     sample,
 )
 from stream_dedup.log.kafka.producer import (
+    InsightsSender,
     LoadProducer,
     LogAppender,
     Outcome,
@@ -32,6 +33,7 @@ __all__ = [
     "Admin",
     "Bounds",
     "GroupStamp",
+    "InsightsSender",
     "LoadProducer",
     "LogAppender",
     "LogReader",

@@ -200,6 +200,46 @@ class VerdictWriter(_Appender):
     """The index's way to the workers."""
 
 
+class InsightsSender:
+    """The worker's way to `insights`: nothing waits for it, and a record that fails is lost, never sent twice.
+
+    `report` is told `delivered` or `lost` of each record, inside a later `poll`.
+    """
+
+    def __init__(self, settings: Settings, topic: str, client: str, report: Callable[[str], None]) -> None:
+        fixed = {
+            # Without sequence numbers a retry could be a second copy; one that is lost does not matter.
+            "enable.idempotence": False,
+            "message.send.max.retries": 0,
+            "acks": "1",
+            # The reader is aiokafka, which has no other codec without more libraries.
+            "compression.type": "gzip",
+            "message.timeout.ms": 5000,
+            "queue.buffering.max.messages": 10,
+        }
+        self._producer = make_producer(producer_config(settings, client, {"linger.ms": 0}, fixed))
+        self._topic = topic
+        self._report = report
+
+    def send(self, raw: bytes) -> None:
+        """Send one record, or lose it."""
+        try:
+            self._producer.produce(self._topic, raw, None, 0, self._delivered)
+        except (BufferError, KafkaException):
+            self._report("lost")
+
+    def poll(self) -> None:
+        """Serve delivery reports, without waiting."""
+        self._producer.poll(0)
+
+    def close(self, seconds: float) -> None:
+        """Wait so long at most for what was sent."""
+        self._producer.flush(seconds)
+
+    def _delivered(self, error: KafkaError | None, _message: Any) -> None:
+        self._report("lost" if error is not None else "delivered")
+
+
 class TransactionalOutput:
     """The worker's transactions: outputs and source offsets together, or not at all."""
 

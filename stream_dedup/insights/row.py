@@ -1,0 +1,146 @@
+"""What is remembered of one host: counts in slices of the window, the kept documents that its ids fall on, what was reported.
+
+Window: `SLICES` slices of equal length. A record belongs to the slice of its own time, as the broker stamped it; the window
+of a host ends with the host's latest record, so that what is known does not fade while the host is not crawled.
+
+Invariants: no clock but the records' timestamps; a record is counted once however often it comes, because a row knows the
+latest that it holds; a row's size is bounded (`SLICES` slices, `PAGES_MAX` documents). Kept documents are seen in two halves
+of the window, so what is said of them covers between half of it and the whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from stream_dedup.errors import FormatError
+from stream_dedup.insights.counts import Counts, distinct
+from stream_dedup.insights.record import HostCounts
+
+SLICES: Final = 24
+PAGES_MAX: Final = 8
+_FORMAT: Final = 1
+
+
+class Stamp(NamedTuple):
+    """Where a record of `insights` lies: its timestamp in milliseconds, and its offset."""
+
+    time_ms: int
+    offset: int
+
+
+class Target(NamedTuple):
+    """A kept document that ids of a host fall on; bits of those in this half of the window, and in the one before."""
+
+    of: str
+    half: int
+    now: int
+    before: int
+
+    def ids(self, half: int) -> int:
+        """Return about how many different ids fell on it in this half of the window and the one before."""
+        if half == self.half:
+            return distinct(self.now | self.before)
+        return distinct(self.now) if half == self.half + 1 else 0
+
+    def plus(self, bits: int, half: int) -> Target:
+        """Return it with more ids."""
+        if half == self.half:
+            return self._replace(now=self.now | bits)
+        return self._replace(half=half, now=bits, before=self.now if half == self.half + 1 else 0)
+
+
+@dataclass(slots=True)
+class Row:
+    """One host. `reported`: what is being said of it now, and since when, in milliseconds."""
+
+    slice_ms: int
+    stamp: Stamp | None = None
+    slices: dict[int, Counts] = field(default_factory=dict)
+    last_change_ms: int | None = None
+    targets: dict[str, Target] = field(default_factory=dict)
+    reported: dict[str, int] = field(default_factory=dict)
+
+    def holds(self, stamp: Stamp) -> bool:
+        """Whether a record was counted before. A topic that was created again begins with low offsets, but later."""
+        return self.stamp is not None and stamp.offset <= self.stamp.offset and stamp.time_ms <= self.stamp.time_ms
+
+    def add(self, one: HostCounts, stamp: Stamp) -> bool:
+        """Count what a record says of this host; return False if that was done before."""
+        if self.holds(stamp):
+            return False
+        # A broker's clock may step back when the leader changes; a window never does.
+        latest = stamp.time_ms if self.stamp is None else max(stamp.time_ms, self.stamp.time_ms)
+        self.stamp = Stamp(latest, stamp.offset)
+        number = latest // self.slice_ms
+        self.slices[number] = self.slices.get(number, Counts()).plus(one.counts)
+        for old in [at for at in self.slices if at <= number - SLICES]:
+            del self.slices[old]
+        if one.last_change_ms is not None:
+            self.last_change_ms = max(self.last_change_ms or 0, min(one.last_change_ms, latest))
+        half = self.half
+        for at, page in one.pages.items():
+            self.targets[at] = self.targets.get(at, Target(page.of, half, 0, 0)).plus(page.bits, half)
+        if len(self.targets) > PAGES_MAX:
+            kept = sorted(self.targets.items(), key=lambda item: -item[1].ids(half))[:PAGES_MAX]
+            self.targets = dict(kept)
+        return True
+
+    @property
+    def half(self) -> int:
+        """The half of the window in which the latest record lies."""
+        return 0 if self.stamp is None else self.stamp.time_ms // (self.slice_ms * SLICES // 2)
+
+    def total(self) -> Counts:
+        """Return the counts of the window."""
+        return Counts(*map(sum, zip(*self.slices.values(), strict=True))) if self.slices else Counts()
+
+
+def encode(row: Row) -> bytes:
+    """Return the row as it is kept in the table and its changelog."""
+    body = {
+        "format": _FORMAT,
+        "slice_ms": row.slice_ms,
+        "stamp": row.stamp,
+        "slices": {str(number): counts for number, counts in row.slices.items()},
+        "last_change_ms": row.last_change_ms,
+        "targets": {at: [one.of, one.half, f"{one.now:x}", f"{one.before:x}"] for at, one in row.targets.items()},
+        "reported": row.reported,
+    }
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def decode(raw: bytes, slice_ms: int) -> Row:
+    """Return the row that `encode` wrote; counts of a window of another length are left out.
+
+    Raises:
+        FormatError: it is none.
+    """
+    try:
+        body = json.loads(raw)
+        if body["format"] != _FORMAT:
+            raise FormatError(f"A row of the table has format {body['format']!r:.20}, which this version does not know.")
+        row = Row(slice_ms, Stamp(*map(int, body["stamp"])), last_change_ms=body["last_change_ms"])
+        if body["slice_ms"] == slice_ms:
+            row.slices = {int(number): Counts(*map(int, counts)) for number, counts in body["slices"].items()}
+            row.targets = {str(at): _target(one) for at, one in body["targets"].items()}
+            row.reported = {str(what): int(since) for what, since in body["reported"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(f"A row of the table cannot be read: {type(error).__name__}.") from error
+    return row
+
+
+def _target(one: Any) -> Target:
+    of, half, now, before = one
+    return Target(str(of), int(half), int(now, 16), int(before, 16))
+
+
+def hosts_of(rows: Mapping[str, Row]) -> int:
+    """Return how many hosts there are; what belongs to none has a row too."""
+    return len(rows) - (OTHER in rows)
+
+
+# The row of what belongs to no host; no host is called so.
+OTHER: Final = "(other)"

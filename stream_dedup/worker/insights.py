@@ -1,0 +1,110 @@
+"""The worker's counts for `insights`: taken after a commit, sent once a second, never in the way of a document.
+
+Invariants: only what was committed is counted, once; nothing here waits, and whatever fails costs counts and a log line;
+in shadow mode, where nothing is delivered, nothing is counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from stream_dedup.document import Message, Reason
+from stream_dedup.errors import StreamDedupError
+from stream_dedup.insights.hosts import HostNames
+from stream_dedup.insights.record import encode
+from stream_dedup.insights.tally import Tally
+from stream_dedup.log.answers import Judgement
+from stream_dedup.log.kafka import Admin, InsightsSender
+from stream_dedup.settings import Settings
+from stream_dedup.worker.prepare import InFlight
+
+_log = structlog.get_logger("stream_dedup.worker")
+
+_CLOSE_SECONDS = 2.0
+_INTERVAL_SECONDS = 1.0
+
+
+class HostCounter:
+    """Counts committed batches by host. `sender` None: it does nothing."""
+
+    def __init__(self, worker: str, sender: InsightsSender | None, host_header: str | None = None) -> None:
+        self._sender = sender
+        self._header = host_header
+        self._names = HostNames()
+        self._tally = Tally(worker)
+        self._next = 0.0
+
+    def committed(self, batches: Sequence[InFlight]) -> None:
+        """Count what a transaction that has committed carried."""
+        if self._sender is None:
+            return
+        try:
+            now_ms = time.time_ns() // 1_000_000
+            for batch in batches:
+                self._count(batch, now_ms)
+        except Exception as error:  # noqa: BLE001 - the documents are out already; a fault of a statistic must not undo a worker
+            _log.error("counts per host are given up until the next start", reason=f"{type(error).__name__}: {error}")
+            self._sender = None
+
+    def send(self) -> None:
+        """Send what was counted, if a second has passed since the last time."""
+        if self._sender is None or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _INTERVAL_SECONDS
+        self._send(self._sender)
+
+    def close(self) -> None:
+        """Send the rest, if Kafka takes it soon."""
+        if self._sender is not None:
+            self._send(self._sender)
+            self._sender.close(_CLOSE_SECONDS)
+
+    def _send(self, sender: InsightsSender) -> None:
+        record = self._tally.take()
+        sender.poll()
+        if record is not None:
+            sender.send(encode(record))
+
+    def _count(self, batch: InFlight, now_ms: int) -> None:
+        add, names = self._tally.add, self._names
+        is_whole = batch.live >= batch.epochs.keys()
+        for message, decided, identifier in zip(batch.messages, batch.decided, batch.ids, strict=True):
+            if not is_whole and (message.topic, message.partition) not in batch.live:
+                continue
+            if isinstance(decided, Judgement):
+                reason, of = decided.reason, decided.of
+            elif isinstance(decided, Reason):
+                reason, of = decided, None
+            else:
+                continue  # a dead letter
+            if reason >= Reason.STALE:
+                continue  # retracted: a dead letter too
+            host = names.of(identifier) if self._header is None else self._named(message) or names.of(identifier)
+            add(host, identifier, reason, len(message.value or b""), of, now_ms)
+
+    def _named(self, message: Message) -> str:
+        value = next((value for name, value in message.headers if name == self._header), None)
+        return self._names.named(value) if value else ""
+
+
+def counter_of(settings: Settings, worker: str, report: Callable[[str], None]) -> HostCounter:
+    """Return the counter that the settings ask for; `report` is told `delivered` or `lost` of each record.
+
+    Without the topic, or the ACL to see it, it counts nothing, and a warning says so.
+    """
+    if not settings.insights or not settings.judging_mode.delivers:
+        return HostCounter(worker, None)
+    topic = settings.topic_names.insights
+    try:
+        if topic not in Admin(settings).topic_ids([topic]):
+            _log.warning(f"The topic {topic} does not exist, so nothing is counted per host; create it with: stream-dedup "
+                         "topics apply, or set STREAM_DEDUP_INSIGHTS=false.")  # fmt: skip
+            return HostCounter(worker, None)
+        sender = InsightsSender(settings, topic, f"{worker}-insights", report)
+    except StreamDedupError as error:
+        _log.warning("nothing is counted per host", reason=str(error))
+        return HostCounter(worker, None)
+    return HostCounter(worker, sender, settings.insights_host_header)

@@ -1,0 +1,141 @@
+"""Insights on a real Apache Kafka: what the workers count arrives, and goes on after kills of the role and of the broker."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, FormatChecker
+
+from stream_dedup.broker import LocalBroker
+from stream_dedup.document import Headers
+from stream_dedup.topics import topic_folder
+from tests.broker.harness import Filter, Role, wait_until
+from tests.broker.test_main_path import LONG
+
+pytestmark = pytest.mark.broker
+
+HOST = "news.example"
+README = Path(__file__).parent.parent.parent / "README.md"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[tuple[LocalBroker, Filter]]:
+    """A broker that may be killed, and a filter on it."""
+    with LocalBroker(tmp_path / "kafka") as broker:
+        crawl = Filter(broker.bootstrap, tmp_path, partitions=1, insights_interval="1s")
+        crawl.create_topics()
+        try:
+            yield broker, crawl
+        finally:
+            crawl.stop()
+
+
+def signals_of(crawl: Filter) -> dict[str, Any]:
+    """Return the latest record of each host, as a frontier reads them."""
+    found = crawl.read(crawl.names.host_signals)
+    return {(one.key or b"").decode(): one.value and json.loads(one.value) for one in sorted(found, key=lambda one: one.offset)}
+
+
+def wait_for(crawl: Filter, documents: int) -> dict[str, Any]:
+    """Wait until the signals of the host count that many documents; return them."""
+
+    def there() -> Any:
+        found = signals_of(crawl).get(HOST)
+        return found if found and found["documents"] >= documents else None
+
+    return dict(wait_until(there, f"the signals of {HOST} count {documents} documents", 60))
+
+
+def pages(first: int, count: int, text: str) -> list[tuple[int, bytes, bytes, Headers]]:
+    return [(0, f"https://{HOST}/{number}".encode(), text.encode(), []) for number in range(first, first + count)]
+
+
+def get(role: Role, path: str) -> str:
+    found = re.search(r"serving probes and metrics.* port=(\d+)", role.log)
+    assert found is not None
+    with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}{path}", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def as_the_readme_says(crawl: Filter) -> str:
+    """Return what the README's kcat line prints; without kcat, what its topic and format would."""
+    line = next(line for line in README.read_text().splitlines() if "kcat" in line and "host-signals" in line)
+    words = shlex.split(line)
+    assert words[words.index("-t") + 1] == "host-signals"
+    assert words[words.index("-f") + 1] == "%k %s\\n"
+    if shutil.which("kcat") is None:
+        found = sorted(crawl.read(crawl.names.host_signals), key=lambda one: one.offset)
+        return "".join(f"{(one.key or b'').decode()} {(one.value or b'').decode()}\n" for one in found)
+    words[words.index("-t") + 1] = crawl.names.host_signals
+    words[words.index("-b") + 1] = crawl.bootstrap
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=30).stdout
+
+
+def test_signals_survive_kills_of_the_role_and_of_the_broker(own: tuple[LocalBroker, Filter]) -> None:
+    """Each document counts once: before, after a SIGKILL of the role, after a take-over by a second one, and after a SIGKILL
+    of the broker; the records follow their schemas, the console shows them, and metrics name no host."""
+    broker, crawl = own
+    index, worker, first = crawl.start("index"), crawl.start("worker"), crawl.start("insights")
+    crawl.produce([*pages(0, 40, LONG), *pages(0, 10, LONG), (0, b"no-url", b"some words", [])])
+    signals = wait_for(crawl, 50)
+
+    assert signals["bytes_wasted"] == signals["bytes"] - len(LONG)
+    assert (signals["exact"] + signals["unchanged"], signals["duplicate_ratio"]) == (49, 0.98)
+    assert [one["event"] for one in signals["events"]] == ["one-page"]
+    assert signals["events"][0]["of"] == f"https://{HOST}/0"
+    first.says("fell on one document")
+    page = get(first, "/")
+    assert f"<td>{HOST}</td><td>50</td><td>98.0 %</td>" in page
+    assert json.loads(get(first, "/v1/hosts"))["other"]["documents"] == 1
+    metrics = get(first, "/metrics")
+    assert 'stream_dedup_host_events_total{event="one-page"} 1.0' in metrics
+    assert HOST not in metrics
+    assert "\nfaust" not in metrics
+    assert json.loads(get(first, "/readyz"))["ready"] is True
+
+    host, _, value = as_the_readme_says(crawl).splitlines()[-1].partition(" ")
+    assert (host, json.loads(value)) == (HOST, signals)
+
+    first.kill()
+    crawl.produce(pages(40, 5, LONG))
+    second = crawl.start("insights")
+    assert wait_for(crawl, 55)["documents"] == 55
+
+    third = crawl.start("insights")
+    third.says("insights started")
+    crawl.produce(pages(45, 5, LONG))
+    assert wait_for(crawl, 60)["documents"] == 60
+    assert second.stop() == 0
+    third.says("the partition is ours")
+    crawl.produce(pages(50, 5, LONG))
+    assert wait_for(crawl, 65)["documents"] == 65
+
+    broker.kill()
+    broker.start()
+    crawl.produce(pages(55, 5, LONG))
+    crawl.wait_until_committed(116)
+    last = wait_for(crawl, 70)
+    assert last["documents"] == 70
+    assert [role.process.poll() for role in (index, worker, third)] == [None, None, None]
+
+    folder = topic_folder() / "schemas"
+    for topic, name in ((crawl.names.insights, "insights"), (crawl.names.host_signals, "host-signals")):
+        check = Draft202012Validator(json.loads((folder / f"{name}.schema.json").read_text()), format_checker=FormatChecker())
+        found = crawl.read(topic)
+        assert found
+        for one in found:
+            check.validate(json.loads(one.value or b""))
+    counted = Counter[str]()
+    for one in crawl.read(crawl.names.insights):
+        counted.update({host: body["documents"] for host, body in json.loads(one.value or b"")["hosts"].items()})
+    assert counted == {HOST: 70}
