@@ -478,7 +478,8 @@ class Settings(BaseSettings):
         default=20_000,
         ge=1,
         le=5_000_000,
-        description="Most hosts that are remembered, at up to 10 kB each; of more, those that sent nothing for longest are forgotten.",
+        description="Most hosts that are remembered, at up to 10 kB each; of more, those that sent nothing for longest are "
+        "forgotten.",
     )
     livez_after: Duration = Field(
         default=timedelta(minutes=1),
