@@ -121,17 +121,17 @@ class Outline:
         of which the log has nothing read nothing else.
         """
         epochs = self.epochs.get(partition, {})
-        lowest = min(epochs, default=0)
-        silent = self.rewinds(partition) + 1 - max(1, len(epochs))
-        starts = [start for epoch, start in epochs.items() if epoch > lowest]
         places = self._places.get(partition, {})
+        if offset in places:
+            lowest = min(epochs, default=0)
+            return 1 + sum(offset >= start for epoch, start in epochs.items() if epoch > lowest)
+        starts = [start for epoch, start in epochs.items() if epoch > 0]
         logged = next((one for one in range(offset, max(starts, default=0)) if one in places), 1 << 63)
-        return 1 + sum(offset >= start or logged >= start for start in starts) + (0 if offset in places else silent)
+        return 1 + sum(offset >= start or logged >= start for start in starts) + self.rewinds(partition) - len(starts)
 
     def rewinds(self, partition: Partition) -> int:
-        """Return how often a partition was rewound, as far as its epochs tell."""
-        epochs = self.epochs.get(partition, {})
-        return max(self.committed_epochs.get(partition, 0), max(epochs, default=0)) - min(epochs, default=0)
+        """Return how often a partition was rewound at most, as its epochs tell."""
+        return max(self.committed_epochs.get(partition, 0), max(self.epochs.get(partition, {}), default=0))
 
     def _positions(self, log_offset: int, batch: Batch) -> None:
         names = [(source.topic, source.topic_id, source.partition) for source in batch.sources]

@@ -40,6 +40,7 @@ class Rule:
     finds: tuple[str, ...]
     tuning: Tuning = field(default_factory=Tuning)
     schedules: int = 150
+    first: int = 0
 
 
 def _set(place: object, name: str, value: Any) -> Off:
@@ -312,9 +313,9 @@ REWINDS = Tuning(weights={**MANY, "rewind": 25, "crash": 6})
 RULES = [
     Rule("positions are looked up, and verdicts kept", _set(Positions, "keep", lambda *_: None), ("verdict",), REREAD),
     Rule("a kept verdict outlives its representative", _expires_with_its_representative, ("verdict",), REREAD),
-    Rule("what lies below the mark is stale", _no_stale, ("verdict",), ZOMBIES),
+    Rule("what lies below the mark is stale", _no_stale, ("verdict",), ZOMBIES, 150, 50),
     Rule("a retracted document represents nobody", _retraction_keeps, ("verdict",), Tuning(weights={**MANY, "refuse": 20})),
-    Rule("log time is LogAppendTime, never a clock", _own_clock, ("alarm", "verdict"), replace(REREAD, window_ms=1600)),
+    Rule("log time is LogAppendTime, never a clock", _own_clock, ("alarm", "verdict"), REREAD, 150, 15),
     Rule("one write holds all that a record led to", _torn_write, ("alarm", "verdict", "state", "stuck"), REPLICAS),
     Rule("stored answers are sent again after a restart", _answers_not_stored, ("stuck",), ALONE),
     Rule("the answered offset moves on delivery reports", _answered_when_sent, ("stuck",), ALONE),
@@ -330,7 +331,7 @@ RULES = [
     Rule("a producer with an unknown end is thrown away", _keeps_producer, ("twice", "lost", "order"), COMMITS),
     Rule("a rewind raises the epoch", _same_epoch, ("alarm", "verdict", "twice"), REWINDS),
     Rule("a rewind never goes above the committed offset", _set(rewind, "_refusal", lambda *_: None), ("lost",), REWINDS),
-    Rule("a rewind writes all partitions at once", _one_by_one, ("twice",), Tuning(weights={**MANY, "vanish": 30}), 400),
+    Rule("a rewind writes all partitions at once", _one_by_one, ("twice",), Tuning(weights={**MANY, "vanish": 30}), 400, 15),
     Rule("vanished offsets are not taken for a first start", _set(startup, "first_epoch", lambda *_: 0),
          ("twice", "alarm", "order"), Tuning(weights={**MANY, "vanish": 30})),
     Rule("one log record until the first answer", _window_at_once, ("flood",), Tuning(weights=MANY)),

@@ -308,7 +308,7 @@ class World:
         if isinstance(error, FirstStartError) and self.has_vanished:
             if self.vanished and not any(one.slot == "operator-offsets" and not one.has_ended for one in self.processes):
                 texts = [f"{key[1]}@{offset}" for key, (offset, _) in sorted(self.vanished.items())]
-                self._operate("offsets", functools.partial(self._set_back, texts, is_repair=True))
+                self._operate("offsets", functools.partial(self._repair, texts))
             return
         if self.was_recreated and (
             isinstance(error, FirstStartError) or "created again" in str(error) or "does not exist" in str(error)
@@ -693,6 +693,10 @@ class World:
             self.scheduler.step()
             for process in self.live("worker"):  # one that was paused, or started a moment ago
                 process.is_asked_to_stop = True  # type: ignore[attr-defined]
+        for process in [one for one in self.processes if one.slot.startswith("worker") and not one.has_ended]:
+            if getattr(process, "role", None) is None:  # one that had not yet joined
+                process.is_paused = False
+                self.doomed.append((process, 0, self._crash))
 
     def _set_back(self, texts: list[str], *, is_repair: bool = False) -> None:
         settings = settings_of("operator", self.batch_documents, tuple(self.tuning.settings.items()))
@@ -710,6 +714,16 @@ class World:
                     self.vanished = {}
                 return
 
+    def _repair(self, texts: list[str]) -> None:
+        """Stop the workers, as the handbook says, and restore the offsets that vanished."""
+        self.workers_may_run = False
+        while self.broker.group.members or self.live("worker"):
+            for process in self.live("worker"):
+                process.is_asked_to_stop = True  # type: ignore[attr-defined]
+            self.scheduler.step()
+        self._set_back(texts, is_repair=True)
+        self.workers_may_run = True
+
     def _on_vanish(self, chance: random.Random) -> None:
         """The group is idle for so long that Kafka forgets its offsets."""
 
@@ -721,7 +735,8 @@ class World:
                 isinstance(record, records.Batch) and any(one.topic_id == topic_id for one in record.sources)
                 for one in log[:50] for record in [records.decode(one.value)]
             )  # fmt: skip
-            if told and not self.broker.group.members and not self.broker.pending(list(self.broker.group.offsets)):
+            is_told = told and bool(self.broker.group.offsets) and not self.vanished
+            if is_told and not self.broker.group.members and not self.broker.pending(list(self.broker.group.offsets)):
                 self.say("broker", "the group's offsets are forgotten")
                 for process in [one for one in self.processes if one.is_paused and one.slot.startswith("worker")]:
                     self.doomed.append((process, 0, self._crash))  # nobody stands still for seven days
@@ -738,7 +753,13 @@ class World:
 
         def run() -> None:
             self._stop_workers(chance)
-            is_idle = not self.broker.group.members and not self.broker.pending(list(self.broker.group.offsets))
+            while any(getattr(one, "role", None) is None for one in self.live("worker")) and not self.is_healing:
+                self.scheduler.step()
+            is_idle = (
+                not self.is_healing
+                and not self.broker.group.members
+                and not self.broker.pending(list(self.broker.group.offsets))
+            )
             if is_idle and not self.vanished:  # one repair at a time
                 self.say("broker", "the topic is deleted and created again")
                 self.was_recreated = True
