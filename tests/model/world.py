@@ -796,7 +796,7 @@ def settings_of(slot: str, batch_documents: int, more: tuple[tuple[str, Any], ..
     """Return the settings of a role in a slot."""
     return Settings(
         worker_id=slot, state_dir=Path(tempfile.gettempdir()), index_dir=Path(tempfile.gettempdir()), value_format="json",
-        batch_documents=batch_documents, batches_in_flight=3, **dict(more),
+        batch_documents=batch_documents, batches_in_flight=3, insights=False, **dict(more),
     )  # fmt: skip
 
 
