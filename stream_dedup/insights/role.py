@@ -33,7 +33,7 @@ _log = structlog.get_logger("stream_dedup.insights")
 
 _TURN_SECONDS = 0.1
 _LOOK_SECONDS = 5.0
-_STUCK_SECONDS = 90.0
+_STUCK_SECONDS = 45.0
 _EARLY_RECORDS = 100
 
 
@@ -88,6 +88,7 @@ class _Insights:
         health: Health,
         console: Console,
     ) -> None:
+        self._settings = settings
         self._names = names
         self._admin = admin
         self._metrics = metrics
@@ -216,6 +217,8 @@ class _Insights:
                 end = (await asyncio.to_thread(self._admin.ends, [key]))[key][1]
             except BrokerError as error:
                 self._waiting_since = None
+                # After a broker's restart librdkafka may ask with the old leader epoch for ever; a new client does not.
+                self._admin = Admin(self._settings)
                 _log.warning("the end of the topic could not be asked for", reason=str(error))
                 continue
             seen = self._next_offset

@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import faust
@@ -43,6 +43,16 @@ class Taken(NamedTuple):
     event: Any
 
 
+class _Table(faust.Table[Any, Any]):
+    """A table of one partition; Faust would take that of the record in hand, and there is none where this is written."""
+
+    logger = logging.getLogger("faust.tables")
+
+    def partition_for_key(self, key: Any) -> int:
+        del key
+        return 0
+
+
 class HostStream:
     """A Faust application in the running event loop."""
 
@@ -52,8 +62,13 @@ class HostStream:
         Raises:
             ConfigurationError: the security settings ask for what aiokafka cannot do.
         """
+        if settings.log_level == "debug":
+            for library in ("faust", "mode", "aiokafka"):
+                logging.getLogger(library).setLevel(logging.INFO)
         # Faust tells of each topic that it did not create; we know.
         logging.getLogger("faust.transport.consumer").setLevel(logging.ERROR)
+        # It wants a folder, and keeps nothing in it.
+        self._folder = tempfile.TemporaryDirectory(prefix="stream-dedup-insights-")
         raw: dict[str, Any] = {
             "key_type": bytes,
             "value_type": bytes,
@@ -75,11 +90,12 @@ class HostStream:
             key_serializer="raw",
             value_serializer="raw",
             store="memory://",
-            datadir=str(Path(settings.state_dir) / "insights"),
+            datadir=self._folder.name,
             table_standby_replicas=0,
             topic_allow_declare=False,
             topic_disable_leader=True,
             topic_partitions=1,
+            Table=_Table,
             web_enabled=False,
             autodiscover=False,
             stream_wait_empty=False,
@@ -92,7 +108,6 @@ class HostStream:
             key_type=bytes,
             value_type=bytes,
             partitions=1,
-            use_partitioner=True,  # it is written outside of Faust's own streams
             changelog_topic=self.app.topic(names.insights_changelog, compacting=True, **raw),
         )
         self._buffer: list[Taken] = []
@@ -113,6 +128,7 @@ class HostStream:
         """Leave the group; a client that does not come back is left behind."""
         with contextlib.suppress(asyncio.TimeoutError, asyncio.CancelledError):
             await asyncio.wait_for(self.app.stop(), _STOP_SECONDS)
+        self._folder.cleanup()
 
     def raise_failure(self) -> None:
         """Raise what stopped Faust.
@@ -153,7 +169,7 @@ class HostStream:
             else:
                 self._table[key] = row
         try:
-            waiting = [await self._signals.send(key=key, value=value) for key, value in signals]
+            waiting = [await self._signals.send(key=key, value=value, partition=0) for key, value in signals]
             await asyncio.wait_for(self.app.producer.flush(), _FLUSH_SECONDS)
             for one in waiting:
                 await asyncio.wait_for(one, _FLUSH_SECONDS)
