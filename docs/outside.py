@@ -13,22 +13,22 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-PAGES = {
+OUTSIDE = {
     "ARCHITECTURE.md": "explanation/architecture.md",
     "CHANGELOG.md": "changelog.md",
     "deploy/README.md": "how-to/deploy.md",
     "topics/README.md": "reference/topics.md",
-    "README.md": "index.md",
 }
+# A link to the README finds the site's own first page, which says the same in fewer words.
+PAGES = OUTSIDE | {"README.md": "index.md"}
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)((?:#[^)\s]*)?)\)")
 _FENCE = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
 
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages from outside of docs/."""
-    for source, target in PAGES.items():
-        if target != "index.md":
-            files.append(File.generated(config, target, content=(ROOT / source).read_text(encoding="utf-8")))
+    for source, target in OUTSIDE.items():
+        files.append(File.generated(config, target, content=(ROOT / source).read_text(encoding="utf-8")))
     return files
 
 
@@ -36,7 +36,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Turn links between files of the repository into links between pages of the site."""
     del config
     here = page.file.src_uri
-    original = next((source for source, target in PAGES.items() if target == here), f"docs/{here}")
+    original = next((source for source, target in OUTSIDE.items() if target == here), f"docs/{here}")
 
     def link(found: re.Match[str]) -> str:
         words, target, anchor = found.groups()
