@@ -63,8 +63,8 @@ class HostCounter:
             self._sender.close(_CLOSE_SECONDS)
 
     def _send(self, sender: InsightsSender) -> None:
-        record = self._tally.take()
         sender.poll()
+        record = self._tally.take() if sender.has_room else None
         if record is not None:
             sender.send(encode(record))
 

@@ -154,6 +154,7 @@ def test_many_ids_on_one_document_is_told_once() -> None:
     later = 104_000 + 2 * WINDOW_SECONDS * 1000
     assert kinds(again, seen(1), Stamp(later, 6)) == ([], [])
     assert kinds(again, fell("d-0@1", range(40)), Stamp(later + 1, 7)) == (["one-page"], ["one-page"])
+    assert kinds(again, fell("d-0@1", range(15)), Stamp(later + 2 * WINDOW_SECONDS * 1000, 8)) == (["one-page"], [])
     assert [new.event.kind for new in again.view(1).recent] == ["one-page"]
 
 

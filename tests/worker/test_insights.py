@@ -26,6 +26,11 @@ class Sender(InsightsSender):
 
     def __init__(self) -> None:
         self.sent: list[record.Record] = []
+        self.room = True
+
+    @property
+    def has_room(self) -> bool:
+        return self.room
 
     def send(self, raw: bytes) -> None:
         self.sent.append(record.decode(raw))
@@ -72,7 +77,10 @@ def test_what_was_committed_is_counted_by_host() -> None:
     )
     counter.send()
     counter.committed([batch((0, url % 6, Judgement(Reason.NEW, PLACE), b""))])
-    counter.send()
+    counter.send()  # within the same second
+    sender.room = False
+    counter.close()
+    sender.room = True
     counter.close()
 
     first, last = sender.sent
@@ -156,3 +164,4 @@ def test_a_broker_that_is_away_makes_nobody_wait() -> None:
 
     assert done.wait(30), "sending waits for the broker"
     assert lost == ["lost"] * 40
+    assert not sender.has_room

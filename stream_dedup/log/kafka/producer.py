@@ -31,6 +31,7 @@ from stream_dedup.log.kafka.client import (
 from stream_dedup.settings import Settings
 
 _FLUSH_SECONDS = 25.0
+_INSIGHTS_MAX = 10
 # A broker that was killed in mid-transaction and came back left librdkafka waiting for 15 s and more in one step, while a
 # new producer went on within a second: so a step is given up soon.
 _STEP_SECONDS = 5.0
@@ -201,32 +202,37 @@ class VerdictWriter(_Appender):
 
 
 class InsightsSender:
-    """The worker's way to `insights`: nothing waits for it, and a record that fails is lost, never sent twice.
+    """The worker's way to `insights`: nothing waits for it; a record that fails for half a minute is lost, none is there twice.
 
     `report` is told `delivered` or `lost` of each record, inside a later `poll`.
     """
 
     def __init__(self, settings: Settings, topic: str, client: str, report: Callable[[str], None]) -> None:
         fixed = {
-            # Without sequence numbers a retry could be a second copy; one that is lost does not matter.
-            "enable.idempotence": False,
-            "message.send.max.retries": 0,
-            "acks": "1",
             # The reader is aiokafka, which has no other codec without more libraries.
             "compression.type": "gzip",
-            "message.timeout.ms": 5000,
-            "queue.buffering.max.messages": 10,
+            "message.timeout.ms": 30_000,
+            "queue.buffering.max.messages": _INSIGHTS_MAX,
         }
-        self._producer = make_producer(producer_config(settings, client, {"linger.ms": 0}, fixed))
+        self._config = producer_config(settings, client, {"linger.ms": 0}, fixed)
+        self._producer = make_producer(self._config)
         self._topic = topic
         self._report = report
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a record would be taken; while Kafka is away, soon none is."""
+        return len(self._producer) < _INSIGHTS_MAX
 
     def send(self, raw: bytes) -> None:
         """Send one record, or lose it."""
         try:
             self._producer.produce(self._topic, raw, None, 0, self._delivered)
-        except (BufferError, KafkaException):
+        except BufferError:
             self._report("lost")
+        except KafkaException:
+            self._report("lost")
+            self._producer = make_producer(self._config)  # the old one cannot go on
 
     def poll(self) -> None:
         """Serve delivery reports, without waiting."""
