@@ -13,6 +13,7 @@ import numpy as np
 
 from stream_dedup.document import Reason
 from stream_dedup.log.records import Batch, Control, LogRecord, Release, Seed
+from tests.index.oracle import is_near
 
 Place = tuple[bytes, int, int]  # topic id, partition, offset
 
@@ -62,12 +63,13 @@ class Oracle:
         self._rows = np.zeros((1024, 2), np.uint64)
         self._scopes = np.zeros(1024, np.uint64)
         self._alive = np.zeros(1024, bool)
+        self._features: list[int] = []
         self._kept: list[Kept] = []
         self._by_digest: dict[tuple[int, bytes], Kept] = {}
         self._by_place: dict[Place, Kept] = {}
         self._marks: dict[tuple[bytes, int], tuple[int, int]] = {}
         self._memory: dict[tuple[bytes, int], dict[int, tuple[int, Expected]]] = {}
-        self._plan: dict[str, int] = {}
+        self._plan: dict[str, Any] = {}
         self._window: dict[str, Any] | None = None
         self._slice: Slice | None = None
         self._now = 0
@@ -138,7 +140,7 @@ class Oracle:
             kept.slice = self._new_slice()
             if kept.row is not None:
                 self._alive[kept.row] = False
-                kept.row = self._insert(self._rows[kept.row].copy(), int(self._scopes[kept.row]))
+                kept.row = self._insert(self._rows[kept.row].copy(), int(self._scopes[kept.row]), self._features[kept.row])
                 self._kept.append(kept)
 
     def _order(self, log_offset: int, place: int, record: Seed | Release) -> None:
@@ -217,11 +219,11 @@ class Oracle:
         same = self._by_digest.get((scope, digest))
         if same is not None or int(batch.features[place]) < self.declared["floor"]:
             return same, None
-        return None, self._scan(batch.prints[place], scope)
+        return None, self._scan(batch.prints[place], scope, int(batch.features[place]))
 
     def _keep(self, batch: Batch, place: int, here: Place, decided: tuple[int, int]) -> Kept:
         scope, is_long = int(batch.scope[place]), int(batch.features[place]) >= self.declared["floor"]
-        row = self._insert(batch.prints[place], scope) if is_long else None
+        row = self._insert(batch.prints[place], scope, int(batch.features[place])) if is_long else None
         kept = Kept(here, int(batch.value_digest[place]), batch.ids[place], row, decided, self._new_slice())
         if kept.row is not None:
             self._kept.append(kept)
@@ -229,24 +231,20 @@ class Oracle:
         self._by_place[here] = kept
         return kept
 
-    def _scan(self, words: Any, scope: int) -> tuple[int, int] | None:
-        plan = self._plan
-        width, blocks, radius, threshold = plan["width"], plan["blocks"], plan["radius"], plan["threshold"]
-        size = len(self._kept)
-        used = -(-width // 64)
-        different = self._rows[:size, :used] ^ np.asarray(words[:used], np.uint64)
-        distances = np.bitwise_count(different).sum(axis=1)
-        for row in np.flatnonzero((distances <= threshold) & self._alive[:size] & (self._scopes[:size] == scope)).tolist():
-            bits = sum(int(different[row, word]) << (64 * word) for word in range(used))
-            block = width // max(blocks, 1)
-            if not blocks or any(
-                (bits >> (block * index) & ((1 << block) - 1)).bit_count() <= radius for index in range(blocks)
-            ):
+    def _scan(self, words: Any, scope: int, features: int) -> tuple[int, int] | None:
+        size, used = len(self._kept), -(-self._plan["width"] // 64)
+        distances = np.bitwise_count(self._rows[:size, :used] ^ np.asarray(words[:used], np.uint64)).sum(axis=1)
+        # What is farther than every threshold of the plan needs no second look.
+        farthest = max(self._plan["threshold"], *(bound for _, bound in self._plan.get("by_length", [])), 0)
+        here = (distances <= farthest) & self._alive[:size] & (self._scopes[:size] == scope)
+        one = _as_int(words[:used])
+        for row in np.flatnonzero(here).tolist():
+            if is_near(self._plan, one, _as_int(self._rows[row, :used]), features, self._features[row]):
                 return row, int(distances[row])
         return None
 
-    def _insert(self, words: Any, scope: int) -> int:
-        row = len(self._kept)
+    def _insert(self, words: Any, scope: int, features: int) -> int:
+        row = len(self._features)
         if row == len(self._rows):
             self._rows = np.vstack([self._rows, np.zeros_like(self._rows)])
             self._scopes = np.concatenate([self._scopes, np.zeros_like(self._scopes)])
@@ -254,6 +252,7 @@ class Oracle:
         self._rows[row, : len(words)] = words
         self._scopes[row] = scope
         self._alive[row] = True
+        self._features.append(features)
         return row
 
     def _retract(self, log_offset: int, fields: dict[str, Any]) -> None:
@@ -272,3 +271,7 @@ class Oracle:
             for offset, (_, expected) in list(memory.items()):
                 if expected.of == here:
                     del memory[offset]
+
+
+def _as_int(words: Any) -> int:
+    return sum(int(word) << (64 * index) for index, word in enumerate(words))

@@ -413,8 +413,9 @@ class Outcome:
                 if expected.of in self.oracle.elsewhere:
                     continue
                 assert topic_id == self.topic_id
-                assert header(one, "dedup.of.position") == f"{self.source[0].topic}-{partition}@{source_offset}"
-                assert header(one, "dedup.distance") == str(expected.distance)
+                found = (header(one, "dedup.of.position"), header(one, "dedup.distance"))
+                named = (f"{self.source[0].topic}-{partition}@{source_offset}", str(expected.distance))
+                assert found == named, f"log {log}, {reason}: the fold of the log names {named}, and the header {found}"
                 assert (partition, source_offset) in unique_at, f"log {log} names a document that is not in unique"
 
     def _log_source(self, one: Message) -> tuple[int, int]:
