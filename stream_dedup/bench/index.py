@@ -4,7 +4,7 @@ The order of a run, each step in a process of its own:
   1  fill      apply all records, check every answer, say sizes; killed with SIGKILL at its end
   2  open      what the kill left
   3  open      after that clean stop
-  4  restore   a snapshot of that volume into another, proved by its state digest, and opened
+  4  restore   a snapshot of that volume into another, every file by its checksum, and opened
   5  rebuild   the same log into an empty volume; it must end with the same chain of answers
   6  peers     a sorted-array scan, RocksDB with one value per key, and programs that take texts
 
@@ -102,7 +102,7 @@ class Report:
 
     @property
     def restored_entries_per_second(self) -> float:
-        """How fast a snapshot becomes an index that answers: files copied and checked, state proved, tables laid out."""
+        """How fast a snapshot becomes an index that answers: files copied and checked, tables laid out."""
         return self.representatives / float(self.restored["restore_seconds"] + self.restored["open_seconds"])
 
     @property

@@ -5,7 +5,7 @@
     fill      apply the stream from where the volume ends; a line for each stretch, then one with the sizes; then it waits
               until standard input says `close`, or until it is killed
     open      open the volume, say how long that took and what is in it, close it
-    restore   restore a snapshot into the volume, which proves it by its state digest, and open it
+    restore   restore a snapshot into the volume, every file by its checksum, and open it
 
 Invariants: only `Index.apply` and `Index.answered` are timed, whatever the stream costs to make; what is compiled is
 compiled before; every answer is compared with what is known of its documents, outside the timed part.

@@ -17,8 +17,9 @@ A checkpoint is made by the writer between two writes, so it holds the state aft
 index that does not run, the files themselves are copied, while this process holds RocksDB's own lock on them.
 
 Invariants: a snapshot never shares bytes with the volume (files are copied, not linked: damage to one must not be damage
-to both); a restored directory is either whole and proved by its state digest, or empty again; what a snapshot was asked to
-prove is compared before the index may open it.
+to both); a restored directory is either whole or empty again: every byte is the one of which the state digest was made when
+the snapshot was taken, and a version that is not the one that took it makes that digest again, because it may read the same
+bytes otherwise.
 """
 
 from __future__ import annotations
@@ -381,14 +382,15 @@ def _open_once(volume: Path, manifest: Manifest) -> None:
     store = RocksStore(volume)
     try:
         state = contents.read(store)
-        digest = digest_of(state)
-        if digest.digest != manifest.state_digest:
-            raise StoreError(
-                f"The files of the snapshot are whole, and the state read from them is not the one that was taken "
-                f"({digest.digest} at log offset {digest.log_offset}, and {manifest.state_digest} at {manifest.applied}): "
-                f"another version of the program reads them otherwise. Restore with version {manifest.program}, or let the "
-                "index read the log."
-            )
+        if manifest.program != __version__:
+            digest = digest_of(state)
+            if digest.digest != manifest.state_digest:
+                raise StoreError(
+                    f"The files of the snapshot are whole, and the state read from them is not the one that was taken "
+                    f"({digest.digest} at log offset {digest.log_offset}, and {manifest.state_digest} at {manifest.applied}): "
+                    f"this version of the program reads them otherwise. Restore with version {manifest.program}, or let the "
+                    "index read the log."
+                )
         # Others gave those answers long ago; the restored index announces from where it answers.
         answers = [layout.answer_key(offset) for offset in state.unanswered]
         store.write({layout.KEY_RESTORED: b""}, answers)

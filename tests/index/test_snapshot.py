@@ -283,7 +283,9 @@ BAD = {
     "newer snapshot format": (lambda s: edit_manifest(s, format=99), FutureFormatError, "format 99.*newer"),
     "newer volume format": (lambda s: edit_manifest(s, volume_format=99), FutureFormatError, "format version 99"),
     "another log": (lambda s: edit_manifest(s, log="cluster/4567"), ConfigurationError, "the log 'cluster/4567'.*made anew"),
-    "another state": (lambda s: edit_manifest(s, state_digest="0" * 32), StoreError, "not the one that was taken"),
+    "another state": (
+        lambda s: edit_manifest(s, state_digest="0" * 32, program="0.0.1"), StoreError, "not the one that was taken",
+    ),
     "a file missing": (lambda s: some(s, "*.sst").unlink(), FormatError, r"lacks its file \d+\.sst"),
     "a file too many": (lambda s: (s / VOLUME / "999999.sst").write_bytes(b"x"), FormatError, "no part of the snapshot"),
     "a file cut": (lambda s: cut(some(s, "*.sst")), FormatError, "was cut"),

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from stream_dedup.document import Unreadable
 from stream_dedup.errors import BrokerError, ConfigurationError
-from stream_dedup.log.kafka import LogReader, SourceConsumer, consumer
+from stream_dedup.log.kafka import LogReader, SourceConsumer, consumer, spans
 from stream_dedup.settings import Settings
 
 BAD = KafkaError(KafkaError._BAD_MSG, "failed CRC32C check")
@@ -72,7 +72,12 @@ class Partition:
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         self._at, self._position = partitions[0].offset, -1001
 
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self.incremental_assign(partitions)
+
     def subscribe(self, *_: Any, **__: Any) -> None: ...
+
+    def close(self) -> None: ...
 
     def resume(self, _: Any) -> None: ...
 
@@ -96,6 +101,19 @@ def test_every_offset_comes_once(monkeypatch: pytest.MonkeyPatch, bad: tuple[ran
     assert [one.offset for one in found] == list(range(10))
     assert {one.offset for one in found if isinstance(one, Unreadable)} == lost
     assert {one.why for one in found if isinstance(one, Unreadable)} == {"failed CRC32C check"}
+
+
+@pytest.mark.parametrize("bad", [(range(3, 4),), (range(3, 7),), (range(1),), (range(9, 10),), (range(2, 4), range(4, 6))])
+def test_a_reader_of_spans_passes_over_them_too(monkeypatch: pytest.MonkeyPatch, bad: tuple[range, ...]) -> None:
+    """What the worker's source reader gives as unreadable, the reader of `audit` gives as well, and comes to its end."""
+    monkeypatch.setattr(spans, "make_consumer", lambda _: Partition(10, *bad))
+    reader = spans.SpanReader(Settings(), "documents", {0: spans.Bounds(0, 10)})
+
+    found = [one for some in reader.read() for one in some]
+
+    assert [one.offset for one in found] == list(range(10))
+    assert {one.offset for one in found if isinstance(one, Unreadable)} == {offset for one in bad for offset in one}
+    assert reader.open_at == {}
 
 
 def test_an_error_that_passes_skips_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from stream_dedup.log.kafka.client import (
     translate,
     wait_for,
 )
+from stream_dedup.log.kafka.unreadable import CODES, Suspects
 from stream_dedup.settings import Settings
 
 _ANSWER_SECONDS = 20.0
@@ -33,9 +34,6 @@ _SAMPLE_SECONDS = 30.0
 _QUESTION_SECONDS = 8.0
 _QUESTIONS = 8
 _SILENCE_SECONDS = 60.0
-_UNREADABLE = frozenset({KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError.INVALID_MSG})
-# An error on the way here would pass; a damaged batch is as damaged when it is fetched again.
-_UNREADABLE_AFTER = 3
 _GENERATION = struct.Struct("<i")
 _GENERATION_AT = len(b"CGMDv2:")
 
@@ -74,7 +72,7 @@ class SourceConsumer:
         self._group_acl = f"Read on group {settings.group}"
         self._paused: set[TopicPartitionKey] = set()
         self._starts: dict[TopicPartitionKey, int] = {}
-        self._suspects: dict[TopicPartitionKey, tuple[int, int]] = {}
+        self._suspects = Suspects()
         self._is_leaving = False
         self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
@@ -91,7 +89,7 @@ class SourceConsumer:
             error = raw.error()
             if error is None:
                 messages.append(to_message(raw))
-            elif error.code() in _UNREADABLE and raw.partition() is not None:
+            elif error.code() in CODES and raw.partition() is not None:
                 key = (self._topic, cast("int", raw.partition()))
                 unreadable = None if key in skipped else self._unreadable(key, raw.offset() or 0, error)
                 if unreadable is not None:
@@ -102,22 +100,12 @@ class SourceConsumer:
         return messages
 
     def _unreadable(self, key: TopicPartitionKey, batch_offset: int, error: KafkaError) -> Unreadable | None:
-        """Return the record that cannot be read, once that is certain, and go on behind it.
-
-        librdkafka names the batch's first offset, whichever was asked for, and would fetch it for ever. Where the batch ends
-        nobody can say, so each of its offsets is tried; after the first of them one failure is enough.
-        """
+        """Return the record that cannot be read, once that is certain, and go on behind it."""
         (position,) = self._consumer.position([TopicPartition(*key)])
-        offset = max(batch_offset, position.offset if position.offset >= 0 else self._starts.get(key, 0))
-        before, count = self._suspects.get(key, (-1, 0))
-        count = count + 1 if before == offset else _UNREADABLE_AFTER if before == offset - 1 and count == -1 else 1
-        if count < _UNREADABLE_AFTER:
-            self._suspects[key] = (offset, count)
-            return None
-        self._suspects[key] = (offset, -1)
-        self.restart_at({key: offset + 1})
-        unreadable = Unreadable(*key, offset, None, None, None, [])
-        unreadable.why = error.str()
+        at = position.offset if position.offset >= 0 else self._starts.get(key, 0)
+        unreadable = self._suspects.fail(key, batch_offset, at, error)
+        if unreadable is not None:
+            self.restart_at({key: unreadable.offset + 1})
         return unreadable
 
     def stamp(self) -> bytes:

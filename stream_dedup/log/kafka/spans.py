@@ -18,6 +18,7 @@ from stream_dedup.document import Message
 from stream_dedup.errors import BrokerError
 from stream_dedup.log.kafka.client import _logger, base_config, consumer_config, make_consumer, to_message, translate, wait_for
 from stream_dedup.log.kafka.consumer import OwnedOffset, _messages
+from stream_dedup.log.kafka.unreadable import CODES, Suspects
 from stream_dedup.settings import Settings
 
 _SECONDS = 20.0
@@ -89,7 +90,7 @@ class SpanReader:
         self._bounds = {part: one for part, one in bounds.items() if one.low < one.end}
 
     def read(self) -> Iterator[list[Message]]:
-        """Yield the records as they come, in order within each partition.
+        """Yield the records as they come, in order within each partition; as `Unreadable` what no client can read.
 
         Raises:
             BrokerError: a partition cannot be read.
@@ -110,21 +111,34 @@ class SpanReader:
         reached = {part: one.low for part, one in self._bounds.items()}
         at_end: set[int] = set()
         left = set(reached)
+        suspects = Suspects()
         heard = time.monotonic()
         while left:
             raws = consumer.consume(_RECORDS_AT_ONCE, 0.2)
-            good = []
+            good: list[Message] = []
+            passed: set[int] = set()
             for raw in raws:
                 error, part, offset = raw.error(), raw.partition(), raw.offset()
                 if error is None and part is not None and offset is not None:
                     at_end.discard(part)
                     reached[part] = offset + 1
                     if offset < self._bounds[part].end:
-                        good.append(raw)
+                        good.append(to_message(raw))
                 elif error is not None and error.code() == KafkaError._PARTITION_EOF and part is not None:
                     at_end.add(part)
                     if offset is not None and offset > reached[part]:
                         reached[part] = offset
+                elif error is not None and error.code() in CODES and part is not None:
+                    if part in passed or part not in left:
+                        continue  # fetched before the partition was restarted behind its record
+                    unreadable = suspects.fail((self._topic, part), offset or 0, reached[part], error)
+                    if unreadable is None:
+                        continue
+                    passed.add(part)
+                    good.append(unreadable)
+                    reached[part] = unreadable.offset + 1
+                    consumer.incremental_unassign([TopicPartition(self._topic, part)])
+                    consumer.incremental_assign([TopicPartition(self._topic, part, reached[part])])
                 else:
                     list(_messages([raw], self._topic))  # raises what must not pass
                     continue
@@ -133,7 +147,7 @@ class SpanReader:
                     left.discard(part)
                     consumer.incremental_unassign([TopicPartition(self._topic, part)])
             if good:
-                yield [to_message(raw) for raw in good]
+                yield good
             if left and time.monotonic() - heard > _PATIENCE_SECONDS:
                 self._give_up(left, reached, at_end)
                 return
