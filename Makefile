@@ -6,7 +6,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lock bench peers model torture docs deploy-tools deploy-rules image clean
+.PHONY: help setup demo test test-long check format lock bench peers model torture docs deploy-tools deploy-rules image clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,6 +28,9 @@ demo: .venv/ready  ## run the filter on a mini-crawl in many languages, on a rea
 PROCESSES ?= 2
 test: .venv/ready  ## run all tests; ARGS='-k chain' for some
 	$(RUN) pytest --numprocesses $(PROCESSES) --dist loadfile $(ARGS)
+
+test-long: .venv/ready  ## run what takes minutes: a machine with nothing on it, every kernel made ahead
+	$(RUN) pytest -m long $(ARGS)
 
 check: .venv/ready  ## lint, format and types
 	$(RUN) ruff check .

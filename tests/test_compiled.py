@@ -186,6 +186,8 @@ def test_kernels_work_where_nothing_can_be_kept(nowhere: Path) -> None:
     assert "stream-dedup compile" in log
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("place", ["STREAM_DEDUP_CACHE_DIR", "shipped"])
 def test_kernels_made_ahead_are_used_where_they_lie(place: str, ahead: Path, nowhere: Path) -> None:
     """On a read-only root, without a home, no preset compiles or writes anything, and the print is the same."""
@@ -207,6 +209,7 @@ def test_kernels_made_ahead_are_used_where_they_lie(place: str, ahead: Path, now
     assert sorted(ahead.rglob("*")) == files
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["other sources", "damaged", "open to others"])
 def test_kernels_that_do_not_fit_are_not_used(what: str, ahead: Path, nowhere: Path, tmp_path: Path) -> None:
     """Made from other sources, cut short or writable by others: compiled in memory instead, said once, same print."""

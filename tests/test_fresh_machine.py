@@ -28,7 +28,7 @@ def tools_without_java(folder: Path) -> Path:
 
 
 @pytest.mark.broker
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_demo_and_test_on_a_fresh_machine(tmp_path: Path) -> None:
     """`make demo` and `make test` set themselves up, bring their own broker, and pass."""

@@ -118,7 +118,7 @@ class _Worker:
         # The end of `verdicts` is read before anything is asked, so that no answer can be missed.
         self._verdicts = VerdictReader(settings, names.verdicts, f"{client}-verdicts")
         self._appender = LogAppender(settings, names.fingerprints, f"{client}-log")
-        self._transactions = TransactionalOutput(settings, f"{settings.group}-{client}", f"{client}-outputs")
+        self._transactions = TransactionalOutput(settings, f"{settings.group}-{client}", f"{client}-outputs", in_turns=True)
         self._fail_open_seconds = None if settings.fail_open is None else settings.fail_open.total_seconds()
         self._must_reread = False
         self._unserved: set[TopicPartitionKey] = set()

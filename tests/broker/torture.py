@@ -31,9 +31,9 @@ STEP_DOCUMENTS = 2000
 PLAIN_MAX = 20_000
 
 FAULTS = (
-    "kill worker", "kill worker", "kill worker", "kill worker", "kill worker", "kill index", "kill index", "kill index",
-    "kill both", "kill both", "kill both", "stop worker", "stop index", "end worker", "end index", "new volume", "older volume", "disk full", "kill broker", "stop broker", "one more worker",
-    "one transactional id", "cut connections", "dark network", "late commit", "lost answers", "nothing",
+    *("kill worker",) * 5, *("kill index",) * 3, *("kill both",) * 3, "stop worker", "stop index", "end worker", "end index",
+    "new volume", "older volume", "disk full", "kill broker", "stop broker", "one more worker", "one transactional id",
+    "cut connections", "dark network", "late commit", "lost answers", "nothing",
 )  # fmt: skip
 DISK_BYTES = 300_000
 LOSABLE = (kproxy.PRODUCE, kproxy.END_TXN, kproxy.TXN_OFFSET_COMMIT, kproxy.ADD_PARTITIONS_TO_TXN, kproxy.HEARTBEAT,

@@ -179,7 +179,7 @@ def test_a_line_without_words_is_named(write: Any) -> None:
         load_languages(None, write("the\n...\n"))
 
 
-@fewer
+@hypothesis.settings(fewer, max_examples=15)  # each set of stop words makes the tables of the dictionary anew
 @hypothesis.given(text=TEXTS, stopped=st.sets(st.sampled_from(["a", "ab", "1", "ひら", "中", "研究", "กข", "é", "missing"])))
 def test_stop_words_equal_plain_python(text: str, stopped: set[str]) -> None:
     """On random Unicode what is left is what plain Python leaves."""
@@ -270,8 +270,9 @@ def test_every_han_character_folds_as_plain_python_folds_it() -> None:
     made = [content[start:stop].decode() for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
 
     assert made == [reference.fold_han(reference.normalise(text)) for text in texts]
-    assert made == [normalise(text, fold_han=True) for text in texts]
-    assert made == [normalise(text, fold_han=True) for text in made]
+    some = slice(None, None, 9)  # one text at a time costs a call each
+    assert made[some] == [normalise(text, fold_han=True) for text in texts[some]]
+    assert made[some] == [normalise(text, fold_han=True) for text in made[some]]
 
 
 @fewer

@@ -266,8 +266,8 @@ def _new_id_each_start(stack: contextlib.ExitStack) -> None:
     numbers = itertools.count()
     made = producer_module.TransactionalOutput.__init__
 
-    def make(self: Any, settings: Any, transactional_id: str, client: str) -> None:
-        made(self, settings, f"{transactional_id}-{next(numbers)}", client)
+    def make(self: Any, settings: Any, transactional_id: str, client: str, **more: Any) -> None:
+        made(self, settings, f"{transactional_id}-{next(numbers)}", client, **more)
 
     stack.enter_context(mock.patch.object(producer_module.TransactionalOutput, "__init__", make))
 

@@ -247,20 +247,28 @@ class InsightsSender:
 
 
 class TransactionalOutput:
-    """The worker's transactions: outputs and source offsets together, or not at all."""
+    """The worker's transactions: outputs and source offsets together, or not at all.
 
-    def __init__(self, settings: Settings, transactional_id: str, client: str) -> None:
-        config = producer_config(
-            settings,
-            client,
-            # What was delivered is what the flush did not leave; a call back into Python for each record would cost 1.3 us.
-            {"queue.buffering.max.messages": 1_000_000, "delivery.report.only.error": True},
-            {"transactional.id": transactional_id, "transaction.timeout.ms": 30_000, "message.timeout.ms": 20_000},
-        )
-        self._config = config
-        self._socket_timeout_seconds = float(config["socket.timeout.ms"]) / 1000
+    With `in_turns` two producers take turns, the second with the id `<transactional_id>~2`. Still one transaction ends before
+    the next one begins; but a producer whose last one is still being marked in its topics is told CONCURRENT_TRANSACTIONS
+    and asks again only after 20 ms (librdkafka's AddPartitionsToTxn), and the other need not wait for that.
+    """
+
+    def __init__(self, settings: Settings, transactional_id: str, client: str, *, in_turns: bool = False) -> None:
+        def make(name: str) -> tuple[dict[str, Any], Producer]:
+            config = producer_config(
+                settings,
+                client,
+                # What was delivered is what the flush did not leave; a call back into Python for each record would cost 1.3 us.
+                {"queue.buffering.max.messages": 1_000_000, "delivery.report.only.error": True},
+                {"transactional.id": name, "transaction.timeout.ms": 30_000, "message.timeout.ms": 20_000},
+            )
+            return config, self._new_producer(config)
+
+        self._config, self._producer = make(transactional_id)
+        self._other = make(f"{transactional_id}~2") if in_turns else None
+        self._socket_timeout_seconds = float(self._config["socket.timeout.ms"]) / 1000
         self._caller = _Caller()
-        self._producer = self._new_producer()
 
     def run(
         self,
@@ -386,6 +394,8 @@ class TransactionalOutput:
             return self._abort(error, [])
         if time.monotonic() - began >= self._socket_timeout_seconds:
             return self._recycle("The commit took as long as the socket timeout.")
+        if self._other is not None:
+            (self._config, self._producer), self._other = self._other, (self._config, self._producer)
         return Result(Outcome.COMMITTED)
 
     def _abort(self, why: BrokerError, failures: list[tuple[int, KafkaError]]) -> Result:
@@ -401,19 +411,19 @@ class TransactionalOutput:
         refused = tuple(sorted({index for index, error in failures if error.code() in _REFUSALS}))
         if refused:
             # librdkafka goes on with a gap in its sequence numbers, at which the next transaction would fail.
-            self._producer = self._new_producer()
+            self._producer = self._new_producer(self._config)
         return Result(Outcome.ABORTED, refused, str(why))
 
     def _recycle(self, why: str) -> Result:
         """Throw the producer away: its late EndTxn is fenced by the epoch that the next one gets."""
         self._caller = _Caller()
-        self._producer = self._new_producer()
+        self._producer = self._new_producer(self._config)
         return Result(Outcome.UNKNOWN, why=why)
 
-    def _new_producer(self) -> Producer:
-        producer = make_producer(self._config)
-        doing = f"beginning as transactional id {self._config['transactional.id']}"
-        needs = f"Write and Describe on transactionalId {self._config['transactional.id']}"
+    def _new_producer(self, config: dict[str, Any]) -> Producer:
+        producer = make_producer(config)
+        doing = f"beginning as transactional id {config['transactional.id']}"
+        needs = f"Write and Describe on transactionalId {config['transactional.id']}"
         wait_for(producer.init_transactions, doing, 60.0, needs)
         return producer
 
