@@ -56,6 +56,7 @@ _PAUSE_AFTER_SECONDS = 1.0
 _CHECK_TOPICS_SECONDS = 30.0
 _LAG_SECONDS = 1.0
 _DRAIN_SECONDS = 20.0
+_CLOSE_SECONDS = 8.0
 _ABORT_PAUSE_SECONDS = 0.5
 
 
@@ -148,11 +149,19 @@ class _Worker:
                 self._turn(take_in=False)
             _log.info("worker stopped", dropped_in_flight=self._flow.in_flight)
         finally:
-            self._source.close()
-            self._verdicts.close()
-            self._hosts.close()
-            self._transactions.close()
+            # In a thread that can be left behind: leaving the group waits for a coordinator that may be gone.
+            closing = threading.Thread(target=self._close, name="closing", daemon=True)
+            closing.start()
+            closing.join(_CLOSE_SECONDS)
+            if closing.is_alive():
+                _log.warning("the clients did not close in time and are left behind", waited_seconds=_CLOSE_SECONDS)
             self._identity.release()
+
+    def _close(self) -> None:
+        self._source.close()
+        self._verdicts.close()
+        self._hosts.close()
+        self._transactions.close()
 
     def _turn(self, *, take_in: bool) -> None:
         self._health.beat()

@@ -104,8 +104,10 @@ class Role:
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGUSR1)  # a role of the nursery writes down where each thread is
+            time.sleep(1.0)
             self.kill()
-            raise AssertionError(f"{self.name} did not stop within {seconds} s of SIGTERM:\n{self.log[-3000:]}") from None
+            raise AssertionError(f"{self.name} did not stop within {seconds} s of SIGTERM:\n{self.log[-6000:]}") from None
 
     def wait(self, seconds: float = WAIT_SECONDS) -> int:
         try:

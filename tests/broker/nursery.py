@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import json
 import os
 import random
@@ -158,7 +159,7 @@ def _note_end(pid: int, ended: str) -> None:
 
 def _become(order: dict[str, Any]) -> int:
     """Be the process that was ordered."""
-    from stream_dedup.cli import main
+    from stream_dedup.__main__ import main
 
     log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -172,7 +173,8 @@ def _become(order: dict[str, Any]) -> int:
     os.environ.update(order["environment"])
     random.seed()
     sys.argv = ["stream-dedup", *order["arguments"]]
-    return main(order["arguments"])
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    return main()
 
 
 if __name__ == "__main__":

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from stream_dedup.log import records
-from tests.broker.harness import Filter, Outcome, synthetic, wait_until
+from stream_dedup.log.kafka import SourceConsumer
+from stream_dedup.settings import load_settings
+from stream_dedup.worker import role
+from tests.broker.harness import Filter, Outcome, run_in_process, synthetic, wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -131,3 +136,24 @@ def test_missing_topics_are_a_sentence(make_filter: Callable[..., Filter]) -> No
         role = crawl.start(name, STREAM_DEDUP_TOPIC_PREFIX="nowhere")
         assert role.wait() == 78
         assert "stream-dedup topics apply" in role.log
+
+
+def test_a_client_that_does_not_close_is_left_behind(
+    make_filter: Callable[..., Filter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leaving the group may wait for a coordinator that is gone; the worker ends all the same."""
+    gone = threading.Event()
+    monkeypatch.setattr(SourceConsumer, "close", lambda _: gone.wait())
+    monkeypatch.setattr(role, "_CLOSE_SECONDS", 0.2)
+    crawl = make_filter(partitions=1)
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(run_in_process, "worker", load_settings(environ=crawl.environment), stop)
+        crawl.produce(synthetic(1, 4, partitions=1))
+        wait_until(lambda: log_batches(crawl) or running.done(), "it has asked")
+        monkeypatch.setattr(role, "_DRAIN_SECONDS", 0.0)
+        stop.set()
+        ended = running.result(60)
+    gone.set()
+
+    assert ended is None

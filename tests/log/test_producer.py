@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from stream_dedup.log.kafka.producer import _Caller
+from stream_dedup.errors import FencedError
+from stream_dedup.log.kafka import producer
+from stream_dedup.log.kafka.producer import TransactionalOutput, _Caller
+from stream_dedup.settings import Settings
 
 
 def test_a_call_that_returns_is_waited_for() -> None:
@@ -36,3 +41,26 @@ def test_a_call_that_never_returns_is_left_behind() -> None:
     _Caller().call(lambda: None, 10)
 
     stuck.set()
+
+
+class Fenced:
+    """A producer that learns within a delivery report that another one has its transactional id."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def init_transactions(self, *_: Any) -> None: ...
+
+    begin_transaction = init_transactions
+
+    def flush(self, *_: Any) -> int:
+        raise SystemError("a method returned a result with an exception set") from KafkaException(
+            KafkaError(KafkaError._FENCED, "fenced by a newer instance", fatal=True)
+        )
+
+
+def test_a_fence_inside_a_report_is_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client raises what is fatal while a report is given, which Python calls a SystemError: it is told as what it is."""
+    monkeypatch.setattr(producer, "make_producer", Fenced)
+
+    with pytest.raises(FencedError, match="Another worker uses the same transactional id"):
+        TransactionalOutput(Settings(), "worker-0", "outputs").run([], [], b"")

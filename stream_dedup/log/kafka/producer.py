@@ -352,7 +352,13 @@ class TransactionalOutput:
                     return
 
     def _flush(self, count: int, failures: list[tuple[int, KafkaError]]) -> None:
-        left = self._producer.flush(_FLUSH_SECONDS)
+        try:
+            left = self._producer.flush(_FLUSH_SECONDS)
+        except SystemError as error:
+            # So says Python where the client raised a fatal error while a report was being given.
+            if isinstance(error.__cause__, KafkaException):
+                raise error.__cause__ from None
+            raise
         if left and not failures:
             raise _UnwrittenError(f"{left} of {count} outputs were not written within {_FLUSH_SECONDS:.0f} s.")
 
