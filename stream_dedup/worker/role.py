@@ -26,6 +26,7 @@ from stream_dedup.fingerprint import Fingerprinter, Recipe
 from stream_dedup.log import answers, epochs, records
 from stream_dedup.log.kafka import (
     Admin,
+    Caller,
     LogAppender,
     Outcome,
     OwnedOffset,
@@ -149,13 +150,13 @@ class _Worker:
                 self._turn(take_in=False)
             _log.info("worker stopped", dropped_in_flight=self._flow.in_flight)
         finally:
-            # In a thread that can be left behind: leaving the group waits for a coordinator that may be gone.
-            closing = threading.Thread(target=self._close, name="closing", daemon=True)
-            closing.start()
-            closing.join(_CLOSE_SECONDS)
-            if closing.is_alive():
+            try:
+                # In a thread that can be left behind: leaving the group waits for a coordinator that may be gone.
+                Caller("closing").call(self._close, _CLOSE_SECONDS)
+            except TimeoutError:
                 _log.warning("the clients did not close in time and are left behind", waited_seconds=_CLOSE_SECONDS)
-            self._identity.release()
+            finally:
+                self._identity.release()
 
     def _close(self) -> None:
         self._source.close()

@@ -10,14 +10,14 @@ from confluent_kafka import KafkaError, KafkaException
 
 from stream_dedup.errors import FencedError
 from stream_dedup.log.kafka import producer
-from stream_dedup.log.kafka.producer import TransactionalOutput, _Caller
+from stream_dedup.log.kafka.producer import Caller, TransactionalOutput
 from stream_dedup.settings import Settings
 
 
 def test_a_call_that_returns_is_waited_for() -> None:
     """Calls are made one after another in the caller's thread, and end before `call` does."""
     done: list[str] = []
-    caller = _Caller()
+    caller = Caller()
     caller.call(lambda: done.append(threading.current_thread().name), 10)
     caller.call(lambda: done.append("second"), 10)
 
@@ -26,7 +26,7 @@ def test_a_call_that_returns_is_waited_for() -> None:
 
 def test_what_a_call_raises_is_raised() -> None:
     """An error comes out where the call was made, and the next call is served."""
-    caller = _Caller()
+    caller = Caller()
     with pytest.raises(ZeroDivisionError):
         caller.call(lambda: 1 / 0, 10)
 
@@ -37,8 +37,8 @@ def test_a_call_that_never_returns_is_left_behind() -> None:
     """A stuck call costs its time and no more; another caller goes on."""
     stuck = threading.Event()
     with pytest.raises(TimeoutError):
-        _Caller().call(stuck.wait, 0.05)
-    _Caller().call(lambda: None, 10)
+        Caller().call(stuck.wait, 0.05)
+    Caller().call(lambda: None, 10)
 
     stuck.set()
 

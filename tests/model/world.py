@@ -846,7 +846,9 @@ class Admin:
 
 
 class Caller:
-    """In place of the thread in which a step of a transaction runs."""
+    """In place of the thread in which a step of a transaction runs, or the clients close."""
+
+    def __init__(self, _name: str = "") -> None: ...
 
     def call(self, function: Callable[[], Any], seconds: float) -> None:
         function()
@@ -949,8 +951,8 @@ def patched() -> Iterator[None]:
     time, log, system = Time(), Log(), _system()
     places: list[tuple[object, dict[str, Any]]] = [
         (consumer_module, {"make_consumer": make_consumer, "time": time}),
-        (producer_module, {"make_producer": make_producer, "time": time, "_Caller": Caller}),
-        (role, {"time": time, "os": system, "Admin": Admin, "Fingerprinter": Prober, "_log": log}),
+        (producer_module, {"make_producer": make_producer, "time": time, "Caller": Caller}),
+        (role, {"time": time, "os": system, "Admin": Admin, "Caller": Caller, "Fingerprinter": Prober, "_log": log}),
         (startup, {"Admin": Admin, "inspect": _inspect}),
         (marks, {"read_whole": _read_whole}),
         (flow, {"DOCUMENTS_MAX": 2}),

@@ -17,6 +17,7 @@ from stream_dedup.log.kafka.consumer import (
     sample,
 )
 from stream_dedup.log.kafka.producer import (
+    Caller,
     InsightsSender,
     LoadProducer,
     LogAppender,
@@ -32,6 +33,7 @@ from stream_dedup.log.kafka.whole import read_whole
 __all__ = [
     "Admin",
     "Bounds",
+    "Caller",
     "GroupStamp",
     "InsightsSender",
     "LoadProducer",

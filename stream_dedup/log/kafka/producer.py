@@ -86,16 +86,16 @@ class _UnwrittenError(AbortableError):
     """Outputs were not written in time, and nothing says why."""
 
 
-class _Caller:
+class Caller:
     """Makes blocking calls in a thread of its own, so that one which never returns can be left behind.
 
     librdkafka forgets the transaction's coordinator when a broker that was killed is missing from one metadata answer; then
     send_offsets_to_transaction waits for ever, whatever time-out it was given (seen with 2.16.0 at a broker's restart).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "transactions") -> None:
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[BaseException | None]]] = queue.SimpleQueue()
-        threading.Thread(target=self._serve, name="transactions", daemon=True).start()
+        threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def call(self, function: Callable[[], Any], seconds: float) -> None:
         """Run `function` and raise what it raises.
@@ -268,7 +268,7 @@ class TransactionalOutput:
         self._config, self._producer = make(transactional_id)
         self._other = make(f"{transactional_id}~2") if in_turns else None
         self._socket_timeout_seconds = float(self._config["socket.timeout.ms"]) / 1000
-        self._caller = _Caller()
+        self._caller = Caller()
 
     def run(
         self,
@@ -422,7 +422,7 @@ class TransactionalOutput:
 
     def _recycle(self, why: str) -> Result:
         """Throw the producer away: its late EndTxn is fenced by the epoch that the next one gets."""
-        self._caller = _Caller()
+        self._caller = Caller()
         self._producer = self._new_producer(self._config)
         return Result(Outcome.UNKNOWN, why=why)
 
