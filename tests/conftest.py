@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +20,17 @@ os.environ.setdefault("TEST_SEED", str(random.SystemRandom().randrange(2**32)))
 def pytest_report_header() -> str:
     """Say how to run the same again."""
     return f"TEST_SEED={os.environ['TEST_SEED']}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile what this machine lacks of the kernels, before several processes would each do it for themselves."""
+    is_controller = not hasattr(session.config, "workerinput")
+    if is_controller and getattr(session.config.option, "numprocesses", None):
+        halves = ("warm.use_fingerprints()", "warm.use_index(); warm.use_audit()")
+        children = [subprocess.Popen([sys.executable, "-c", f"from stream_dedup import warm; {half}"]) for half in halves]
+        for child in children:
+            child.wait()  # what fails here fails again, with its message, in the test that needs it
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -26,13 +26,15 @@ def _closed_parent(path: Path) -> Path | None:
     return next((parent for parent in reversed(path.parents) if not parent.stat().st_mode & 0o001), None)
 
 
-def _script(command: list[str]) -> str:
+def _script(command: list[str], kernels: Path | None) -> str:
     needed = sorted({Path(one).resolve() for one in (str(ROOT), sys.prefix, sys.base_prefix)})
     lines = [
         "set -e",
         f"mount -t tmpfs -o mode=755 pod {MOUNT}",
         f"mkdir {MOUNT}/keep",
-        f"mkdir -m 700 {VOLUME} && chown {USER}:{USER} {VOLUME}",
+        f"mkdir -m 700 {VOLUME}",
+        *([] if kernels is None else [f"mkdir {VOLUME}/cache", f"cp -r {shlex.quote(str(kernels))} {VOLUME}/cache/kernels"]),
+        f"chmod -R go-rwx {VOLUME} && chown -R {USER}:{USER} {VOLUME}",
         f"mkdir -m 1777 {TMP}",
     ]
     for number, path in enumerate(needed):
@@ -54,11 +56,16 @@ def _script(command: list[str]) -> str:
     return "\n".join(lines)
 
 
-def start(command: list[str], environment: dict[str, str], log: Path | None = None) -> subprocess.Popen[str]:
-    """Start a command so; it has the process's own id, so that a signal reaches it."""
+def start(
+    command: list[str], environment: dict[str, str], log: Path | None = None, kernels: Path | None = None
+) -> subprocess.Popen[str]:
+    """Start a command so; it has the process's own id, so that a signal reaches it.
+
+    `kernels` are put into the volume's folder `cache`, as an earlier start would have left them.
+    """
     with log.open("w") if log else open(os.devnull, "w") as stream:  # noqa: PTH123
         return subprocess.Popen(
-            ["unshare", "--mount", "--propagation", "private", "sh", "-c", _script(command)],
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", _script(command, kernels)],
             env={"PATH": os.environ["PATH"], "TMPDIR": str(TMP)} | environment,
             cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stream if log else subprocess.STDOUT, text=True,
         )  # fmt: skip

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from stream_dedup import fingerprint
+from stream_dedup.compiled import cache_directory
 from tests.broker.conftest import make_filter
 from tests.broker.harness import Filter, synthetic, wait_until
 from tests.deploy import pod
@@ -50,6 +52,13 @@ def free_port() -> int:
         return port
 
 
+def kernels_of_tests() -> Path:
+    """Return the folder where kernels are kept that tests have compiled."""
+    folder = cache_directory(Path(fingerprint.__file__).parent)
+    assert folder is not None
+    return folder.parent
+
+
 def answer(port: int, path: str) -> str | None:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as found:
@@ -70,7 +79,6 @@ def test_the_constraints_are_real() -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(900)  # compiles the kernels twice, because nothing but the volume can be written
 def test_both_roles_work_and_drain(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
     """They become ready, judge, and end with code 0 at SIGTERM, with nothing left in flight."""
     crawl = make_filter()
@@ -89,7 +97,7 @@ def test_both_roles_work_and_drain(make_filter: Callable[..., Filter], tmp_path:
         "STREAM_DEDUP_LOG_FORMAT": "json",
     }
     roles = {
-        role: pod.start([*PROGRAM, "run", role], common | {"STREAM_DEDUP_HTTP_PORT": str(port)}, logs[role])
+        role: pod.start([*PROGRAM, "run", role], common | {"STREAM_DEDUP_HTTP_PORT": str(port)}, logs[role], kernels_of_tests())
         for role, port in ports.items()
     }
     try:
