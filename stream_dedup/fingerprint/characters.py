@@ -234,7 +234,8 @@ class Foldings(NamedTuple):
     `replacements`, UTF-8. `trailing`: (m,), the combining class of each mapping's last character. `ascii`: (128,),
     what each ASCII character becomes: lower case, and white space a space. `pairs`, `composed`: an open-addressing table
     from `first << 21 | second` to what they compose to, or 0 where only `unicodedata` knows; from a second alone to its
-    combining class; and from a first alone to 0 if a mark is part of it. Seconds have the action `COMPOSING`.
+    combining class; and from a first alone to 0 if a mark is part of it. Seconds have the action `COMPOSING`. `simple`:
+    (2048,), for a code point of two bytes the two bytes that it becomes whatever stands around it, first byte high; else 0.
     """
 
     actions: NDArray[np.uint16]
@@ -244,6 +245,7 @@ class Foldings(NamedTuple):
     ascii: NDArray[np.uint8]
     pairs: NDArray[np.uint64]
     composed: NDArray[np.int32]
+    simple: NDArray[np.uint16]
 
 
 @cache
@@ -290,7 +292,15 @@ def make_foldings(replaced: Mapping[int, int]) -> Foldings:
         composed[slot] = result
         if second:
             actions[second] = COMPOSING
-    made = Foldings(actions, offsets, np.frombuffer(b"".join(encoded), np.uint8), trailing, lower, pairs, composed)
+    simple = np.zeros(1 << 11, np.uint16)
+    for code_point in range(0x80, 1 << 11):
+        number = int(actions[code_point]) - MAPPED
+        becomes = chr(code_point).encode() if number == COPIED - MAPPED else b""
+        if number >= 0 and not trailing[number]:
+            becomes = encoded[number]
+        if len(becomes) == 2 and becomes[0] >= 0x80 and not table()[code_point] & MARK:
+            simple[code_point] = becomes[0] << 8 | becomes[1]
+    made = Foldings(actions, offsets, np.frombuffer(b"".join(encoded), np.uint8), trailing, lower, pairs, composed, simple)
     for array in made:
         array.setflags(write=False)
     return made

@@ -142,6 +142,40 @@ def _normalise_ascii(data: Any, place: Any, stop: Any, lower: Any, out: Any, end
 
 
 @inlined
+def _normalise_simple(data: Any, place: Any, stop: Any, foldings: Any, out: Any, end: Any, previous: Any, before: Any) -> Any:
+    """Normalise code points of two bytes that nothing around them can change, and single ASCII characters between them.
+
+    Returns where reading and writing stopped, the last byte, and the code point that was copied last, or -1.
+    """
+    while place + 1 < stop:
+        byte = data[np.uint64(place)]
+        following = data[np.uint64(place + 1)]
+        if byte < 0x80:
+            if following < 0x80:
+                break
+            byte = foldings.ascii[byte]
+            out[np.uint64(end)] = byte
+            end += np.int64((byte != _SPACE) | (previous != _SPACE))
+            previous = byte
+            before = np.int64(-1)
+            place += 1
+            continue
+        if byte >= 0xE0:
+            break
+        code_point = np.int64(byte & 0x1F) << 6 | np.int64(following & 0x3F)
+        simple = foldings.simple[np.uint64(code_point)]
+        if simple == 0:
+            break
+        out[np.uint64(end)] = simple >> 8
+        out[np.uint64(end + 1)] = simple & 0xFF
+        end += 2
+        place += 2
+        previous = np.uint8(0xFF)
+        before = code_point if simple == (np.int64(byte) << 8 | np.int64(following)) else np.int64(-1)
+    return place, end, previous, before
+
+
+@inlined
 def _length_of(code_point: Any) -> Any:
     """Return the bytes that a code point beyond ASCII takes in UTF-8."""
     return 2 + np.int64(code_point >= 0x800) + np.int64(code_point >= 0x10000)
@@ -185,6 +219,11 @@ def _normalise_each(
                 before = np.int64(-1)
                 continue
             code_point, length = code_point_at(data, place)
+            if length == 2 and foldings.simple[code_point] != 0:
+                place, end, previous, before = _normalise_simple(data, place, stop, foldings, out, end, previous, before)
+                combining = 0
+                marks = 0
+                continue
             action = np.int64(foldings.actions[code_point])
             place += length
             if action >= MAPPED:

@@ -123,6 +123,7 @@ class _Worker:
         self._transactions = TransactionalOutput(settings, f"{settings.group}-{client}", f"{client}-outputs", in_turns=True)
         self._fail_open_seconds = None if settings.fail_open is None else settings.fail_open.total_seconds()
         self._must_reread = False
+        self._stop = threading.Event()
         self._unserved: set[TopicPartitionKey] = set()
         self._full_since: float | None = None
         self._paused = False
@@ -142,6 +143,7 @@ class _Worker:
     # -- the loop
 
     def run(self, stop: threading.Event) -> None:
+        self._stop = stop
         try:
             while not stop.is_set():
                 self._turn(take_in=True)
@@ -292,7 +294,10 @@ class _Worker:
                      reason=result.why)  # fmt: skip
         if result.refused:
             self._retract(leaving, offsets, ready[0].stamp, result)
-        self._reread(self._flow.drop_all())
+        dropped = self._flow.drop_all()
+        if self._stop.is_set():
+            return  # whoever comes next reads them again; asking Kafka where, which may be away, would only delay the end
+        self._reread(dropped)
         time.sleep(_ABORT_PAUSE_SECONDS)
 
     def _transact(
@@ -347,6 +352,8 @@ class _Worker:
         """Take over what the broker has for each partition; a partition without a commit is begun."""
         starts: dict[TopicPartitionKey, int] = {}
         begun: dict[TopicPartitionKey, tuple[int, str]] = {}
+        if any(owned.offset is None for owned in found.values()):
+            self._cluster = startup.look_again(self._settings, self._cluster)
         for key, owned in found.items():
             offset, epoch = owned.offset, epochs.from_metadata(owned.metadata)
             if offset is None:

@@ -6,7 +6,7 @@ to be what they must be.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stream_dedup.checks.cluster import FRAMING_BYTES
 from stream_dedup.checks.declaration import check_declaration
@@ -28,7 +28,10 @@ _FIRST_RECORDS = 50
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What the cluster's topics allow, as read at start."""
+    """What the cluster's topics allow, as read at start.
+
+    `log_has_documents`: of this topic. Once true it stays so; while it is false it is asked again (`look_again`).
+    """
 
     names: TopicNames
     source_id: bytes
@@ -67,11 +70,25 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> Cluster:
 def _declaration(settings: Settings, names: TopicNames, recipe: Recipe, source_id: bytes) -> tuple[dict[str, object], bool]:
     declared = declaration.follow(settings, names, recipe, begins=True)
     report(check_declaration(settings, recipe, declared))
-    has_documents = any(
+    return declared, _log_has_documents(settings, names, source_id)
+
+
+def _log_has_documents(settings: Settings, names: TopicNames, source_id: bytes) -> bool:
+    return any(
         isinstance(record, records.Batch) and any(source.topic_id == source_id for source in record.sources)
         for _, record in read_whole(settings, names.fingerprints, most=_FIRST_RECORDS)
     )
-    return declared, has_documents
+
+
+def look_again(settings: Settings, cluster: Cluster) -> Cluster:
+    """Return what is known of the cluster when a partition without a committed offset is met.
+
+    A worker that began with the log may live for months. Were it to believe for so long that this is the first start, it would
+    read everything again when the group's offsets vanish.
+    """
+    if cluster.log_has_documents:
+        return cluster
+    return replace(cluster, log_has_documents=_log_has_documents(settings, cluster.names, cluster.source_id))
 
 
 def first_epoch(settings: Settings, cluster: Cluster, key: TopicPartitionKey) -> int:

@@ -28,6 +28,8 @@ from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until
 from tests.broker.kproxy import KafkaProxy
 
 STEP_DOCUMENTS = 2000
+# A broker that was killed a moment ago may let each step of a transaction run into its time-out first.
+_STOP_SECONDS = 90
 PLAIN_MAX = 20_000
 
 FAULTS = (
@@ -103,10 +105,10 @@ class Nemesis:
         self._pause(self.index[at])
 
     def _end_worker(self, at: int) -> None:
-        self.workers[at].stop()
+        self.workers[at].stop(_STOP_SECONDS)
 
     def _end_index(self, at: int) -> None:
-        self.index[at].stop()
+        self.index[at].stop(_STOP_SECONDS)
 
     def _new_volume(self, at: int) -> None:
         self._kill(self.index[at])
@@ -150,7 +152,7 @@ class Nemesis:
         if self.dice.random() < 0.5:
             self._kill(more)
         else:
-            more.stop()
+            more.stop(_STOP_SECONDS)
 
     def _one_transactional_id(self, at: int) -> None:
         """A second worker with the name of one that runs: one of them is fenced and ends, and the other goes on."""
@@ -243,7 +245,7 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
     wait_until(healed, f"all {sent} records are committed after healing", 900)
     healing = time.monotonic() - began - asked.minutes * 60
     for role in crawl.roles:
-        role.stop()
+        role.stop(_STOP_SECONDS)
     found = ""
     try:
         Outcome(crawl, by_plain_scan=sent <= PLAIN_MAX).check()

@@ -121,6 +121,20 @@ def test_compositions_equal_the_reference() -> None:
     assert batch(texts) == [reference.normalise(text) for text in texts]
 
 
+def test_code_points_of_two_bytes_equal_the_reference() -> None:
+    """Random rows of them, most of the common alphabets, with ASCII, spaces and marks between: against plain Python."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    everything = [chr(one) for one in range(0x80, 0x800)]
+    common = list("абвгдеёжийАБЙЁάέΆΣσςßéÉüÜñøđłאבגابجَ")
+    between = [*"aZ0 .  -", "\u0301", "\u0306", "\u00ad", "\u3000", "中"]
+    pool = everything + common * 40 + between * 60
+    texts = ["".join(generator.choices(pool, k=generator.randrange(1, 14))) for _ in range(40_000)]
+
+    assert batch(texts) == [reference.normalise(text) for text in texts]
+
+
 @pytest.mark.parametrize("text", ["हिन्दी क़लम ज़मीन", "தமிழ் கொடு கௌரி", "বাংলা কো", "മലയാളം കൊ", "ဗမာစာ ဦး", "ශ්‍රී කො", "ಕೋಟೆ"])
 def test_indic_texts_need_no_look_at_their_neighbours(text: str) -> None:
     """Vowel signs and nuktas are composed by compiled code, in the composed and the decomposed spelling."""

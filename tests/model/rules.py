@@ -334,6 +334,8 @@ RULES = [
     Rule("a rewind writes all partitions at once", _one_by_one, ("twice",), Tuning(weights={**MANY, "vanish": 30}), 400, 15),
     Rule("vanished offsets are not taken for a first start", _set(startup, "first_epoch", lambda *_: 0),
          ("twice", "alarm", "order"), Tuning(weights={**MANY, "vanish": 30})),
+    Rule("a worker asks again whether this is the first start", _set(startup, "look_again", lambda _, cluster: cluster),
+         ("twice",), schedules=5, first=20262230),
     Rule("one log record until the first answer", _window_at_once, ("flood",), Tuning(weights=MANY)),
 ]  # fmt: skip
 

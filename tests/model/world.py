@@ -953,7 +953,7 @@ def patched() -> Iterator[None]:
         (consumer_module, {"make_consumer": make_consumer, "time": time}),
         (producer_module, {"make_producer": make_producer, "time": time, "Caller": Caller}),
         (role, {"time": time, "os": system, "Admin": Admin, "Caller": Caller, "Fingerprinter": Prober, "_log": log}),
-        (startup, {"Admin": Admin, "inspect": _inspect}),
+        (startup, {"Admin": Admin, "inspect": _inspect, "read_whole": _read_whole}),
         (marks, {"read_whole": _read_whole}),
         (flow, {"DOCUMENTS_MAX": 2}),
         (records, {"DOCUMENTS_MAX": 2}),
