@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import random
 import signal
 import subprocess
@@ -70,7 +71,7 @@ class Role:
         self.log_path = log_path
         environment = child_environment({}) | environment
         self.process: Forked | subprocess.Popen[bytes]
-        if name in ("worker", "index"):
+        if name in ("worker", "index") and hasattr(os, "pidfd_open"):
             self.process = NURSERY.start(["run", name], environment, log_path)
             return
         with log_path.open("ab") as log:

@@ -4,6 +4,8 @@ What is left out is what a role does before it reads its first argument (importi
 of the command line, of the image and of a fresh machine start roles the long way. All that a role does is done in the child:
 it has its own environment, log, signals and exit code, and is killed like any process.
 
+It needs Linux (`pidfd_open`); elsewhere roles are started the long way.
+
 Invariants: no thread and no client is started before a fork; children end with the nursery, and the nursery with its owner.
 """
 
