@@ -44,7 +44,7 @@ format: .venv/ready  ## let ruff format everything
 bench: .venv/ready  ## measure the whole path beside a plain copy; ARGS='--documents 200000'
 	.venv/bin/stream-dedup bench path $(ARGS)
 
-peers: .venv-peers/ready  ## install the programs that `bench quality --peers` compares with, in .venv-peers
+peers: .venv-peers/ready  ## install the programs that the benches compare with (--peers), in .venv-peers
 .venv-peers/ready: peers/requirements.txt peers/bare.txt
 	$(PYTHON) -m venv --clear .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r peers/requirements.txt

@@ -22,7 +22,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from stream_dedup.errors import StreamDedupError
-from stream_dedup.settings import child_environment
 
 _END_SECONDS = 60.0
 _LOOK_SECONDS = 0.02
@@ -34,7 +33,7 @@ _MEMORY_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a child has used from its start to its end (wait4(2)): CPU of user and system, and the most resident memory."""
+    """What a child has used from its start to its end: CPU of user and system, and the most resident memory."""
 
     cpu_seconds: float
     memory_bytes_max: int
@@ -43,15 +42,15 @@ class Usage:
 class Child:
     """One running child, with its output in a file."""
 
-    def __init__(self, name: str, module: Sequence[str], settings: Mapping[str, str], folder: Path) -> None:
-        """Start `python -m MODULE ...`; `settings` are setting name -> value, and the only ones that it gets."""
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
+        """Start a command with this environment, and none of ours."""
         self.name = name
         self.usage: Usage | None = None
         self._log_path = folder / f"{name}.log"
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", *module],
-                env=child_environment(settings),
+                list(command),
+                env=dict(environment),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -93,6 +92,7 @@ class Child:
 
     def stop(self) -> None:
         """Let it finish what it has in hand and end, by force after a minute; then `usage` is known."""
+        memory_bytes_max = _peak_bytes(self._process.pid)
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
@@ -106,7 +106,7 @@ class Child:
             time.sleep(_LOOK_SECONDS)
             pid, status, used = os.wait4(self._process.pid, os.WNOHANG)
         self._process.returncode = os.waitstatus_to_exitcode(status)
-        self.usage = Usage(used.ru_utime + used.ru_stime, used.ru_maxrss * _MEMORY_UNIT_BYTES)
+        self.usage = Usage(used.ru_utime + used.ru_stime, memory_bytes_max or used.ru_maxrss * _MEMORY_UNIT_BYTES)
 
     def _http_port(self) -> int:
         if self._port is None:
@@ -126,6 +126,18 @@ def cpu_seconds(looker: ProcessCollector) -> float | None:
     for family in looker.collect():
         if family.name == "process_cpu_seconds":
             return float(family.samples[0].value)
+    return None
+
+
+def _peak_bytes(pid: int) -> int | None:
+    """Return the most resident memory of a running process; None where that cannot be seen.
+
+    What wait4(2) says instead is at least what this process had when it started the child, and also when it is more.
+    """
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
     return None
 
 

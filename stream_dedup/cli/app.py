@@ -970,6 +970,9 @@ def bench_path(
         ),
     ] = None,
     latency: Annotated[bool, typer.Option(help="Then measure latency too, at 10 % and 50 % of the full throughput.")] = True,
+    peers: Annotated[
+        bool, typer.Option("--peers", help="Measure Quix Streams and Faust copying, too; needs `make peers`.")
+    ] = False,
     target: Annotated[
         str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
     ] = None,
@@ -989,6 +992,7 @@ def bench_path(
         seed=seed,
         broker=brokers,
         with_latency=latency,
+        with_peers=peers,
         target=target,
     )
     raise typer.Exit(code)

@@ -21,7 +21,9 @@ from rich.text import Text
 from stream_dedup.bench import fingerprint, index, quality
 from stream_dedup.bench.latency import PERCENTILES
 from stream_dedup.bench.pages import measure, pages
-from stream_dedup.bench.path import COPY, PLANS, VARIANTS, Options, Report, medians, run_path
+from stream_dedup.bench.path import run_path
+from stream_dedup.bench.path_peers import QUIX
+from stream_dedup.bench.path_report import COPY, PLANS, Options, Report, median, medians
 from stream_dedup.bench.peers import Peers, peers_command
 from stream_dedup.cli.output import console, note, print_json, print_table
 from stream_dedup.cli.version import versions
@@ -43,6 +45,7 @@ def show_path(
     seed: int,
     broker: str | None,
     with_latency: bool,
+    with_peers: bool,
     target: str | None,
 ) -> int:
     """Measure and print the tables; return the exit code, 1 if documents are missing or came out twice.
@@ -56,7 +59,7 @@ def show_path(
         StreamDedupError: the measurement failed.
     """
     codes = tuple(code.strip() for code in languages.split(","))
-    options = Options(documents, size_bytes, duplicate_share, codes, rounds, seed, broker, with_latency)
+    options = Options(documents, size_bytes, duplicate_share, codes, rounds, seed, broker, with_latency, with_peers)
     options.pages(0)  # refuses what cannot be made
     logs.kafka_logger().setLevel(logging.ERROR)  # what will be tried again is no news here
     out = _out(target)
@@ -318,10 +321,16 @@ def _show(report: Report, out: Console) -> None:
         f"{machine['cores']} cores of {machine['processor']}, {machine['platform']}; load before {machine['load_before']}\n"
         f"Python {machine['python']}, {names}; broker {machine['broker']}"
     )
+    for name, peer in report.peers.items():
+        numbers = ", ".join(f"{package} {number}" for package, number in peer.versions.items())
+        guarantee = "exactly once" if peer.is_exactly_once else "at least once"
+        out.print(f"{name}: {peer.title} copying {guarantee}, {options.documents_for(peer):,} documents ({numbers})")
+    for name, sentence in report.missing.items():
+        out.print(f"without {name}: {sentence}")
     out.print()
     out.print(_throughput(report))
     out.print()
-    out.print(_times("CPU per document, us", [(one, _medians_of_cpu(report, one)) for one in VARIANTS]))
+    out.print(_times("CPU per document, us", [(one, _medians_of_cpu(report, one)) for one in report.variants]))
     out.print()
     stages = [(plan, medians([one.per_document_us(one.stage_seconds) for one in report.of(plan)])) for plan in PLANS]
     out.print(_times("Loop time per document, us", stages))
@@ -331,11 +340,12 @@ def _show(report: Report, out: Console) -> None:
 
 
 def _throughput(report: Report) -> Table:
-    table = _table("", "documents/s", "of the copy", "first commit, s", "duplicates", "memory, MB", "documents/s of each round")
-    for variant in VARIANTS:
+    beside = ["of Quix's copy"] if QUIX in report.peers else []
+    headings = ["documents/s", "of the copy", *beside, "first commit, s", "duplicates", "memory, MB"]
+    table = _table("", *headings, "documents/s of each round")
+    for variant in report.variants:
         samples = report.of(variant)
         rate = report.documents_per_second(variant)
-        ratios = report.ratios(variant)
         memory = medians([one.memory_bytes_max for one in samples])
         first = medians([{"": one.first_commit_seconds} for one in samples])[""]
         duplicates = sorted({one.balance["duplicates"] for one in samples if "duplicates" in one.balance})
@@ -343,7 +353,8 @@ def _throughput(report: Report) -> Table:
             table,
             variant,
             _number(rate),
-            "" if variant == COPY else _number(medians([{"": ratio} for ratio in ratios]).get(""), 3),
+            "" if variant == COPY else _number(median(report.ratios(variant)), 3),
+            *("" if variant == QUIX else _number(median(report.ratios(variant, QUIX)), 3) for _ in beside),
             _number(first, 1),
             " to ".join(f"{count:,}" for count in {duplicates[0]: 0, duplicates[-1]: 0}) if duplicates else "",
             ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in memory.items()),

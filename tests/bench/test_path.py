@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,12 @@ import pytest
 from stream_dedup.__main__ import main
 from stream_dedup.bench.children import Child
 from stream_dedup.bench.latency import Latency
-from stream_dedup.bench.path import VARIANTS, Bench, Cluster, Options, Reading, Report, Sample, medians, order, window
+from stream_dedup.bench.path import Bench, Cluster
+from stream_dedup.bench.path_peers import PEERS, CopyPeer, find_peers
+from stream_dedup.bench.path_report import VARIANTS, Options, Reading, Report, Sample, medians, order, window
 from stream_dedup.errors import StreamDedupError
 from stream_dedup.service import logs
+from stream_dedup.settings import child_environment
 from tests.broker.harness import wait_until
 
 
@@ -57,9 +61,9 @@ def test_a_run_too_short_for_a_window_has_no_throughput() -> None:
 
 def test_the_order_turns_around() -> None:
     """Each variant is first as often as last, so that a machine that slows down favours none."""
-    assert order(1) == VARIANTS
-    assert order(2) == VARIANTS[::-1]
-    assert order(3) == order(1)
+    assert order(1, VARIANTS) == VARIANTS
+    assert order(2, VARIANTS) == VARIANTS[::-1]
+    assert order(3, VARIANTS) == order(1, VARIANTS)
 
 
 def test_medians_are_of_those_that_have_a_value() -> None:
@@ -77,7 +81,7 @@ def test_a_ratio_is_of_two_measurements_of_one_round() -> None:
     }
     report = Report(Options(), {})
     report.samples = [
-        sample(variant, number, rounds[variant][number - 1]) for number in (1, 2, 3, 4) for variant in order(number)
+        sample(variant, number, rounds[variant][number - 1]) for number in (1, 2, 3, 4) for variant in order(number, VARIANTS)
     ]
 
     assert report.ratios("wide") == pytest.approx([0.5, 0.25, 0.8])
@@ -121,7 +125,8 @@ def test_latency_figures() -> None:
 
 def test_a_child_that_ends_by_itself_is_an_error_with_its_last_words(tmp_path: Path) -> None:
     """It is not waited for as if it were slow."""
-    child = Child("worker", ["stream_dedup", "no-such-command"], {}, tmp_path)
+    command = [sys.executable, "-m", "stream_dedup", "no-such-command"]
+    child = Child("worker", command, child_environment({}), tmp_path)
 
     def complaint() -> str:
         try:
@@ -135,6 +140,19 @@ def test_a_child_that_ends_by_itself_is_an_error_with_its_last_words(tmp_path: P
 
     assert said.startswith("The worker ended by itself with 2. It said last:\n")
     assert "no-such-command" in said
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells a process's own peak")
+def test_memory_is_the_child_s_own(tmp_path: Path) -> None:
+    """A small child of a large process is small; wait4 would count what its parent had when it forked."""
+    heap = bytearray(b"x") * 300_000_000
+    program = "import sys; print('here', flush=True); sys.stdin.read()"
+    child = Child("small", [sys.executable, "-S", "-c", program], {}, tmp_path)
+    wait_until(lambda: child.log, "the child runs", 60)
+    child.stop()
+
+    assert child.usage is not None
+    assert 1_000_000 < child.usage.memory_bytes_max < len(heap) / 2
 
 
 @pytest.mark.parametrize(
@@ -154,6 +172,70 @@ def test_what_cannot_be_measured_is_refused_at_once(
     assert main(["bench", "path", "--broker", "127.0.0.1:1", *arguments]) == code
 
     assert sentence in capsys.readouterr().err
+
+
+def peer(name: str) -> CopyPeer:
+    (found,) = [one for one in PEERS if one.name == name]
+    return found
+
+
+def test_a_ratio_to_quix_is_of_one_round_too() -> None:
+    """What the filter does beside another program's bare copy; a round that lacks either has no ratio."""
+    report = Report(Options(), {}, peers={"quix": peer("quix")})
+    report.samples = [sample("quix", 1, 50.0), sample("wide", 1, 100.0), sample("wide", 2, 70.0), sample("quix", 3, 10.0)]
+
+    assert report.ratios("wide", "quix") == [2.0]
+    assert report.variants == ("copy", "quix", "wide", "classic")
+
+
+def test_a_copy_at_least_once_may_copy_twice_and_not_less() -> None:
+    """Only what a peer promises is asked of it, and what it breaks is not ours to be told of."""
+    report = Report(Options(), {}, peers={name: peer(name) for name in ("quix", "faust")})
+    report.samples = [
+        sample("faust", 1, 100.0, **{"in": 10, "copies": 11}),
+        sample("quix", 1, 100.0, **{"in": 10, "copies": 10}),
+    ]
+
+    assert report.complaints == []
+
+    report.samples = [
+        sample("faust", 1, 100.0, **{"in": 10, "copies": 9}),
+        sample("quix", 1, 100.0, **{"in": 10, "copies": 11}),
+    ]
+
+    assert [one.partition("; ")[2] for one in report.complaints] == [
+        "its figures do not count, ask Faust.",
+        "its figures do not count, ask Quix Streams.",
+    ]
+
+
+def test_a_slow_peer_gets_fewer_documents() -> None:
+    """Faust would take a minute for what the others do in seconds, at the same rate."""
+    options = Options(documents=100_000)
+
+    assert [options.documents_for(one) for one in (None, peer("quix"), peer("faust"))] == [100_000, 100_000, 20_000]
+    assert Options(documents=5000).documents_for(peer("faust")) == 5000
+
+
+def test_a_peer_that_is_not_here_is_named_with_the_remedy(tmp_path: Path) -> None:
+    """No environment, an environment without it, and no source folder are told apart."""
+    found, missing = find_peers(tmp_path)
+
+    assert found == {}
+    assert all("source folder" in sentence for sentence in missing.values())
+    assert list(missing) == ["quix", "faust"]
+
+    (tmp_path / "peers").mkdir()
+    (tmp_path / "peers" / "copy_quix.py").touch()
+
+    assert "run `make peers`" in find_peers(tmp_path)[1]["quix"]
+
+    python = tmp_path / ".venv-peers" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+
+    assert "No package metadata was found for quixstreams" in find_peers(tmp_path)[1]["quix"]
 
 
 @pytest.mark.broker
@@ -185,6 +267,22 @@ def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert 0 <= one["window_documents"] <= 1900
     for heading in ("documents/s", "of the copy", "CPU per document", "worker prepare"):
         assert heading in err
+
+
+@pytest.mark.broker
+def test_peers_copy_all_documents_or_are_named(bootstrap: str, tmp_path: Path) -> None:
+    """Each program that is here copies what it is given, from the first document to the last, with nothing of ours in it."""
+    found, missing = find_peers()
+    bench = Bench(Options(documents=2000), Cluster(bootstrap), tmp_path, lambda _: None, found)
+
+    assert set(found) | set(missing) == {"quix", "faust"}
+    assert "faust" in found
+    for name, one in found.items():
+        measured = bench.throughput(name, 1)
+
+        assert measured.balance == {"in": 2000, "copies": 2000}
+        assert set(measured.cpu_seconds_total) == {name}
+        assert one.versions[one.packages[0]]
 
 
 @pytest.mark.broker

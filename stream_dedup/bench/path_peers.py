@@ -1,0 +1,98 @@
+"""Other programs that copy a topic, beside the filter in the rounds of `bench path`: which are here, and how they are started.
+
+A peer is a script in `peers/` of the source folder: `SCRIPT BOOTSTRAP DOCUMENTS COPY GROUP TRANSACTION_DOCUMENTS`, until its
+standard input ends. It is watched from outside like the copy: by its group's committed offsets.
+
+Invariants: no peer is imported by this process; one that is not here is named with the remedy, never left out silently.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from stream_dedup.bench.peers import ENVIRONMENT
+from stream_dedup.settings import child_environment
+
+QUIX: Final = "quix"
+FAUST: Final = "faust"
+_ROOT: Final = Path(__file__).parents[2]
+_ASK_SECONDS: Final = 60.0
+_VERSIONS: Final = """
+import json, sys
+from importlib.metadata import version
+print(json.dumps({name: version(name) for name in sys.argv[1:]}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPeer:
+    """A program that copies.
+
+    `packages` are those whose versions matter, its own first. `is_apart`: it lives in the peers' environment, not in ours.
+    `reads_compressed`: it has the codec of the documents, or else gets them as they are. `documents_max`: a slow one gets the
+    first so many only.
+    """
+
+    name: str
+    title: str
+    packages: tuple[str, ...]
+    remedy: str
+    is_exactly_once: bool
+    is_apart: bool
+    reads_compressed: bool = True
+    documents_max: int | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def python(self, root: Path = _ROOT) -> Path:
+        """Return the interpreter of its environment: the peers' own, or ours."""
+        return root / ENVIRONMENT / "bin" / "python" if self.is_apart else Path(sys.executable)
+
+    def script(self, root: Path = _ROOT) -> Path:
+        """Return its program."""
+        return root / "peers" / f"copy_{self.name}.py"
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return the command that runs it."""
+        return [str(self.python()), str(self.script()), *arguments]
+
+
+PEERS: Final = (
+    CopyPeer(QUIX, "Quix Streams", ("quixstreams", "confluent-kafka"), "run `make peers` (again)", True, True),
+    CopyPeer(FAUST, "Faust", ("faust-streaming", "aiokafka"), "install the extra `insights`", False, False, False, 20_000),
+)
+
+
+def peer_environment() -> dict[str, str]:
+    """Return the environment of a peer: nothing in it is meant for us or for our interpreter."""
+    return {name: value for name, value in child_environment({}).items() if not name.startswith("PYTHON")}
+
+
+def find_peers(root: Path = _ROOT) -> tuple[dict[str, CopyPeer], dict[str, str]]:
+    """Return the peers that are here, with their versions, and for each other one a sentence that says why not."""
+    found, missing = {}, {}
+    for peer in PEERS:
+        if not peer.script(root).exists():
+            missing[peer.name] = f"{peer.title} is measured from the source folder of stream-dedup only: {root} has no peers/."
+            continue
+        try:
+            asked = subprocess.run(
+                [str(peer.python(root)), "-c", _VERSIONS, *peer.packages],
+                env=peer_environment(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_ASK_SECONDS,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            said = error.stderr.strip().splitlines()[-1:] if isinstance(error, subprocess.CalledProcessError) else [str(error)]
+            missing[peer.name] = f"{peer.title} is not here, so it is not measured: {peer.remedy}. ({' '.join(said)})"
+            continue
+        found[peer.name] = replace(peer, versions=json.loads(asked.stdout))
+    return found, missing

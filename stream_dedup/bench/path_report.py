@@ -1,0 +1,249 @@
+"""What `bench path` measured: samples, and what is computed from them.
+
+Invariants: a ratio is of two measurements of one round, and the median is of such ratios; what was not measured is absent,
+never zero.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stream_dedup.bench.latency import Latency
+from stream_dedup.bench.path_peers import QUIX, CopyPeer
+from stream_dedup.demo.crawl import Page, endless
+
+COPY = "copy"
+PLANS = ("wide", "classic")
+VARIANTS = (COPY, *PLANS)
+PARTITIONS = 4
+TRANSACTION_DOCUMENTS_MAX = 5000
+WINDOW_FROM = 0.05
+_TRANSACTIONS_MIN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to measure. `broker` None is one of our own; `with_latency` adds the paced runs after the rounds, `with_peers`
+    other programs that copy to each round.
+    """
+
+    documents: int = 100_000
+    size_bytes: int = 1000
+    duplicate_share: float = 0.3
+    languages: tuple[str, ...] = ("en",)
+    rounds: int = 3
+    seed: int = 1
+    broker: str | None = None
+    with_latency: bool = True
+    with_peers: bool = False
+
+    @property
+    def transaction_documents(self) -> int:
+        """Most documents in one transaction; fewer in a short run, because a window needs some transactions."""
+        return min(TRANSACTION_DOCUMENTS_MAX, self.documents // _TRANSACTIONS_MIN)
+
+    def documents_for(self, peer: CopyPeer | None) -> int:
+        """Return how many documents a peer gets, or for None the copy and the filter."""
+        return self.documents if peer is None or peer.documents_max is None else min(self.documents, peer.documents_max)
+
+    def pages(self, count: int | None = None) -> Iterator[Page]:
+        """Return the documents; the same each time."""
+        return endless(
+            self.seed,
+            count,
+            size_bytes=self.size_bytes,
+            duplicate_share=self.duplicate_share,
+            languages=self.languages,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was seen at one moment: the documents committed, and the CPU time of each process so far."""
+
+    seconds: float
+    committed: int
+    cpu_seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measurement of one variant.
+
+    `documents` and `seconds` are the window's; both are 0 if the run was too short to hold one. `cpu_seconds` is of each
+    process within the window, `stage_seconds` the time that the loops spent in their stages there. `cpu_seconds_total` and
+    `memory_bytes_max` are from the start of a child to its end. `first_commit_seconds` is from the start of the children.
+    """
+
+    variant: str
+    round: int
+    documents: int
+    seconds: float
+    first_commit_seconds: float
+    cpu_seconds: Mapping[str, float]
+    stage_seconds: Mapping[str, float]
+    cpu_seconds_total: Mapping[str, float]
+    memory_bytes_max: Mapping[str, int]
+    balance: Mapping[str, int]
+
+    @property
+    def documents_per_second(self) -> float | None:
+        """The throughput; None if there was no window."""
+        return self.documents / self.seconds if self.seconds > 0 else None
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether as many documents came out as went in."""
+        return self.balance["in"] == sum(count for name, count in self.balance.items() if name != "in")
+
+    def per_document_us(self, seconds: Mapping[str, float]) -> dict[str, float]:
+        """Return times of the window as microseconds for each of its documents."""
+        return {name: value / self.documents * 1e6 for name, value in seconds.items()} if self.documents else {}
+
+    def as_json(self) -> Mapping[str, object]:
+        """Return the sample."""
+        return {
+            "variant": self.variant,
+            "round": self.round,
+            "documents_per_second": _rounded(self.documents_per_second),
+            "window_documents": self.documents,
+            "window_seconds": round(self.seconds, 3),
+            "first_commit_seconds": round(self.first_commit_seconds, 2),
+            "cpu_per_document_us": _all_rounded(self.per_document_us(self.cpu_seconds)),
+            "stages_per_document_us": _all_rounded(self.per_document_us(self.stage_seconds)),
+            "cpu_seconds_total": {name: round(value, 2) for name, value in self.cpu_seconds_total.items()},
+            "memory_bytes_max": dict(self.memory_bytes_max),
+            "balance": dict(self.balance),
+        }
+
+
+@dataclass(slots=True)
+class Report:
+    """All that was measured, and on what; `missing`: a sentence for each peer that was asked for and is not here."""
+
+    options: Options
+    machine: Mapping[str, object]
+    samples: list[Sample] = field(default_factory=list)
+    latencies: dict[str, list[Latency]] = field(default_factory=dict)
+    mean_value_bytes: float = 0.0
+    peers: Mapping[str, CopyPeer] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The names of what each round measures: the copy, the peers that are here, the plans."""
+        return (COPY, *self.peers, *PLANS)
+
+    def of(self, variant: str) -> list[Sample]:
+        """Return the samples of a variant, by round."""
+        return sorted((one for one in self.samples if one.variant == variant), key=lambda one: one.round)
+
+    def documents_per_second(self, variant: str) -> float | None:
+        """Return the median throughput of a variant."""
+        return median([one.documents_per_second for one in self.of(variant)])
+
+    def ratios(self, variant: str, base: str = COPY) -> list[float]:
+        """Return the throughput of a variant divided by that of `base`, for each round that has both."""
+        bases = {one.round: one.documents_per_second for one in self.of(base)}
+        pairs = ((one.documents_per_second, bases.get(one.round)) for one in self.of(variant))
+        return [rate / other for rate, other in pairs if rate and other]
+
+    @property
+    def complaints(self) -> list[str]:
+        """What must not be, in sentences; a peer that copies at least once may copy some twice."""
+        found = []
+        for one in self.samples:
+            peer = self.peers.get(one.variant)
+            came_out = sum(count for name, count in one.balance.items() if name != "in")
+            if one.is_balanced or (peer is not None and not peer.is_exactly_once and came_out > one.balance["in"]):
+                continue
+            found.append(
+                f"In round {one.round} of {one.variant}, {one.balance['in']} documents went in and "
+                f"{', '.join(f'{count} {name}' for name, count in one.balance.items() if name != 'in')} came out; "
+                + (f"its figures do not count, ask {peer.title}." if peer else "please report it.")
+            )
+        return found
+
+    def as_json(self) -> Mapping[str, object]:
+        """Return everything, raw samples included."""
+        options = self.options
+        variants: dict[str, object] = {}
+        for variant in self.variants:
+            of, ratios = self.of(variant), self.ratios(variant)
+            cpu = [one.per_document_us(one.cpu_seconds) for one in of]
+            stages = [one.per_document_us(one.stage_seconds) for one in of]
+            quix = {"ratio_to_quix": _rounded(median(self.ratios(variant, QUIX)), 4)} if QUIX in self.peers else {}
+            variants[variant] = {
+                "documents_per_second": _rounded(self.documents_per_second(variant)),
+                "ratio_to_copy": _rounded(median(ratios), 4),
+                "ratios_to_copy": [round(ratio, 4) for ratio in ratios],
+                **quix,
+                "cpu_per_document_us": _all_rounded(medians(cpu)),
+                "stages_per_document_us": _all_rounded(medians(stages)),
+                "memory_bytes_max": {name: int(value) for name, value in medians([one.memory_bytes_max for one in of]).items()},
+            }
+        return {
+            "machine": dict(self.machine),
+            "documents": {
+                "count": options.documents,
+                "size_bytes": options.size_bytes,
+                "mean_value_bytes": round(self.mean_value_bytes, 1),
+                "duplicate_share": options.duplicate_share,
+                "languages": list(options.languages),
+                "seed": options.seed,
+                "partitions": PARTITIONS,
+                "transaction_documents": options.transaction_documents,
+            },
+            "peers": {
+                name: {
+                    "versions": dict(peer.versions),
+                    "exactly_once": peer.is_exactly_once,
+                    "documents": options.documents_for(peer),
+                }
+                for name, peer in self.peers.items()
+            },
+            "peers_missing": dict(self.missing),
+            "variants": variants,
+            "latency": {plan: [one.as_json() for one in found] for plan, found in self.latencies.items()},
+            "samples": [one.as_json() for one in self.samples],
+            "complaints": self.complaints,
+        }
+
+
+def order(number: int, variants: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the variants in the order of round `number`, from 1: there, and back in the next."""
+    return variants if number % 2 else variants[::-1]
+
+
+def window(readings: Sequence[Reading], total: int) -> tuple[Reading, Reading]:
+    """Return the first and last reading of the timed window.
+
+    Both are the last one if less than half of the documents would lie between them: what remains is then start and end
+    effects, and no throughput.
+    """
+    last = readings[-1]
+    first = next(one for one in readings if one.committed >= WINDOW_FROM * total)
+    return (first, last) if first.committed <= total / 2 else (last, last)
+
+
+def medians(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the median of each name over those that have it."""
+    names = dict.fromkeys(itertools.chain.from_iterable(found))
+    return {name: statistics.median([one[name] for one in found if name in one]) for name in names}
+
+
+def median(values: Sequence[float | None]) -> float | None:
+    """Return the median of those that are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _rounded(value: float | None, digits: int = 1) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def _all_rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 1) for name, value in values.items()}
