@@ -27,6 +27,7 @@ from stream_dedup.bench import copy
 from stream_dedup.bench.children import Child, cpu_seconds, process_looker
 from stream_dedup.bench.latency import Latency
 from stream_dedup.bench.latency import measure as measure_latency
+from stream_dedup.bench.path_bytes import on_disk, over_loopback
 from stream_dedup.bench.path_machine import machine
 from stream_dedup.bench.path_peers import CopyPeer, find_peers, peer_environment
 from stream_dedup.bench.path_report import PARTITIONS, PLANS, WINDOW_FROM, Options, Reading, Report, Sample, order, window
@@ -77,11 +78,12 @@ def run_path(options: Options, say: Say) -> Report:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where Kafka is; `pid` and `version` are known of one of our own only."""
+    """Where Kafka is; `pid`, `version` and `data`, its folder of partitions, are known of one of our own only."""
 
     bootstrap: str
     pid: int | None = None
     version: str = ""
+    data: Path | None = None
 
     @property
     def title(self) -> str:
@@ -100,6 +102,7 @@ class Bench:
         self._bootstrap = broker.bootstrap
         self._folder = folder
         self._say = say
+        self._data = broker.data
         self._broker = process_looker(broker.pid) if broker.pid is not None else None
         self._prepared_count = 0
         self.name = f"bench-{uuid.uuid4().hex[:8]}"
@@ -114,7 +117,7 @@ class Bench:
         total = self._options.documents_for(self._peers.get(variant))
         with self._prepared(variant) as (settings, names, folder):
             self._load(settings, names.documents, total, self._peers.get(variant))
-            began = time.monotonic()
+            began, loopback_before = time.monotonic(), over_loopback()
             with self._running(variant, settings, folder) as children:
                 admin = Admin(settings)
                 readings: list[Reading] = []
@@ -124,8 +127,13 @@ class Bench:
                     is_in_window = reading.committed >= WINDOW_FROM * total
                     if variant in PLANS and is_in_window and (not stages or reading.committed >= total):
                         stages.append(_stages(children))
+                loopback_after = over_loopback()
                 counted = _wait_for_counters(children[-1], total) if variant in PLANS else {}
+            disk_bytes = on_disk(self._data, settings.topic_prefix)
             balance = {"in": total, **self._outputs(settings, names, total, counted)}
+        loopback_bytes = None
+        if self._data is not None and loopback_before is not None and loopback_after is not None:
+            loopback_bytes = loopback_after - loopback_before
         first, last = window(readings, total)
         return Sample(
             variant=variant,
@@ -138,6 +146,8 @@ class Bench:
             cpu_seconds_total={child.name: child.usage.cpu_seconds for child in children if child.usage},
             memory_bytes_max={child.name: child.usage.memory_bytes_max for child in children if child.usage},
             balance=balance,
+            disk_bytes=disk_bytes,
+            loopback_bytes=loopback_bytes,
         )
 
     def latency(self, plan: str, full_per_second: float, seconds: float = LOAD_SECONDS) -> list[Latency]:
@@ -300,4 +310,4 @@ def _own_broker(folder: Path, say: Say) -> Iterator[Cluster]:
 
     versions = [jar.coordinate.split(":")[2] for jar in pinned_jars() if jar.coordinate.startswith("org.apache.kafka:kafka_")]
     with LocalBroker(folder / "kafka", log=say) as broker:
-        yield Cluster(broker.bootstrap, broker.pid, versions[0])
+        yield Cluster(broker.bootstrap, broker.pid, versions[0], broker.data)

@@ -18,6 +18,7 @@ from stream_dedup.demo.crawl import Page, endless
 COPY = "copy"
 PLANS = ("wide", "classic")
 VARIANTS = (COPY, *PLANS)
+LOOPBACK = "over loopback"
 PARTITIONS = 4
 TRANSACTION_DOCUMENTS_MAX = 5000
 WINDOW_FROM = 0.05
@@ -76,6 +77,8 @@ class Sample:
     `documents` and `seconds` are the window's; both are 0 if the run was too short to hold one. `cpu_seconds` is of each
     process within the window, `stage_seconds` the time that the loops spent in their stages there. `cpu_seconds_total` and
     `memory_bytes_max` are from the start of a child to its end. `first_commit_seconds` is from the start of the children.
+    `disk_bytes` is by topic, of all documents and one replica; `loopback_bytes` of everything on the machine
+    from the start of the children until all is committed, because clients read ahead of what is committed.
     """
 
     variant: str
@@ -88,6 +91,8 @@ class Sample:
     cpu_seconds_total: Mapping[str, float]
     memory_bytes_max: Mapping[str, int]
     balance: Mapping[str, int]
+    disk_bytes: Mapping[str, int] = field(default_factory=dict)
+    loopback_bytes: int | None = None
 
     @property
     def documents_per_second(self) -> float | None:
@@ -103,6 +108,14 @@ class Sample:
         """Return times of the window as microseconds for each of its documents."""
         return {name: value / self.documents * 1e6 for name, value in seconds.items()} if self.documents else {}
 
+    @property
+    def bytes_per_document(self) -> dict[str, float]:
+        """Bytes on disk for each document by topic, and all that went over loopback for it; what is unknown is absent."""
+        found = {name: size / self.balance["in"] for name, size in self.disk_bytes.items()}
+        if self.loopback_bytes is not None:
+            found[LOOPBACK] = self.loopback_bytes / self.balance["in"]
+        return found
+
     def as_json(self) -> Mapping[str, object]:
         """Return the sample."""
         return {
@@ -116,6 +129,7 @@ class Sample:
             "stages_per_document_us": _all_rounded(self.per_document_us(self.stage_seconds)),
             "cpu_seconds_total": {name: round(value, 2) for name, value in self.cpu_seconds_total.items()},
             "memory_bytes_max": dict(self.memory_bytes_max),
+            "bytes_per_document": _all_rounded(self.bytes_per_document),
             "balance": dict(self.balance),
         }
 
@@ -183,6 +197,7 @@ class Report:
                 **quix,
                 "cpu_per_document_us": _all_rounded(medians(cpu)),
                 "stages_per_document_us": _all_rounded(medians(stages)),
+                "bytes_per_document": _all_rounded(medians([one.bytes_per_document for one in of])),
                 "memory_bytes_max": {name: int(value) for name, value in medians([one.memory_bytes_max for one in of]).items()},
             }
         return {

@@ -195,6 +195,11 @@ class LocalBroker:
         """
         return self._running("has no process id").pid
 
+    @property
+    def data(self) -> Path:
+        """The folder of the partitions' logs."""
+        return self.folder / "data"
+
     def start(self, timeout_seconds: float = 60) -> None:
         """Start, and return once the broker answers as a live node; after `kill` it recovers its data on the same port.
 

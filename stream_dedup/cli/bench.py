@@ -334,6 +334,13 @@ def _show(report: Report, out: Console) -> None:
     out.print()
     stages = [(plan, medians([one.per_document_us(one.stage_seconds) for one in report.of(plan)])) for plan in PLANS]
     out.print(_times("Loop time per document, us", stages))
+    sizes = [(one, medians([sample.bytes_per_document for sample in report.of(one)])) for one in report.variants]
+    out.print()
+    out.print(
+        _times("Bytes per document", sizes)
+        if any(found for _, found in sizes)
+        else f"Bytes are known of a broker of our own only; {options.broker} may tell by kafka-log-dirs."
+    )
     if report.latencies:
         out.print()
         out.print(_latency(report))

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from stream_dedup.__main__ import main
 from stream_dedup.bench.children import Child
 from stream_dedup.bench.latency import Latency
 from stream_dedup.bench.path import Bench, Cluster
+from stream_dedup.bench.path_bytes import on_disk, over_loopback
 from stream_dedup.bench.path_peers import PEERS, CopyPeer, find_peers
 from stream_dedup.bench.path_report import VARIANTS, Options, Reading, Report, Sample, medians, order, window
 from stream_dedup.errors import StreamDedupError
@@ -174,6 +176,41 @@ def test_what_cannot_be_measured_is_refused_at_once(
     assert sentence in capsys.readouterr().err
 
 
+def test_bytes_on_disk_are_those_of_the_logs_by_topic(tmp_path: Path) -> None:
+    """Partitions are added up, names lose the run's prefix, other runs, index files and empty topics are left out."""
+    for folder, size in (("b-1.documents-0", 7), ("b-1.documents-11", 5), ("b-1.dlq.documents-0", 0), ("b-11.unique-0", 3)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "00.log").write_bytes(bytes(size))
+        (tmp_path / folder / "00.index").write_bytes(bytes(1000))
+
+    assert on_disk(tmp_path, "b-1.") == {"documents": 12}
+    assert on_disk(None, "b-1.") == {}
+
+
+def test_bytes_over_loopback_are_those_sent(tmp_path: Path) -> None:
+    """The ninth number of the line; without such a list, or without the interface, there is none."""
+    path = tmp_path / "dev"
+    path.write_text("Inter-| Receive\n face |bytes\n  eth0: 1 2 3 4 5 6 7 8 9 10\n    lo: 11 12 13 14 15 16 17 18 19 20\n")
+
+    assert over_loopback(path) == 19
+
+    path.write_text("Inter-| Receive\n")
+
+    assert over_loopback(path) is None
+    assert over_loopback(tmp_path / "none") is None
+
+
+def test_bytes_are_per_document() -> None:
+    """All that lies on disk and all that went over the wire, for each that went in; what is unknown is absent."""
+    one = sample("wide", 1, 100.0, **{"in": 4000, "unique": 4000})
+
+    assert one.bytes_per_document == {}
+
+    one = replace(one, disk_bytes={"documents": 2_000_000}, loopback_bytes=3_000_000)
+
+    assert one.bytes_per_document == {"documents": 500.0, "over loopback": 750.0}
+
+
 def peer(name: str) -> CopyPeer:
     (found,) = [one for one in PEERS if one.name == name]
     return found
@@ -265,7 +302,13 @@ def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert all(seconds > 0 for seconds in one["cpu_seconds_total"].values())
         assert all(size > 1_000_000 for size in one["memory_bytes_max"].values())
         assert 0 <= one["window_documents"] <= 1900
-    for heading in ("documents/s", "of the copy", "CPU per document", "worker prepare"):
+    for heading in (
+        "documents/s",
+        "of the copy",
+        "CPU per document",
+        "worker prepare",
+        "Bytes are known of a broker of our own only",
+    ):
         assert heading in err
 
 
