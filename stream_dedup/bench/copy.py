@@ -3,7 +3,8 @@
 It uses the worker's own clients in the worker's own order (take, write, offsets, commit), so that the difference to the
 whole path is what the filter does, not how Kafka is used. It is a child process like a worker, for the same reason.
 
-Invariant: nothing is in flight while records are taken, so partitions may move at any time.
+Invariants: each record is copied at the offset that its partition has come to, so what was taken of a partition before it
+moved is left to its new owner; between two calls nothing is in flight, so partitions may move at any time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from stream_dedup.document import Message, TopicPartitionKey
 from stream_dedup.errors import StreamDedupError
-from stream_dedup.log.kafka import Outcome, Output, SourceConsumer, TransactionalOutput
+from stream_dedup.log.kafka import Admin, Outcome, Output, SourceConsumer, TransactionalOutput
 from stream_dedup.settings import Settings, load_settings
 
 TOPIC = "copy"
@@ -23,19 +24,33 @@ _FILL_SECONDS = 0.02
 
 
 class _Positions:
-    """The next offset of each partition; the group is new, so the first is 0. There is nothing to give up."""
+    """The next offset of each partition that is ours: where the group stands, and 0 at its beginning."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings) -> None:
+        self._admin = Admin(settings)
+        self._group = settings.group
         self.next: dict[TopicPartitionKey, int] = {}
 
     def assigned(self, keys: Sequence[TopicPartitionKey]) -> Mapping[TopicPartitionKey, int]:
-        return {key: self.next.get(key, 0) for key in keys}
+        committed = self._admin.stable_committed(self._group)
+        starts = {key: committed[key][0] if key in committed else 0 for key in keys}
+        self.next |= starts
+        return starts
 
     def revoked(self, keys: Sequence[TopicPartitionKey]) -> None:
-        pass
+        for key in keys:
+            self.next.pop(key, None)
 
     def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
-        pass
+        self.revoked(keys)
+
+    def follows(self, message: Message) -> bool:
+        """Return whether a record is its partition's next, and count it if so."""
+        key = message.topic, message.partition
+        if self.next.get(key) != message.offset:
+            return False
+        self.next[key] += 1
+        return True
 
     def settled(self, stamp: bytes) -> None:
         pass
@@ -49,17 +64,16 @@ def run(settings: Settings) -> None:
     """
     names = settings.topic_names
     target = names.named(TOPIC)
-    positions = _Positions()
-    output = TransactionalOutput(settings, f"{settings.group}-copy", "copy-output")
-    source = SourceConsumer(settings, names.documents, "copy", positions)
+    positions = _Positions(settings)
+    name = settings.worker_id or "copy"
+    output = TransactionalOutput(settings, f"{settings.group}-{name}", f"{name}-output")
+    source = SourceConsumer(settings, names.documents, name, positions)
     try:
         while not _input_has_ended():
-            messages = _fill(source, settings.batch_documents)
+            messages = [one for one in _fill(source, settings.batch_documents) if positions.follows(one)]
             if not messages:
                 continue
             stamp = source.stamp()
-            for one in messages:
-                positions.next[one.topic, one.partition] = one.offset + 1
             moved = {(one.topic, one.partition) for one in messages}
             result = output.run(
                 [Output(target, one.partition, one.key, one.value, one.timestamp_ms, one.headers) for one in messages],

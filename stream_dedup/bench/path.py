@@ -6,21 +6,24 @@ topics, 2 the documents, 3 the program or roles as child processes, 4 the group'
 all is committed, 5 the balance.
 
 Invariants: every variant is timed alike, from the first committed offsets at or past 5 % of the documents until all of them
-are committed, so that starting, joining and compiling are outside; a ratio is of two measurements of one round, and the
-median is of such ratios; the order turns around from round to round; in = out is counted, or the exit code is 1.
+are committed, so that starting, joining and compiling are outside (with several workers, from when all of them have joined);
+a ratio is of two measurements of one round, and the median is of such ratios; the order turns around from round to round;
+in = out is counted, or the exit code is 1.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from stream_dedup import topics
 from stream_dedup.bench import copy
@@ -30,7 +33,7 @@ from stream_dedup.bench.latency import measure as measure_latency
 from stream_dedup.bench.path_bytes import on_disk, over_loopback
 from stream_dedup.bench.path_machine import machine
 from stream_dedup.bench.path_peers import CopyPeer, find_peers, peer_environment
-from stream_dedup.bench.path_report import PARTITIONS, PLANS, WINDOW_FROM, Options, Reading, Report, Sample, order, window
+from stream_dedup.bench.path_report import PLANS, Options, Reading, Report, Sample, order, window
 from stream_dedup.errors import BrokerError, StreamDedupError
 from stream_dedup.log.kafka import Admin, LoadProducer, reader
 from stream_dedup.settings import Settings, child_environment, load_settings
@@ -44,6 +47,7 @@ _COUNTERS_SECONDS = 10.0
 _READ_SECONDS = 60.0
 
 Say = Callable[[str], None]
+Value = TypeVar("Value", int, float)
 
 
 def run_path(options: Options, say: Say) -> Report:
@@ -124,11 +128,10 @@ class Bench:
                 stages: list[Mapping[str, float]] = []
                 for reading in self._watch(admin, settings.group, children, total):
                     readings.append(reading)
-                    is_in_window = reading.committed >= WINDOW_FROM * total
-                    if variant in PLANS and is_in_window and (not stages or reading.committed >= total):
+                    if variant in PLANS and reading.is_in_window(total) and (not stages or reading.committed >= total):
                         stages.append(_stages(children))
                 loopback_after = over_loopback()
-                counted = _wait_for_counters(children[-1], total) if variant in PLANS else {}
+                counted = _wait_for_counters(children[1:], total) if variant in PLANS else {}
             disk_bytes = on_disk(self._data, settings.topic_prefix)
             balance = {"in": total, **self._outputs(settings, names, total, counted)}
         loopback_bytes = None
@@ -143,8 +146,8 @@ class Bench:
             first_commit_seconds=next(one.seconds for one in readings if one.committed) - began,
             cpu_seconds={name: last.cpu_seconds[name] - first.cpu_seconds[name] for name in last.cpu_seconds},
             stage_seconds={name: stages[-1][name] - stages[0].get(name, 0.0) for name in stages[-1]} if stages else {},
-            cpu_seconds_total={child.name: child.usage.cpu_seconds for child in children if child.usage},
-            memory_bytes_max={child.name: child.usage.memory_bytes_max for child in children if child.usage},
+            cpu_seconds_total=by_role(((one.name, one.usage.cpu_seconds) for one in children if one.usage), sum),
+            memory_bytes_max=by_role(((one.name, one.usage.memory_bytes_max) for one in children if one.usage), max),
             balance=balance,
             disk_bytes=disk_bytes,
             loopback_bytes=loopback_bytes,
@@ -170,7 +173,7 @@ class Bench:
         settings = load_settings(overrides, environ={})
         names = topics.TopicNames(prefix)
         admin = Admin(settings)
-        declared = topics.with_partitions(topics.read_topics(prefix), PARTITIONS)
+        declared = topics.with_partitions(topics.read_topics(prefix), self._options.partitions)
         if variant not in PLANS:
             (documents,) = [topic for topic in declared if topic.name == names.documents]
             (unique,) = [topic for topic in declared if topic.name == names.unique]
@@ -184,7 +187,7 @@ class Bench:
         producer = LoadProducer(settings.model_copy(update={"kafka": plain}))
         size = 0
         for number, page in enumerate(self._options.pages(count)):
-            producer.send(topic, page.key, page.value, partition=number % PARTITIONS)
+            producer.send(topic, page.key, page.value, partition=number % self._options.partitions)
             size += len(page.value)
         if producer.flush():
             raise StreamDedupError(f"The documents could not be written: {producer.first_failure}")
@@ -202,13 +205,17 @@ class Bench:
             own |= {"value_format": "json", "id_field": "url", "plan": variant, "state_dir": str(folder)}
             own |= {"http_port": "0", "log_format": "json"}
             role = [sys.executable, "-m", "stream_dedup", "run"]
-            programs = {name: ([*role, name, "--stop-with-parent"], child_environment(own)) for name in ("index", "worker")}
+            programs = {"index": ([*role, "index", "--stop-with-parent"], child_environment(own))}
+            for name in self._worker_names("worker"):
+                programs[name] = [*role, "worker", "--stop-with-parent"], child_environment(own | {"worker_id": name})
         elif variant in self._peers:
             topics_and_group = names.documents, names.named(copy.TOPIC), settings.group
             arguments = self._bootstrap, *topics_and_group, str(settings.batch_documents)
-            programs = {variant: (self._peers[variant].command(*arguments), peer_environment())}
+            peer = self._peers[variant]
+            programs = {name: (peer.command(*arguments), peer_environment()) for name in self._worker_names(variant)}
         else:
-            programs = {variant: ([sys.executable, "-m", "stream_dedup.bench.copy"], child_environment(own))}
+            program = [sys.executable, "-m", "stream_dedup.bench.copy"]
+            programs = {name: (program, child_environment(own | {"worker_id": name})) for name in self._worker_names(variant)}
         children: list[Child] = []
         try:
             for name, (command, environment) in programs.items():
@@ -218,11 +225,16 @@ class Bench:
             for child in reversed(children):
                 child.stop()
 
+    def _worker_names(self, role: str) -> list[str]:
+        """Return a name for each process of a role that shares the partitions: `worker`, or `worker-1`, `worker-2` and on."""
+        count = self._options.workers
+        return [role] if count == 1 else [f"{role}-{number}" for number in range(1, count + 1)]
+
     def _watch(self, admin: Admin, group: str, children: Sequence[Child], total: int) -> Iterator[Reading]:
         """Yield a reading whenever more is committed, until all is."""
         committed = 0
         moved = time.monotonic()
-        has_members = False
+        members = 0
         problem = ""
         while committed < total:
             time.sleep(_LOOK_SECONDS)
@@ -230,14 +242,15 @@ class Bench:
                 child.check()
             try:
                 # librdkafka crashes if it asks for offsets while the group has no coordinator (its issue 5040).
-                has_members = has_members or admin.group_members(group) > 0
-                found = sum(offset for offset, _ in admin.committed(group).values()) if has_members else 0
+                if members < self._options.workers:
+                    members = admin.group_members(group)
+                found = sum(offset for offset, _ in admin.committed(group).values()) if members else 0
             except BrokerError as error:  # asked at a bad moment: a coordinator that loads, a transaction that ends
                 problem, found = str(error), 0
             now = time.monotonic()
             if found > committed:
                 committed, moved = found, now
-                yield Reading(now, committed, self._cpu_seconds(children))
+                yield Reading(now, committed, self._cpu_seconds(children), members >= self._options.workers)
             elif now - moved > _STANDSTILL_SECONDS:
                 logs = "\n".join(f"{child.name}:\n{child.log}" for child in children)
                 raise StreamDedupError(
@@ -246,9 +259,9 @@ class Bench:
                 )
 
     def _cpu_seconds(self, children: Sequence[Child]) -> Mapping[str, float]:
-        found = {child.name: child.cpu_seconds() for child in children}
-        found |= {"broker": cpu_seconds(self._broker) if self._broker else None, "observer": time.process_time()}
-        return {name: seconds for name, seconds in found.items() if seconds is not None}
+        found = [(child.name, child.cpu_seconds()) for child in children]
+        found += [("broker", cpu_seconds(self._broker) if self._broker else None), ("observer", time.process_time())]
+        return by_role(((name, seconds) for name, seconds in found if seconds is not None), sum)
 
     def _outputs(
         self, settings: Settings, names: topics.TopicNames, total: int, counted: Mapping[str, int]
@@ -270,8 +283,22 @@ class Bench:
             elif found.total() >= total or time.monotonic() > until:
                 break  # all is there, and nothing came after it
         if counted and counted != dict(found):
-            raise StreamDedupError(f"The worker counted {counted}, and its outputs hold {dict(found)}; please report it.")
+            raise StreamDedupError(f"The workers counted {counted}, and their outputs hold {dict(found)}; please report it.")
         return dict(found)
+
+
+def role_of(name: str) -> str:
+    """Return `worker` for `worker-2`."""
+    role, _, number = name.rpartition("-")
+    return role if number.isdigit() else name
+
+
+def by_role(values: Iterable[tuple[str, Value]], merge: Callable[[list[Value]], Value]) -> dict[str, Value]:
+    """Return one value for each role: of several processes their values merged."""
+    found: dict[str, list[Value]] = {}
+    for name, value in values:
+        found.setdefault(role_of(name), []).append(value)
+    return {role: merge(of) for role, of in found.items()}
 
 
 def _count(value: float | None) -> str:
@@ -279,21 +306,22 @@ def _count(value: float | None) -> str:
 
 
 def _stages(children: Sequence[Child]) -> Mapping[str, float]:
-    """Return how long each role's loop has been in each of its stages, by `role stage`."""
-    return {
-        f"{child.name} {sample.labels['stage']}": sample.value
-        for child in children
-        for sample in child.metrics()
-        if sample.name == "stream_dedup_stage_duration_seconds_sum"
-    }
+    """Return how long each role's loops have been in each of their stages, by `role stage`."""
+    found: dict[str, float] = {}
+    for child in children:
+        for sample in child.metrics():
+            if sample.name == "stream_dedup_stage_duration_seconds_sum":
+                name = f"{role_of(child.name)} {sample.labels['stage']}"
+                found[name] = found.get(name, 0.0) + sample.value
+    return found
 
 
-def _wait_for_counters(worker: Child, total: int) -> dict[str, int]:
-    """Return the worker's own counts, once it has counted the last transaction too."""
+def _wait_for_counters(workers: Sequence[Child], total: int) -> dict[str, int]:
+    """Return the workers' own counts, once they have counted the last transaction too."""
     until = time.monotonic() + _COUNTERS_SECONDS
     while True:
         counted = {"unique": 0, "duplicates": 0, "dead_letters": 0}
-        for sample in worker.metrics():
+        for sample in itertools.chain.from_iterable(worker.metrics() for worker in workers):
             if sample.name == "stream_dedup_documents_total":
                 counted["unique" if sample.labels["verdict"] == "unique" else "duplicates"] += int(sample.value)
             elif sample.name == "stream_dedup_dead_letters_total":

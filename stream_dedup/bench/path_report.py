@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from stream_dedup.bench.latency import Latency
 from stream_dedup.bench.path_peers import QUIX, CopyPeer
 from stream_dedup.demo.crawl import Page, endless
+from stream_dedup.errors import InputError
 
 COPY = "copy"
 PLANS = ("wide", "classic")
@@ -40,6 +41,8 @@ class Options:
     broker: str | None = None
     with_latency: bool = True
     with_peers: bool = False
+    workers: int = 1
+    partitions: int = PARTITIONS
 
     @property
     def transaction_documents(self) -> int:
@@ -49,6 +52,19 @@ class Options:
     def documents_for(self, peer: CopyPeer | None) -> int:
         """Return how many documents a peer gets, or for None the copy and the filter."""
         return self.documents if peer is None or peer.documents_max is None else min(self.documents, peer.documents_max)
+
+    def check(self) -> None:
+        """Refuse what cannot be measured.
+
+        Raises:
+            InputError: such documents cannot be made, or some workers would have nothing to do.
+        """
+        self.pages(0)
+        if self.workers > self.partitions:
+            raise InputError(
+                f"Of {self.workers} workers only {self.partitions} would have a partition; give --partitions {self.workers} "
+                "or more."
+            )
 
     def pages(self, count: int | None = None) -> Iterator[Page]:
         """Return the documents; the same each time."""
@@ -63,22 +79,31 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was seen at one moment: the documents committed, and the CPU time of each process so far."""
+    """What was seen at one moment: the documents committed, and the CPU time of each role so far.
+
+    `is_complete` tells whether every worker had joined the group by then.
+    """
 
     seconds: float
     committed: int
     cpu_seconds: Mapping[str, float]
+    is_complete: bool = True
+
+    def is_in_window(self, total: int) -> bool:
+        """Whether what comes after it counts: start-up is over."""
+        return self.is_complete and self.committed >= WINDOW_FROM * total
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One measurement of one variant.
 
-    `documents` and `seconds` are the window's; both are 0 if the run was too short to hold one. `cpu_seconds` is of each
-    process within the window, `stage_seconds` the time that the loops spent in their stages there. `cpu_seconds_total` and
-    `memory_bytes_max` are from the start of a child to its end. `first_commit_seconds` is from the start of the children.
-    `disk_bytes` is by topic, of all documents and one replica; `loopback_bytes` of everything on the machine
-    from the start of the children until all is committed, because clients read ahead of what is committed.
+    `documents` and `seconds` are the window's; both are 0 if the run was too short to hold one. `cpu_seconds` is of each role
+    within the window, of several workers together, `stage_seconds` the time that the loops spent in their stages there.
+    `cpu_seconds_total` and `memory_bytes_max`, that of the largest worker, are from the start of a child to its end.
+    `first_commit_seconds` is from the start of the children. `disk_bytes` is by topic, of all documents and one replica;
+    `loopback_bytes` of everything on the machine from the start of the children until all is committed, because clients read
+    ahead of what is committed.
     """
 
     variant: str
@@ -209,7 +234,8 @@ class Report:
                 "duplicate_share": options.duplicate_share,
                 "languages": list(options.languages),
                 "seed": options.seed,
-                "partitions": PARTITIONS,
+                "partitions": options.partitions,
+                "workers": options.workers,
                 "transaction_documents": options.transaction_documents,
             },
             "peers": {
@@ -240,7 +266,7 @@ def window(readings: Sequence[Reading], total: int) -> tuple[Reading, Reading]:
     effects, and no throughput.
     """
     last = readings[-1]
-    first = next(one for one in readings if one.committed >= WINDOW_FROM * total)
+    first = next((one for one in readings if one.is_in_window(total)), last)
     return (first, last) if first.committed <= total / 2 else (last, last)
 
 

@@ -973,6 +973,8 @@ def bench_path(
     peers: Annotated[
         bool, typer.Option("--peers", help="Measure Quix Streams and Faust copying, too; needs `make peers`.")
     ] = False,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that share the partitions, in each variant.")] = 1,
+    partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of the documents and outputs.")] = 4,
     target: Annotated[
         str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
     ] = None,
@@ -993,6 +995,8 @@ def bench_path(
         broker=brokers,
         with_latency=latency,
         with_peers=peers,
+        workers=workers,
+        partitions=partitions,
         target=target,
     )
     raise typer.Exit(code)

@@ -46,6 +46,8 @@ def show_path(
     broker: str | None,
     with_latency: bool,
     with_peers: bool,
+    workers: int,
+    partitions: int,
     target: str | None,
 ) -> int:
     """Measure and print the tables; return the exit code, 1 if documents are missing or came out twice.
@@ -55,12 +57,14 @@ def show_path(
 
     Raises:
         InputError: the file cannot be written, which is found out before anything is measured; or such documents cannot
-            be made.
+            be made; or some workers would have nothing to do.
         StreamDedupError: the measurement failed.
     """
     codes = tuple(code.strip() for code in languages.split(","))
-    options = Options(documents, size_bytes, duplicate_share, codes, rounds, seed, broker, with_latency, with_peers)
-    options.pages(0)  # refuses what cannot be made
+    options = Options(
+        documents, size_bytes, duplicate_share, codes, rounds, seed, broker, with_latency, with_peers, workers, partitions
+    )
+    options.check()
     logs.kafka_logger().setLevel(logging.ERROR)  # what will be tried again is no news here
     out = _out(target)
     report = run_path(options, note)
@@ -313,6 +317,7 @@ def _show(report: Report, out: Console) -> None:
     out.print(
         f"{options.documents:,} documents of {report.mean_value_bytes:,.0f} bytes ({', '.join(options.languages)}; "
         f"{options.duplicate_share:.0%} copies), transactions of at most {options.transaction_documents:,}, "
+        f"{options.partitions} partitions, {options.workers} {'worker' if options.workers == 1 else 'workers'}, "
         f"{options.rounds} rounds: medians, then each round"
     )
     libraries = machine["libraries"]

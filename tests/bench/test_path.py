@@ -14,7 +14,7 @@ import pytest
 from stream_dedup.__main__ import main
 from stream_dedup.bench.children import Child
 from stream_dedup.bench.latency import Latency
-from stream_dedup.bench.path import Bench, Cluster
+from stream_dedup.bench.path import Bench, Cluster, by_role
 from stream_dedup.bench.path_bytes import on_disk, over_loopback
 from stream_dedup.bench.path_peers import PEERS, CopyPeer, find_peers
 from stream_dedup.bench.path_report import VARIANTS, Options, Reading, Report, Sample, medians, order, window
@@ -59,6 +59,23 @@ def test_a_run_too_short_for_a_window_has_no_throughput() -> None:
     first, last = window([reading(1, 40), reading(2, 500), reading(3, 1000)], 1000)
 
     assert first is not last
+
+
+def test_the_window_waits_for_all_workers() -> None:
+    """What one worker did before the others had joined is start-up; if they joined too late there is no figure."""
+    early = [replace(reading(1, 100), is_complete=False), reading(2, 300), reading(3, 1000)]
+    late = [replace(reading(at, at * 100), is_complete=False) for at in range(1, 7)] + [reading(7, 1000)]
+
+    assert [one.seconds for one in window(early, 1000)] == [2, 3]
+    assert [one.seconds for one in window(late, 1000)] == [7, 7]
+
+
+def test_figures_are_of_roles() -> None:
+    """Several workers' times are added up and the largest memory counts; names that only look numbered stay."""
+    found = [("index", 1), ("worker-1", 2), ("worker-10", 3), ("copy-x", 4)]
+
+    assert by_role(found, sum) == {"index": 1, "worker": 5, "copy-x": 4}
+    assert by_role(found, max) == {"index": 1, "worker": 3, "copy-x": 4}
 
 
 def test_the_order_turns_around() -> None:
@@ -163,6 +180,7 @@ def test_memory_is_the_child_s_own(tmp_path: Path) -> None:
         (["--documents", "1999"], 2, "2000"),
         (["--size", "10"], 1, "ask for 250 to 20000."),
         (["--duplicates", "1"], 1, "leaves no originals"),
+        (["--workers", "5"], 1, "Of 5 workers only 4 would have a partition; give --partitions 5"),
         (["--languages", "en,xx"], 1, "There are no texts in xx"),
         (["--json", "no/such/folder/x.json"], 1, "The results cannot be written to no/such/folder/x.json"),
     ],
@@ -310,6 +328,17 @@ def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
         "Bytes are known of a broker of our own only",
     ):
         assert heading in err
+
+
+@pytest.mark.broker
+def test_several_copies_share_the_partitions(bootstrap: str, tmp_path: Path) -> None:
+    """Partitions move while the copies start, and still each document is copied once."""
+    bench = Bench(Options(documents=2000, workers=2, partitions=3), Cluster(bootstrap), tmp_path, lambda _: None)
+
+    measured = bench.throughput("copy", 1)
+
+    assert measured.balance == {"in": 2000, "copies": 2000}
+    assert set(measured.cpu_seconds_total) == set(measured.memory_bytes_max) == {"copy"}
 
 
 @pytest.mark.broker
