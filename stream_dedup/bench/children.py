@@ -86,6 +86,15 @@ class Child:
             raise StreamDedupError(f"The {self.name} ended by itself with {code}. It said last:\n{self.log}")
 
     @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def log_lines(self) -> list[str]:
+        """Return all that it has written."""
+        return self._log_path.read_text(errors="replace").splitlines()
+
+    @property
     def log(self) -> str:
         """The end of what it has written."""
         return self._log_path.read_text(errors="replace")[-_LOG_CHARACTERS:]

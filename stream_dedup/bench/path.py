@@ -33,6 +33,7 @@ from stream_dedup.bench.latency import measure as measure_latency
 from stream_dedup.bench.path_bytes import on_disk, over_loopback
 from stream_dedup.bench.path_machine import machine
 from stream_dedup.bench.path_peers import CopyPeer, find_peers, peer_environment
+from stream_dedup.bench.path_profile import STATISTICS_SETTINGS, Profiler, Share, find_py_spy
 from stream_dedup.bench.path_report import PLANS, Options, Reading, Report, Sample, order, window
 from stream_dedup.errors import BrokerError, StreamDedupError
 from stream_dedup.log.kafka import Admin, LoadProducer, reader
@@ -54,8 +55,10 @@ def run_path(options: Options, say: Say) -> Report:
     """Measure everything; `say` is told in a line what is going on.
 
     Raises:
+        InputError: the profile's folder cannot be made.
         StreamDedupError: the broker or a child did not come up or ended, or the documents stopped moving.
     """
+    profiler = Profiler(options.profile, say, find_py_spy()) if options.profile is not None else None
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-bench-")))
         broker = Cluster(options.broker) if options.broker else stack.enter_context(_own_broker(folder, say))
@@ -75,6 +78,10 @@ def run_path(options: Options, say: Say) -> Report:
             full = report.documents_per_second(plan)
             if full is not None:
                 report.latencies[plan] = bench.latency(plan, full)
+        if profiler is not None:
+            for plan in PLANS:
+                say(f"one more measurement of {plan}, under the profiler; it is not among the figures")
+                report.profiles[plan] = bench.profile(plan, profiler)
         if options.broker:
             say(f"The topics that begin with {bench.name} stay on {options.broker}; delete them when you like.")
     return report
@@ -159,6 +166,23 @@ class Bench:
             self._say(f"latency of {plan} at {' and '.join(f'{load:.0%}' for load in LOADS)} of {full_per_second:.0f}/s")
             return measure_latency(settings, self._options.pages(), children, full_per_second, LOADS, seconds)
 
+    def profile(self, plan: str, profiler: Profiler) -> dict[str, list[Share]]:
+        """Measure a plan once more under a profiler, from the first commit on; return where each role's samples lie.
+
+        Raises:
+            StreamDedupError: a child ended, or the documents stopped moving.
+        """
+        total = self._options.documents
+        with self._prepared(plan) as (settings, names, folder):
+            self._load(settings, names.documents, total, None)
+            with self._running(plan, settings, folder, STATISTICS_SETTINGS) as children:
+                for number, _ in enumerate(self._watch(Admin(settings), settings.group, children, total)):
+                    if number == 0:
+                        profiler.attach(plan, children)
+                found = profiler.finish()
+            profiler.keep_statistics(plan, children)
+        return found
+
     @contextlib.contextmanager
     def _prepared(self, variant: str) -> Iterator[tuple[Settings, topics.TopicNames, Path]]:
         """Give settings with names that nobody else has, their topics, and a folder that goes at the end."""
@@ -195,15 +219,20 @@ class Bench:
             self.mean_value_bytes = size / count
 
     @contextlib.contextmanager
-    def _running(self, variant: str, settings: Settings, folder: Path) -> Iterator[list[Child]]:
-        """Run the copy, a peer, or an index and a worker with a plan; ours get all that is not a default as settings."""
+    def _running(
+        self, variant: str, settings: Settings, folder: Path, more: Mapping[str, str] | None = None
+    ) -> Iterator[list[Child]]:
+        """Run the copy, a peer, or an index and a worker with a plan; ours get all that is not a default as settings.
+
+        `more` are further settings, of the roles.
+        """
         shared = ("kafka_bootstrap_servers", "topic_prefix", "group", "batch_documents")
         own = {name: str(getattr(settings, name)) for name in shared}
         names = settings.topic_names
         programs: dict[str, tuple[list[str], dict[str, str]]]
         if variant in PLANS:
             own |= {"value_format": "json", "id_field": "url", "plan": variant, "state_dir": str(folder)}
-            own |= {"http_port": "0", "log_format": "json"}
+            own |= {"http_port": "0", "log_format": "json", **(more or {})}
             role = [sys.executable, "-m", "stream_dedup", "run"]
             programs = {"index": ([*role, "index", "--stop-with-parent"], child_environment(own))}
             for name in self._worker_names("worker"):

@@ -10,6 +10,7 @@ import itertools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from stream_dedup.bench.latency import Latency
 from stream_dedup.bench.path_peers import QUIX, CopyPeer
@@ -29,7 +30,7 @@ _TRANSACTIONS_MIN = 20
 @dataclass(frozen=True, slots=True)
 class Options:
     """What to measure. `broker` None is one of our own; `with_latency` adds the paced runs after the rounds, `with_peers`
-    other programs that copy to each round.
+    other programs that copy to each round, `profile` one more round under a profiler, kept in that folder.
     """
 
     documents: int = 100_000
@@ -43,6 +44,7 @@ class Options:
     with_peers: bool = False
     workers: int = 1
     partitions: int = PARTITIONS
+    profile: Path | None = None
 
     @property
     def transaction_documents(self) -> int:
@@ -161,7 +163,11 @@ class Sample:
 
 @dataclass(slots=True)
 class Report:
-    """All that was measured, and on what; `missing`: a sentence for each peer that was asked for and is not here."""
+    """All that was measured, and on what.
+
+    `missing`: a sentence for each peer that was asked for and is not here. `profiles`: of each plan and role the functions in
+    which it was most of the time, each with its share.
+    """
 
     options: Options
     machine: Mapping[str, object]
@@ -170,6 +176,7 @@ class Report:
     mean_value_bytes: float = 0.0
     peers: Mapping[str, CopyPeer] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
+    profiles: dict[str, Mapping[str, Sequence[tuple[str, float]]]] = field(default_factory=dict)
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -249,6 +256,10 @@ class Report:
             "peers_missing": dict(self.missing),
             "variants": variants,
             "latency": {plan: [one.as_json() for one in found] for plan, found in self.latencies.items()},
+            "profile": {
+                plan: {role: {name: round(share, 4) for name, share in shares} for role, shares in roles.items()}
+                for plan, roles in self.profiles.items()
+            },
             "samples": [one.as_json() for one in self.samples],
             "complaints": self.complaints,
         }

@@ -975,6 +975,13 @@ def bench_path(
     ] = False,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that share the partitions, in each variant.")] = 1,
     partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of the documents and outputs.")] = 4,
+    profile: Annotated[
+        Path | None,
+        typer.Option("--profile", metavar="DIR", help="Run the roles once more under py-spy and keep the stacks there."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw ratios and latencies there as bars.")
+    ] = None,
     target: Annotated[
         str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
     ] = None,
@@ -997,6 +1004,8 @@ def bench_path(
         with_peers=peers,
         workers=workers,
         partitions=partitions,
+        profile=profile,
+        plot=plot,
         target=target,
     )
     raise typer.Exit(code)

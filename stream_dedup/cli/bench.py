@@ -23,6 +23,7 @@ from stream_dedup.bench.latency import PERCENTILES
 from stream_dedup.bench.pages import measure, pages
 from stream_dedup.bench.path import run_path
 from stream_dedup.bench.path_peers import QUIX
+from stream_dedup.bench.path_plot import draw
 from stream_dedup.bench.path_report import COPY, PLANS, Options, Report, median, medians
 from stream_dedup.bench.peers import Peers, peers_command
 from stream_dedup.cli.output import console, note, print_json, print_table
@@ -48,28 +49,44 @@ def show_path(
     with_peers: bool,
     workers: int,
     partitions: int,
+    profile: Path | None,
+    plot: Path | None,
     target: str | None,
 ) -> int:
     """Measure and print the tables; return the exit code, 1 if documents are missing or came out twice.
 
     JSON goes to the file `target`, or to standard output for `-`, and then the tables go to standard error. `languages`
-    are separated by commas.
+    are separated by commas. `plot` is where a picture goes.
 
     Raises:
-        InputError: the file cannot be written, which is found out before anything is measured; or such documents cannot
+        InputError: a file cannot be written, which is found out before anything is measured; or such documents cannot
             be made; or some workers would have nothing to do.
         StreamDedupError: the measurement failed.
     """
-    codes = tuple(code.strip() for code in languages.split(","))
     options = Options(
-        documents, size_bytes, duplicate_share, codes, rounds, seed, broker, with_latency, with_peers, workers, partitions
+        documents=documents,
+        size_bytes=size_bytes,
+        duplicate_share=duplicate_share,
+        languages=tuple(code.strip() for code in languages.split(",")),
+        rounds=rounds,
+        seed=seed,
+        broker=broker,
+        with_latency=with_latency,
+        with_peers=with_peers,
+        workers=workers,
+        partitions=partitions,
+        profile=profile,
     )
     options.check()
     logs.kafka_logger().setLevel(logging.ERROR)  # what will be tried again is no news here
     out = _out(target)
+    if plot is not None:
+        _check_writable(plot, "picture", "--plot")
     report = run_path(options, note)
     _show(report, out)
     _write(report.as_json(), target)
+    if plot is not None:
+        plot.write_text(draw(report), encoding="utf-8")
     for complaint in report.complaints:
         note(complaint)
     return 1 if report.complaints else 0
@@ -303,12 +320,12 @@ def _errors() -> Console:
     return Console(file=sys.stderr, width=None if sys.stderr.isatty() else console().width, highlight=False, markup=False)
 
 
-def _check_writable(path: Path) -> None:
+def _check_writable(path: Path, what: str = "results", option: str = "--json") -> None:
     try:
         with path.open("a", encoding="utf-8"):
             pass
     except OSError as error:
-        raise InputError(f"The results cannot be written to {path}: {error.strerror}. Give another file to --json.") from error
+        raise InputError(f"The {what} cannot be written to {path}: {error.strerror}. Give another file to {option}.") from error
 
 
 def _show(report: Report, out: Console) -> None:
@@ -349,6 +366,13 @@ def _show(report: Report, out: Console) -> None:
     if report.latencies:
         out.print()
         out.print(_latency(report))
+    for plan, roles in report.profiles.items():
+        for role, shares in roles.items():
+            out.print()
+            table = _table(f"{plan}, {role}: innermost function", "of the samples")
+            for name, share in shares:
+                _row(table, name, f"{share:.1%}")
+            out.print(table)
 
 
 def _throughput(report: Report) -> Table:

@@ -6,6 +6,7 @@ its kin) in `client.translate`, with what happened, to what, and what to do.
 """
 
 from stream_dedup.log.kafka.admin import Admin, TopicState
+from stream_dedup.log.kafka.client import STATISTICS_EVENT
 from stream_dedup.log.kafka.consumer import (
     LogReader,
     OwnedOffset,
@@ -31,6 +32,7 @@ from stream_dedup.log.kafka.spans import Bounds, GroupStamp, SpanReader, group_o
 from stream_dedup.log.kafka.whole import read_whole
 
 __all__ = [
+    "STATISTICS_EVENT",
     "Admin",
     "Bounds",
     "Caller",

@@ -7,6 +7,7 @@ other property of librdkafka is the operator's.
 from __future__ import annotations
 
 import difflib
+import json
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from stream_dedup.errors import AbortableError, BrokerError, ConfigurationError,
 from stream_dedup.settings import MASK, Settings, environment_name, is_secret
 
 SOCKET_TIMEOUT_SECONDS = 10.0
+STATISTICS_EVENT = "librdkafka statistics"
 
 # The operator's properties are given to every client; librdkafka warns of each that is for the other kind.
 _CONSUMER_ONLY = re.compile(
@@ -77,14 +79,17 @@ def consumer_config(settings: Settings, client: str, group: str, fixed: Mapping[
         "enable.partition.eof": False,
         "allow.auto.create.topics": False,
     }
-    return _without(_PRODUCER_ONLY, base_config(settings, client, defaults, protocol | dict(fixed or {})))
+    fixed = protocol | dict(fixed or {}) | _statistics(settings)
+    return _without(_PRODUCER_ONLY, base_config(settings, client, defaults, fixed))
 
 
 def producer_config(settings: Settings, client: str, defaults: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties of a producer that writes each record once, to all in-sync replicas."""
     # The topic's own limit decides on sizes, not the client's.
     defaults = {"linger.ms": 1, "message.max.bytes": 100_000_000, "compression.type": "lz4"} | dict(defaults)
-    config = base_config(settings, client, defaults, {"enable.idempotence": True, "acks": "all"} | dict(fixed))
+    config = base_config(
+        settings, client, defaults, {"enable.idempotence": True, "acks": "all"} | dict(fixed) | _statistics(settings)
+    )
     return _without(_CONSUMER_ONLY, config)
 
 
@@ -138,6 +143,15 @@ def property_problems(settings: Settings) -> list[str]:
         except ConfigurationError as error:
             problems.append(str(error))
     return problems
+
+
+def _statistics(settings: Settings) -> dict[str, Any]:
+    """Return what has librdkafka's statistics logged, if they are asked for; not for administrators, who rarely poll."""
+    return {"stats_cb": _log_statistics} if settings.kafka.get("statistics.interval.ms", "0") != "0" else {}
+
+
+def _log_statistics(text: str) -> None:
+    _logger.info(STATISTICS_EVENT, extra={"statistics": json.loads(text)})
 
 
 def _unconnected(config: dict[str, Any]) -> dict[str, Any]:
