@@ -31,6 +31,7 @@ from stream_dedup.bench.children import Child, cpu_seconds, process_looker
 from stream_dedup.bench.latency import Latency
 from stream_dedup.bench.latency import measure as measure_latency
 from stream_dedup.bench.path_bytes import on_disk, over_loopback
+from stream_dedup.bench.path_fill import fill
 from stream_dedup.bench.path_machine import machine
 from stream_dedup.bench.path_peers import CopyPeer, find_peers, peer_environment
 from stream_dedup.bench.path_profile import STATISTICS_SETTINGS, Profiler, Share, find_py_spy
@@ -44,6 +45,8 @@ LOAD_SECONDS = 10.0
 _COUNTED_DOCUMENTS_MAX = 200_000
 _LOOK_SECONDS = 0.02
 _STANDSTILL_SECONDS = 90.0
+# Before its first answer an index reads what the log holds already.
+_FOLDED_PER_SECOND_MIN = 5000
 _COUNTERS_SECONDS = 10.0
 _READ_SECONDS = 60.0
 
@@ -127,6 +130,7 @@ class Bench:
         """
         total = self._options.documents_for(self._peers.get(variant))
         with self._prepared(variant) as (settings, names, folder):
+            disk_before = on_disk(self._data, settings.topic_prefix)  # of the index's entries
             self._load(settings, names.documents, total, self._peers.get(variant))
             began, loopback_before = time.monotonic(), over_loopback()
             with self._running(variant, settings, folder) as children:
@@ -139,7 +143,8 @@ class Bench:
                         stages.append(_stages(children))
                 loopback_after = over_loopback()
                 counted = _wait_for_counters(children[1:], total) if variant in PLANS else {}
-            disk_bytes = on_disk(self._data, settings.topic_prefix)
+            disk = on_disk(self._data, settings.topic_prefix)
+            disk_bytes = {name: size - disk_before.get(name, 0) for name, size in disk.items()}
             balance = {"in": total, **self._outputs(settings, names, total, counted)}
         loopback_bytes = None
         if self._data is not None and loopback_before is not None and loopback_after is not None:
@@ -204,6 +209,8 @@ class Bench:
             declared = (documents, replace(unique, name=names.named(copy.TOPIC), kind=copy.TOPIC))
         topics.apply(topics.plan(topics.fit_to_brokers(declared, admin.broker_count()), {}), admin)
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            if variant in PLANS and self._options.index_entries:
+                fill(_own(variant, settings, Path(folder)), self._options.index_entries)
             yield settings, names, Path(folder)
 
     def _load(self, settings: Settings, topic: str, count: int, peer: CopyPeer | None) -> None:
@@ -226,13 +233,10 @@ class Bench:
 
         `more` are further settings, of the roles.
         """
-        shared = ("kafka_bootstrap_servers", "topic_prefix", "group", "batch_documents")
-        own = {name: str(getattr(settings, name)) for name in shared}
+        own = _own(variant, settings, folder) | dict(more or {})
         names = settings.topic_names
         programs: dict[str, tuple[list[str], dict[str, str]]]
         if variant in PLANS:
-            own |= {"value_format": "json", "id_field": "url", "plan": variant, "state_dir": str(folder)}
-            own |= {"http_port": "0", "log_format": "json", **(more or {})}
             role = [sys.executable, "-m", "stream_dedup", "run"]
             programs = {"index": ([*role, "index", "--stop-with-parent"], child_environment(own))}
             for name in self._worker_names("worker"):
@@ -265,6 +269,7 @@ class Bench:
         moved = time.monotonic()
         members = 0
         problem = ""
+        patience = _STANDSTILL_SECONDS + self._options.index_entries / _FOLDED_PER_SECOND_MIN
         while committed < total:
             time.sleep(_LOOK_SECONDS)
             for child in children:
@@ -280,11 +285,11 @@ class Bench:
             if found > committed:
                 committed, moved = found, now
                 yield Reading(now, committed, self._cpu_seconds(children), members >= self._options.workers)
-            elif now - moved > _STANDSTILL_SECONDS:
+            elif now - moved > patience:
                 logs = "\n".join(f"{child.name}:\n{child.log}" for child in children)
                 raise StreamDedupError(
                     f"After {committed} of {total} documents nothing was committed for "
-                    f"{_STANDSTILL_SECONDS:.0f} s. {problem} What runs said last:\n{logs}"
+                    f"{patience:.0f} s. {problem} What runs said last:\n{logs}"
                 )
 
     def _cpu_seconds(self, children: Sequence[Child]) -> Mapping[str, float]:
@@ -314,6 +319,16 @@ class Bench:
         if counted and counted != dict(found):
             raise StreamDedupError(f"The workers counted {counted}, and their outputs hold {dict(found)}; please report it.")
         return dict(found)
+
+
+def _own(variant: str, settings: Settings, folder: Path) -> dict[str, str]:
+    """Return what a program of ours gets as settings: all that is not a default."""
+    shared = ("kafka_bootstrap_servers", "topic_prefix", "group", "batch_documents")
+    own = {name: str(getattr(settings, name)) for name in shared}
+    if variant in PLANS:
+        own |= {"value_format": "json", "id_field": "url", "plan": variant, "state_dir": str(folder)}
+        own |= {"http_port": "0", "log_format": "json"}
+    return own
 
 
 def role_of(name: str) -> str:

@@ -30,7 +30,8 @@ _TRANSACTIONS_MIN = 20
 @dataclass(frozen=True, slots=True)
 class Options:
     """What to measure. `broker` None is one of our own; `with_latency` adds the paced runs after the rounds, `with_peers`
-    other programs that copy to each round, `profile` one more round under a profiler, kept in that folder.
+    other programs that copy to each round, `profile` one more round under a profiler, kept in that folder. The index holds
+    `index_entries` representatives before the first document comes.
     """
 
     documents: int = 100_000
@@ -45,6 +46,7 @@ class Options:
     workers: int = 1
     partitions: int = PARTITIONS
     profile: Path | None = None
+    index_entries: int = 0
 
     @property
     def transaction_documents(self) -> int:
@@ -243,6 +245,7 @@ class Report:
                 "seed": options.seed,
                 "partitions": options.partitions,
                 "workers": options.workers,
+                "index_entries": options.index_entries,
                 "transaction_documents": options.transaction_documents,
             },
             "peers": {

@@ -55,10 +55,11 @@ class Stream:
     duplicates: float
     distance: int
     seed: int = 1
+    recipe: str = _RECIPE
 
     def declare(self) -> bytes:
         """Return the log's first record, at offset 0."""
-        declared = Declared(_RECIPE, self.plan, "bench", 1, Mode.ENFORCE, WORDS * 64)
+        declared = Declared(self.recipe, self.plan, "bench", 1, Mode.ENFORCE, WORDS * 64)
         return encode_control(Control("declare", declared.to_fields()))
 
     def records(self, first: int = 0) -> Iterator[Record]:
@@ -82,7 +83,7 @@ class Stream:
         time_ms = BEGIN_MS + number * 10
         ids = tuple(b"https://host-%d.example/page/%d" % (one % 9973, one) for one in range(begin, end))
         batch = Batch(
-            recipe=_RECIPE,
+            recipe=self.recipe,
             mode=Mode.ENFORCE,
             nonce=self.seed.to_bytes(16, "big"),
             number=number,

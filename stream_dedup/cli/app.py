@@ -975,6 +975,9 @@ def bench_path(
     ] = False,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that share the partitions, in each variant.")] = 1,
     partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of the documents and outputs.")] = 4,
+    index_entries: Annotated[
+        int, typer.Option("--index-entries", min=0, help="Representatives that the index holds before the first document.")
+    ] = 0,
     profile: Annotated[
         Path | None,
         typer.Option("--profile", metavar="DIR", help="Run the roles once more under py-spy and keep the stacks there."),
@@ -1005,6 +1008,7 @@ def bench_path(
         workers=workers,
         partitions=partitions,
         profile=profile,
+        index_entries=index_entries,
         plot=plot,
         target=target,
     )

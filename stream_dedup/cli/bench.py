@@ -50,6 +50,7 @@ def show_path(
     workers: int,
     partitions: int,
     profile: Path | None,
+    index_entries: int,
     plot: Path | None,
     target: str | None,
 ) -> int:
@@ -76,6 +77,7 @@ def show_path(
         workers=workers,
         partitions=partitions,
         profile=profile,
+        index_entries=index_entries,
     )
     options.check()
     logs.kafka_logger().setLevel(logging.ERROR)  # what will be tried again is no news here
@@ -335,6 +337,7 @@ def _show(report: Report, out: Console) -> None:
         f"{options.documents:,} documents of {report.mean_value_bytes:,.0f} bytes ({', '.join(options.languages)}; "
         f"{options.duplicate_share:.0%} copies), transactions of at most {options.transaction_documents:,}, "
         f"{options.partitions} partitions, {options.workers} {'worker' if options.workers == 1 else 'workers'}, "
+        f"{options.index_entries:,} entries before, "
         f"{options.rounds} rounds: medians, then each round"
     )
     libraries = machine["libraries"]

@@ -288,8 +288,8 @@ def test_a_tool_that_may_not_look_is_a_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.broker
 def test_a_profiled_run_keeps_what_librdkafka_says(bootstrap: str, tmp_path: Path) -> None:
-    """Both roles' clients are there, by name, with the bytes that they sent."""
-    bench = Bench(Options(documents=2000), Cluster(bootstrap), tmp_path, lambda _: None)
+    """Both roles' clients are there, by name, with the bytes that they sent; the index held entries before."""
+    bench = Bench(Options(documents=2000, index_entries=3500), Cluster(bootstrap), tmp_path, lambda _: None)
 
     bench.profile("wide", Profiler(tmp_path / "profile", lambda _: None, None))
 
@@ -415,6 +415,25 @@ def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
         "Bytes are known of a broker of our own only",
     ):
         assert heading in err
+
+
+@pytest.mark.broker
+def test_the_index_holds_entries_before_the_first_document(bootstrap: str, tmp_path: Path) -> None:
+    """The roles take the log for one of their own, and each entry stands in the index as a representative."""
+    bench = Bench(Options(documents=2000, index_entries=3500), Cluster(bootstrap), tmp_path, lambda _: None)
+
+    with bench._prepared("wide") as (settings, _, folder), bench._running("wide", settings, folder) as (index, worker):
+
+        def entries() -> float:
+            index.check()
+            worker.check()
+            try:
+                return sum(one.value for one in index.metrics() if one.name == "stream_dedup_index_entries")
+            except StreamDedupError:  # it has just started
+                return 0.0
+
+        assert wait_until(entries, "the index has entries", 60) <= 3500
+        wait_until(lambda: entries() == 3500, "the index has all entries", 60)
 
 
 @pytest.mark.broker
