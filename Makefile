@@ -29,7 +29,7 @@ PROCESSES ?= 3
 test: .venv/ready  ## run all tests; ARGS='-k chain' for some
 	$(RUN) pytest --numprocesses $(PROCESSES) --dist worksteal $(ARGS)
 
-test-long: .venv/ready  ## run what takes minutes: a machine with nothing on it, every kernel made ahead
+test-long: .venv/ready  ## run what takes minutes: a machine with nothing on it, every kernel made ahead, the benches' own runs
 	$(RUN) pytest -m long $(ARGS)
 
 check: .venv/ready  ## lint, format and types

@@ -287,6 +287,7 @@ def test_a_tool_that_may_not_look_is_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.long
 def test_a_profiled_run_keeps_what_librdkafka_says(bootstrap: str, tmp_path: Path) -> None:
     """Both roles' clients are there, by name, with the bytes that they sent; the index held entries before."""
     bench = Bench(Options(documents=2000, index_entries=3500), Cluster(bootstrap), tmp_path, lambda _: None)
@@ -418,6 +419,7 @@ def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.long
 def test_the_index_holds_entries_before_the_first_document(bootstrap: str, tmp_path: Path) -> None:
     """The roles take the log for one of their own, and each entry stands in the index as a representative."""
     bench = Bench(Options(documents=2000, index_entries=3500), Cluster(bootstrap), tmp_path, lambda _: None)
@@ -437,6 +439,7 @@ def test_the_index_holds_entries_before_the_first_document(bootstrap: str, tmp_p
 
 
 @pytest.mark.broker
+@pytest.mark.long
 def test_several_copies_share_the_partitions(bootstrap: str, tmp_path: Path) -> None:
     """Partitions move while the copies start, and still each document is copied once."""
     bench = Bench(Options(documents=2000, workers=2, partitions=3), Cluster(bootstrap), tmp_path, lambda _: None)
@@ -448,6 +451,7 @@ def test_several_copies_share_the_partitions(bootstrap: str, tmp_path: Path) -> 
 
 
 @pytest.mark.broker
+@pytest.mark.long
 def test_peers_copy_all_documents_or_are_named(bootstrap: str, tmp_path: Path) -> None:
     """Each program that is here copies what it is given, from the first document to the last, with nothing of ours in it."""
     found, missing = find_peers()
