@@ -509,6 +509,33 @@ def _ascii_words(data: Any, place: Any, stop: Any, kinds: Any, starts: Any, stop
 
 
 @inlined
+def _alphabet_words(data: Any, place: Any, stop: Any, kinds: Any, starts: Any, stops: Any, words: Any) -> Any:
+    """Do the same among code points of up to two bytes: alphabets from Latin to Arabic, which have words and separators only.
+
+    Gives back to `_ascii_words` where two ASCII characters begin with a separator, and leaves the text's last byte to others.
+    """
+    inside = np.int64(0)
+    begin = place
+    while place + 1 < stop:
+        byte = data[np.uint64(place)]
+        following = data[np.uint64(place + 1)]
+        if byte >= 0xE0:
+            break
+        has_two = np.int64(byte >= 0x80)
+        code_point = (np.int64(byte & 0x1F) << 6 | np.int64(following & 0x3F)) if has_two else np.int64(byte)
+        is_word = np.int64(kinds[np.uint64(code_point)] & KIND_BITS == WORD)
+        if (byte | following) < 0x80 and not is_word and not inside:
+            break
+        begin = begin if inside else place
+        starts[np.uint64(words)] = begin
+        stops[np.uint64(words)] = place
+        words += inside & (1 - is_word)
+        inside = is_word
+        place += 1 + has_two
+    return place, words, begin if inside else np.int64(-1)
+
+
+@inlined
 def words_between(data: Any, start: Any, stop: Any, kinds: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any) -> Any:
     """Find the words of `data[start:stop]` (UTF-8); fill `starts` and `stops` with their places, return their number."""
     words: Any = np.int64(0)  # not 0: numba would compile what is called with it twice, for a constant and a variable
@@ -519,6 +546,11 @@ def words_between(data: Any, start: Any, stop: Any, kinds: Any, dictionary: Any,
             if begin < 0:
                 continue
             kind: Any = np.int64(WORD)
+        elif data[place] < 0xE0 and len(scratch.marks) == 0:
+            place, words, begin = _alphabet_words(data, place, stop, kinds, starts, stops, words)
+            if begin < 0:
+                continue
+            kind = np.int64(WORD)
         else:
             code_point, length = code_point_at(data, place)
             kind = np.int64(kinds[code_point] & KIND_BITS)

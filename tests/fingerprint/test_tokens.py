@@ -134,3 +134,15 @@ def test_a_missing_jieba_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(ConfigurationError, match=r"install it at the version 0\.42\.1"):
         tokens.dictionary.__wrapped__()
+
+
+def test_words_of_alphabets_equal_the_reference() -> None:
+    """Random rows of letters of one and two bytes, separators, and scripts that are cut otherwise: against plain Python."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    pool = [*"абвґії" * 6, *"éßñøłאبج" * 3, *"abc01" * 6, *" " * 12, *",.-«»—·", *"中文ひカกข가ἀ"]
+    texts = ["".join(generator.choices(pool, k=generator.randrange(1, 24))) for _ in range(20_000)]
+    normalised = [reference.normalise(text) for text in texts]
+
+    assert [words(text) for text in normalised] == [reference.words(text) for text in normalised]
