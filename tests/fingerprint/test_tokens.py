@@ -145,4 +145,6 @@ def test_words_of_alphabets_equal_the_reference() -> None:
     texts = ["".join(generator.choices(pool, k=generator.randrange(1, 24))) for _ in range(20_000)]
     normalised = [reference.normalise(text) for text in texts]
 
+    kinds = set((characters.table()[:0x800] & characters.KIND_BITS).tolist())
+    assert not kinds & {characters.HAN, characters.UNSPACED}, "what has two bytes is of a word, or between words"
     assert [words(text) for text in normalised] == [reference.words(text) for text in normalised]
