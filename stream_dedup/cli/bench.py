@@ -131,16 +131,13 @@ def show_fingerprint(options: fingerprint.Options, *, with_peers: bool, target: 
     out.print(_about(report.peer_versions, report.peers_missing))
     out.print("text in, signature out; CPU time of one thread, medians, then the seconds of each round")
     out.print()
-    table = _table("", "language", "MB/s", "documents/s", "ours is faster by", "seconds of each round")
-    fastest = {
-        one.language: one.megabytes_per_second for one in reversed(report.speeds) if one.program.startswith(fingerprint.OURS)
-    }
+    table = _table("", "language", "MB/s", "documents/s", "ours to it", "ours of like features", "seconds of each round")
     for one in report.speeds:
         ours = one.program.startswith(fingerprint.OURS)
-        ratio = "" if ours else f"{_number(fastest[one.language] / one.megabytes_per_second, 1)}"
+        ratios = [None if ours else ratio for ratio in report.ratios(one)]
         samples = ", ".join(f"{seconds:.4f}" for seconds in one.seconds)
         rates = _number(one.megabytes_per_second, 2), _number(one.documents_per_second)
-        _row(table, one.program, one.language, *rates, ratio, samples)
+        _row(table, one.program, one.language, *rates, *("" if ratio is None else f"{ratio:.1f}" for ratio in ratios), samples)
     out.print(table)
     _write(_stamped(report.as_json()), target)
     return 0

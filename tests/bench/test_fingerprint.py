@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stream_dedup.__main__ import main
-from stream_dedup.bench.fingerprint import Options, Speed, run_fingerprint
+from stream_dedup.bench.fingerprint import Options, Report, Speed, run_fingerprint
 from stream_dedup.bench.peers import Peers
 from stream_dedup.errors import InputError
 from tests.bench.test_peers import FAKE
@@ -65,3 +65,16 @@ def test_the_command_shows_rates_and_raw_samples(capsys: pytest.CaptureFixture[s
     (speed,) = json.loads(shown.out)["speeds"]
     assert len(speed["cpu_seconds"]) == 2
     assert "stream-dedup words" in shown.err
+
+
+def test_a_peer_is_held_against_the_first_preset_and_the_one_of_like_features() -> None:
+    """Character n-grams in Chinese, word 3-grams in English; a preset that was not measured gives no ratio."""
+
+    def speed(program: str, language: str, megabytes: float) -> Speed:
+        return Speed(program, language, 1, int(megabytes * 1e6), (1.0,))
+
+    ours = [speed(f"stream-dedup {name}", "zh", rate) for name, rate in (("words", 10.0), ("shingles", 30.0), ("chars", 60.0))]
+    report = Report((*ours, speed("stream-dedup words", "en", 50.0)), {}, {})
+
+    assert report.ratios(speed("peer", "zh", 20.0)) == (0.5, 3.0)
+    assert report.ratios(speed("peer", "en", 25.0)) == (2.0, None)
