@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 import structlog
 
 from stream_dedup.document import NONCE_BYTES, TopicPartitionKey, Unreadable
-from stream_dedup.errors import BrokerError, ConfigurationError, FormatError, StreamDedupError
+from stream_dedup.errors import BrokerError, ConfigurationError, FormatError, InvariantError, StreamDedupError
 from stream_dedup.failpoints import VARIABLE, Failpoints
 from stream_dedup.fingerprint import Fingerprinter, Recipe
 from stream_dedup.log import answers, epochs, records
@@ -377,7 +377,11 @@ class _Worker:
         keys = list(self._flow.stale())
         found = self._source.committed(keys)
         known = {key: (owned.offset or 0, epochs.from_metadata(owned.metadata) or 0) for key, owned in found.items()}
-        self._flow.resolve_stale(known)
+        try:
+            self._flow.resolve_stale(known)
+        except InvariantError:
+            self._check_topics()  # of a topic that was created again the index knows positions that nobody has committed
+            raise
         _log.warning("stale records dropped; reading again from the committed offset",
                      partitions=[f"{topic}-{part}" for topic, part in keys])  # fmt: skip
         self._source.restart_at(self._learn(found))

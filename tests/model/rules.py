@@ -336,6 +336,8 @@ RULES = [
          ("twice", "alarm", "order"), Tuning(weights={**MANY, "vanish": 30})),
     Rule("a worker asks again whether this is the first start", _set(startup, "look_again", lambda _, cluster: cluster),
          ("twice",), schedules=5, first=20262230),
+    Rule("a stale answer nobody committed may be of a topic created again", _set(role._Worker, "_check_topics", lambda _: None),
+         ("alarm",), schedules=3, first=20263419),
     Rule("one log record until the first answer", _window_at_once, ("flood",), Tuning(weights=MANY)),
 ]  # fmt: skip
 
