@@ -255,20 +255,24 @@ class Filter:
             )
         return self._producers[key]
 
+    def _uncommitted(self) -> Consumer:
+        if self._asker is None:
+            self._asker = Consumer(
+                {"bootstrap.servers": self.bootstrap, "group.id": self.settings.group, "isolation.level": "read_uncommitted"},
+                logger=_QUIET,
+            )
+        return self._asker
+
     def committed_by_partition(self) -> dict[int, int]:
         """Return the group's committed offsets; nothing for a moment while the coordinator is away.
 
         Asked through a consumer, because the administrator's question can crash librdkafka when the coordinator moves
         (librdkafka #5040), and brokers are killed here.
         """
-        if self._asker is None:
-            self._asker = Consumer(
-                {"bootstrap.servers": self.bootstrap, "group.id": self.settings.group, "isolation.level": "read_uncommitted"},
-                logger=_QUIET,
-            )
+        asker = self._uncommitted()
         try:
-            topic = self._asker.list_topics(self.names.documents, timeout=5).topics[self.names.documents]
-            found = self._asker.committed([TopicPartition(topic.topic, part) for part in topic.partitions], timeout=5)
+            topic = asker.list_topics(self.names.documents, timeout=5).topics[self.names.documents]
+            found = asker.committed([TopicPartition(topic.topic, part) for part in topic.partitions], timeout=5)
         except KafkaException:
             return {}
         return {one.partition: one.offset for one in found if one.error is None and one.offset >= 0}
@@ -308,6 +312,9 @@ class Filter:
         )
         partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
         open_partitions = set(partitions)
+        # A commit is acknowledged before its markers are in the outputs; until then the committed view ends in front of it.
+        asker = self._uncommitted()
+        ends = {part: asker.get_watermark_offsets(TopicPartition(topic, part), timeout=20)[1] for part in partitions}
         consumer.assign([TopicPartition(topic, part, OFFSET_BEGINNING) for part in partitions])
         found = []
         until = time.monotonic() + WAIT_SECONDS
@@ -318,7 +325,8 @@ class Filter:
                 if error is None:
                     found.append(to_message(raw))
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    open_partitions.discard(raw.partition())
+                    if raw.offset() >= ends[raw.partition()]:
+                        open_partitions.discard(raw.partition())
                 elif error.code() not in _PASSING:
                     raise AssertionError(str(error))
         consumer.unassign()
