@@ -56,9 +56,17 @@ def run_cases(promtool: Path, folder: Path, cases: list[dict[str, Any]], rules: 
                 tests.append({"interval": every, "input_series": case[state], "promql_expr_test": [check]})
         files.append(folder / f"tests-{every}.yaml")
         files[-1].write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": every, "tests": tests}))
-    command = [str(promtool), "test", "rules", *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    return "" if done.returncode == 0 else done.stdout + done.stderr
+    # promtool gives each query ten seconds by the clock, and one that got too little of a busy machine has no result; what is
+    # wrong with a rule is wrong again.
+    wrong = dict.fromkeys(files, "")
+    for _ in range(2):
+        for file in list(wrong):
+            command = [str(promtool), "test", "rules", str(file)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            wrong[file] = done.stdout + done.stderr
+            if done.returncode == 0:
+                del wrong[file]
+    return "".join(wrong.values())
 
 
 def test_each_alert_fires_and_stays_silent(promtool: Path, tmp_path: Path) -> None:
