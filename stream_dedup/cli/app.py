@@ -993,13 +993,14 @@ def bench_path(
 
     Ratios are what can be compared; figures per second are the machine's as much as the filter's.
     """
+    from stream_dedup.bench.path_report import Options
     from stream_dedup.cli.bench import show_path
 
-    code = show_path(
+    options = Options(
         documents=documents,
         size_bytes=size_bytes,
         duplicate_share=duplicate_share,
-        languages=languages,
+        languages=tuple(code.strip() for code in languages.split(",")),
         rounds=rounds,
         seed=seed,
         broker=brokers,
@@ -1009,10 +1010,8 @@ def bench_path(
         partitions=partitions,
         profile=profile,
         index_entries=index_entries,
-        plot=plot,
-        target=target,
     )
-    raise typer.Exit(code)
+    raise typer.Exit(show_path(options, plot=plot, target=target))
 
 
 @bench_app.command("index")

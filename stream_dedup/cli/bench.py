@@ -36,49 +36,17 @@ from stream_dedup.service import logs
 _STANDARD_OUTPUT = "-"
 
 
-def show_path(
-    *,
-    documents: int,
-    size_bytes: int,
-    duplicate_share: float,
-    languages: str,
-    rounds: int,
-    seed: int,
-    broker: str | None,
-    with_latency: bool,
-    with_peers: bool,
-    workers: int,
-    partitions: int,
-    profile: Path | None,
-    index_entries: int,
-    plot: Path | None,
-    target: str | None,
-) -> int:
+def show_path(options: Options, *, plot: Path | None, target: str | None) -> int:
     """Measure and print the tables; return the exit code, 1 if documents are missing or came out twice.
 
-    JSON goes to the file `target`, or to standard output for `-`, and then the tables go to standard error. `languages`
-    are separated by commas. `plot` is where a picture goes.
+    JSON goes to the file `target`, or to standard output for `-`, and then the tables go to standard error. `plot` is where a
+    picture goes.
 
     Raises:
         InputError: a file cannot be written, which is found out before anything is measured; or such documents cannot
             be made; or some workers would have nothing to do.
         StreamDedupError: the measurement failed.
     """
-    options = Options(
-        documents=documents,
-        size_bytes=size_bytes,
-        duplicate_share=duplicate_share,
-        languages=tuple(code.strip() for code in languages.split(",")),
-        rounds=rounds,
-        seed=seed,
-        broker=broker,
-        with_latency=with_latency,
-        with_peers=with_peers,
-        workers=workers,
-        partitions=partitions,
-        profile=profile,
-        index_entries=index_entries,
-    )
     options.check()
     logs.kafka_logger().setLevel(logging.ERROR)  # what will be tried again is no news here
     out = _out(target)
@@ -383,7 +351,7 @@ def _throughput(report: Report) -> Table:
         samples = report.of(variant)
         rate = report.documents_per_second(variant)
         memory = medians([one.memory_bytes_max for one in samples])
-        first = medians([{"": one.first_commit_seconds} for one in samples])[""]
+        first = median([one.first_commit_seconds for one in samples])
         duplicates = sorted({one.balance["duplicates"] for one in samples if "duplicates" in one.balance})
         _row(
             table,

@@ -313,14 +313,20 @@ def digest() -> bytes:
 
 
 @inlined
+def of_two_bytes(first: Any, second: Any) -> Any:
+    """Return the code point of a sequence of two bytes, as an int64."""
+    return np.int64(first & 0x1F) << 6 | np.int64(second & 0x3F)
+
+
+@inlined
 def code_point_at(data: Any, place: Any) -> Any:
     """Return the code point that begins at `place` of valid UTF-8 (surrogates allowed), and its length in bytes."""
     first = np.int64(data[place])
     if first < 0x80:
         return first, 1
-    second = np.int64(data[place + 1]) & 0x3F
     if first < 0xE0:
-        return (first & 0x1F) << 6 | second, 2
+        return of_two_bytes(first, data[place + 1]), 2
+    second = np.int64(data[place + 1]) & 0x3F
     third = np.int64(data[place + 2]) & 0x3F
     if first < 0xF0:
         return (first & 0x0F) << 12 | second << 6 | third, 3

@@ -47,6 +47,7 @@ from stream_dedup.fingerprint.characters import (
     Foldings,
     code_point_at,
     composition,
+    of_two_bytes,
 )
 
 MARKS_MAX = 30
@@ -162,7 +163,7 @@ def _normalise_simple(data: Any, place: Any, stop: Any, foldings: Any, out: Any,
             continue
         if byte >= 0xE0:
             break
-        code_point = np.int64(byte & 0x1F) << 6 | np.int64(following & 0x3F)
+        code_point = of_two_bytes(byte, following)
         simple = foldings.simple[np.uint64(code_point)]
         if simple == 0:
             break

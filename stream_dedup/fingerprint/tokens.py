@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from stream_dedup.compiled import inlined, kernel
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.fingerprint import characters
-from stream_dedup.fingerprint.characters import HAN, KIND_BITS, UNSPACED, WORD, code_point_at
+from stream_dedup.fingerprint.characters import HAN, KIND_BITS, UNSPACED, WORD, code_point_at, of_two_bytes
 from stream_dedup.fingerprint.segmenter import BEGINS
 
 ENGINE = "jieba-0.42.1"
@@ -522,7 +522,7 @@ def _alphabet_words(data: Any, place: Any, stop: Any, kinds: Any, starts: Any, s
         if byte >= 0xE0:
             break
         has_two = np.int64(byte >= 0x80)
-        code_point = (np.int64(byte & 0x1F) << 6 | np.int64(following & 0x3F)) if has_two else np.int64(byte)
+        code_point = of_two_bytes(byte, following) if has_two else np.int64(byte)
         is_word = np.int64(kinds[np.uint64(code_point)] & KIND_BITS == WORD)
         if (byte | following) < 0x80 and not is_word and not inside:
             break
