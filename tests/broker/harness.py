@@ -314,6 +314,7 @@ class Filter:
         open_partitions = set(partitions)
         # A commit is acknowledged before its markers are in the outputs; until then the committed view ends in front of it.
         asker = self._uncommitted()
+        asker.list_topics(topic, timeout=20)  # or it would not know of partitions that are new
         ends = {part: asker.get_watermark_offsets(TopicPartition(topic, part), timeout=20)[1] for part in partitions}
         consumer.assign([TopicPartition(topic, part, OFFSET_BEGINNING) for part in partitions])
         found = []

@@ -124,7 +124,7 @@ class _Partition:
 class RandomLog:
     """A seeded log as workers with faults and operators would write it: redelivery, rewinds, zombies, retractions, seeds,
     releases, take-downs, and nonsense; with `plan_changes` and `windows` these change on the way too. Without `orders` no
-    operator seeds, releases or takes down.
+    operator seeds, releases or takes down, rightly or wrongly: builds that knew of no such records refuse each.
     """
 
     def __init__(
@@ -248,8 +248,10 @@ class RandomLog:
             threshold = self._random.randrange(25)
             plan = Plan(128, 8, self._random.randrange(3), threshold) if threshold % 2 else Plan(64, 4, 0, min(threshold, 9))
             return control("plan", plan=plan.to_fields())
+        orders = [seed([doc], recipe="another"), release(doc, mode=Mode.SHADOW), seed([doc])[:-1]]
         return self._random.choice(
             [
+                *(orders if self._orders else []),
                 None,
                 b"",
                 batch([doc])[:-1],
@@ -265,9 +267,6 @@ class RandomLog:
                 control("plan"),
                 control("plan", window={"length_ms": 1, "refresh": False}),
                 control("plan", plan=self._plan.to_fields(), window=7),
-                seed([doc], recipe="another"),
-                release(doc, mode=Mode.SHADOW),
-                seed([doc])[:-1],
                 control("plan", plan={"width": 1024}),
                 control("retract", topic=TOPIC, topic_id="zz", partition=0, offset=0, value_digest=0),
             ]

@@ -153,7 +153,7 @@ def apply(volume: Path, first: int, records: Sequence[bytes | None]) -> Any:
     return [[offset, raw.hex()] for offset, raw in found]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_builds_read_each_other_s_log_and_volume(older: Older, tmp_path: Path) -> None:
     """Equal answers, byte by byte, to logs of either; a volume goes forth and back, or the older build refuses it and "
     "rebuilds."""
@@ -187,7 +187,7 @@ def on_or_rebuilt(build: Callable[..., Any], volume: Path, log: Sequence[bytes |
     return [one for one in build(volume, 0, log) if one[0] >= first]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_a_newer_build_may_write_is_passed_over_or_refused(older: Older, tmp_path: Path) -> None:
     """An unknown control record and unknown fields of a known one change no answer; a newer format stops, and is never "
     "guessed."""

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from stream_dedup.errors import FencedError
 from stream_dedup.log.kafka import producer
-from stream_dedup.log.kafka.producer import Caller, TransactionalOutput
+from stream_dedup.log.kafka.producer import Caller, Outcome, TransactionalOutput
 from stream_dedup.settings import Settings
 
 
@@ -64,3 +64,33 @@ def test_a_fence_inside_a_report_is_a_fence(monkeypatch: pytest.MonkeyPatch) -> 
 
     with pytest.raises(FencedError, match="Another worker uses the same transactional id"):
         TransactionalOutput(Settings(), "worker-0", "outputs").run([], [], b"")
+
+
+class Forgotten:
+    """A producer of whose transaction the broker knows nothing any more, at the `step` that fails."""
+
+    made = 0
+
+    def __init__(self, step: str) -> None:
+        type(self).made += 1
+        self._step = step
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*_: Any) -> int:
+            if name == self._step:
+                raise KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, "in an invalid state", fatal=True))
+            return 0
+
+        return call
+
+
+@pytest.mark.parametrize("step", ["begin_transaction", "flush", "send_offsets_to_transaction", "commit_transaction"])
+def test_a_broker_that_forgot_the_transaction_gets_a_new_producer(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else has the id, so the process goes on: it asks what was committed, and begins again from there."""
+    monkeypatch.setattr(producer, "make_producer", lambda _: Forgotten(step))
+    monkeypatch.setattr(Forgotten, "made", 0)
+
+    result = TransactionalOutput(Settings(), "worker-0", "outputs").run([], [("documents", 0, 1, "")], b"")
+
+    assert (result.outcome, Forgotten.made) == (Outcome.UNKNOWN, 2)
+    assert "INVALID_TXN_STATE" in result.why

@@ -49,6 +49,16 @@ _REFUSALS = frozenset(
 
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 _TIMED_OUT = frozenset({KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT})
+# Broker and client disagree on what has been; seen when a coordinator comes back from a SIGKILL. Nobody else has our id then:
+# who has been replaced is told that he is fenced.
+_FORGOTTEN = frozenset(
+    {
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    }
+)
 
 
 class Output(NamedTuple):
@@ -79,7 +89,7 @@ class Result(NamedTuple):
 
 
 class _StuckError(AbortableError):
-    """A step of a transaction timed out twice; nobody knows what the broker made of it."""
+    """Nobody knows what the broker made of a step of a transaction, and only a new producer gets further."""
 
 
 class _UnwrittenError(AbortableError):
@@ -307,12 +317,10 @@ class TransactionalOutput:
                     "sending the source offsets",
                 )
             reached("offsets")
-        except _StuckError as error:
-            return self._recycle(str(error))
         except _UnwrittenError as error:
             return self._abort(self._denied([], outputs, positions, stamp) or error, failures)
         except KafkaException as error:
-            return self._abort(translate(error, "writing a transaction"), failures)
+            return self._abort(_translated(error.args[0], "writing a transaction"), failures)
         except AbortableError as error:
             return self._abort(error, failures)
         reached("before-commit")
@@ -392,8 +400,6 @@ class TransactionalOutput:
         began = time.monotonic()
         try:
             self._again(self._producer.commit_transaction, "committing")
-        except _StuckError as error:
-            return self._recycle(str(error))
         except AbortableError as error:
             if time.monotonic() - began >= self._socket_timeout_seconds:
                 return self._recycle(str(error))
@@ -407,6 +413,8 @@ class TransactionalOutput:
     def _abort(self, why: BrokerError, failures: list[tuple[int, KafkaError]]) -> Result:
         if not isinstance(why, AbortableError):
             raise why
+        if isinstance(why, _StuckError):
+            return self._recycle(str(why))
         began = time.monotonic()
         try:
             self._again(self._producer.abort_transaction, "aborting")
@@ -437,7 +445,7 @@ class TransactionalOutput:
         """Make a call that may be made again once after a time-out.
 
         Raises:
-            _StuckError: it timed out twice; only a new producer gets further.
+            _StuckError: it timed out twice, or the broker has forgotten the transaction.
             BrokerError: it failed otherwise.
         """
         for attempt in (1, 2):
@@ -447,7 +455,7 @@ class TransactionalOutput:
                 raise _StuckError(f"While {doing}, the client did not come back within its own time-out.") from error
             except KafkaException as error:
                 if not is_retriable(error):
-                    raise translate(error, doing) from error
+                    raise _translated(error.args[0], doing) from error
                 if attempt == 2:
                     raise _StuckError(str(translate(error, doing))) from error
             else:
@@ -459,6 +467,12 @@ class TransactionalOutput:
             self._producer.flush(1.0)
 
 
+def _translated(error: KafkaError, doing: str, needs: str = "") -> BrokerError:
+    if error.code() in _FORGOTTEN:
+        return _StuckError(f"While {doing}, Kafka said: {error.str()} ({error.name()}).")
+    return translate(error, doing, needs)
+
+
 def _failure(errors: Sequence[tuple[str, KafkaError]]) -> BrokerError:
     """Return what failed outputs mean: a refusal or a time-out aborts, anything else (an ACL, a fence) is the end.
 
@@ -467,7 +481,7 @@ def _failure(errors: Sequence[tuple[str, KafkaError]]) -> BrokerError:
     causes = [(topic, error) for topic, error in errors if error.code() not in _PURGED] or list(errors)
     for topic, error in causes:
         if error.code() not in _REFUSALS and error.code() not in _TIMED_OUT and error.code() not in _PURGED:
-            return translate(error, f"writing to {topic}", f"Write on topic {topic}")
+            return _translated(error, f"writing to {topic}", f"Write on topic {topic}")
     first = causes[0][1]
     return AbortableError(f"An output was not written: {first.str()} ({first.name()}).")
 
