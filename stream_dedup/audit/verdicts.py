@@ -134,9 +134,9 @@ class Outputs:
         self.ledger.came(message, content, position, is_released=is_released)
         if message.topic == self.names[0] and headers.text_of(own, headers.VERDICT) == Verdict.UNIQUE.value:
             self._left[document.partition].add(document.offset)
-            if is_released:
+            if document.log.offset in self.outline.releases:  # whether the command wrote it, or a worker that read it again
                 self._released.add(position)
-            else:
+            if not is_released:
                 self._first_left.setdefault(document.partition, document.offset)
         self._check_topic(message, own, document)
         expected = self._expected(own, reason, document)

@@ -221,7 +221,8 @@ def test_records_in_another_order_are_named() -> None:
 
 
 def test_seeds_and_releases_are_exempt() -> None:
-    """A seed may be named though it never left; a released document is on both outputs, once, or is on its way there."""
+    """A seed may be named though it never left; a released document is on both outputs, once, or is on its way there; a
+    rewind may bring it there instead of the command."""
     outline = Outline(Fold(PlainScan()))
     one, copy = Doc(0, 7, 7, b"s" * 16, FAR, id=b"s"), Doc(0, 0, 1, b"s" * 16, FAR, id=b"a")
     log = [declare(PLANS["wide"]), seed([one]), batch([copy]), release(copy)]
@@ -252,6 +253,12 @@ def test_seeds_and_releases_are_exempt() -> None:
     assert audit(left) == ([], 1)
     assert audit(left, now_ms=APPEND_MS + 3_600_000) == (["unemitted documents-0@0"], 0)
     assert audit(released) == (["lost documents-0@0"], 0)
+
+    outline.fold(len(log), APPEND_MS, decode(batch([copy], {0: (1, 0)})))
+    (judgement,) = outline.judged[len(log)]
+    assert judgement.decided == (3, 0)
+    again = source._replace(topic="unique", headers=expected_headers(judgement, RECIPE, print_hex))
+    assert audit(left, again, now_ms=APPEND_MS + 3_600_000) == ([], 0)
 
 
 def test_what_is_read_again_without_a_verdict_is_not_twice() -> None:
