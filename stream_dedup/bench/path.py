@@ -40,7 +40,7 @@ from stream_dedup.errors import BrokerError, StreamDedupError
 from stream_dedup.log.kafka import Admin, LoadProducer, reader
 from stream_dedup.settings import Settings, child_environment, load_settings
 
-LOADS = (0.1, 0.5)
+LOADS = (0.1, 0.5, 1.0)
 LOAD_SECONDS = 10.0
 _COUNTED_DOCUMENTS_MAX = 200_000
 _LOOK_SECONDS = 0.02

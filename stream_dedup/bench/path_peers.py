@@ -19,6 +19,7 @@ from typing import Final
 from stream_dedup.bench.peers import ENVIRONMENT
 from stream_dedup.settings import child_environment
 
+PLAIN: Final = "plain"
 QUIX: Final = "quix"
 FAUST: Final = "faust"
 _ROOT: Final = Path(__file__).parents[2]
@@ -63,6 +64,7 @@ class CopyPeer:
 
 
 PEERS: Final = (
+    CopyPeer(PLAIN, "confluent-kafka without transactions", ("confluent-kafka",), "install stream-dedup again", False, False),
     CopyPeer(QUIX, "Quix Streams", ("quixstreams", "confluent-kafka"), "run `make peers` (again)", True, True),
     CopyPeer(FAUST, "Faust", ("faust-streaming", "aiokafka"), "install the extra `insights`", False, False, False, 20_000),
 )

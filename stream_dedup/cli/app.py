@@ -969,9 +969,15 @@ def bench_path(
             "--broker", envvar="BROKER", metavar="HOST:PORT", help="Use this Kafka.  [default: a local one, set up for you]"
         ),
     ] = None,
-    latency: Annotated[bool, typer.Option(help="Then measure latency too, at 10 % and 50 % of the full throughput.")] = True,
+    latency: Annotated[
+        bool, typer.Option(help="Then measure latency too, at 10 %, 50 % and all of the full throughput.")
+    ] = True,
     peers: Annotated[
-        bool, typer.Option("--peers", help="Measure Quix Streams and Faust copying, too; needs `make peers`.")
+        bool,
+        typer.Option(
+            "--peers",
+            help="Measure other programs copying, too: without transactions, Quix Streams, Faust; needs `make peers`.",
+        ),
     ] = False,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that share the partitions, in each variant.")] = 1,
     partitions: Annotated[int, typer.Option("--partitions", min=1, help="Partitions of the documents and outputs.")] = 4,
