@@ -207,7 +207,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 TestAgainstAList = AgainstAList.TestCase
 TestAgainstAList.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

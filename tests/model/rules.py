@@ -313,7 +313,7 @@ REWINDS = Tuning(weights={**MANY, "rewind": 25, "crash": 6})
 RULES = [
     Rule("positions are looked up, and verdicts kept", _set(Positions, "keep", lambda *_: None), ("verdict",), REREAD),
     Rule("a kept verdict outlives its representative", _expires_with_its_representative, ("verdict",), REREAD),
-    Rule("what lies below the mark is stale", _no_stale, ("verdict",), ZOMBIES, 150, 50),
+    Rule("what lies below the mark is stale", _no_stale, ("verdict",), ZOMBIES, 150, 75),
     Rule("a retracted document represents nobody", _retraction_keeps, ("verdict",), Tuning(weights={**MANY, "refuse": 20})),
     Rule("log time is LogAppendTime, never a clock", _own_clock, ("alarm", "verdict"), REREAD, 150, 15),
     Rule("one write holds all that a record led to", _torn_write, ("alarm", "verdict", "state", "stuck"), REPLICAS),
@@ -331,7 +331,7 @@ RULES = [
     Rule("a producer with an unknown end is thrown away", _keeps_producer, ("twice", "lost", "order"), COMMITS),
     Rule("a rewind raises the epoch", _same_epoch, ("alarm", "verdict", "twice"), REWINDS),
     Rule("a rewind never goes above the committed offset", _set(rewind, "_refusal", lambda *_: None), ("lost",), REWINDS),
-    Rule("a rewind writes all partitions at once", _one_by_one, ("twice",), Tuning(weights={**MANY, "vanish": 30}), 400, 15),
+    Rule("a rewind writes all partitions at once", _one_by_one, ("twice",), Tuning(weights={**MANY, "vanish": 30}), 30, 190),
     Rule("vanished offsets are not taken for a first start", _set(startup, "first_epoch", lambda *_: 0),
          ("twice", "alarm", "order"), Tuning(weights={**MANY, "vanish": 30})),
     Rule("a worker asks again whether this is the first start", _set(startup, "look_again", lambda _, cluster: cluster),
