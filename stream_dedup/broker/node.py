@@ -40,7 +40,7 @@ from typing import Self
 
 import filelock
 
-from stream_dedup.broker import jars
+from stream_dedup.broker import archive, jars
 from stream_dedup.errors import LocalBrokerError
 
 HOST = "127.0.0.1"
@@ -48,6 +48,7 @@ NODE_ID = 1
 LOG_LINES_SHOWN = 20
 ANSWER_TIMEOUT_SECONDS = 2.0
 POLL_SECONDS = 0.02
+_RECORD_SECONDS = 120.0
 FOLDER_PREFIX = "stream-dedup-broker-"
 # A temporary folder younger than this is left alone by other processes: its owner may not have locked it yet.
 ORPHAN_AGE_SECONDS = 600
@@ -182,6 +183,7 @@ class LocalBroker:
         self._cluster_id = cluster_id or new_cluster_id()
         self._log = log or _say_nothing
         self._child: _Child | None = None
+        self._records_to: Path | None = None
         self._owner_pid = os.getpid()
         self._owner = filelock.FileLock(self.folder / "owner.lock", thread_local=False)
         self.bootstrap: str = f"{HOST}:{self._port.number}"
@@ -213,6 +215,9 @@ class LocalBroker:
             raise LocalBrokerError(f"The broker at {self.bootstrap} runs already; stop it before starting it again.")
         java = jars.find_java(self._log)
         class_path = jars.class_path(log=self._log)
+        kept = archive.place(java, class_path)
+        if kept is not None and self._records_to is None and not kept.exists():
+            archive.make(kept, self._record, self._log)
         deadline = time.monotonic() + timeout_seconds
         for port in (self._port, self._controller_port):
             port.take()
@@ -221,6 +226,7 @@ class LocalBroker:
             str(java),
             f"-Xmx{self._heap_mb}m",
             *JAVA_FLAGS,
+            *archive.flags(kept),
             f"-Djava.io.tmpdir={self.folder / 'tmp'}",  # compression codecs unpack themselves there; a crash leaves them
             "-Dlog4j2.configurationFile=log4j2.xml",
             "-cp",
@@ -228,6 +234,8 @@ class LocalBroker:
         ]
         if not (self.folder / "data" / "meta.properties").exists():
             self._format(command, deadline)
+        if self._records_to is not None:
+            command[1:1] = archive.recording_flags(self._records_to)
         self._child = _Child([*command, "kafka.Kafka", "server.properties"], self.folder, self._server_log)
         (self.folder / "broker.pid").write_text(f"{self._child.pid}\n")
         self._owner_pid = os.getpid()
@@ -342,6 +350,15 @@ class LocalBroker:
                 raise LocalBrokerError(f"Java cannot be run: {error}; install the broker extra again.") from error
         if ended.returncode != 0:
             raise self._failure("could not format its folder")
+
+    def _record(self, to: Path) -> None:
+        """Run another broker once; it writes down what it has loaded when it ends in order."""
+        broker = LocalBroker(heap_mb=self._heap_mb)
+        broker._records_to = to
+        try:
+            broker.start()
+        finally:
+            broker.stop(_RECORD_SECONDS)
 
     def _wait_until_it_answers(self, child: _Child, deadline: float, timeout_seconds: float) -> None:
         while not answers(self._port.number):
