@@ -421,6 +421,7 @@ class World:
         process.is_paused = True
         if is_replaced:
             process.is_replaced = True  # type: ignore[attr-defined]
+        if is_replaced and self.wanted.get(process.slot):  # or whoever replaces it was taken away before it came
             self.restarts.setdefault(process.slot, self.turn + self.chance.randint(1, 20))
         self.plan_later(turns, lambda: self._go_on(process))
 
