@@ -126,7 +126,7 @@ class SourceConsumer:
         result = {}
         for one in found:
             if one.error is not None:
-                raise translate(one.error, doing, self._group_acl)
+                raise translate(one.error, doing, self._lacks(one.error))
             result[one.topic, one.partition] = OwnedOffset(one.offset if one.offset >= 0 else None, one.metadata)
         return result
 
@@ -139,15 +139,26 @@ class SourceConsumer:
         for _ in range(_QUESTIONS - 1):
             with contextlib.suppress(BrokerError):
                 return list(wait_for(ask, doing, _QUESTION_SECONDS))
-        return list(wait_for(ask, doing, _QUESTION_SECONDS, self._group_acl))
+        try:
+            return ask(_QUESTION_SECONDS)
+        except KafkaException as error:
+            raise translate(error, doing, self._lacks(error.args[0])) from error
 
     def commit_start(self, starts: Mapping[TopicPartitionKey, tuple[int, str]]) -> None:
         """Commit (offset, metadata) of partitions that had no committed offset, before anything of them is read."""
         offsets = [TopicPartition(topic, part, offset, text) for (topic, part), (offset, text) in starts.items()]
         doing = f"committing the first offsets of {self._topic}"
-        for one in wait_for(lambda _: self._consumer.commit(offsets=offsets, asynchronous=False), doing, needs=self._group_acl):
+        try:
+            done = self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            raise translate(error, doing, self._lacks(error.args[0])) from error
+        for one in done:
             if one.error is not None:
-                raise translate(one.error, doing, self._group_acl)
+                raise translate(one.error, doing, self._lacks(one.error))
+
+    def _lacks(self, error: KafkaError) -> str:
+        """Return the ACL whose lack a coordinator means: it asks for the group's and for the topic's."""
+        return f"Read on topic {self._topic}" if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED else self._group_acl
 
     def low_watermark(self, key: TopicPartitionKey) -> int:
         """Return the first offset that the partition still holds."""
