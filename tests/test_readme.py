@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from stream_dedup.settings import child_environment
 from tests.broker.harness import wait_until
+from tests.broker.nodes import free_ports_in_a_row
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,13 +32,6 @@ def without_trailing_space(shown: str) -> str:
     return "\n".join(line.rstrip() for line in shown.strip().splitlines())
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
 def test_the_readme_names_both_commands_first() -> None:
     """A newcomer's first two commands are make demo and make test; a test of its own runs them on a fresh machine."""
     assert commands()[:2] == ["make demo", "make test"]
@@ -48,14 +41,14 @@ def test_the_readme_names_both_commands_first() -> None:
 @pytest.mark.slow
 def test_from_nothing_to_ones_own_topic(tmp_path: Path) -> None:
     """Every command after those two, one after another, in one shell, each ending well."""
-    ports = {"9092": free_port(), "8080": free_port(), "8081": free_port()}
+    first = free_ports_in_a_row(3)
+    ports = {"9092": first, "8080": first + 1, "8081": first + 2}  # `run all` gives the index the next one to the worker's
     # Only what a test must not touch differs from what the reader types: ports, and where state is kept.
     environment = child_environment({}) | {
         "STREAM_DEDUP_HTTP_PORT": str(ports["8080"]),
         "STREAM_DEDUP_STATE_DIR": str(tmp_path / "state"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
-    ports["8081"] = ports["8080"] + 1  # `run all` gives the index the next one
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shell = subprocess.Popen(
         ["bash"], cwd=tmp_path, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,

@@ -21,13 +21,11 @@ from stream_dedup.bench.corpus import read_corpora
 from stream_dedup.bench.peers import Peers
 from stream_dedup.bench.quality import recipe_of
 from stream_dedup.demo.crawl import endless
+from stream_dedup.demo.truth import BY_CHARACTERS
 from stream_dedup.errors import InputError
 from stream_dedup.fingerprint import Fingerprinter
 
 OURS: Final = "stream-dedup"
-# The preset whose features are most like those that the peers get (`peers/answer.py`): character n-grams there, word 3-grams
-# elsewhere.
-_BY_CHARACTERS: Final = ("zh", "zh-Hant", "ja")
 
 Say = Callable[[str], None]
 
@@ -88,7 +86,8 @@ class Report:
 
     def ratios(self, peer: Speed) -> tuple[float | None, float | None]:
         """Return how many times as fast as a peer ours is: by the first preset measured, and by the one of like features."""
-        like = f"{OURS} {'chars' if peer.language in _BY_CHARACTERS else 'shingles'}"
+        # The preset whose features are most like those that peers get (`peers/answer.py`): character n-grams or word 3-grams.
+        like = f"{OURS} {'chars' if peer.language in BY_CHARACTERS else 'shingles'}"
         ours = [one for one in self.speeds if one.language == peer.language and one.program.startswith(OURS)]
         found = [next(iter(ours), None), next((one for one in ours if one.program == like), None)]
         first, second = (None if one is None else one.megabytes_per_second / peer.megabytes_per_second for one in found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,19 @@ def free_ports(count: int) -> list[int]:
         for one in sockets:
             one.bind((HOST, 0))
         return [one.getsockname()[1] for one in sockets]
+
+
+def free_ports_in_a_row(count: int) -> int:
+    """Return the first of ports of 127.0.0.1 that follow each other and that nobody has now.
+
+    They lie below those that Linux hands out by itself (32768 and up), where any connection may have the next one.
+    """
+    while True:
+        first = random.randrange(20_000, 32_768 - count)
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                held.enter_context(socket.socket()).bind((HOST, port))
+            return first
 
 
 def with_listeners(port: int, controller_port: int, more: Mapping[str, tuple[int, int]]) -> dict[str, str]:

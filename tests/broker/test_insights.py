@@ -135,7 +135,7 @@ def test_signals_survive_kills_of_the_role_and_of_the_broker(own: tuple[LocalBro
     crawl.produce(pages(50, 5, LONG))
     assert wait_for(crawl, 65)["documents"] == 65
     assert [role.process.poll() for role in (index, worker)] == [None, None]
-    assert any(role.name == "insights" and role.process.poll() is None for role in crawl.roles)
+    assert third.process.poll() is None or hung(third)
 
     folder = topic_folder() / "schemas"
     for topic, name in ((crawl.names.insights, "insights"), (crawl.names.host_signals, "host-signals")):

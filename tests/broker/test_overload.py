@@ -29,6 +29,11 @@ def members(crawl: Filter) -> set[str]:
     return {one.member_id for one in described.members}
 
 
+def judged(crawl: Filter) -> int:
+    """Return how many documents stand in the log."""
+    return sum(len(batch) for batch in Outcome(crawl).batches.values())
+
+
 def resident_bytes(one: Role) -> int:
     """Return the memory that a role has now."""
     pages = int(Path(f"/proc/{one.process.pid}/statm").read_text().split()[1])
@@ -50,6 +55,7 @@ def test_an_index_that_is_away_changes_nothing(make_filter: Callable[..., Filter
     wait_until(lambda: len(members(crawl)) == 2, "both workers are members")
     crawl.produce(documents[:2000])
     crawl.wait_until_committed(2000)
+    twice = judged(crawl) - 2000  # the group's first rebalance may have fallen between reading a batch and its commit
     index.kill()
     before = members(crawl)
     crawl.produce(documents[2000:])
@@ -72,10 +78,8 @@ def test_an_index_that_is_away_changes_nothing(make_filter: Callable[..., Filter
     crawl.start("index")
     crawl.wait_until_committed(len(documents))
     assert members(crawl) == before
-    outcome = Outcome(crawl)
-    outcome.check()
-    judged = sum(len(batch) for batch in outcome.batches.values())
-    assert judged == len(documents), "a document stands in the log twice"
+    Outcome(crawl).check()
+    assert judged(crawl) - len(documents) == twice, "a document stands in the log twice"
     assert [worker.stop() for worker in workers] == [0, 0]
 
 

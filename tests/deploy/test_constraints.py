@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 import urllib.error
 import urllib.request
@@ -16,6 +15,7 @@ from stream_dedup import fingerprint
 from stream_dedup.compiled import cache_directory
 from tests.broker.conftest import make_filter
 from tests.broker.harness import Filter, synthetic, wait_until
+from tests.broker.nodes import free_ports
 from tests.deploy import pod
 
 __all__ = ["make_filter"]
@@ -43,13 +43,6 @@ def possible() -> None:
     """Skip, with the reason, where such a process cannot be made."""
     if reason := pod.why_not():
         pytest.skip(reason)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def kernels_of_tests() -> Path:
@@ -83,7 +76,7 @@ def test_both_roles_work_and_drain(make_filter: Callable[..., Filter], tmp_path:
     """They become ready, judge, and end with code 0 at SIGTERM, with nothing left in flight."""
     crawl = make_filter()
     crawl.produce(synthetic(40, 7, partitions=4))
-    ports = {role: free_port() for role in ("index", "worker")}
+    ports = dict(zip(("index", "worker"), free_ports(2), strict=True))
     logs = {role: tmp_path / f"{role}.log" for role in ports}
     common = {
         name: value

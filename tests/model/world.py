@@ -299,8 +299,7 @@ class World:
     def _ended(self, process: Process) -> None:
         error = process.error
         self.say(process.name, f"ended: {'as asked' if error is None else repr(error)}")
-        if self.wanted.get(process.slot) and not getattr(process, "is_replaced", False):
-            self.restarts.setdefault(process.slot, self.turn + self.chance.randint(1, 30))
+        self._restart_within(30, process)
         if error is None or isinstance(error, BrokerError) or process.slot.startswith("operator"):
             if error is not None and not isinstance(error, BrokerError | InputError | ConfigurationError):
                 raise Violation(f"alarm: {process.name} ended with {error!r}") from error
@@ -413,17 +412,20 @@ class World:
         for one in self.broker.appenders:
             if one.process is process and self.chance.random() < 0.5:
                 one.network.clear()  # what was on its way never arrives; else it may arrive whenever it likes
-        if self.wanted.get(process.slot) and not process.is_replaced:  # type: ignore[attr-defined]
-            self.restarts.setdefault(process.slot, self.turn + self.chance.randint(1, 60))
+        self._restart_within(60, process)
 
     def _pause(self, process: Process, turns: int, *, is_replaced: bool) -> None:
         self.say(process.name, "stops in mid-air" + (", and another process takes its place" if is_replaced else ""))
         process.is_paused = True
         if is_replaced:
+            self._restart_within(20, process)
             process.is_replaced = True  # type: ignore[attr-defined]
-        if is_replaced and self.wanted.get(process.slot):  # or whoever replaces it was taken away before it came
-            self.restarts.setdefault(process.slot, self.turn + self.chance.randint(1, 20))
         self.plan_later(turns, lambda: self._go_on(process))
+
+    def _restart_within(self, turns: int, process: Process) -> None:
+        """Let another process take its place soon, unless one does already, or the place was taken away meanwhile."""
+        if self.wanted.get(process.slot) and not getattr(process, "is_replaced", False):
+            self.restarts.setdefault(process.slot, self.turn + self.chance.randint(1, turns))
 
     def _go_on(self, process: Process) -> None:
         if process.is_paused:

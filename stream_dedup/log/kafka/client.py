@@ -24,6 +24,8 @@ from stream_dedup.settings import MASK, Settings, environment_name, is_secret
 SOCKET_TIMEOUT_SECONDS = 10.0
 STATISTICS_EVENT = "librdkafka statistics"
 
+Acl = str | Mapping[int, str]
+
 # The operator's properties are given to every client; librdkafka warns of each that is for the other kind.
 _CONSUMER_ONLY = re.compile(
     r"group\.|session\.|heartbeat\.|max\.poll|fetch\.|queued\.|auto\.(commit|offset)|check\.crcs|consume\.|partition\.assign"
@@ -176,10 +178,10 @@ def to_message(raw: RawMessage) -> Message:
     )
 
 
-def translate(error: KafkaError | KafkaException, doing: str, needs: str = "") -> BrokerError:
+def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -> BrokerError:
     """Return the error of ours that stands for a librdkafka error met while `doing` something.
 
-    `needs` is the ACL without which Kafka denies it, as in `Read on topic documents`.
+    `needs` is the ACL without which Kafka denies it, as in `Read on topic documents`; by error code where it asks for several.
 
     The four classes are librdkafka's (INTRODUCTION.md, "Error handling"): retriable, abortable, fatal, and none of
     them, which counts as fatal. Being fenced, and FENCED_INSTANCE_ID though it comes as abortable, always ends the
@@ -189,8 +191,9 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: str = "") -
     text = f"While {doing}, Kafka said: {_text(kafka_error)}."
     code = kafka_error.code()
     if code in _DENIED:
+        acl = needs if isinstance(needs, str) else needs.get(code)
         return BrokerError(
-            f"{text} The user of this client needs the ACL {needs or _DENIED[code]}. The files in topics/users hold "
+            f"{text} The user of this client needs the ACL {acl or _DENIED[code]}. The files in topics/users hold "
             "all that each role needs; grant it and start again."
         )
     if code in _FENCED:
@@ -205,7 +208,7 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: str = "") -
     return BrokerError(f"{text} See the broker's log, and check the connection and the ACLs.")
 
 
-def wait_for(call: Callable[[float], Any], doing: str, seconds: float = 30.0, needs: str = "") -> Any:
+def wait_for(call: Callable[[float], Any], doing: str, seconds: float = 30.0, needs: Acl = "") -> Any:
     """Return `call(timeout)`, or raise what it raised as one of ours; `needs` is the ACL for it."""
     try:
         return call(seconds)

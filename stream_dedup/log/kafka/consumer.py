@@ -20,6 +20,7 @@ from confluent_kafka import Message as RawMessage
 from stream_dedup.document import Message, TopicPartitionKey, Unreadable
 from stream_dedup.errors import BrokerError, ConfigurationError
 from stream_dedup.log.kafka.client import (
+    Acl,
     consumer_config,
     make_consumer,
     to_message,
@@ -69,7 +70,11 @@ class SourceConsumer:
         self._consumer = make_consumer(config)
         self._listener = listener
         self._topic = topic
-        self._group_acl = f"Read on group {settings.group}"
+        # The group's coordinator asks for both.
+        self._acls = {
+            KafkaError.GROUP_AUTHORIZATION_FAILED: f"Read on group {settings.group}",
+            KafkaError.TOPIC_AUTHORIZATION_FAILED: f"Read on topic {topic}",
+        }
         self._paused: set[TopicPartitionKey] = set()
         self._starts: dict[TopicPartitionKey, int] = {}
         self._suspects = Suspects()
@@ -96,7 +101,7 @@ class SourceConsumer:
                     skipped.add(key)  # what else came of it was fetched before it was restarted behind this record
                     messages.append(unreadable)
             else:
-                _raise_unless_passing(error, self._topic, self._group_acl)
+                _raise_unless_passing(error, self._topic, self._acls)
         return messages
 
     def _unreadable(self, key: TopicPartitionKey, batch_offset: int, error: KafkaError) -> Unreadable | None:
@@ -126,7 +131,7 @@ class SourceConsumer:
         result = {}
         for one in found:
             if one.error is not None:
-                raise translate(one.error, doing, self._lacks(one.error))
+                raise translate(one.error, doing, self._acls)
             result[one.topic, one.partition] = OwnedOffset(one.offset if one.offset >= 0 else None, one.metadata)
         return result
 
@@ -139,26 +144,15 @@ class SourceConsumer:
         for _ in range(_QUESTIONS - 1):
             with contextlib.suppress(BrokerError):
                 return list(wait_for(ask, doing, _QUESTION_SECONDS))
-        try:
-            return ask(_QUESTION_SECONDS)
-        except KafkaException as error:
-            raise translate(error, doing, self._lacks(error.args[0])) from error
+        return list(wait_for(ask, doing, _QUESTION_SECONDS, self._acls))
 
     def commit_start(self, starts: Mapping[TopicPartitionKey, tuple[int, str]]) -> None:
         """Commit (offset, metadata) of partitions that had no committed offset, before anything of them is read."""
         offsets = [TopicPartition(topic, part, offset, text) for (topic, part), (offset, text) in starts.items()]
         doing = f"committing the first offsets of {self._topic}"
-        try:
-            done = self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            raise translate(error, doing, self._lacks(error.args[0])) from error
-        for one in done:
+        for one in wait_for(lambda _: self._consumer.commit(offsets=offsets, asynchronous=False), doing, needs=self._acls):
             if one.error is not None:
-                raise translate(one.error, doing, self._lacks(one.error))
-
-    def _lacks(self, error: KafkaError) -> str:
-        """Return the ACL whose lack a coordinator means: it asks for the group's and for the topic's."""
-        return f"Read on topic {self._topic}" if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED else self._group_acl
+                raise translate(one.error, doing, self._acls)
 
     def low_watermark(self, key: TopicPartitionKey) -> int:
         """Return the first offset that the partition still holds."""
@@ -465,7 +459,7 @@ def _messages(raws: Iterable[RawMessage], topic: str) -> list[Message]:
     return messages
 
 
-def _raise_unless_passing(error: KafkaError, topic: str, group_acl: str = "") -> None:
+def _raise_unless_passing(error: KafkaError, topic: str, acls: Acl = "") -> None:
     """Raise what must stop the role; what the client gets over by itself passes."""
     code = error.code()
     if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
@@ -478,7 +472,7 @@ def _raise_unless_passing(error: KafkaError, topic: str, group_acl: str = "") ->
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         raise translate(error, f"reading {topic}", f"Read on topic {topic}")
     if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-        raise translate(error, f"reading {topic} as a member of a group", group_acl)
+        raise translate(error, f"reading {topic} as a member of a group", acls)
     if code == KafkaError._NOT_IMPLEMENTED:
         raise ConfigurationError(
             f"A batch in {topic} has a format that this client does not know ({error.str()}): it is damaged, or newer than the "
