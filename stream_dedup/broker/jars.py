@@ -185,7 +185,7 @@ def resolve_roots() -> tuple[Jar, ...]:
         LocalBrokerError: something could not be fetched, or the `broker` extra is not installed.
     """
     maven = _maven()
-    with tempfile.TemporaryDirectory() as repository, _sentences("the list of jars"):
+    with tempfile.TemporaryDirectory() as repository, _sentences("the list of jars"), _trusting_what_the_system_trusts():
         context = maven.MavenContext(repo_cache=Path(repository), timeout=FETCH_TIMEOUT_SECONDS)
         roots, others = context.resolver.resolve([context.create_dependency(root) for root in ROOTS])
         return tuple(_pin(dependency) for dependency in [*roots, *others])
@@ -229,7 +229,7 @@ def _fetch_missing(jars: Sequence[Jar], folder: Path, log: Callable[[str], None]
 
 def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
     """Fetch several at once; the first failure, or Ctrl-C, drops those that have not begun."""
-    with ThreadPoolExecutor(FETCHED_AT_ONCE) as threads:
+    with _trusting_what_the_system_trusts(), ThreadPoolExecutor(FETCHED_AT_ONCE) as threads:
         fetches = [threads.submit(_fetch, jar, incoming, folder / jar.file_name) for jar in jars]
         try:
             for fetch in as_completed(fetches):
@@ -237,6 +237,20 @@ def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+@contextmanager
+def _trusting_what_the_system_trusts() -> Iterator[None]:
+    """Take the certificates of the operating system too, as pip does: a company's proxy signs with one of its own."""
+    try:
+        import truststore  # noqa: PLC0415 - an optional extra
+    except ImportError as error:
+        raise LocalBrokerError(_EXTRA_MISSING.format(what="truststore, to fetch the jars of Apache Kafka")) from error
+    truststore.inject_into_ssl()
+    try:
+        yield
+    finally:
+        truststore.extract_from_ssl()
 
 
 def _fetch(jar: Jar, incoming: Path, destination: Path) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import os
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import pytest
 from stream_dedup.broker import jars
 from stream_dedup.broker.jars import Jar
 from stream_dedup.errors import LocalBrokerError
+from tests.broker.certificates import Authority
 
 CONTENT = {"org.example:one:1.0": b"the first jar " * 4096, "org.example.deep:two:2.1": b"the second jar " * 4096}
 POM = """<project><modelVersion>4.0.0</modelVersion>
@@ -219,6 +221,28 @@ def test_a_jar_that_the_repository_lacks_is_named(shelf: Shelf, tmp_path: Path) 
     """A refusal by the repository is told with the coordinate."""
     with pytest.raises(LocalBrokerError, match=r"org\.example:gone:9 was refused"):
         jars.class_path([Jar("org.example:gone:9", "0" * 64, 7)], tmp_path / "jars")
+
+
+def test_certificates_that_the_system_trusts_are_enough(shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a company's proxy every server shows a certificate of the company's own CA, which only the system knows."""
+    company = Authority(tmp_path, "company")
+    certificate, key = company.sign("shelf", "127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    shelf.socket = context.wrap_socket(shelf.socket, server_side=True)
+    core = pytest.importorskip("jgo.maven._core")
+    monkeypatch.setattr(core, "DEFAULT_REMOTE_REPOS", {"here": f"https://127.0.0.1:{shelf.server_address[1]}"})
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
+    with pytest.raises(LocalBrokerError, match="CERTIFICATE_VERIFY_FAILED"):
+        jars.class_path(PINNED, tmp_path / "distrusted")
+    monkeypatch.setenv("SSL_CERT_FILE", str(company.path))
+    found = jars.class_path(PINNED, tmp_path / "trusted")
+
+    assert [path.read_bytes() for path in found] == list(CONTENT.values())
+    assert ssl.SSLContext.__module__ == "ssl", "the rest of the program has another trust than before"
 
 
 def test_without_a_network_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
