@@ -25,11 +25,11 @@ demo: .venv/ready  ## run the filter on a mini-crawl in many languages, on a rea
 	.venv/bin/stream-dedup demo $(ARGS)
 
 # Each process starts a broker of its own; most of the time they wait for roles to come up.
-PROCESSES ?= 3
+PROCESSES ?= 4
 test: .venv/ready  ## run all tests; ARGS='-k chain' for some
 	$(RUN) pytest --numprocesses $(PROCESSES) --dist worksteal $(ARGS)
 
-test-long: .venv/ready  ## run what takes minutes: a machine with nothing on it, every kernel made ahead, the benches' own runs
+test-long: .venv/ready  ## run what takes minutes: a machine with nothing on it, three brokers, every kernel made ahead, the benches' own runs
 	$(RUN) pytest -m long $(ARGS)
 
 check: .venv/ready  ## lint, format and types

@@ -382,6 +382,7 @@ def test_a_peer_that_is_not_here_is_named_with_the_remedy(tmp_path: Path) -> Non
 
 
 @pytest.mark.broker
+@pytest.mark.long
 def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each variant is measured once and balanced: the copy copies all, and both plans judge all, a fifth at least twice."""
     arguments = ["--documents", "2000", "--rounds", "1", "--no-latency", "--broker", bootstrap, "--json", "-"]

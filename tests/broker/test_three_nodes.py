@@ -14,7 +14,7 @@ from stream_dedup.broker import LocalBroker
 from tests.broker.harness import Filter, Outcome, synthetic, wait_until
 from tests.broker.nodes import three_nodes
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.long]
 
 HEALED_SECONDS = 30.0  # the promise: progress within this long after the cluster is whole, or able to write, again
 STEP = 500

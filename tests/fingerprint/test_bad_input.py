@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 from stream_dedup.fingerprint import Fingerprinter, Languages, Recipe
 from stream_dedup.fingerprint.tokens import UserWord
 from tests.fingerprint import reference
+from tests.fingerprint.cost import times_as_long
 from tests.fingerprint.texts import OTHER_KEY, rows
 
 
@@ -66,16 +65,6 @@ def compiled(request: pytest.FixtureRequest) -> Fingerprinter:
     return Fingerprinter(Recipe(request.param, key=OTHER_KEY))
 
 
-def seconds(fingerprinter: Fingerprinter, text: str) -> float:
-    """The processor time of one fingerprint of this thread, the least of three."""
-    times = []
-    for _ in range(3):
-        start = time.thread_time()
-        fingerprinter.fingerprint([text])
-        times.append(time.thread_time() - start)
-    return min(times)
-
-
 @pytest.mark.parametrize("name", sorted(HURTFUL))
 def test_time_is_linear(compiled: Fingerprinter, name: str) -> None:
     """Eight times the text takes at most five times eight times the time; what is quadratic takes 64 times.
@@ -84,11 +73,8 @@ def test_time_is_linear(compiled: Fingerprinter, name: str) -> None:
     and no more for sixteen times as many).
     """
     make = HURTFUL[name]
-    gc.collect()
-    small = seconds(compiled, make(1))
-    large = seconds(compiled, make(8))
 
-    assert large < 5 * 8 * max(small, 0.001)
+    assert times_as_long(compiled, make(1), make(8), 0.001, 5 * 8) < 5 * 8
 
 
 @pytest.mark.parametrize("name", sorted(HURTFUL))
@@ -96,10 +82,8 @@ def test_keywords_take_linear_time(name: str) -> None:
     """Four times the text takes at most three times four times the time, though jieba's own code does the work."""
     keywords = Fingerprinter(Recipe("keywords", key=OTHER_KEY))
     text = HURTFUL[name](1)
-    small = seconds(keywords, text[:1500])
-    large = seconds(keywords, text[:6000])
 
-    assert large < 3 * 4 * max(small, 0.005)
+    assert times_as_long(keywords, text[:1500], text[:6000], 0.005, 3 * 4) < 3 * 4
 
 
 @pytest.mark.parametrize(
@@ -109,10 +93,8 @@ def test_time_is_linear_with_all_that_can_be_asked_for(name: str) -> None:
     """The segmenter, a user's words, stop words and folded Han are linear too."""
     languages = Languages((UserWord("研究生命", 5),), frozenset({"a", "の"}), "icu", "same")
     asked = Fingerprinter(Recipe(key=OTHER_KEY, languages=languages))
-    small = seconds(asked, HURTFUL[name](1))
-    large = seconds(asked, HURTFUL[name](4))
 
-    assert large < 3 * 4 * max(small, 0.001)
+    assert times_as_long(asked, HURTFUL[name](1), HURTFUL[name](4), 0.001, 3 * 4) < 3 * 4
 
 
 @pytest.mark.parametrize("name", sorted(set(HURTFUL) - {"one common Han character", "one rare Han character"}))

@@ -1,0 +1,31 @@
+"""How the cost of a text grows with its length, as ratios of processor time."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+from stream_dedup.fingerprint import Fingerprinter
+
+
+def seconds(fingerprinter: Fingerprinter, text: str) -> float:
+    """The processor time of one fingerprint of this thread, the least of three."""
+    times = []
+    for _ in range(3):
+        start = time.thread_time()
+        fingerprinter.fingerprint([text])
+        times.append(time.thread_time() - start)
+    return min(times)
+
+
+def times_as_long(fingerprinter: Fingerprinter, small: str, large: str, floor_seconds: float, most: float) -> float:
+    """Return how many times as long the large text takes, measured anew up to three times while it is more than `most`.
+
+    A small text that takes less than `floor_seconds` counts as that. Measured anew, because what shares the machine's caches
+    comes and goes; a cost that grows faster than the text stays.
+    """
+    found = []
+    while not found or (found[-1] >= most and len(found) < 3):
+        gc.collect()
+        found.append(seconds(fingerprinter, large) / max(seconds(fingerprinter, small), floor_seconds))
+    return min(found)
