@@ -63,7 +63,7 @@ def test_a_shadow_leaves_no_trace_where_documents_go(make_filter: Callable[..., 
 
 def test_a_silent_index_keeps_nobody_waiting(make_filter: Callable[..., Filter]) -> None:
     """With FAIL_OPEN documents leave as unique when the index is silent; copies of them are found once it is back."""
-    crawl = make_filter(partitions=2, fail_open="1s")
+    crawl = make_filter(partitions=2, fail_open="3s")
     index = crawl.start("index")
     index.says("index started")
     worker = crawl.start("worker")
@@ -74,7 +74,10 @@ def test_a_silent_index_keeps_nobody_waiting(make_filter: Callable[..., Filter])
     crawl.wait_until_committed(first + second)
     worker.says("the index is silent")
     index.process.send_signal(signal.SIGCONT)
-    worker.says("the index answers again")
+    wait_until(
+        lambda: worker.log.count("the index answers again") == worker.log.count("the index is silent"),
+        "the worker waits for verdicts again",
+    )
     third = crawl.produce(synthetic(500, 14, partitions=2))
     crawl.wait_until_committed(first + second + third)
 
