@@ -44,7 +44,7 @@ def test_demo_and_test_on_a_fresh_machine(tmp_path: Path) -> None:
             shutil.copy2(ROOT / name, clone / name)
     home = tmp_path / "home"
     home.mkdir()
-    forgotten = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "JAVA_HOME", "CI")
+    forgotten = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "JAVA_HOME", "CI", "MAKEFLAGS", "MAKEOVERRIDES", "ARGS")
     environment = {
         name: value
         for name, value in os.environ.items()
