@@ -136,6 +136,7 @@ def test_signals_survive_kills_of_the_role_and_of_the_broker(own: tuple[LocalBro
     assert wait_for(crawl, 65)["documents"] == 65
     assert [role.process.poll() for role in (index, worker)] == [None, None]
     assert third.process.poll() is None or hung(third)
+    assert any(role.name == "insights" and role.process.poll() is None for role in crawl.roles)
 
     folder = topic_folder() / "schemas"
     for topic, name in ((crawl.names.insights, "insights"), (crawl.names.host_signals, "host-signals")):

@@ -262,9 +262,9 @@ def test_a_users_lists_are_folded_too(write: Any) -> None:
 
 
 def test_every_han_character_folds_as_plain_python_folds_it() -> None:
-    """All of the table and its results, and some beside marks, in the compiled path and the definition."""
+    """All of the table and its results, alone and beside marks, in the compiled path and the definition."""
     characters_in = [chr(one) for one in {*variants.table(), *variants.table().values(), 0xF900, 0xFA0E, 0x2F800, 0x2F00}]
-    texts = characters_in + [f"e\u0301{one}\u0301x" for one in characters_in[::7]]
+    texts = characters_in + [f"e\u0301{one}\u0301x" for one in characters_in]
     data, bounds = normalise_batch(texts, fold_han=True)
     content = data.tobytes()
     made = [content[start:stop].decode() for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]

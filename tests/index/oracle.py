@@ -68,6 +68,7 @@ class Oracle:
         self.window: Mapping[str, Any] | None = None
         self.now: int | None = None
         self.slice: Slice | None = None
+        self.expired = 0
 
     def fold(self, offset: int, raw: bytes | None, append_ms: int = 0) -> list[Judgement] | str | None:
         """Return the judgements, the word "rejected", or None where no answer is due."""
@@ -114,8 +115,9 @@ class Oracle:
         self.now = append_ms if self.now is None else max(self.now, min(append_ms, self.now + self._slice_ms()))
         if self.window is not None:
             for one in self.representatives:
-                if one.slice.end + self.window["length_ms"] <= self.now:
+                if one.live and one.slice.end + self.window["length_ms"] <= self.now:
                     one.live = False
+                    self.expired += 1
 
     def _slice_of_now(self) -> Slice | None:
         assert self.now is not None
