@@ -33,6 +33,35 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             child.wait()  # what fails here fails again, with its message, in the test that needs it
 
 
+WAITING = ("broker/", "broker_room/", "cli/test_with_broker", "bench/", "deploy/", "model/", "test_package", "test_readme", "test_compiled")
+
+
+@pytest.hookimpl(trylast=True)  # after what is not to run has gone
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let every process begin with its share of the modules that wait for brokers and programs.
+
+    xdist hands each process an equal run of the tests as they are ordered, and one that is done takes from the end of
+    another's. In the order of names the tests that wait would stand together, at the end of one process's run, with the other
+    processes idle beside them. All processes must order alike, so only what all of them know may decide.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    here = Path(__file__).parent
+    quick: list[pytest.Item] = []
+    waiting: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        if item.path.relative_to(here).as_posix().startswith(WAITING):
+            waiting.setdefault(item.path, []).append(item)
+        else:
+            quick.append(item)
+    ordered: list[pytest.Item] = []
+    for process in range(processes):
+        ordered += [item for module in list(waiting.values())[process::processes] for item in module]
+        share = len(items) * (process + 1) // processes - len(ordered)
+        ordered += quick[:share]
+        quick = quick[share:]
+    items[:] = ordered + quick
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say loudly what was not proved."""
     missing = [report for report in terminalreporter.stats.get("skipped", []) if "no broker" in str(report.longrepr)]
