@@ -33,7 +33,17 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             child.wait()  # what fails here fails again, with its message, in the test that needs it
 
 
-WAITING = ("broker/", "broker_room/", "cli/test_with_broker", "bench/", "deploy/", "model/", "test_package", "test_readme", "test_compiled")
+WAITING = (
+    "broker/",
+    "broker_room/",
+    "cli/test_with_broker",
+    "bench/",
+    "deploy/",
+    "model/",
+    "test_package",
+    "test_readme",
+    "test_compiled",
+)
 
 
 @pytest.hookimpl(trylast=True)  # after what is not to run has gone

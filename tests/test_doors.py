@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -73,13 +74,17 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-FILES = {path.relative_to(PACKAGE).as_posix(): imports(path) for path in PACKAGE.rglob("*.py")}
+@cache  # not at import: every process of a run imports this file, and one or two run its tests
+def imports_of_files() -> dict[str, set[str]]:
+    """Return what each file of the package imports."""
+    return {path.relative_to(PACKAGE).as_posix(): imports(path) for path in PACKAGE.rglob("*.py")}
 
 
 @pytest.mark.parametrize("library", sorted(ONLY))
 def test_one_room_knows_a_library(library: str) -> None:
     """Each of these libraries is imported in its room only, so that it can be replaced there."""
-    users = {name for name, found in FILES.items() if any(one == library or one.startswith(library + ".") for one in found)}
+    files = imports_of_files().items()
+    users = {name for name, found in files if any(one == library or one.startswith(library + ".") for one in found)}
 
     assert {name for name in users if not name.startswith(tuple(ONLY[library]))} == set()
 
@@ -87,11 +92,12 @@ def test_one_room_knows_a_library(library: str) -> None:
 @pytest.mark.parametrize("room", sorted(CLOSED))
 def test_a_room_does_not_look_outside(room: str) -> None:
     """The pure rooms know nothing of Kafka, stores and settings, and the roles nothing of each other."""
-    files = [name for name in FILES if name.startswith(room)]
+    imported = imports_of_files()
+    files = [name for name in imported if name.startswith(room)]
     assert files, f"there is no room {room}"
 
     for name in files:
         for closed in CLOSED[room]:
             full = f"stream_dedup.{closed}"
-            bad = {one for one in FILES[name] if one == full or one.startswith(full + ".")}
+            bad = {one for one in imported[name] if one == full or one.startswith(full + ".")}
             assert bad == set(), f"{name} must not import {full}"

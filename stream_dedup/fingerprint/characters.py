@@ -79,7 +79,10 @@ _UNSPACED_BLOCKS = (
 
 
 def _within(code_point: int, ranges: tuple[tuple[int, int], ...]) -> bool:
-    return any(first <= code_point <= last for first, last in ranges)
+    for first, last in ranges:  # noqa: SIM110 - faster than `any`, for all code points
+        if first <= code_point <= last:
+            return True
+    return False
 
 
 def _kind(code_point: int) -> int:
@@ -106,6 +109,12 @@ def _kind(code_point: int) -> int:
     return WORD | flags
 
 
+@cache  # all three files are made from it
+def _kinds() -> bytes:
+    """Return the kind of every code point, flags included, by this Python's Unicode data."""
+    return bytes(map(_kind, range(CODE_POINTS)))
+
+
 def _ranges(values: Iterator[Any]) -> Iterator[tuple[int, int, Any]]:
     """Yield first code point, last code point and value of every range of equal values."""
     first, value = 0, next(values)
@@ -119,26 +128,27 @@ def _ranges(values: Iterator[Any]) -> Iterator[tuple[int, int, Any]]:
 def generate_kinds() -> str:
     """Return the text of `characters.txt`: a line `first last kind` (hexadecimal) a range, separators left out."""
     lines = [f"# Unicode {unicodedata.unidata_version}: first code point, last code point, kind and flags"]
-    for first, last, kind in _ranges(map(_kind, range(CODE_POINTS))):
+    for first, last, kind in _ranges(iter(_kinds())):
         if kind != SEPARATOR:
             lines.append(f"{first:X} {last:X} {kind:X}")
     return "\n".join(lines) + "\n"
 
 
-def _second_of_pairs() -> set[str]:
+@cache
+def _second_of_pairs() -> frozenset[str]:
     """Return every character that can compose with one before it."""
     seconds = {chr(code_point) for code_point in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))}  # Hangul jamo
     for code_point in range(CODE_POINTS):
         decomposition = unicodedata.decomposition(chr(code_point)).split()
         if len(decomposition) == 2 and not decomposition[0].startswith("<"):
             seconds.add(chr(int(decomposition[1], 16)))
-    return seconds
+    return frozenset(seconds)
 
 
-def _folding(code_point: int, seconds: set[str]) -> str:
+def _folding(code_point: int, seconds: frozenset[str]) -> str:
     """Return what normalising makes of one code point: `=` itself, a combining class, `?` it depends, `>` and text."""
     character = chr(code_point)
-    kind = _kind(code_point)
+    kind = _kinds()[code_point]
     if kind & KIND_BITS == IGNORED:
         return ">"
     if kind & UNASSIGNED:
@@ -161,17 +171,23 @@ def _folding(code_point: int, seconds: set[str]) -> str:
     return "=" if mapped == character else ">" + " ".join(f"{ord(part):X}" for part in mapped)
 
 
+@cache  # two files are made from it
+def _foldings() -> list[str]:
+    """Return what normalising makes of every code point."""
+    seconds = _second_of_pairs()
+    return [_folding(code_point, seconds) for code_point in range(CODE_POINTS)]
+
+
 def generate_foldings() -> str:
     """Return the text of `foldings.txt`: a line `first last folding` a range, copied code points left out."""
-    seconds = _second_of_pairs()
     lines = [f"# Unicode {unicodedata.unidata_version}: first code point, last code point, combining class, ? or >text"]
-    for first, last, folding in _ranges(_folding(code_point, seconds) for code_point in range(CODE_POINTS)):
+    for first, last, folding in _ranges(iter(_foldings())):
         if folding != "=":
             lines.append(f"{first:X} {last:X} {folding}")
     return "\n".join(lines) + "\n"
 
 
-def _composing(seconds: set[str]) -> set[str]:
+def _composing() -> set[str]:
     """Return those that compose with nothing but the character right before them, and are themselves otherwise.
 
     Of the contextual ones these are the common: vowel signs and nuktas of the Indic scripts, Myanmar, voicing marks.
@@ -179,8 +195,8 @@ def _composing(seconds: set[str]) -> set[str]:
     """
     return {
         second
-        for second in seconds
-        if _folding(ord(second), seconds) == "?"
+        for second in _second_of_pairs()
+        if _foldings()[ord(second)] == "?"
         and second == second.casefold() == unicodedata.normalize("NFKD", second)
         and not 0x1100 <= ord(second) < 0x1200
     }
@@ -194,15 +210,15 @@ def generate_compositions() -> str:
     Only what `foldings.txt` calls contextual stands here, and nothing that has two cases: it says the same once more, so
     that compiled code can do it, and is no part of the recipe.
     """
-    seconds = _second_of_pairs()
-    composing = _composing(seconds)
+    known = _foldings()
+    composing = _composing()
     lines = [
         f"# Unicode {unicodedata.unidata_version}: first code point or 0, second, what they compose to, or the second's class"
     ]
     lines += [f"0 {ord(second):X} {unicodedata.combining(second):X}" for second in sorted(composing)]
     for code_point in range(CODE_POINTS):
         composed = chr(code_point)
-        if _folding(code_point, seconds) == "=" and unicodedata.combining(unicodedata.normalize("NFD", composed)[-1]):
+        if known[code_point] == "=" and unicodedata.combining(unicodedata.normalize("NFD", composed)[-1]):
             lines.append(f"{code_point:X} 0 0")
         parts = unicodedata.decomposition(composed).split()
         if len(parts) != 2 or parts[0].startswith("<") or chr(int(parts[1], 16)) not in composing:
@@ -210,7 +226,7 @@ def generate_compositions() -> str:
         first, second = (chr(int(part, 16)) for part in parts)
         if unicodedata.normalize("NFC", first + second) != composed:
             continue  # excluded from composition
-        plain = _folding(code_point, seconds) == _folding(ord(first), seconds) == "=" and first.upper() == first
+        plain = known[code_point] == known[ord(first)] == "=" and first.upper() == first
         lines.append(f"{ord(first):X} {ord(second):X} {code_point if plain else 0:X}")
     return "\n".join(lines) + "\n"
 

@@ -65,7 +65,7 @@ def test_a_share_that_is_none_is_refused() -> None:
 def test_predicted_memory_is_what_the_arrays_hold(plan: Plan) -> None:
     """Within a tenth, over an index that grew document by document."""
     dice = np.random.default_rng(int(os.environ["TEST_SEED"]))
-    count = 300_000
+    count = 200_000
     columns = no_columns(2, count)
     columns.prints[:], columns.digests[:] = dice.integers(0, 1 << 64, (2, count, 2), np.uint64)
     columns.offsets[:] = np.arange(count)

@@ -10,6 +10,7 @@ import signal
 import struct
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,72 +51,80 @@ def text(content: str) -> bytes:
     return json.dumps({"text": content}).encode()
 
 
-UTF_16 = LONG.encode("utf-16-le")
-HAN = "研究生命起源的科学家在海边发现了很多古老的石头" * 13_000  # 1 MB of UTF-8 without a space
-DISTINCT = " ".join(map(str, range(1_000_000)))
 EXPANDED_BYTES = 250_000_000
 
-TABLE = [
-    Row("null value", None, "unique", "tombstone"),
-    Row("empty value", b"", "dead", "decode"),
-    Row("empty text", text(""), "unique", "empty"),
-    Row("white space only", text(" \n\t\u3000"), "unique", "empty"),
-    Row("zero-width and tag characters only", text("\u200b\u200d\ufeff\U000e0041"), "unique", "empty"),
-    Row("fewer features than the floor", text("two words"), "unique", "too-short"),
-    Row("other short text", text("other words"), "unique", "too-short"),
-    Row("the same short text", text("two words"), "duplicates", "exact"),
-    Row("all bytes zero", b"\0" * 1000, "dead", "decode"),
-    Row("a megabyte of one letter", text("a" * 1_000_000), "unique", "too-short"),
-    Row("the same megabyte", text("a" * 1_000_000), "duplicates", "exact"),
-    Row("invalid UTF-8", b'{"text": "caf\xe9 ' + LONG.encode() + b'"}', "unique", "new"),
-    Row("the same invalid UTF-8", b'{"text": "caf\xe9 ' + LONG.encode() + b'"}', "duplicates", "exact"),
-    Row("a byte order mark", b"\xef\xbb\xbf" + text("caf\ufffd " + LONG), "duplicates", "exact"),
-    Row("zero-width characters inserted", text("caf\ufffd " + LONG.replace("stone", "st\u200bone")), "duplicates", "exact"),
-    Row("homoglyphs", text("caf\ufffd " + LONG.replace("harbour", "h\u0430rbour")), "duplicates", "near"),
-    Row("right-to-left override", text("caf\ufffd \u202e" + LONG), "duplicates", "exact"),
-    Row("a character cut in the middle", b'{"text": "' + "é".encode()[:1] + b'"}', "unique", "too-short"),
-    Row("overlong bytes", b'{"text": "\xc0\xaf\xe0\x80\xaf and words"}', "unique", "too-short"),
-    Row("UTF-16 instead of UTF-8", UTF_16, "dead", "decode"),
-    Row("a lone surrogate", b'{"text": "\\ud800 lone"}', "unique", "too-short"),
-    Row("a NUL and control characters", b'{"text": "\\u0000\\u0007\\u202e"}', "unique", "too-short"),
-    Row("100,000 combining marks", text("a" + "\u0300\u0323" * 50_000), "unique", "too-short"),
-    Row("what expands eighteenfold", text("\ufdfa" * 100_000), "unique", "too-short"),
-    Row("10 MB of one letter", text("a" * 10_000_000), "unique", "too-short"),
-    Row("a word of 5 MB", text("ab" * 2_500_000), "unique", "too-short"),
-    Row("a million distinct words", text(DISTINCT), "unique", "new"),
-    Row("a megabyte of Han without spaces", text(HAN), "unique", "new"),
-    Row("a megabyte of one rare Han character", text("龘" * 330_000), "unique", "too-short"),
-    Row("a megabyte of digits", text("0123456789" * 100_000), "unique", "too-short"),
-    Row("broken JSON", b'{"text": "never closed', "dead", "decode"),
-    Row("JSON nested too deep", b"[" * 200_000, "dead", "decode"),
-    Row("a whole number of 5,000 digits", b'{"text": "words", "n": ' + b"7" * 5000 + b"}", "dead", "decode"),
-    Row("not a number", b'{"text": "some words here", "n": NaN}', "unique", "too-short"),
-    Row("the same key twice", b'{"text": "first", "text": "the second wins"}', "unique", "too-short"),
-    Row("no text field", b'{"title": "x"}', "dead", "field"),
-    Row("text is a number", b'{"text": 7}', "dead", "field"),
-    Row("text is null", b'{"text": null}', "dead", "field"),
-    Row("text is a list of texts", b'{"text": ["one part", "and another"]}', "unique", "too-short"),
-    Row("text is a list of anything", b'{"text": ["one part", 7]}', "dead", "field"),
-    Row("not an object", b"[1, 2]", "dead", "field"),
-    Row("larger than the outputs take", text("b" * 11_900_000), "dead", "size"),
-    Row("forged headers", text("quite another text " * 3), "unique", "too-short", FORGED),
-    Row("ten thousand headers", text("many headers"), "unique", "too-short", [("h", b"1")] * 10_000),
-    Row("a header of a megabyte", text("large header"), "unique", "too-short", [("h", b"x" * 1_000_000)]),
-    Row("a header with line breaks", text("broken lines"), "unique", "too-short", [("x\r\n", b"a\r\nb: c\xff\x1b[2J")]),
-    Row("headers without a value, and one name twice", text("odd headers"), "unique", "too-short", [("a", None), ("a", b"")]),
-    Row("an empty key", text("the key is empty"), "unique", "too-short", key=b""),
-    Row("a binary key", text("the key is binary"), "unique", "too-short", key=b"\xff\x00\x1b[31m\n"),
-    Row("a huge key", text("the key is huge"), "unique", "too-short", key=b"k" * 100_000),
-    Row("a time far in the future", text("from the future"), "unique", "too-short", timestamp_ms=253_402_300_800_000),
-    Row("a time long ago", text("from long ago"), "unique", "too-short", timestamp_ms=1),
-    # 250 MB in 243 kB: no setting of a broker or a client limits what gzip expands to, only the topic's size of a batch.
-    Row("one record that gzip made a thousandth", b"\0" * EXPANDED_BYTES, "dead", "size", codec="gzip"),
-    Row("ten of 5 MB in one batch", text("c" * 5_000_000), "unique", "too-short", codec="gzip", copies=10),
-    # More than receive.message.max.bytes, which librdkafka does hold zstd to.
-    Row("one record that zstd made a thousandth", b"\0" * 150_000_000, "dead", "decode", codec="zstd"),
-    Row("three records of a damaged batch", text("damaged"), "dead", "decode", damaged=True, copies=3),
-    Row("a last good one", text("caf\ufffd " + LONG.replace("stone", "brick")), "duplicates", "near"),
-]
+
+@cache  # not at import: it is half a gigabyte, and every process of a run imports this file
+def table() -> list[Row]:
+    """Return all rows, in the order in which they are written."""
+    utf_16 = LONG.encode("utf-16-le")
+    han = "研究生命起源的科学家在海边发现了很多古老的石头" * 13_000  # 1 MB of UTF-8 without a space
+    distinct = " ".join(map(str, range(1_000_000)))
+    return [
+        Row("null value", None, "unique", "tombstone"),
+        Row("empty value", b"", "dead", "decode"),
+        Row("empty text", text(""), "unique", "empty"),
+        Row("white space only", text(" \n\t\u3000"), "unique", "empty"),
+        Row("zero-width and tag characters only", text("\u200b\u200d\ufeff\U000e0041"), "unique", "empty"),
+        Row("fewer features than the floor", text("two words"), "unique", "too-short"),
+        Row("other short text", text("other words"), "unique", "too-short"),
+        Row("the same short text", text("two words"), "duplicates", "exact"),
+        Row("all bytes zero", b"\0" * 1000, "dead", "decode"),
+        Row("a megabyte of one letter", text("a" * 1_000_000), "unique", "too-short"),
+        Row("the same megabyte", text("a" * 1_000_000), "duplicates", "exact"),
+        Row("invalid UTF-8", b'{"text": "caf\xe9 ' + LONG.encode() + b'"}', "unique", "new"),
+        Row("the same invalid UTF-8", b'{"text": "caf\xe9 ' + LONG.encode() + b'"}', "duplicates", "exact"),
+        Row("a byte order mark", b"\xef\xbb\xbf" + text("caf\ufffd " + LONG), "duplicates", "exact"),
+        Row("zero-width characters inserted", text("caf\ufffd " + LONG.replace("stone", "st\u200bone")), "duplicates", "exact"),
+        Row("homoglyphs", text("caf\ufffd " + LONG.replace("harbour", "h\u0430rbour")), "duplicates", "near"),
+        Row("right-to-left override", text("caf\ufffd \u202e" + LONG), "duplicates", "exact"),
+        Row("a character cut in the middle", b'{"text": "' + "é".encode()[:1] + b'"}', "unique", "too-short"),
+        Row("overlong bytes", b'{"text": "\xc0\xaf\xe0\x80\xaf and words"}', "unique", "too-short"),
+        Row("UTF-16 instead of UTF-8", utf_16, "dead", "decode"),
+        Row("a lone surrogate", b'{"text": "\\ud800 lone"}', "unique", "too-short"),
+        Row("a NUL and control characters", b'{"text": "\\u0000\\u0007\\u202e"}', "unique", "too-short"),
+        Row("100,000 combining marks", text("a" + "\u0300\u0323" * 50_000), "unique", "too-short"),
+        Row("what expands eighteenfold", text("\ufdfa" * 100_000), "unique", "too-short"),
+        Row("10 MB of one letter", text("a" * 10_000_000), "unique", "too-short"),
+        Row("a word of 5 MB", text("ab" * 2_500_000), "unique", "too-short"),
+        Row("a million distinct words", text(distinct), "unique", "new"),
+        Row("a megabyte of Han without spaces", text(han), "unique", "new"),
+        Row("a megabyte of one rare Han character", text("龘" * 330_000), "unique", "too-short"),
+        Row("a megabyte of digits", text("0123456789" * 100_000), "unique", "too-short"),
+        Row("broken JSON", b'{"text": "never closed', "dead", "decode"),
+        Row("JSON nested too deep", b"[" * 200_000, "dead", "decode"),
+        Row("a whole number of 5,000 digits", b'{"text": "words", "n": ' + b"7" * 5000 + b"}", "dead", "decode"),
+        Row("not a number", b'{"text": "some words here", "n": NaN}', "unique", "too-short"),
+        Row("the same key twice", b'{"text": "first", "text": "the second wins"}', "unique", "too-short"),
+        Row("no text field", b'{"title": "x"}', "dead", "field"),
+        Row("text is a number", b'{"text": 7}', "dead", "field"),
+        Row("text is null", b'{"text": null}', "dead", "field"),
+        Row("text is a list of texts", b'{"text": ["one part", "and another"]}', "unique", "too-short"),
+        Row("text is a list of anything", b'{"text": ["one part", 7]}', "dead", "field"),
+        Row("not an object", b"[1, 2]", "dead", "field"),
+        Row("larger than the outputs take", text("b" * 11_900_000), "dead", "size"),
+        Row("forged headers", text("quite another text " * 3), "unique", "too-short", FORGED),
+        Row("ten thousand headers", text("many headers"), "unique", "too-short", [("h", b"1")] * 10_000),
+        Row("a header of a megabyte", text("large header"), "unique", "too-short", [("h", b"x" * 1_000_000)]),
+        Row("a header with line breaks", text("broken lines"), "unique", "too-short", [("x\r\n", b"a\r\nb: c\xff\x1b[2J")]),
+        Row(
+            "headers without a value, and one name twice", text("odd headers"), "unique", "too-short", [("a", None), ("a", b"")]
+        ),
+        Row("an empty key", text("the key is empty"), "unique", "too-short", key=b""),
+        Row("a binary key", text("the key is binary"), "unique", "too-short", key=b"\xff\x00\x1b[31m\n"),
+        Row("a huge key", text("the key is huge"), "unique", "too-short", key=b"k" * 100_000),
+        Row("a time far in the future", text("from the future"), "unique", "too-short", timestamp_ms=253_402_300_800_000),
+        Row("a time long ago", text("from long ago"), "unique", "too-short", timestamp_ms=1),
+        # 250 MB in 243 kB: no setting of a broker or a client limits what gzip expands to, only the topic's size of a batch.
+        Row("one record that gzip made a thousandth", b"\0" * EXPANDED_BYTES, "dead", "size", codec="gzip"),
+        Row("ten of 5 MB in one batch", text("c" * 5_000_000), "unique", "too-short", codec="gzip", copies=10),
+        # More than receive.message.max.bytes, which librdkafka does hold zstd to.
+        Row("one record that zstd made a thousandth", b"\0" * 150_000_000, "dead", "decode", codec="zstd"),
+        Row("three records of a damaged batch", text("damaged"), "dead", "decode", damaged=True, copies=3),
+        Row("a last good one", text("caf\ufffd " + LONG.replace("stone", "brick")), "duplicates", "near"),
+    ]
+
+
 # Copies beyond the first of what is unique are exact duplicates of it.
 UNREADABLE = ("one record that zstd made a thousandth", "three records of a damaged batch")
 
@@ -124,7 +133,7 @@ def produce_table(crawl: Filter) -> tuple[list[str], list[int]]:
     """Write the table into one partition; return the row's name of each offset, and the offsets of damaged batches."""
     names: list[str] = []
     damaged: list[int] = []
-    for codec, rows in itertools.groupby(TABLE, lambda row: row if row.codec != "none" or row.damaged else "none"):
+    for codec, rows in itertools.groupby(table(), lambda row: row if row.codec != "none" or row.damaged else "none"):
         for (timestamp_ms, _), some in itertools.groupby(
             rows, lambda row: (row.timestamp_ms, row.name if row.copies > 1 else "")
         ):
@@ -228,7 +237,7 @@ def ends_of(outcome: Outcome, names: list[str]) -> list[tuple[str, str, str]]:
 
 def expected_ends(names: list[str]) -> list[tuple[str, str, str]]:
     """Return what `ends_of` must return."""
-    rows = {row.name: row for row in TABLE}
+    rows = {row.name: row for row in table()}
     seen: set[str] = set()
     expected = []
     for name in names:

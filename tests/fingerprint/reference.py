@@ -7,6 +7,7 @@ integers.
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import math
@@ -25,23 +26,34 @@ from stream_dedup.fingerprint.simhash import simhash_reference
 
 WORD_BITS = 0xFFFF_FFFF_FFFF_FFFF
 
-_jieba = jieba.Tokenizer()
-_jieba.FREQ, _jieba.total = _jieba.gen_pfdict(_jieba.get_dict_file())  # without its cache file in the temporary directory
-_jieba.initialized = True
+
+@functools.cache  # not at import: every process of a run imports this file
+def jieba_itself() -> jieba.Tokenizer:
+    """jieba with its own dictionary, without its cache file in the temporary directory."""
+    tokenizer = jieba.Tokenizer()
+    tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
+    tokenizer.initialized = True
+    return tokenizer
 
 
 def cut_with_jieba(run: str) -> list[str]:
     """Cut a run of Han with jieba itself."""
-    return list(_jieba.cut(run, HMM=True))
+    return list(jieba_itself().cut(run, HMM=True))
+
+
+@functools.cache
+def _kinds() -> bytes:
+    """The character table as bytes, which plain Python reads faster than an array."""
+    return characters.table().tobytes()
 
 
 def kind(character: str) -> int:
     """The kind of a character, without its flags."""
-    return int(characters.table()[ord(character)]) & characters.KIND_BITS
+    return _kinds()[ord(character)] & characters.KIND_BITS
 
 
 def _has(character: str, flag: int) -> bool:
-    return bool(int(characters.table()[ord(character)]) & flag)
+    return bool(_kinds()[ord(character)] & flag)
 
 
 def _fold(text: str) -> str:
@@ -73,9 +85,14 @@ def normalise(text: str) -> str:
 
 def fold_han(normalised: str) -> str:
     """Traditional Han turned into simplified, character by character."""
-    lines = variants._FILE.read_text("utf-8").splitlines()[1:]
-    simplified = dict(line.split(" ") for line in lines)
+    simplified = _simplified()
     return "".join(simplified.get(character, character) for character in normalised)
+
+
+@functools.cache
+def _simplified() -> dict[str, str]:
+    lines = variants._FILE.read_text("utf-8").splitlines()[1:]
+    return dict(line.split(" ") for line in lines)
 
 
 ICU_SCRIPTS = re.compile("[\u0e00-\u0eff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff]")
@@ -284,24 +301,27 @@ def _analysers() -> tuple[Any, Any]:
     import jieba.posseg
 
     tfidf, textrank = jieba.analyse.TFIDF(), jieba.analyse.TextRank()
-    tfidf.tokenizer = _jieba
-    textrank.tokenizer = jieba.posseg.POSTokenizer(_jieba)
+    tfidf.tokenizer = jieba_itself()
+    textrank.tokenizer = jieba.posseg.POSTokenizer(jieba_itself())
     return tfidf, textrank
 
 
 def _analysers_for(languages: Languages) -> tuple[Any, Any]:
-    import jieba.analyse
     import jieba.posseg
 
     tokenizer = jieba.Tokenizer()
-    tokenizer.FREQ, tokenizer.total = dict(_jieba.FREQ), _jieba.total
+    tokenizer.FREQ, tokenizer.total = dict(jieba_itself().FREQ), jieba_itself().total
     tokenizer.initialized = True
     for one in languages.user_words:
         tokenizer.add_word(one.word, one.frequency, one.tag)
-    tfidf, textrank = jieba.analyse.TFIDF(), jieba.analyse.TextRank()
-    tfidf.tokenizer, textrank.tokenizer = tokenizer, jieba.posseg.POSTokenizer(tokenizer)
+    tfidf, textrank = map(copy.copy, _analysers())  # their tables are read once
+    tfidf.tokenizer = tokenizer
+    tagger = jieba.posseg.POSTokenizer.__new__(jieba.posseg.POSTokenizer)
+    tagger.tokenizer = tokenizer
+    tagger.word_tag_tab = dict(textrank.tokenizer.word_tag_tab)  # jieba adds a user's parts of speech to it
+    textrank.tokenizer = tagger
     for one in (tfidf, textrank):
-        one.stop_words |= languages.stop_words
+        one.stop_words = one.stop_words | languages.stop_words
     return tfidf, textrank
 
 

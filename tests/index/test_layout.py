@@ -197,7 +197,7 @@ def test_dropped_entries_are_gone_from_the_volume(count: int) -> None:
         written(entries, store)
     again = Entries(store, 1)
     stored = again.load(count)
-    live = [number for number in range(count) if number not in set(gone.tolist())]
+    live = sorted(set(range(count)) - set(gone.tolist()))
 
     assert stored.numbers.tolist() == live
     assert stored.rows["state"].tolist() == [number % 2 + 1 for number in live]
