@@ -60,13 +60,14 @@ def _spell(
     stops = np.empty(most + 1, np.int64)
     hashes = np.empty(most, np.uint64)
     chained = np.empty(most, np.uint64)
+    start = np.int64(0)  # not 0: numba would compile what is called with a constant for it alone
     if of_words:
-        words = words_between(data, 0, len(data), kinds, dictionary, scratch, starts, stops)
+        words = words_between(data, start, len(data), kinds, dictionary, scratch, starts, stops)
         hash_words(data, starts, stops, words, secrets, hashes, chained)
         runs = chain_words(hashes, words, length, secrets, chained)
     else:
         points = np.empty(len(data), np.uint32)
-        found = decode_points(data, 0, len(data), points, starts)
+        found = decode_points(data, start, len(data), points, starts)
         for character in range(found):
             stops[character] = starts[character + 1]
         runs = hash_points(points, found, length, character_secrets, chained)

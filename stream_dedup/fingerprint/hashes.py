@@ -65,21 +65,22 @@ def derive_character_secrets(key: bytes) -> NDArray[np.uint64]:
 
 @inlined
 def _rotate(value: Any, bits: Any) -> Any:
-    return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
+    """Rotate a uint64 by a uint64 of bits: numba would compile what is called with constants once for each of them."""
+    return (value << bits) | (value >> (np.uint64(64) - bits))
 
 
 @inlined
 def _sip_round(a: Any, b: Any, c: Any, d: Any) -> Any:
     a += b
-    b = _rotate(b, 13) ^ a
-    a = _rotate(a, 32)
+    b = _rotate(b, np.uint64(13)) ^ a
+    a = _rotate(a, np.uint64(32))
     c += d
-    d = _rotate(d, 16) ^ c
+    d = _rotate(d, np.uint64(16)) ^ c
     a += d
-    d = _rotate(d, 21) ^ a
+    d = _rotate(d, np.uint64(21)) ^ a
     c += b
-    b = _rotate(b, 17) ^ c
-    c = _rotate(c, 32)
+    b = _rotate(b, np.uint64(17)) ^ c
+    c = _rotate(c, np.uint64(32))
     return a, b, c, d
 
 
@@ -150,7 +151,7 @@ def sip_hash_block(block: Any, key_0: Any, key_1: Any) -> Any:
 @kernel
 def sip_hash(data: Any, key_0: Any, key_1: Any, rounds: Any, final_rounds: Any) -> Any:
     """Return SipHash-rounds-final_rounds of bytes (uint8 array) under a 128-bit key of two halves: 64 bits."""
-    return sip_hash_between(data, 0, len(data), key_0, key_1, rounds, final_rounds)
+    return sip_hash_between(data, np.int64(0), len(data), key_0, key_1, rounds, final_rounds)
 
 
 @inlined
@@ -184,35 +185,36 @@ def _fnv1a(data: Any, bounds: Any, out: Any) -> None:
 
 @inlined
 def _rotate_32(value: Any, bits: Any) -> Any:
-    return np.uint32((value << np.uint32(bits)) | (value >> np.uint32(32 - bits)))
+    """Rotate a uint32 by a uint32 of bits."""
+    return np.uint32((value << bits) | (value >> (np.uint32(32) - bits)))
 
 
 @inlined
 def _lookup3_mix(a: Any, b: Any, c: Any) -> Any:
-    a = np.uint32(a - c) ^ _rotate_32(c, 4)
+    a = np.uint32(a - c) ^ _rotate_32(np.uint32(c), np.uint32(4))
     c = np.uint32(c + b)
-    b = np.uint32(b - a) ^ _rotate_32(a, 6)
+    b = np.uint32(b - a) ^ _rotate_32(np.uint32(a), np.uint32(6))
     a = np.uint32(a + c)
-    c = np.uint32(c - b) ^ _rotate_32(b, 8)
+    c = np.uint32(c - b) ^ _rotate_32(np.uint32(b), np.uint32(8))
     b = np.uint32(b + a)
-    a = np.uint32(a - c) ^ _rotate_32(c, 16)
+    a = np.uint32(a - c) ^ _rotate_32(np.uint32(c), np.uint32(16))
     c = np.uint32(c + b)
-    b = np.uint32(b - a) ^ _rotate_32(a, 19)
+    b = np.uint32(b - a) ^ _rotate_32(np.uint32(a), np.uint32(19))
     a = np.uint32(a + c)
-    c = np.uint32(c - b) ^ _rotate_32(b, 4)
+    c = np.uint32(c - b) ^ _rotate_32(np.uint32(b), np.uint32(4))
     b = np.uint32(b + a)
     return a, b, c
 
 
 @inlined
 def _lookup3_final(a: Any, b: Any, c: Any) -> Any:
-    c = np.uint32((c ^ b) - _rotate_32(b, 14))
-    a = np.uint32((a ^ c) - _rotate_32(c, 11))
-    b = np.uint32((b ^ a) - _rotate_32(a, 25))
-    c = np.uint32((c ^ b) - _rotate_32(b, 16))
-    a = np.uint32((a ^ c) - _rotate_32(c, 4))
-    b = np.uint32((b ^ a) - _rotate_32(a, 14))
-    c = np.uint32((c ^ b) - _rotate_32(b, 24))
+    c = np.uint32((c ^ b) - _rotate_32(np.uint32(b), np.uint32(14)))
+    a = np.uint32((a ^ c) - _rotate_32(np.uint32(c), np.uint32(11)))
+    b = np.uint32((b ^ a) - _rotate_32(np.uint32(a), np.uint32(25)))
+    c = np.uint32((c ^ b) - _rotate_32(np.uint32(b), np.uint32(16)))
+    a = np.uint32((a ^ c) - _rotate_32(np.uint32(c), np.uint32(4)))
+    b = np.uint32((b ^ a) - _rotate_32(np.uint32(a), np.uint32(14)))
+    c = np.uint32((c ^ b) - _rotate_32(np.uint32(b), np.uint32(24)))
     return b, c
 
 

@@ -618,7 +618,7 @@ def words_between(data: Any, start: Any, stop: Any, kinds: Any, dictionary: Any,
 def _spans(data: Any, kinds: Any, dictionary: Any, scratch: Any) -> Any:
     starts = np.empty(len(data) // BYTES_PER_WORD_MIN + 1, np.int64)
     stops = np.empty(len(data) // BYTES_PER_WORD_MIN + 1, np.int64)
-    words = words_between(data, 0, len(data), kinds, dictionary, scratch, starts, stops)
+    words = words_between(data, np.int64(0), len(data), kinds, dictionary, scratch, starts, stops)
     return starts[:words], stops[:words]
 
 
