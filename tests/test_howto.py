@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from stream_dedup.cli.app import app
+from stream_dedup.__main__ import main
 from stream_dedup.document import Message
 from stream_dedup.settings import Settings, load_settings
 from stream_dedup.topics import ALL
@@ -51,8 +50,8 @@ def test_every_block_can_be_read(page: str) -> None:
         for line in block.splitlines():
             words = shlex.split(line.removeprefix("$ "))
             if words[0] == "stream-dedup":
-                assert CliRunner().invoke(app, [*words[1:], "--help"]).exit_code == 0
-                assert CliRunner().invoke(app, [*words[1:], "--no-such-option", "--help"]).exit_code == 2
+                assert main([*words[1:], "--help"]) == 0
+                assert main([*words[1:], "--no-such-option", "--help"]) == 2
 
 
 def test_the_pipeline_of_scrapy_sends_what_the_filter_reads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -127,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     traceback is always shown, because nothing else tells what happened.
     """
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="stream-dedup")
+        _commands()(args=None if arguments is None else list(arguments), prog_name="stream-dedup")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else EXIT_FAILURE if end.code else 0
     except KeyboardInterrupt:
@@ -142,6 +143,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_sentence(f"This is a fault of stream-dedup: {type(error).__name__}: {error}. Please report the lines above.")
         return EXIT_FAILURE
     return 0
+
+
+@cache  # a tenth of a second
+def _commands() -> Callable[..., object]:
+    """Return the program with all its commands; `app` called directly would make it at each call."""
+    return typer.main.get_command(app)
 
 
 def print_sentence(text: str) -> None:

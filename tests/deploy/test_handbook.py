@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from stream_dedup.cli.app import app
+from stream_dedup.__main__ import main
 from stream_dedup.fingerprint.key import load_key
 from stream_dedup.settings import PREFIX, Settings
 from tests.deploy import rules, tools
@@ -46,8 +45,8 @@ def test_a_command_of_ours_exists(line: str) -> None:
     """With these options; one that is misspelt does not. `--help` keeps it from being run."""
     words = shlex.split(line)[1:]
 
-    assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0
-    assert CliRunner().invoke(app, [*words, "--no-such-option", "--help"]).exit_code == 2
+    assert main([*words, "--help"]) == 0
+    assert main([*words, "--no-such-option", "--help"]) == 2
 
 
 def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:

@@ -33,7 +33,7 @@ Off = Callable[[contextlib.ExitStack], None]
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: what it says, how it is switched off, what then happens, and in which world that shows soonest."""
+    """A rule: what it says, how it is switched off, what then happens, and in which world and from which seed on that shows."""
 
     name: str
     off: Off
@@ -311,33 +311,36 @@ ALONE = replace(REPLICAS, indexes=1)
 REWINDS = Tuning(weights={**MANY, "rewind": 25, "crash": 6})
 
 RULES = [
-    Rule("positions are looked up, and verdicts kept", _set(Positions, "keep", lambda *_: None), ("verdict",), REREAD),
-    Rule("a kept verdict outlives its representative", _expires_with_its_representative, ("verdict",), REREAD),
-    Rule("what lies below the mark is stale", _no_stale, ("verdict",), ZOMBIES, 150, 75),
-    Rule("a retracted document represents nobody", _retraction_keeps, ("verdict",), Tuning(weights={**MANY, "refuse": 20})),
-    Rule("log time is LogAppendTime, never a clock", _own_clock, ("alarm", "verdict"), REREAD, 150, 15),
-    Rule("one write holds all that a record led to", _torn_write, ("alarm", "verdict", "state", "stuck"), REPLICAS),
-    Rule("stored answers are sent again after a restart", _answers_not_stored, ("stuck",), ALONE),
-    Rule("the answered offset moves on delivery reports", _answered_when_sent, ("stuck",), ALONE),
-    Rule("a rebuilt index announces from where it answers", _never_announces, ("stuck",), ALONE),
+    Rule("positions are looked up, and verdicts kept", _set(Positions, "keep", lambda *_: None), ("verdict",), REREAD, 150, 1),
+    Rule("a kept verdict outlives its representative", _expires_with_its_representative, ("verdict",), REREAD, first=7),
+    Rule("what lies below the mark is stale", _no_stale, ("verdict",), ZOMBIES, first=82),
+    Rule("a retracted document represents nobody", _retraction_keeps, ("verdict",), Tuning(weights={**MANY, "refuse": 20}),
+         first=1),
+    Rule("log time is LogAppendTime, never a clock", _own_clock, ("alarm", "verdict"), REREAD, first=28),
+    Rule("one write holds all that a record led to", _torn_write, ("alarm", "verdict", "state", "stuck"), REPLICAS, first=9),
+    Rule("stored answers are sent again after a restart", _answers_not_stored, ("stuck",), ALONE, first=6),
+    Rule("the answered offset moves on delivery reports", _answered_when_sent, ("stuck",), ALONE, first=4),
+    Rule("a rebuilt index announces from where it answers", _never_announces, ("stuck",), ALONE, first=2),
     Rule("answers are matched by nonce", _matched_by_number, ("alarm", "verdict", "twice", "lost"), Tuning(weights=MANY)),
-    Rule("batches are committed in the order in which they were read", _out_of_order, ("lost", "order", "alarm"), COMMITS),
-    Rule("an abort drops every batch in flight", _abort_drops_one, ("lost", "committed", "alarm"), COMMITS),
+    Rule("batches are committed in the order in which they were read", _out_of_order, ("lost", "order", "alarm"), COMMITS,
+         first=2),
+    Rule("an abort drops every batch in flight", _abort_drops_one, ("lost", "committed", "alarm"), COMMITS, first=1),
     Rule("a log record states what a commit confirmed", _unconfirmed, ("alarm",), COMMITS),
-    Rule("group metadata is captured with the batch", _stamp_at_commit, ("twice", "lost", "order"), ZOMBIES, 400),
-    Rule("the offsets carry the group's generation", _no_generation, ("twice", "lost", "order", "alarm"), ZOMBIES),
+    Rule("group metadata is captured with the batch", _stamp_at_commit, ("twice", "lost", "order"), ZOMBIES, 400, 8),
+    Rule("the offsets carry the group's generation", _no_generation, ("twice", "lost", "order", "alarm"), ZOMBIES, first=2),
     Rule("a position holds the topic's id", _no_topic_id, ("lost", "verdict", "alarm", "from-nowhere", "order"),
          Tuning(weights={**MANY, "recreate": 20})),
     Rule("a producer with an unknown end is thrown away", _keeps_producer, ("twice", "lost", "order"), COMMITS),
     Rule("a rewind raises the epoch", _same_epoch, ("alarm", "verdict", "twice"), REWINDS),
-    Rule("a rewind never goes above the committed offset", _set(rewind, "_refusal", lambda *_: None), ("lost",), REWINDS),
-    Rule("a rewind writes all partitions at once", _one_by_one, ("twice",), Tuning(weights={**MANY, "vanish": 30}), 30, 190),
+    Rule("a rewind never goes above the committed offset", _set(rewind, "_refusal", lambda *_: None), ("lost",), REWINDS,
+         first=4),
+    Rule("a rewind writes all partitions at once", _one_by_one, ("twice",), Tuning(weights={**MANY, "vanish": 30}), 30, 197),
     Rule("vanished offsets are not taken for a first start", _set(startup, "first_epoch", lambda *_: 0),
          ("twice", "alarm", "order"), Tuning(weights={**MANY, "vanish": 30})),
     Rule("a worker asks again whether this is the first start", _set(startup, "look_again", lambda _, cluster: cluster),
-         ("twice",), schedules=5, first=20262230),
+         ("twice",), schedules=5, first=20262233),
     Rule("a stale answer nobody committed may be of a topic created again", _set(role._Worker, "_check_topics", lambda _: None),
-         ("alarm",), schedules=3, first=20263419),
+         ("alarm",), schedules=3, first=20263420),
     Rule("one log record until the first answer", _window_at_once, ("flood",), Tuning(weights=MANY)),
 ]  # fmt: skip
 
