@@ -14,10 +14,14 @@ def seconds(fingerprinter: Fingerprinter, text: str) -> float:
     What disturbs a measurement, disturbs it by milliseconds.
     """
     times: list[float] = []
-    while len(times) < 3 and sum(times) < 0.3:
-        start = time.thread_time()
-        fingerprinter.fingerprint([text])
-        times.append(time.thread_time() - start)
+    gc.disable()  # a collection would look at all that other tests have left behind
+    try:
+        while len(times) < 3 and sum(times) < 0.3:
+            start = time.thread_time()
+            fingerprinter.fingerprint([text])
+            times.append(time.thread_time() - start)
+    finally:
+        gc.enable()
     return min(times)
 
 
@@ -29,6 +33,5 @@ def times_as_long(fingerprinter: Fingerprinter, small: str, large: str, floor_se
     """
     found = []
     while not found or (found[-1] >= most and len(found) < 3):
-        gc.collect()
         found.append(seconds(fingerprinter, large) / max(seconds(fingerprinter, small), floor_seconds))
     return min(found)
