@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import importlib.util
 import json
 import os
 import shutil
@@ -48,10 +49,12 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of a clean environment with the wheel; its libraries are those of this environment."""
     folder = tmp_path_factory.mktemp("clean")
-    venv.create(folder, with_pip=True, symlinks=True)
+    has_pip = importlib.util.find_spec("pip") is not None  # then it works for the other, which need not unpack its own
+    venv.create(folder, with_pip=not has_pip, symlinks=True)
     found = folder / "bin" / "python"
-    install = ["-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check", str(wheel)]
-    subprocess.run([str(found), *install], check=True, timeout=120)
+    pip = [sys.executable, "-m", "pip", "--python", str(found)] if has_pip else [str(found), "-m", "pip"]
+    install = ["install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check", str(wheel)]
+    subprocess.run([*pip, *install], check=True, timeout=120)
     where = subprocess.run([str(found), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
                            check=True, capture_output=True, text=True, timeout=60)  # fmt: skip
     # Paths in a .pth file come after the environment's own, and .pth files there are not followed: not the sources' one.
