@@ -36,7 +36,7 @@ from stream_dedup.index.kernels import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHO
 from stream_dedup.index.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
 from stream_dedup.index.neighbours import Neighbours, no_columns
 from stream_dedup.index.plan import WIDTH_MAX, Plan
-from stream_dedup.index.positions import KeptRecord, Key, Positions, cut_at_repeats, handle_of, keys_of
+from stream_dedup.index.positions import KeptRecord, Key, Positions, cut_at_repeats, handle_of, keys_of, spans_of
 from stream_dedup.index.sources import Sources
 from stream_dedup.index.window import Generations, Window, changed
 from stream_dedup.log.answers import Judgement, Rejected, Verdicts, encode, encode_verdicts
@@ -142,10 +142,8 @@ class _Judging:
     append_ms: int
     columns: Columns
     features: NDArray[np.uint32]
-    keys: list[Key]
     epoch_below: NDArray[np.bool_]
     below: NDArray[np.bool_]
-    record: KeptRecord
     floor: int
     named: set[int]
 
@@ -253,17 +251,18 @@ def _judge_batch(state: State, log_offset: int, append_ms: int, batch: Batch, fl
     committed = np.array([committed for _, committed in marks], np.int64)[batch.source]
     columns = _columns(batch, numbers)
     judging = _Judging(
-        batch, log_offset, append_ms, columns, columns.features,
-        keys_of(columns.sources, columns.offsets, columns.values), epoch_below, epoch_below | (columns.offsets < committed),
-        KeptRecord(log_offset), floor, set(),
+        batch, log_offset, append_ms, columns, columns.features, epoch_below, epoch_below | (columns.offsets < committed),
+        floor, set(),
     )  # fmt: skip
     verdicts = _judge_whole(state, judging)
     if verdicts is None:
+        keys, record = keys_of(columns), KeptRecord(log_offset)
+        state.positions.split(numbers)
         judgements: list[Judgement] = []
-        for first, end in cut_at_repeats(judging.keys):
-            judgements += _judge_stretch(state, judging, first, end)
+        for first, end in cut_at_repeats(keys):
+            judgements += _judge_stretch(state, judging, keys, record, first, end)
         verdicts = Verdicts.of(judgements)
-    state.positions.close(judging.record)
+        state.positions.close(record)
     if state.window is not None and state.window.refresh:
         _renew(state, judging.named)
     return verdicts
@@ -274,13 +273,13 @@ def _judge_whole(state: State, judging: _Judging) -> Verdicts | None:
 
     That is nearly every batch; after a crash, a rebalance or a rewind `_judge_stretch` asks for each document by itself.
     """
-    positions, keys = state.positions, judging.keys
-    if judging.below.any() or len(set(keys)) < len(keys) or not positions.none_kept(keys):
+    positions, columns = state.positions, judging.columns
+    if judging.below.any() or (spans := spans_of(columns)) is None or not positions.none_near(columns, spans):
         return None
-    if (state.rooms()[1].find_positions(judging.columns) >= 0).any():
+    if (state.rooms()[1].find_positions(columns) >= 0).any():
         return None
-    verdicts, about = _judge_fresh(state, judging, np.arange(len(keys)))
-    positions.keep_whole(judging.record, keys, verdicts, about.tolist())
+    verdicts, about = _judge_fresh(state, judging, np.arange(len(columns.offsets)))
+    positions.keep_whole(judging.log_offset, columns, spans, verdicts, about)
     return verdicts
 
 
@@ -301,10 +300,12 @@ def _columns(batch: Batch, numbers: Sequence[int]) -> Columns:
     )
 
 
-def _judge_stretch(state: State, judging: _Judging, first: int, end: int) -> list[Judgement]:
+def _judge_stretch(
+    state: State, judging: _Judging, keys: Sequence[Key], record: KeptRecord, first: int, end: int
+) -> list[Judgement]:
     """Judge the documents [first, end), in which no document occurs twice."""
     entries, neighbours = state.rooms()
-    log_offset, keys, positions = judging.log_offset, judging.keys, state.positions
+    log_offset, positions = judging.log_offset, state.positions
     part = take_rows(judging.columns, slice(first, end))
     below = judging.below[first:end]
     judgements: list[Judgement | None] = [None] * (end - first)
@@ -335,10 +336,10 @@ def _judge_stretch(state: State, judging: _Judging, first: int, end: int) -> lis
     decided = [judgement for judgement in judgements if judgement is not None]
     keep = np.flatnonzero(open_places & ~below).tolist()
     if len(keep) == end - first:
-        positions.keep(judging.record, keys[first:end], decided, about)
+        positions.keep(record, keys[first:end], decided, about)
     elif keep:
         positions.keep(
-            judging.record,
+            record,
             [keys[first + place] for place in keep],
             [decided[place] for place in keep],
             [about[place] for place in keep],
@@ -445,7 +446,7 @@ def _seed(state: State, log_offset: int, append_ms: int, batch: Batch, floor: in
     for number in numbers:
         state.positions.raise_mark(number, 0, 0)
     columns = _columns(batch, numbers)
-    for first, end in cut_at_repeats(keys_of(columns.sources, columns.offsets, columns.values)):
+    for first, end in cut_at_repeats(keys_of(columns)):
         part = take_rows(columns, slice(first, end))
         fresh = first + np.flatnonzero(neighbours.find_positions(part) < 0)
         if not len(fresh):
@@ -468,7 +469,7 @@ def _release(state: State, log_offset: int, append_ms: int, batch: Batch, floor:
         return
     short = np.array([int(batch.features[0]) < floor])
     reason = Reason.TOO_SHORT if short[0] else Reason.NEW
-    (key,) = keys_of(columns.sources, columns.offsets, columns.values)
+    (key,) = keys_of(columns)
     state.positions.replace(key, handle_of(log_offset, 0), Judgement(reason, LogPlace(log_offset, 0)))
     if int(neighbours.find_digests(columns)[0]) < 0:
         neighbours.add(columns, ~short)

@@ -17,6 +17,9 @@ the first verdict, which a redelivered document gets again. Of a forgotten one o
 Invariants: no kept verdict lies below its partition's mark; what is stored may hold more rows than are kept, but after
 a look at the marks exactly the kept ones are left (so passing a mark costs no write, and a rising epoch rewrites what
 is stored); a kept duplicate names a representative that was not retracted.
+
+The verdicts of a log record stay columns (`_Whole`) until somebody looks at one of them; that its offsets do not overlap with
+those of a new batch is enough to know that nothing of it is asked for. Nearly always a mark passes it before that.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.document import LogPlace, Reason, Representative, Verdict
+from stream_dedup.index.kernels import Columns
 from stream_dedup.index.layout import KEPT, decode_kept, decode_mark, encode_kept, encode_mark, kept_key, mark_key, number_of
 from stream_dedup.index.sources import Sources
 from stream_dedup.index.writes import Writes
@@ -42,27 +46,39 @@ _PLACES = 1 << 16
 
 
 class KeptRecord:
-    """The verdicts kept of one log record; the lists run side by side. `about` are handles of representatives.
+    """The verdicts kept of one log record; the lists run side by side. `about` are handles of representatives."""
 
-    `whole` are all of them as columns, until somebody needs one by itself: nearly always nobody does.
-    """
-
-    __slots__ = ("_judgements", "about", "keys", "left", "log_offset", "whole")
+    __slots__ = ("about", "is_stored", "judgements", "keys", "left", "log_offset")
 
     def __init__(self, log_offset: int) -> None:
         self.log_offset = log_offset
         self.keys: list[Key] = []
+        self.judgements: list[Judgement] = []
         self.about: list[int] = []
         self.left = 0
-        self.whole: Verdicts | None = None
-        self._judgements: list[Judgement] = []
+        self.is_stored = False
 
-    @property
-    def judgements(self) -> list[Judgement]:
-        """The verdicts, each by itself; may be changed in place."""
-        if self.whole is not None:
-            self._judgements, self.whole = self.whole.judgements(), None
-        return self._judgements
+
+Spans = dict[int, tuple[int, int]]
+"""By source: the first and the last offset of a batch in which the offsets of each source rise."""
+
+
+class _Whole:
+    """All verdicts of one log record as columns (n,), until somebody needs one by itself: nearly always nobody does.
+
+    `left` counts the sources whose mark has not passed the record.
+    """
+
+    __slots__ = ("about", "columns", "is_stored", "left", "log_offset", "spans", "verdicts")
+
+    def __init__(self, log_offset: int, columns: Columns, spans: Spans, verdicts: Verdicts, about: NDArray[np.int64]) -> None:
+        self.log_offset = log_offset
+        self.columns = columns
+        self.spans = spans
+        self.verdicts = verdicts
+        self.about = about
+        self.left = len(spans)
+        self.is_stored = False
 
 
 class _Run:
@@ -88,13 +104,15 @@ class Positions:
         self._marks = {number_of(key): decode_mark(value) for key, value in marks}
         self._kept: dict[Key, tuple[KeptRecord, int]] = {}
         self._runs: dict[int, list[_Run]] = {}
+        self._wholes: dict[int, dict[int, _Whole]] = {}  # by source and log offset, those that its mark has not passed
         self._changed_marks: set[int] = set()
-        self._changed: dict[int, KeptRecord] = {}
+        self._changed: dict[int, KeptRecord | _Whole] = {}
         for key, value in kept:
             self._load(number_of(key), value)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        wholes = {offset: whole for found in self._wholes.values() for offset, whole in found.items()}
+        return len(self._kept) + sum(int(np.count_nonzero(self._is_kept(whole))) for whole in wholes.values())
 
     def mark(self, source: int) -> tuple[int, int]:
         """Return the (epoch, committed offset) of a partition's mark."""
@@ -105,9 +123,12 @@ class Positions:
         old = self._marks.get(source)
         if old is not None and (epoch, committed) <= old:
             return
+        is_new_epoch = old is not None and epoch > old[0]
+        if is_new_epoch:
+            self.split()
         self._marks[source] = (epoch, committed)
         self._changed_marks.add(source)
-        if old is not None and epoch > old[0]:
+        if is_new_epoch:
             for key in [key for key in self._kept if key[0] == source]:
                 record, row = self._kept[key]
                 if record.judgements[row].reason.verdict is not Verdict.UNIQUE:
@@ -116,32 +137,61 @@ class Positions:
             self._changed.update((record.log_offset, record) for record, _ in self._kept.values())
         self._pass(source, committed)
 
+    def none_near(self, columns: Columns, spans: Spans) -> bool:
+        """Return whether there is no verdict for any of these documents: the usual case, told by their offsets.
+
+        False may also mean that a verdict lies between them.
+        """
+        for source, (first, last) in spans.items():
+            for whole in self._wholes.get(source, {}).values():
+                begin, end = whole.spans[source]
+                if begin <= last and first <= end:
+                    return False
+        return not self._kept or self._kept.keys().isdisjoint(keys_of(columns))
+
+    def split(self, sources: Iterable[int] | None = None) -> None:
+        """Make the verdicts of records with documents of these sources, or of all, accessible one by one.
+
+        What looks at single verdicts (`kept`, `keep`) needs it for the sources that it asks for.
+        """
+        chosen = list(self._wholes) if sources is None else sources
+        found = {offset: whole for source in chosen for offset, whole in self._wholes.get(source, {}).items()}
+        for log_offset, whole in sorted(found.items()):
+            places = np.flatnonzero(self._is_kept(whole)).tolist()
+            for source in whole.spans:
+                self._wholes[source].pop(log_offset, None)
+            record = KeptRecord(log_offset)
+            record.is_stored = whole.is_stored
+            keys, judgements, about = keys_of(whole.columns), whole.verdicts.judgements(), whole.about.tolist()
+            self.keep(
+                record,
+                [keys[place] for place in places],
+                [judgements[place] for place in places],
+                [about[place] for place in places],
+            )
+            self._add_runs(sorted(record.keys))
+            if log_offset in self._changed:
+                self._changed[log_offset] = record
+
     def none_kept(self, keys: Sequence[Key]) -> bool:
-        """Return whether there is no verdict for any of these documents: the usual case, told quickly."""
+        """Return whether there is no verdict for any of these documents, of sources that were split."""
         return self._kept.keys().isdisjoint(keys)
 
     def kept(self, key: Key) -> Judgement | None:
-        """Return the verdict kept for a document."""
+        """Return the verdict kept for a document of a source that was split."""
         found = self._kept.get(key)
         return None if found is None else found[0].judgements[found[1]]
 
     def verdicts(self) -> list[tuple[Key, Judgement]]:
         """Return every kept verdict, in the order of source, offset and value digest."""
+        self.split()
         return [(key, record.judgements[row]) for key, (record, row) in sorted(self._kept.items(), key=itemgetter(0))]
 
     def keep(self, record: KeptRecord, keys: Sequence[Key], judgements: Sequence[Judgement], about: Sequence[int]) -> None:
         """Keep verdicts on documents at or above their marks; `about` are handles of what they are about (`handle_of`)."""
-        record.judgements.extend(judgements)
-        self._keep(record, keys, about)
-
-    def keep_whole(self, record: KeptRecord, keys: Sequence[Key], verdicts: Verdicts, about: Sequence[int]) -> None:
-        """Keep the verdicts on all documents of a log record, of which none was kept before."""
-        record.whole = verdicts
-        self._keep(record, keys, about)
-
-    def _keep(self, record: KeptRecord, keys: Sequence[Key], about: Sequence[int]) -> None:
         first = len(record.keys)
         record.keys += keys
+        record.judgements += judgements
         record.about += about
         record.left += len(keys)
         self._kept.update(zip(keys, zip(itertools.repeat(record), range(first, len(record.keys))), strict=False))
@@ -152,11 +202,19 @@ class Positions:
             self._add_runs(sorted(record.keys))
             self._changed[record.log_offset] = record
 
+    def keep_whole(self, log_offset: int, columns: Columns, spans: Spans, verdicts: Verdicts, about: NDArray[np.int64]) -> None:
+        """Keep the verdicts on all documents of a log record, of which none was kept before (`none_near`)."""
+        whole = _Whole(log_offset, columns, spans, verdicts, about)
+        for source in spans:
+            self._wholes.setdefault(source, {})[log_offset] = whole
+        self._changed[log_offset] = whole
+
     def retract(self, key: Key, handle: int | None, judgement: Judgement) -> None:
         """Replace the verdict kept for a retracted document, and drop those on duplicates that name it.
 
         `handle` is its representative's, or None if it represents nobody.
         """
+        self.split()
         for other, (record, row) in list(self._kept.items()):
             if other == key:
                 record.judgements[row] = judgement
@@ -167,6 +225,7 @@ class Positions:
 
     def replace(self, key: Key, handle: int, judgement: Judgement) -> None:
         """Replace the verdict kept for a released document, if one is kept."""
+        self.split(key[:1])
         found = self._kept.get(key)
         if found is not None:
             record, row = found
@@ -175,6 +234,7 @@ class Positions:
 
     def forget(self, ids: Collection[bytes]) -> None:
         """Blank these ids in the verdicts kept on duplicates; all else of them stays, so that redelivery changes nothing."""
+        self.split()
         for record, row in self._kept.values():
             judgement = record.judgements[row]
             if judgement.of is not None and judgement.of.id in ids:
@@ -185,13 +245,22 @@ class Positions:
         """Add what changed since the last call."""
         for source in sorted(self._changed_marks):
             writes.put(mark_key(source), encode_mark(*self._marks[source]))
-        for log_offset, record in sorted(self._changed.items()):
+        for log_offset, record in sorted(self._changed.items(), key=itemgetter(0)):
             if record.left:
                 writes.put(kept_key(log_offset), self._encode(record))
-            else:
+                record.is_stored = True
+            elif record.is_stored:
                 writes.delete(kept_key(log_offset))
         self._changed_marks.clear()
         self._changed.clear()
+
+    def _is_kept(self, whole: _Whole) -> NDArray[np.bool_]:
+        """Return which documents of a record lie at or above their marks, (n,)."""
+        columns = whole.columns
+        numbers, which = np.unique(columns.sources, return_inverse=True)
+        marks = np.array([self._marks[source][1] for source in numbers.tolist()], np.int64)
+        is_kept: NDArray[np.bool_] = columns.offsets >= marks[which]
+        return is_kept
 
     def _drop(self, key: Key) -> None:
         record, _ = self._kept.pop(key)
@@ -200,6 +269,12 @@ class Positions:
             self._changed[record.log_offset] = record
 
     def _pass(self, source: int, committed: int) -> None:
+        wholes = self._wholes.get(source, {})
+        for log_offset in [offset for offset, whole in wholes.items() if whole.spans[source][1] < committed]:
+            whole = wholes.pop(log_offset)
+            whole.left -= 1
+            if not whole.left:
+                self._changed[log_offset] = whole
         runs = self._runs.get(source)
         if not runs:
             return
@@ -214,23 +289,23 @@ class Positions:
         for source, keys in itertools.groupby(ordered, key=itemgetter(0)):
             self._runs.setdefault(source, []).append(_Run(list(keys)))
 
-    def _encode(self, record: KeptRecord) -> bytes:
-        if record.whole is not None and record.left == len(record.keys):
-            return self._encode_columns(record.keys, record.whole, record.about)
+    def _encode(self, record: KeptRecord | _Whole) -> bytes:
+        if isinstance(record, _Whole):
+            columns = record.columns
+            return self._encode_columns(columns.sources, columns.offsets, columns.values, record.verdicts, record.about)
         places = [place for place, key in enumerate(record.keys) if (held := self._kept.get(key)) and held[0] is record]
-        verdicts = Verdicts.of([record.judgements[place] for place in places])
+        sources, offsets, values = zip(*(record.keys[place] for place in places), strict=True)
         return self._encode_columns(
-            [record.keys[place] for place in places], verdicts, [record.about[place] for place in places]
-        )
+            sources, offsets, values, Verdicts.of([record.judgements[place] for place in places]),
+            [record.about[place] for place in places],
+        )  # fmt: skip
 
-    def _encode_columns(self, keys: Sequence[Key], verdicts: Verdicts, about: Sequence[int]) -> bytes:
-        count, named = len(keys), verdicts.named
-        rows = np.zeros(count, KEPT)
-        for place, name in enumerate(("source", "offset", "value_digest")):
-            rows[name] = np.fromiter(map(itemgetter(place), keys), KEPT[name], count)
+    def _encode_columns(self, sources: Any, offsets: Any, values: Any, verdicts: Verdicts, about: Any) -> bytes:
+        named = verdicts.named
+        rows = np.zeros(len(verdicts.reasons), KEPT)
+        rows["source"], rows["offset"], rows["value_digest"], rows["about"] = sources, offsets, values, about
         rows["reason"], rows["distance"] = verdicts.reasons, verdicts.distances
         rows["decided_offset"], rows["decided_place"] = verdicts.decided_offsets, verdicts.decided_places
-        rows["about"] = np.fromiter(about, KEPT["about"], count)
         if named:
             duplicates, numbers = np.flatnonzero(verdicts.names_another), self._sources.place
             places = [numbers(position) for position, _, _ in named]
@@ -243,6 +318,7 @@ class Positions:
     def _load(self, log_offset: int, value: bytes) -> None:
         rows, ids = decode_kept(value)
         record = KeptRecord(log_offset)
+        record.is_stored = True
         for row, identifier in zip(rows.tolist(), ids, strict=True):
             source, offset, value_digest, reason, distance, decided, place, about, of_source, of_offset, of_time, _ = row
             if offset < self._marks[source][1]:
@@ -264,9 +340,22 @@ def handle_of(log_offset: int, place: int) -> int:
     return log_offset * _PLACES + place
 
 
-def keys_of(sources: NDArray[Any], offsets: NDArray[Any], value_digests: NDArray[Any]) -> list[Key]:
+def keys_of(columns: Columns) -> list[Key]:
     """Return the identities of a batch's documents."""
-    return list(zip(sources.tolist(), offsets.tolist(), value_digests.tolist(), strict=True))
+    return list(zip(columns.sources.tolist(), columns.offsets.tolist(), columns.values.tolist(), strict=True))
+
+
+def spans_of(columns: Columns) -> Spans | None:
+    """Return the spans of a batch, or None if the offsets of a source do not rise in it: then a document may occur twice."""
+    sources, offsets = columns.sources, columns.offsets
+    if (sources[1:] != sources[:-1]).any():
+        order = np.argsort(sources, kind="stable")
+        sources, offsets = sources[order], offsets[order]
+    begins = sources[1:] != sources[:-1]
+    if not (begins | (offsets[1:] > offsets[:-1])).all():
+        return None
+    cuts = [0, *(np.flatnonzero(begins) + 1).tolist(), len(sources)]
+    return {int(sources[first]): (int(offsets[first]), int(offsets[end - 1])) for first, end in itertools.pairwise(cuts)}
 
 
 def cut_at_repeats(keys: Sequence[Key]) -> list[tuple[int, int]]:

@@ -207,7 +207,9 @@ class Desk:
                 taking.rename(taken)
                 done = index.applied
             except StoreError as error:
-                (self._folder / "failed").write_text(str(error), "utf-8")
+                told = self._folder / "failing"
+                told.write_text(str(error), "utf-8")
+                told.rename(self._folder / "failed")  # who waits for it must not read a beginning of the sentence
             (self._folder / "request").unlink(missing_ok=True)
         return done
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from stream_dedup.errors import FencedError
+from stream_dedup.errors import BrokerError, FencedError
 from stream_dedup.log.kafka import producer
 from stream_dedup.log.kafka.producer import Caller, Outcome, TransactionalOutput
 from stream_dedup.settings import Settings
@@ -64,6 +64,54 @@ def test_a_fence_inside_a_report_is_a_fence(monkeypatch: pytest.MonkeyPatch) -> 
 
     with pytest.raises(FencedError, match="Another worker uses the same transactional id"):
         TransactionalOutput(Settings(), "worker-0", "outputs").run([], [], b"")
+
+
+class Mute(Fenced):
+    """A producer whose fatal error Python loses on the way out of a call; the error callback was told, and another call raises it."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._hear = config.get("error_cb")
+
+    def produce(self, *_: Any, **__: Any) -> None: ...
+
+    def flush(self, *_: Any) -> int:
+        if self._hear is not None:
+            self._hear(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed", fatal=True))
+        raise SystemError("a method returned NULL without setting an exception")
+
+    poll = flush
+
+    def send_offsets_to_transaction(self, *_: Any) -> None:
+        raise KafkaException(KafkaError(KafkaError._FENCED, "fenced by a newer instance", fatal=True))
+
+    abort_transaction = send_offsets_to_transaction
+
+
+def test_a_fatal_error_that_python_loses_is_told_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush that fails without a word counts as unwritten; the abort says what it was."""
+    monkeypatch.setattr(producer, "make_producer", Mute)
+    output = producer.Output("unique", 0, None, b"text", None, [])
+
+    with pytest.raises(FencedError, match="Another worker uses the same transactional id"):
+        TransactionalOutput(Settings(), "worker-0", "outputs").run([output], [], b"")
+
+
+def test_a_fatal_error_that_python_loses_was_told_to_the_callback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An append that may not be made is named, though the flush fails without a word."""
+    monkeypatch.setattr(producer, "make_producer", Mute)
+
+    with pytest.raises(BrokerError, match=r"(?i)cluster authorization failed"):
+        producer.VerdictWriter(Settings(), "verdicts", "index").flush()
+
+
+def test_counts_are_sent_by_a_new_client_after_a_fatal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts per host may be lost; a worker does not end for them."""
+    made = []
+    monkeypatch.setattr(producer, "make_producer", lambda config: made.append(config) or Mute({}))
+
+    producer.InsightsSender(Settings(), "insights", "worker", lambda _: None).poll()
+
+    assert len(made) == 2
 
 
 class Forgotten:

@@ -65,6 +65,7 @@ def _expires_with_its_representative(stack: contextlib.ExitStack) -> None:
         gone = {(one.log_offset, one.place) for one in state.rooms()[0].details(entries.tolist())}
         drop(state, entries, why)
         positions = state.positions
+        positions.split()
         for key, (record, row) in list(positions._kept.items()):
             if divmod(record.about[row], 1 << 16) in gone and why == "window":
                 positions._drop(key)

@@ -133,6 +133,16 @@ class Caller:
                 done.put(None)
 
 
+def _told(error: SystemError) -> KafkaError | None:
+    """Return what the client raised while Python was being called back; it may be lost on the way.
+
+    The client raises a fatal error inside its call, and then still gives its reports: Python calls that a SystemError, whose
+    cause is the fatal error, or nothing.
+    """
+    cause = error.__cause__
+    return cause.args[0] if isinstance(cause, KafkaException) else None
+
+
 class _Appender:
     """An idempotent, non-transactional producer for one partition of one topic."""
 
@@ -198,6 +208,12 @@ class _Appender:
         except KafkaException as error:
             self._failed = self._failed or error.args[0]
             self._cause = self._cause or error.args[0]
+        except SystemError as error:
+            told = _told(error) or self._cause
+            if told is None:
+                raise
+            self._failed = self._failed or told
+            self._cause = self._cause or told
         if self._failed is not None:
             raise translate(self._cause or self._failed, f"appending to {self._topic}", f"Write on topic {self._topic}")
         return result
@@ -246,7 +262,10 @@ class InsightsSender:
 
     def poll(self) -> None:
         """Serve delivery reports, without waiting."""
-        self._producer.poll(0)
+        try:
+            self._producer.poll(0)
+        except (KafkaException, SystemError):  # see `_told`
+            self._producer = make_producer(self._config)
 
     def close(self, seconds: float) -> None:
         """Wait so long at most for what was sent."""
@@ -363,10 +382,10 @@ class TransactionalOutput:
         try:
             left = self._producer.flush(_FLUSH_SECONDS)
         except SystemError as error:
-            # So says Python where the client raised a fatal error while a report was being given.
-            if isinstance(error.__cause__, KafkaException):
-                raise error.__cause__ from None
-            raise
+            told = _told(error)
+            if told is not None:
+                raise KafkaException(told) from None
+            left = count  # whatever it was, the abort says it
         if left and not failures:
             raise _UnwrittenError(f"{left} of {count} outputs were not written within {_FLUSH_SECONDS:.0f} s.")
 
