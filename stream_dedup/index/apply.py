@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.document import ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Mode, Reason, Representative
 from stream_dedup.errors import ConfigurationError, FormatError, InvariantError
-from stream_dedup.index.entries import Detail, Entries, columns_of
+from stream_dedup.index.entries import Entries, columns_of
 from stream_dedup.index.judge import reason_of_duplicate
 from stream_dedup.index.kernels import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, take_rows
 from stream_dedup.index.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
@@ -356,37 +356,34 @@ def _judge_fresh(state: State, judging: _Judging, places: NDArray[np.int64]) -> 
     features = judging.features if whole else judging.features[places]
     found = neighbours.judge(columns, features, judging.floor)
     outcome = found.outcome
+    duplicates = np.flatnonzero(outcome >= OUTCOME_DIGEST)
+    named = found.entry[duplicates].tolist()
+    entries.expect(named)
     added = np.flatnonzero(outcome <= OUTCOME_SHORT)
     if len(added):
         _append(state, batch, places[added], judging.columns, outcome[added] == OUTCOME_SHORT, log_offset, judging.append_ms)
     reasons = np.where(outcome == OUTCOME_SHORT, np.uint8(Reason.TOO_SHORT), np.uint8(Reason.NEW))
     distances = np.zeros(len(places), np.uint8)
     about = handle_of(log_offset, 0) + places
-    duplicates = np.flatnonzero(outcome >= OUTCOME_DIGEST)
-    named = found.entry[duplicates].tolist()
-    details = entries.details(named)
+    origins = entries.origins(named)
     if named:
         judging.named.update(named)
         same = (outcome[duplicates] != OUTCOME_NEAR).tolist()
         ids = [batch.ids[place] for place in places[duplicates].tolist()]
         reasons[duplicates] = [
-            reason_of_duplicate(same_text=is_same, identifier=identifier, representative=detail.id)
-            for is_same, identifier, detail in zip(same, ids, details, strict=True)
+            reason_of_duplicate(same_text=is_same, identifier=identifier, representative=origin.id)
+            for is_same, identifier, origin in zip(same, ids, origins, strict=True)
         ]
         distances[duplicates] = found.distance[duplicates]
-        about[duplicates] = [handle_of(detail.log_offset, detail.place) for detail in details]
+        about[duplicates] = [handle_of(origin.log_offset, origin.place) for origin in origins]
     verdicts = Verdicts(
         reasons,
         distances,
         np.full(len(places), log_offset, np.uint64),
         places.astype(np.uint32),
-        [_representative(state, detail) for detail in details],
+        [Representative(state.sources.position(origin.source, origin.offset), origin.id, origin.time_ms) for origin in origins],
     )
     return verdicts, about
-
-
-def _representative(state: State, detail: Detail) -> Representative:
-    return Representative(state.sources.position(detail.source, detail.offset), detail.id, detail.time_ms)
 
 
 def _append(

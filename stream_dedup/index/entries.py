@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -25,9 +26,11 @@ from stream_dedup.index.layout import (
     PAGE_ENTRIES,
     PREFIX_PAGE,
     PREFIX_SEGMENT,
+    ROWS_AT,
     SEGMENT_ENTRIES,
     STATE_DIGEST_ONLY,
     STATE_REMOVED,
+    check_rows,
     decode_columns,
     encode_columns,
     encode_rows,
@@ -42,6 +45,7 @@ from stream_dedup.index.layout import (
 )
 from stream_dedup.index.writes import Writes
 
+_FORMS: Final = {"u2": "H", "u4": "I", "u8": "Q", "i8": "q"}  # of `struct`; a type's own letter means another size there
 _PAGES_KEPT: Final = 512
 _PAGES_AT_ONCE: Final = 256
 _LACKS: Final = "The index volume lacks a page of entries; give it an empty volume to rebuild."
@@ -70,6 +74,17 @@ class Detail(NamedTuple):
         return Reason.TOO_SHORT if self.state == STATE_DIGEST_ONLY else Reason.NEW
 
 
+class Origin(NamedTuple):
+    """What a duplicate's verdict says of the entry that it names."""
+
+    source: int
+    offset: int
+    time_ms: int
+    log_offset: int
+    place: int
+    id: bytes
+
+
 class Stored(NamedTuple):
     """The live entries as opening reads them: numbers (n,) int64, ascending, and the columns (n,) of their segment rows."""
 
@@ -80,10 +95,10 @@ class Stored(NamedTuple):
 class _Page:
     """A page in memory, row by row."""
 
-    __slots__ = ("_size", "data", "ids")
+    __slots__ = ("_kind", "_size", "data", "ids")
 
     def __init__(self, kind: np.dtype[Any], rows: bytes = b"", ids: bytes = b"") -> None:
-        self._size = kind.itemsize
+        self._kind, self._size = kind, kind.itemsize
         self.data = bytearray(rows)
         self.ids = bytearray(ids)
 
@@ -93,31 +108,52 @@ class _Page:
     def ids_end(self, place: int) -> int:  # a row ends with it
         return int.from_bytes(self.data[(place + 1) * self._size - 2 : (place + 1) * self._size], "little")
 
+    def id(self, place: int) -> bytes:
+        return bytes(self.ids[self.ids_end(place - 1) if place else 0 : self.ids_end(place)])
+
+    def origin(self, place: int) -> Origin:
+        data, at = self.data, place * self._size
+        return Origin._make([*(take(data, at + before)[0] for before, _, take in _origin_of(self._kind)), self.id(place)])
+
     def rows(self) -> bytes:
         return bytes(self.data)
 
 
 class _StoredPage:
-    """A page as it was read, column by column."""
+    """A page as it was read, column by column: the rows' bytes begin at ROWS_AT of the value, the ids behind them."""
 
-    __slots__ = ("_columns", "_count", "_data", "_kind", "ids")
+    __slots__ = ("_count", "_ids_at", "_kind", "_value")
 
-    def __init__(self, kind: np.dtype[Any], count: int, data: bytes, ids: bytes) -> None:
-        self._kind, self._count, self._data, self.ids = kind, count, data, ids
-        self._columns = _columns_of(kind)
+    def __init__(self, kind: np.dtype[Any], value: bytes) -> None:
+        self._kind, self._value = kind, value
+        self._count, self._ids_at = check_rows(value, kind.itemsize)
+
+    @property
+    def ids(self) -> bytes:
+        return self._value[self._ids_at :]
 
     def row(self, place: int) -> bytes:
-        data, count = self._data, self._count
+        value, count = self._value, self._count
         return b"".join(
-            [data[before * count + place * size : before * count + place * size + size] for before, size in self._columns]
+            [value[(at := ROWS_AT + before * count + place * size) : at + size] for before, size in _columns_of(self._kind)]
         )
 
-    def ids_end(self, place: int) -> int:  # it is the last column
-        at = len(self._data) - 2 * (self._count - place)
-        return int.from_bytes(self._data[at : at + 2], "little")
+    def id(self, place: int) -> bytes:
+        value, first = self._value, self._ids_at
+        at = first - 2 * (self._count - place)  # the last column says where ids end
+        begin = int.from_bytes(value[at - 2 : at], "little") if place else 0
+        return value[first + begin : first + int.from_bytes(value[at : at + 2], "little")]
+
+    def origin(self, place: int) -> Origin:
+        value, count = self._value, self._count
+        fields: list[Any] = [
+            take(value, ROWS_AT + before * count + place * size)[0] for before, size, take in _origin_of(self._kind)
+        ]
+        fields.append(self.id(place))
+        return Origin._make(fields)
 
     def rows(self) -> bytes:
-        return decode_columns(self._data, self._count, self._kind).tobytes()
+        return decode_columns(self._value[ROWS_AT : self._ids_at], self._count, self._kind).tobytes()
 
 
 def columns_of(rows: NDArray[Any]) -> kernels.Columns:
@@ -136,6 +172,14 @@ def _columns_of(kind: np.dtype[Any]) -> list[tuple[int, int]]:
     return [(field[1], field[0].itemsize) for field in (kind.fields or {}).values()]
 
 
+@lru_cache
+def _origin_of(kind: np.dtype[Any]) -> list[tuple[int, int, Callable[..., tuple[Any, ...]]]]:
+    """Return (bytes of a row before it, its own, how to read it) of each field of an `Origin` but the id."""
+    fields: Any = kind.fields or {}
+    found = [(fields[name][1], fields[name][0]) for name in Origin._fields[:-1]]
+    return [(before, one.itemsize, struct.Struct(f"<{_FORMS[one.str[1:]]}").unpack_from) for before, one in found]
+
+
 class Entries:
     """All entries of a volume whose prints have `words` words."""
 
@@ -148,6 +192,8 @@ class Entries:
         self._changed: set[int] = set()
         self._dropped: list[int] = []
         self._kept: dict[int, _StoredPage] = {}
+        self._reader = ThreadPoolExecutor(1)
+        self._expected: tuple[list[int], Future[list[bytes | None]]] | None = None
         self._sealed = 0  # segments that are written
         self._tail: list[NDArray[Any]] = []  # the segment rows after them
         self._segments: dict[int, NDArray[Any]] = {}  # those that change in this step
@@ -237,10 +283,24 @@ class Entries:
         found = []
         for number in wanted:
             page, place = pages[number // PAGE_ENTRIES], number % PAGE_ENTRIES
-            *fields, end = self._row.unpack(page.row(place))
-            begin = page.ids_end(place - 1) if place else 0
-            found.append(Detail._make((*fields, bytes(page.ids[begin:end]))))
+            *fields, _ = self._row.unpack(page.row(place))
+            found.append(Detail._make((*fields, page.id(place))))
         return found
+
+    def expect(self, numbers: Iterable[int]) -> None:
+        """Begin to read the pages of these entries, beside what the caller does before it asks for them.
+
+        Some may be entries that are yet to be appended: nothing is to be read of those.
+        """
+        self._keep_few()
+        missing = self._missing({number // PAGE_ENTRIES for number in numbers if number < self.count})
+        if missing:
+            self._expected = missing, self._reader.submit(self._store.get_many, list(map(page_key, missing)))
+
+    def origins(self, numbers: Sequence[int]) -> list[Origin]:
+        """Return what is to be said of the entries of these numbers, in their order."""
+        pages = self._pages({number // PAGE_ENTRIES for number in numbers})
+        return [pages[number // PAGE_ENTRIES].origin(number % PAGE_ENTRIES) for number in numbers]
 
     def rows(self, numbers: Iterable[int]) -> NDArray[Any]:
         """Return the rows (n,) of the entries of these numbers, in their order."""
@@ -391,22 +451,28 @@ class Entries:
 
     def _pages(self, wanted: set[int]) -> dict[int, _Page | _StoredPage]:
         """Return pages by number; those read last are kept, because a batch asks for a page more than once."""
-        found: dict[int, _Page | _StoredPage] = {}
-        missing = []
-        for number in wanted:
-            page = self._open.get(number) or self._kept.get(number)
-            if page is None:
-                missing.append(number)
-            else:
-                found[number] = page
+        if self._expected is None:
+            self._keep_few()
+        else:
+            (expected, reading), self._expected = self._expected, None
+            self._take(expected, reading.result())
+        missing = self._missing(wanted)
         if missing:
-            if len(self._kept) > _PAGES_KEPT:
-                self._kept.clear()
-            for number, value in zip(missing, self._store.get_many([page_key(number) for number in missing]), strict=True):
-                if value is None:
-                    raise FormatError(_LACKS)
-                found[number] = self._kept[number] = _StoredPage(self._type, *split_rows(value, self._row.size))
-        return found
+            self._take(missing, self._store.get_many(list(map(page_key, missing))))
+        return {number: self._open.get(number) or self._kept[number] for number in wanted}
+
+    def _keep_few(self) -> None:
+        if len(self._kept) > _PAGES_KEPT:
+            self._kept.clear()
+
+    def _missing(self, wanted: set[int]) -> list[int]:
+        return [number for number in wanted if number not in self._open and number not in self._kept]
+
+    def _take(self, numbers: Sequence[int], values: Sequence[bytes | None]) -> None:
+        for number, value in zip(numbers, values, strict=True):
+            if value is None:
+                raise FormatError(_LACKS)
+            self._kept[number] = _StoredPage(self._type, value)
 
 
 def _grouped(numbers: NDArray[np.int64], size: int) -> list[tuple[int, NDArray[np.int64]]]:

@@ -78,6 +78,8 @@ _MAGIC: Final = b"SDX1"
 _META: Final = struct.Struct("<QQ8sQQQQB")
 _MARK: Final = struct.Struct("<QQ")
 _COUNT: Final = struct.Struct("<H")
+ROWS_AT: Final = _COUNT.size
+"""Where the rows begin in a page's value; the ids lie behind them."""
 _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 
@@ -321,11 +323,21 @@ def split_rows(value: bytes, row_bytes: int) -> tuple[int, bytes, bytes]:
     Raises:
         FormatError: it is damaged.
     """
-    count = _COUNT.unpack_from(value)[0] if len(value) >= _COUNT.size else 0
-    end = _COUNT.size + count * row_bytes
+    count, end = check_rows(value, row_bytes)
+    return count, value[ROWS_AT:end], value[end:]
+
+
+def check_rows(value: bytes, row_bytes: int) -> tuple[int, int]:
+    """Return (count, where the rows end) of such a value, whose rows begin at ROWS_AT.
+
+    Raises:
+        FormatError: it is damaged.
+    """
+    count = _COUNT.unpack_from(value)[0] if len(value) >= ROWS_AT else 0
+    end = ROWS_AT + count * row_bytes
     if count == 0 or len(value) < end:
         raise FormatError("A page of the index volume is damaged; give the index an empty volume to rebuild.")
-    return count, value[_COUNT.size : end], value[end:]
+    return count, end
 
 
 def encode_kept(rows: NDArray[Any], ids: Sequence[bytes]) -> bytes:

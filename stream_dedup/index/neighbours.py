@@ -14,6 +14,7 @@ Memory per entry, and what it was measured to be: docs/explanation/index-layout.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -112,7 +113,7 @@ class Neighbours:
         self._budget = budget
         self._mapped: dict[int, Mapped] = {}  # by table
         self._threads = threads or min(2, os.cpu_count() or 1)
-        self._pool = ThreadPoolExecutor(self._threads) if self._threads > 1 else None
+        self._pool = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
         self._base = 0  # the entry number from which the rows' numbers count
         self._rows = 0
         self._open_rows = 0
@@ -446,7 +447,20 @@ class Neighbours:
             for part in parts:
                 work(part)
         else:
-            list(self._pool.map(work, parts))
+            left = deque(parts)
+
+            def work_off() -> None:
+                while True:
+                    try:
+                        part = left.popleft()
+                    except IndexError:
+                        return
+                    work(part)
+
+            others = [self._pool.submit(work_off) for _ in range(min(self._threads, len(parts)) - 1)]
+            work_off()  # here too: a thread that only waits has to be woken
+            for other in others:
+                other.result()
 
     def _scratch(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         probes = int(np.diff(self._keys.flips_end, prepend=0).max())

@@ -67,7 +67,7 @@ def test_a_fence_inside_a_report_is_a_fence(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Mute(Fenced):
-    """A producer whose fatal error Python loses on the way out of a call; the error callback was told, and another call raises it."""
+    """A producer whose fatal error Python loses on the way out of a call; the callback was told, another call raises it."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._hear = config.get("error_cb")
