@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 BROKER = "BROKER"
 
@@ -78,6 +80,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if missing:
         terminalreporter.section("NOT RUN: no broker", sep="!", red=True, bold=True)
         terminalreporter.line(f"{len(missing)} tests need a real Apache Kafka and were not run; nothing below them is proved.")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """What a command sets up for its process, and would leave to the tests after it."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name in ("stream_dedup", "stream_dedup.kafka"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    logging.captureWarnings(False)
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -23,18 +21,10 @@ from stream_dedup.bench.path_profile import Profiler, shares, statistics_in
 from stream_dedup.bench.path_report import VARIANTS, Options, Reading, Report, Sample, medians, order, window
 from stream_dedup.errors import InputError, StreamDedupError
 from stream_dedup.log.kafka import STATISTICS_EVENT
-from stream_dedup.service import logs
 from stream_dedup.settings import child_environment
 from tests.broker.harness import wait_until
 
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    level = logs.kafka_logger().level
-    yield
-    logging.getLogger(logs.KAFKA_LOGGER).setLevel(level)
 
 
 def reading(seconds: float, committed: int) -> Reading:

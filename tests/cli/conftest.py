@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import structlog
 
 from stream_dedup.__main__ import main
 
@@ -28,19 +26,6 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         if name.startswith(("STREAM_DEDUP_", "KAFKA_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("STREAM_DEDUP_STATE_DIR", str(tmp_path / "state"))
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name in ("stream_dedup", "stream_dedup.kafka"):
-        logging.getLogger(name).setLevel(logging.NOTSET)
-    logging.captureWarnings(False)
-    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -5,26 +5,12 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import structlog
 
 from stream_dedup.service import logs
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.getLogger("stream_dedup").setLevel(logging.NOTSET)
-    logs.kafka_logger().setLevel(logging.NOTSET)
-    logging.captureWarnings(False)
-    structlog.reset_defaults()
 
 
 class Terminal(io.StringIO):
