@@ -312,7 +312,8 @@ ALONE = replace(REPLICAS, indexes=1)
 REWINDS = Tuning(weights={**MANY, "rewind": 25, "crash": 6})
 
 RULES = [
-    Rule("positions are looked up, and verdicts kept", _set(Positions, "keep", lambda *_: None), ("verdict",), REREAD, 150, 1),
+    Rule("positions are looked up, and verdicts kept",
+         _all(*(_set(Positions, name, lambda *_: None) for name in ("keep", "keep_whole"))), ("verdict",), REREAD, 150, 1),
     Rule("a kept verdict outlives its representative", _expires_with_its_representative, ("verdict",), REREAD, first=7),
     Rule("what lies below the mark is stale", _no_stale, ("verdict",), ZOMBIES, first=82),
     Rule("a retracted document represents nobody", _retraction_keeps, ("verdict",), Tuning(weights={**MANY, "refuse": 20}),
