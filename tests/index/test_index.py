@@ -85,13 +85,17 @@ def check_against_oracle(
 @pytest.mark.parametrize("name", ["wide", "classic", *OTHER_PLANS])
 def test_verdicts_equal_a_plain_scan(name: str, seed: int) -> None:
     """For every plan, whatever workers do, each verdict is that of a list searched from its beginning."""
-    print(f"seed {seed}")
-    log = RandomLog(seed, {**PLANS, **OTHER_PLANS}[name]).records(160)
-    given, _ = fold(log)
+    wanted = {Reason.NEW, Reason.TOO_SHORT, Reason.EXACT, Reason.NEAR, Reason.STALE}
+    seen: set[Reason] = set()
+    for tried in range(seed, seed + 10):  # a log that lacks one of them is compared, and then another one
+        print(f"seed {tried}")
+        log = RandomLog(tried, {**PLANS, **OTHER_PLANS}[name]).records(160)
+        given, _ = fold(log)
+        seen = check_against_oracle(log, given)
+        if wanted <= seen:
+            break
 
-    seen = check_against_oracle(log, given)
-
-    assert {Reason.NEW, Reason.TOO_SHORT, Reason.EXACT, Reason.NEAR, Reason.STALE} <= seen
+    assert wanted <= seen
 
 
 def test_random_logs_hold_every_reason() -> None:
