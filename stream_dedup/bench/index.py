@@ -130,7 +130,8 @@ class Report:
     def threads(self) -> str:
         """Which threads did the work."""
         searching = min(2, os.cpu_count() or 1)
-        return f"1 that applies, {searching} of them in searches and when tables are sorted; RocksDB's own to flush and compact"
+        own = f"1 that applies and is one of {searching} in searches and when tables are sorted, 1 that reads pages"
+        return f"{own}; RocksDB's own to flush and compact"
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as one JSON object."""

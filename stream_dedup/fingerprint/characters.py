@@ -79,10 +79,7 @@ _UNSPACED_BLOCKS = (
 
 
 def _within(code_point: int, ranges: tuple[tuple[int, int], ...]) -> bool:
-    for first, last in ranges:  # noqa: SIM110 - faster than `any`, for all code points
-        if first <= code_point <= last:
-            return True
-    return False
+    return any(first <= code_point <= last for first, last in ranges)
 
 
 def _kind(code_point: int) -> int:

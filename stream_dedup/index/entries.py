@@ -113,7 +113,8 @@ class _Page:
 
     def origin(self, place: int) -> Origin:
         data, at = self.data, place * self._size
-        return Origin._make([*(take(data, at + before)[0] for before, _, take in _origin_of(self._kind)), self.id(place)])
+        fields = (take(data, at + before)[0] for before, _, take in _origin_of(self._kind))
+        return Origin._make([*fields, self.id(place)])
 
     def rows(self) -> bytes:
         return bytes(self.data)
@@ -146,11 +147,8 @@ class _StoredPage:
 
     def origin(self, place: int) -> Origin:
         value, count = self._value, self._count
-        fields: list[Any] = [
-            take(value, ROWS_AT + before * count + place * size)[0] for before, size, take in _origin_of(self._kind)
-        ]
-        fields.append(self.id(place))
-        return Origin._make(fields)
+        fields = (take(value, ROWS_AT + before * count + place * size)[0] for before, size, take in _origin_of(self._kind))
+        return Origin._make([*fields, self.id(place)])
 
     def rows(self) -> bytes:
         return decode_columns(self._value[ROWS_AT : self._ids_at], self._count, self._kind).tobytes()

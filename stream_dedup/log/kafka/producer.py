@@ -133,14 +133,14 @@ class Caller:
                 done.put(None)
 
 
-def _told(error: SystemError) -> KafkaError | None:
-    """Return what the client raised while Python was being called back; it may be lost on the way.
+def _told(error: KafkaException | SystemError) -> KafkaError | None:
+    """Return what the client raised, if Python was being called back meanwhile: it may be lost on the way.
 
     The client raises a fatal error inside its call, and then still gives its reports: Python calls that a SystemError, whose
     cause is the fatal error, or nothing.
     """
-    cause = error.__cause__
-    return cause.args[0] if isinstance(cause, KafkaException) else None
+    raised = error if isinstance(error, KafkaException) else error.__cause__
+    return raised.args[0] if isinstance(raised, KafkaException) else None
 
 
 class _Appender:
@@ -205,10 +205,7 @@ class _Appender:
         result = 0
         try:
             result = call()
-        except KafkaException as error:
-            self._failed = self._failed or error.args[0]
-            self._cause = self._cause or error.args[0]
-        except SystemError as error:
+        except (KafkaException, SystemError) as error:
             told = _told(error) or self._cause
             if told is None:
                 raise
