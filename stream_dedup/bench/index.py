@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stream_dedup.bench.index_peers import Run, run_peers
+from stream_dedup.bench.index_truth import expected_by_chance
 from stream_dedup.bench.peers import Peers, peers_command
 from stream_dedup.errors import StreamDedupError
 from stream_dedup.index import snapshot
@@ -127,6 +128,16 @@ class Report:
         return {"total": self.after_close["closed_bytes"] / count, "ids as text": ids, **parts}
 
     @property
+    def by_chance(self) -> int:
+        """How many documents were near an earlier one that nobody planted; each was seen to be."""
+        return sum(int(one["by_chance"]) for one in self.curve)
+
+    @property
+    def by_chance_expected(self) -> float:
+        """How many are to be expected of random prints."""
+        return expected_by_chance(self.options.plan, self.options.documents)
+
+    @property
     def threads(self) -> str:
         """Which threads did the work."""
         searching = min(2, os.cpu_count() or 1)
@@ -158,6 +169,8 @@ class Report:
             "loaded_entries_per_second": self.loaded_entries_per_second,
             "planted_found": sum(one["planted_found"] for one in self.curve),
             "planted_missed": sum(one["wrong"] for one in self.curve),
+            "near_by_chance": self.by_chance,
+            "near_by_chance_expected": self.by_chance_expected,
             "disk_bytes_per_representative": dict(self.disk),
             "curve": self.curve,
             "filled": self.filled,

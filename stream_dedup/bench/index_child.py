@@ -22,8 +22,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
 
-from stream_dedup.bench.stream import BEGIN_MS, RECORD_DOCUMENTS, Record, Stream
-from stream_dedup.document import Verdict
+from stream_dedup.bench.index_truth import Truth
+from stream_dedup.bench.stream import BEGIN_MS, RECORD_DOCUMENTS, Stream
+from stream_dedup.errors import InvariantError
 from stream_dedup.index import layout
 from stream_dedup.index.budget import Budget
 from stream_dedup.index.contract import Store
@@ -32,7 +33,6 @@ from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.plan import parse
 from stream_dedup.index.snapshot import restore
 from stream_dedup.index.store import RocksStore
-from stream_dedup.log.answers import Answer, decode
 
 APPLY_RECORDS: Final = 16  # as the role takes them
 _STRETCHES: Final = 40
@@ -73,9 +73,10 @@ def _fill(index: Index, stream: Stream, *, stored_answers: bool) -> None:
         index.answered(1 << 62)
     records = stream.records(index.applied - 1)
     stretch = max(APPLY_RECORDS * RECORD_DOCUMENTS, stream.documents // _STRETCHES)
+    truth = Truth(stream)
     some = list(itertools.islice(records, APPLY_RECORDS))
     while some:
-        documents = found = wrong = id_bytes = 0
+        documents = found = wrong = by_chance = id_bytes = 0
         wall = cpu = 0.0
         while some and documents < stretch:
             values = [(record.offset, record.append_ms, record.raw) for record in some]
@@ -86,33 +87,18 @@ def _fill(index: Index, stream: Stream, *, stored_answers: bool) -> None:
             wall += time.perf_counter() - started
             cpu += time.process_time() - spent
             for record, (_, raw) in zip(some, answers, strict=True):
-                right, planted = _check(record, raw, stream.distance)
-                found += right
-                wrong += planted - right
+                counted = truth.compare(record, raw)
+                found += counted.found
+                wrong += counted.planted - counted.found
+                by_chance += counted.by_chance
                 documents += len(record.originals)
                 id_bytes += record.id_bytes
             some = list(itertools.islice(records, APPLY_RECORDS))
         _say(
-            documents=documents, seconds=wall, cpu_seconds=cpu, planted_found=found, wrong=wrong, id_bytes=id_bytes,
+            documents=documents, seconds=wall, cpu_seconds=cpu, planted_found=found, wrong=wrong, by_chance=by_chance,
+            id_bytes=id_bytes,
             load=os.getloadavg()[0], memory=index.statistics()["bytes_in_memory"], **_resident(),
         )  # fmt: skip
-
-
-def _check(record: Record, raw: bytes, distance: int) -> tuple[int, int]:
-    """Return how many copies were found, each with its original and distance, and how many there are; anything else raises."""
-    answer = decode(raw)
-    if not isinstance(answer, Answer):
-        raise SystemExit(f"The index did not judge log record {record.offset}: {answer}.")
-    right = planted = 0
-    for original, judgement in zip(record.originals.tolist(), answer.judgements, strict=True):
-        if original < 0:
-            if judgement.reason.verdict is not Verdict.UNIQUE:
-                raise SystemExit(f"An original of log record {record.offset} was judged {judgement.reason.name}.")
-            continue
-        planted += 1
-        of = judgement.of
-        right += of is not None and of.position.offset == original and judgement.distance == distance
-    return right, planted
 
 
 def _compile(stream: Stream) -> None:
@@ -149,4 +135,7 @@ def _say(**fields: object) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    try:
+        main(json.loads(sys.argv[1]))
+    except InvariantError as fault:
+        sys.exit(str(fault))

@@ -200,7 +200,9 @@ def _show_index(report: index.Report, out: Console) -> None:
         f"{report.threads}\ndurable: {index.DURABLE}\n"
     )
     found, missed = figures["planted_found"], figures["planted_missed"]
-    out.print(f"planted copies found with their original and distance: {found:,} of {found + missed:,}\n")
+    out.print(f"planted copies found with their original and distance: {found:,} of {found + missed:,}")
+    expected = f"{report.by_chance_expected:,.1f} to be expected of random prints"
+    out.print(f"near a stranger by chance, each seen to be: {report.by_chance:,} ({expected})\n")
     table = _table(
         "", "documents/s", "by CPU time", "bytes in memory", "resident MB", "documents/s of stretches, first to last"
     )

@@ -589,15 +589,19 @@ def collect(
 @kernel
 def settle(
     tables: Any, batch: Any, floor: int, same: Any, best: Any, best_distance: Any, next_row: int, tags: Any, seen: Any,
-    outcome: Any, found: Any, distance: Any, made: Any, lows: Any,
+    buckets: Any, heads: Any, links: Any, outcome: Any, found: Any, distance: Any, made: Any, lows: Any,
 ) -> int:  # fmt: skip
     """Judge documents in order, each seeing those before it; return how many become entries, rows `next_row`..
 
     Known of each from the entries before the batch: `same` (n,) int64, the row with its digest or -1; `best`, the earliest row
     within reach or NONE. Sets `outcome` (uint8), `found` (int64 row) and `distance` (uint8); `made` (n,) int64 the documents
     that become entries; scratch: `seen` (a power of two above 2n,) int64 all -1, `lows` (n,) uint64.
+
+    `heads` (T, as many as `seen`) int32 all -1 and `links` (n, T) int32: the batch's new entries are found by their buckets,
+    for plans of radius 0, in which entries within reach share one. Or (0, 0) both: they are compared with one after another.
     """
     mask = int64(seen.shape[0] - 1)
+    chains = heads.shape[0]
     whole, threshold = tables.whole[0], tables.threshold
     count = 0
     for doc in range(outcome.shape[0]):
@@ -620,7 +624,19 @@ def settle(
         low = batch.prints[doc, 0] & whole
         if not short:
             row, bits = best[doc], best_distance[doc]
-            if row == NONE:
+            if row == NONE and chains > 0:
+                first = int64(count)
+                for table in range(chains):
+                    at = int64(heads[table, buckets[doc, table] & mask])
+                    while at >= 0:
+                        if at < first and popcount(lows[at] ^ low) <= threshold:
+                            reached = within_reach(tables, batch, doc, batch, made[at])
+                            if reached >= 0 and batch.scopes[doc] == batch.scopes[made[at]]:
+                                first, bits = at, int64(reached)
+                        at = int64(links[at, table])
+                if first < count:
+                    row = next_row + first
+            elif row == NONE:
                 for at in range(count):
                     other = made[at]
                     if popcount(lows[at] ^ low) <= threshold and outcome[other] == OUTCOME_NEW:
@@ -638,5 +654,9 @@ def settle(
         seen[slot] = count
         made[count] = doc
         lows[count] = low
+        for table in range(0 if short else chains):
+            slot = buckets[doc, table] & mask
+            links[count, table] = heads[table, slot]
+            heads[table, slot] = count
         count += 1
     return count

@@ -36,6 +36,7 @@ _UNITS_MIN: Final = 1024
 SEALED_AGAIN: Final = 8  # the open part is sealed when it is an eighth of what is sealed, and of at least:
 _OPEN_MIN: Final = 32_768
 _THREAD_DOCUMENTS: Final = 128
+_STEP_COMPARISONS: Final = 16  # as many prints are compared in the time of one step from bucket to bucket
 _PASSED: Final = 64
 # Class k counts searches that compared 2^(k-1) to 2^k - 1 prints; class 0 those that compared none.
 CANDIDATE_CLASSES: Final = 33
@@ -174,8 +175,10 @@ class Neighbours:
         self._search(batch, buckets, np.flatnonzero((same < 0) & (features >= floor)), best, bits)
         made, lows = np.empty(count, np.int64), np.empty(count, np.uint64)
         seen = np.full(2 << count.bit_length(), -1, np.int64)
+        chains = len(self._tables) if self._is_chained(count) else 0
+        heads, links = np.full((chains, len(seen)), -1, np.int32), np.empty((count, chains), np.int32)
         added = kernels.settle(
-            self._keys, batch, floor, same, best, bits, self._rows, tags, seen,
+            self._keys, batch, floor, same, best, bits, self._rows, tags, seen, buckets, heads, links,
             found.outcome, found.entry, found.distance, made, lows,
         )  # fmt: skip
         self._add(batch, made[:added], tags, found.outcome, buckets)
@@ -183,6 +186,13 @@ class Neighbours:
         if self._open_rows > max(_OPEN_MIN, (self.full - self._open_rows) // SEALED_AGAIN):
             self._seal()
         return found
+
+    def _is_chained(self, count: int) -> bool:
+        """Return whether documents of one batch find each other by their buckets, or are better compared one by one."""
+        if self.plan.radius:
+            return False
+        sizes = np.diff(self._keys.base, append=self._keys.buckets)
+        return float((1 + count / np.minimum(count, sizes)).sum()) * _STEP_COMPARISONS < count
 
     def find_positions(self, batch: Columns) -> NDArray[np.int64]:
         """Return, for each document, the live entry at its own source position and with its value digest, or -1."""

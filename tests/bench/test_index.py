@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,14 @@ import pytest
 from stream_dedup.__main__ import main
 from stream_dedup.bench.index import Options, Report, _complain
 from stream_dedup.bench.index_peers import SortedArrays, ValuePerKey, run_layouts
-from stream_dedup.bench.stream import Stream
+from stream_dedup.bench.index_truth import Truth, expected_by_chance
+from stream_dedup.bench.stream import BEGIN_MS, Record, Stream
+from stream_dedup.document import Reason
+from stream_dedup.errors import InvariantError
+from stream_dedup.index.index import Index
+from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.plan import PLANS, Plan
+from stream_dedup.log.answers import Answer, Judgement, Rejected, decode, encode
 
 
 def test_a_stream_is_a_function_of_its_numbers() -> None:
@@ -67,6 +75,55 @@ def test_a_run_measures_restarts_a_snapshot_and_a_rebuild(tmp_path: Path) -> Non
     assert said["disk_bytes_per_representative"]["total"] > 50
     assert said["restored_entries_per_second"] > 0
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+def judged(stream: Stream) -> Iterator[tuple[Record, bytes]]:
+    """Yield each record of a stream with what an index answers to it."""
+    index = Index(MemoryStore())
+    index.apply([(0, BEGIN_MS, stream.declare())])
+    for record in stream.records():
+        ((_, raw),) = index.apply([(record.offset, record.append_ms, record.raw)])
+        yield record, raw
+
+
+def test_strangers_that_are_near_by_chance_are_told_from_faults() -> None:
+    """Of 12,000 prints of 32 bits about 80 are near a stranger; each verdict on them is right, and none of what is planted."""
+    stream = Stream(Plan(32, 4, 0, 3), 12_000, 0.1, 3, seed=2)
+    truth = Truth(stream)
+    counted = [truth.compare(record, raw) for record, raw in judged(stream)]
+    planted, found, by_chance = (sum(one) for one in zip(*counted, strict=True))
+
+    assert 900 < found == planted < 1200
+    expected = expected_by_chance(stream.plan, 12_000)
+    assert 85 < expected < 100
+    assert abs(by_chance - expected) < 5 * expected**0.5
+
+
+def test_a_wrong_answer_is_no_chance() -> None:
+    """A verdict on an original that names what it is not near to ends the run; on a copy it counts as missed."""
+    stream = Stream(PLANS["classic"], 3000, 0.3, 3)
+    (first, _), (record, raw), *_ = judged(stream)
+    answer = decode(raw)
+    assert isinstance(answer, Answer)
+    right = answer.judgements
+    copies = [place for place, judgement in enumerate(right) if judgement.of is not None]
+    other = right[copies[1]].of
+
+    def told(place: int, judgement: Judgement) -> bytes:
+        changed = (*right[:place], judgement, *right[place + 1 :])
+        return encode(replace(answer, judgements=changed), bytes(16))[0]
+
+    for wrong in (
+        right[copies[0]]._replace(of=other), right[copies[0]]._replace(distance=2),
+        Judgement(Reason.NEW, right[copies[0]].decided),
+    ):  # fmt: skip
+        planted, found, by_chance = Truth(stream).compare(record, told(copies[0], wrong))
+        assert (planted - found, by_chance) == (1, 0)
+    new = next(place for place in range(len(right)) if place not in copies)
+    with pytest.raises(InvariantError, match="was judged NEAR"):
+        Truth(stream).compare(record, told(new, right[copies[0]]))
+    with pytest.raises(InvariantError, match="did not judge"):
+        Truth(stream).compare(first, encode(Rejected(1, bytes(16), 0, "why"), bytes(16))[0])
 
 
 def test_a_missed_copy_and_another_volume_are_complaints() -> None:

@@ -200,8 +200,9 @@ class AgainstAList(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seal and compact after tens of entries, and search with two threads, as happens at scale after many thousands."""
+    """Seal and compact after tens of entries, chain, and search with two threads, as happens at scale after thousands."""
     monkeypatch.setattr(neighbours, "_OPEN_MIN", 40)
+    monkeypatch.setattr(neighbours, "_STEP_COMPARISONS", 0)
     monkeypatch.setattr(neighbours, "_THREAD_DOCUMENTS", 8)
 
 
@@ -235,6 +236,18 @@ def test_one_bucket_may_hold_everything() -> None:
     assert tables.live == 2048
     assert tables.hottest_bucket == 2048
     assert set(found.outcome.tolist()) == {kernels.OUTCOME_NEW}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_earliest_of_a_batch_wins_whatever_table_has_it(first: int) -> None:
+    """Two strangers in one batch, each in reach of a third document by another table: it is a copy of the earlier one."""
+    by_first_block, by_last_block = 1 << 16 | 1 << 32 | 1 << 48, 1 << 1 | 1 << 17 | 1 << 33
+    strangers_in_order = [by_first_block, by_last_block] if first == 0 else [by_last_block, by_first_block]
+    tables = Neighbours(PLANS["classic"], 2, strangers)
+    found = tables.judge(columns_of([*strangers_in_order, 0]), np.full(3, FLOOR, np.uint32), FLOOR)
+
+    assert found.outcome.tolist() == [kernels.OUTCOME_NEW, kernels.OUTCOME_NEW, kernels.OUTCOME_NEAR]
+    assert (int(found.entry[2]), int(found.distance[2])) == (0, 3)
 
 
 def test_a_search_goes_to_the_end_of_a_bucket() -> None:
