@@ -108,6 +108,11 @@ class Flow:
         return len(self._batches)
 
     @property
+    def awaits(self) -> bool:
+        """Whether a log record has no answer yet."""
+        return bool(self._parts)
+
+    @property
     def documents_in_flight(self) -> int:
         """How many records are on their way."""
         return sum(len(batch.messages) for batch in self._batches)

@@ -5,8 +5,9 @@ The steps of a batch, in this order (the names are those of `failpoints`):
     consumed -> appended -> append-acked -> verdict-in -> begin -> outputs -> flushed -> offsets -> before-commit
     -> after-commit
 
-Invariants: one thread owns all clients; while the worker waits it keeps polling, so that it stays in its group; nothing
-is committed but through `flow.ready`.
+Invariants: one thread owns all clients, but for the outputs': a transaction runs in a thread of its own, one at a time, while
+the next batch is read and judged. What would change the flow under it (a rebalance, a stale record) first waits until it has
+ended. While the worker waits it keeps polling, so that it stays in its group; nothing is committed but through `flow.ready`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import structlog
 
@@ -45,7 +47,7 @@ from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.inputs import Decoder
 from stream_dedup.worker.insights import counter_of
 from stream_dedup.worker.outputs import Leaving, Outputs
-from stream_dedup.worker.prepare import Part, Preparer, value_digest
+from stream_dedup.worker.prepare import InFlight, Part, Preparer, value_digest
 from stream_dedup.worker.recipe import recipe_of
 
 _log = structlog.get_logger("stream_dedup.worker")
@@ -85,6 +87,15 @@ def run(settings: Settings, stop: threading.Event) -> None:
         server.stop()
 
 
+class _Committing(NamedTuple):
+    """The transaction that runs."""
+
+    batches: list[InFlight]
+    leaving: list[Leaving]
+    offsets: list[tuple[str, int, int, str]]
+    records: int
+
+
 class _Worker:
     def __init__(self, settings: Settings, recipe: Recipe, metrics: WorkerMetrics, health: Health) -> None:
         self._settings = settings
@@ -121,6 +132,8 @@ class _Worker:
         self._verdicts = VerdictReader(settings, names.verdicts, f"{client}-verdicts")
         self._appender = LogAppender(settings, names.fingerprints, f"{client}-log")
         self._transactions = TransactionalOutput(settings, f"{settings.group}-{client}", f"{client}-outputs", in_turns=True)
+        self._committing: _Committing | None = None
+        self._committer = Caller("committing")
         self._fail_open_seconds = None if settings.fail_open is None else settings.fail_open.total_seconds()
         self._must_reread = False
         self._stop = threading.Event()
@@ -161,6 +174,7 @@ class _Worker:
                 self._identity.release()
 
     def _close(self) -> None:
+        self._committing = None  # who reads on finds in the committed offsets how it ended
         self._source.close()
         self._verdicts.close()
         self._hosts.close()
@@ -232,9 +246,10 @@ class _Worker:
         self._appender.send(part.raw, None, delivered)
 
     def _hear(self) -> None:
-        waits = self._flow.in_flight and not self._flow.ready()
+        is_busy = self._committing is not None
+        waits = self._flow.awaits if is_busy else self._flow.in_flight and not self._flow.ready()
         was_open = self._flow.is_open
-        wait = (_ANSWER_SECONDS if self._flow.wants else _FULL_SECONDS) if waits else 0.0
+        wait = (_ANSWER_SECONDS if self._flow.wants or is_busy else _FULL_SECONDS) if waits else 0.0
         for message in self._verdicts.take(1000, wait):
             try:
                 answer = answers.decode(message.value, f"The record {message.topic}-0@{message.offset}")
@@ -266,6 +281,15 @@ class _Worker:
     # -- transactions
 
     def _commit(self) -> None:
+        """Take in how the transaction that runs has ended, if it has, and begin that of what is ready."""
+        if self._committing is not None and self._has_ended(0.0 if self._flow.awaits else _ANSWER_SECONDS):
+            self._end(self._committing)
+        if self._committing is None:
+            self._begin()
+            if self._committing is not None and self._has_ended(0.0):
+                self._end(self._committing)
+
+    def _begin(self) -> None:
         ready = self._flow.ready()
         if not ready:
             return
@@ -275,13 +299,31 @@ class _Worker:
         leaving = self._outputs.of(ready[0])
         for batch in ready[1:]:
             leaving += self._outputs.of(batch)
-        moved = self._flow.offsets(ready)
-        moved_past = sum(batch.live_records for batch in ready)
         offsets = [
-            (topic, partition, offset, epochs.to_metadata(epoch)) for (topic, partition), (offset, epoch) in moved.items()
+            (topic, partition, offset, epochs.to_metadata(epoch))
+            for (topic, partition), (offset, epoch) in self._flow.offsets(ready).items()
         ]
-        with self._metrics.stage("transaction"):
-            result = self._transact(leaving, offsets, ready[0].stamp)
+        self._committing = _Committing(ready, leaving, offsets, sum(batch.live_records for batch in ready))
+        self._committer.start(lambda: self._transact(leaving, offsets, ready[0].stamp))
+
+    def _has_ended(self, wait_seconds: float) -> bool:
+        try:
+            return self._committer.ended(wait_seconds)
+        except BaseException:
+            self._committing = None
+            raise
+
+    def _settle(self) -> None:
+        """Wait until no transaction runs: the flow must not change under one. What it leaves to be read again is read later."""
+        if self._committing is None:
+            return
+        while not self._has_ended(_IDLE_SECONDS):
+            self._health.beat()
+        self._end(self._committing, rereads=False)
+
+    def _end(self, committing: _Committing, *, rereads: bool = True) -> None:
+        (ready, leaving, offsets, moved_past), self._committing = committing, None
+        result: Result = self._committer.result
         self._metrics.transaction(result.outcome.value)
         if result.outcome is Outcome.COMMITTED:
             self._flow.committed(ready)
@@ -297,7 +339,10 @@ class _Worker:
         dropped = self._flow.drop_all()
         if self._stop.is_set():
             return  # whoever comes next reads them again; asking Kafka where, which may be away, would only delay the end
-        self._reread(dropped)
+        if rereads:
+            self._reread(dropped)
+        else:
+            self._must_reread = True
         time.sleep(_ABORT_PAUSE_SECONDS)
 
     def _transact(
@@ -308,14 +353,14 @@ class _Worker:
         *,
         one_by_one: bool = False,
     ) -> Result:
-        in_flight = self._flow.in_flight
-        return self._transactions.run(
-            [output for output, _, _ in leaving] if self._settings.judging_mode.delivers else [],
-            offsets,
-            stamp,
-            one_by_one=one_by_one,
-            reached=lambda step: self._failpoints.reach(f"worker.{step}", in_flight),
-        )
+        with self._metrics.stage("transaction"):
+            return self._transactions.run(
+                [output for output, _, _ in leaving] if self._settings.judging_mode.delivers else [],
+                offsets,
+                stamp,
+                one_by_one=one_by_one,
+                reached=lambda step: self._failpoints.reach(f"worker.{step}", lambda: self._flow.in_flight),
+            )
 
     def _retract(
         self, leaving: Sequence[Leaving], offsets: Sequence[tuple[str, int, int, str]], stamp: bytes, result: Result
@@ -374,7 +419,10 @@ class _Worker:
         return starts
 
     def _resolve_stale(self) -> None:
+        self._settle()
         keys = list(self._flow.stale())
+        if not keys:
+            return  # what the transaction left behind is read again as a whole
         found = self._source.committed(keys)
         known = {key: (owned.offset or 0, epochs.from_metadata(owned.metadata) or 0) for key, owned in found.items()}
         try:
@@ -390,6 +438,7 @@ class _Worker:
 
     def assigned(self, keys: Sequence[TopicPartitionKey]) -> Mapping[TopicPartitionKey, int]:
         """Take over partitions at their committed offsets; pause those that the outputs lack."""
+        self._settle()
         self._metrics.rebalanced()
         starts = self._learn(self._source.committed(keys))
         lacking = [key for key in keys if key[1] >= self._cluster.output_partitions]
@@ -407,6 +456,7 @@ class _Worker:
 
     def revoked(self, keys: Sequence[TopicPartitionKey]) -> None:
         """Give up partitions."""
+        self._settle()
         self._metrics.rebalanced()
         self._flow.revoked(keys)
         self._unserved.difference_update(keys)
@@ -414,6 +464,7 @@ class _Worker:
 
     def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
         """Give up partitions that somebody else may own already."""
+        self._settle()
         self._metrics.rebalanced()
         self._flow.lost(keys)
         self._unserved.difference_update(keys)
@@ -422,6 +473,7 @@ class _Worker:
 
     def settled(self, stamp: bytes) -> None:
         """Stamp what survived."""
+        self._settle()
         if self._flow.settled(stamp, generation(stamp)):
             self._must_reread = True
 

@@ -43,6 +43,23 @@ def test_a_call_that_never_returns_is_left_behind() -> None:
     stuck.set()
 
 
+def test_its_owner_goes_on_while_a_call_runs() -> None:
+    """Nothing has ended until it has; then its result is there, once, or what it raised."""
+    caller, go_on = Caller(), threading.Event()
+    caller.start(lambda: go_on.wait(10) and "done")
+
+    assert not caller.ended(0.0)
+    assert not caller.ended(0.01)
+    go_on.set()
+    assert caller.ended(10)
+    assert caller.result == "done"
+    assert not caller.ended(0.0)
+
+    caller.start(lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        caller.ended(10)
+
+
 class Fenced:
     """A producer that learns within a delivery report that another one has its transactional id."""
 

@@ -315,7 +315,7 @@ RULES = [
     Rule("positions are looked up, and verdicts kept",
          _all(*(_set(Positions, name, lambda *_: None) for name in ("keep", "keep_whole"))), ("verdict",), REREAD, 150, 1),
     Rule("a kept verdict outlives its representative", _expires_with_its_representative, ("verdict",), REREAD, first=7),
-    Rule("what lies below the mark is stale", _no_stale, ("verdict",), ZOMBIES, first=82),
+    Rule("what lies below the mark is stale", _no_stale, ("verdict",), replace(ZOMBIES, aside=False), first=82),
     Rule("a retracted document represents nobody", _retraction_keeps, ("verdict",), Tuning(weights={**MANY, "refuse": 20}),
          first=1),
     Rule("log time is LogAppendTime, never a clock", _own_clock, ("alarm", "verdict"), REREAD, first=28),
@@ -340,9 +340,11 @@ RULES = [
     Rule("vanished offsets are not taken for a first start", _set(startup, "first_epoch", lambda *_: 0),
          ("twice", "alarm", "order"), Tuning(weights={**MANY, "vanish": 30})),
     Rule("a worker asks again whether this is the first start", _set(startup, "look_again", lambda _, cluster: cluster),
-         ("twice",), schedules=5, first=20262233),
+         ("twice",), Tuning(aside=False), 5, 20262233),
     Rule("a stale answer nobody committed may be of a topic created again", _set(role._Worker, "_check_topics", lambda _: None),
-         ("alarm",), schedules=3, first=20263420),
+         ("alarm",), Tuning(aside=False), 3, 20263420),
+    Rule("what changes the flow waits for the transaction that runs", _set(role._Worker, "_settle", lambda _: None),
+         ("alarm", "twice", "lost"), ZOMBIES),
     Rule("one log record until the first answer", _window_at_once, ("flood",), Tuning(weights=MANY)),
 ]  # fmt: skip
 

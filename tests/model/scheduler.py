@@ -1,18 +1,35 @@
 """Processes as threads of which one runs at a time; who is next is drawn by the world.
 
 Invariants: a process gives control back only inside `Scheduler.step`, so a schedule is a function of the seed; a killed
-process never reaches another effect, because each call on the twin of Kafka asks `step` first, and it raises there.
+process never reaches another effect, because each call on the twin of Kafka asks `step` first, and it raises there. A process
+may have several threads of its own: whenever it is given control, one of those that need not wait is drawn.
 """
 
 from __future__ import annotations
 
 import _thread
+import random
 import threading
 from collections.abc import Callable
+from typing import Any
 
 
 class Killed(BaseException):
     """The process was killed; nothing of ours may catch it."""
+
+
+class Fiber:
+    """One thread of a process."""
+
+    def __init__(self, body: Callable[[], Any]) -> None:
+        self.body = body
+        self.has_ended = False
+        self.idle_since: int | None = None
+        self.idle_ms = 0
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.go = _thread.allocate_lock()
+        self.go.acquire()
 
 
 class Process:
@@ -24,39 +41,70 @@ class Process:
         self.body = body
         self.steps = 0
         self.is_killed = self.is_paused = self.has_ended = False
-        self.idle_since: int | None = None
-        self.idle_ms = 0
-        self.error: BaseException | None = None
-        self.go = _thread.allocate_lock()
-        self.go.acquire()
+        self.fibers = [Fiber(lambda: self.body())]  # noqa: PLW0108 - the body may be set later
 
     @property
     def runs(self) -> bool:
         """Whether it can be given control."""
         return not (self.is_paused or self.has_ended)
 
+    @property
+    def error(self) -> BaseException | None:
+        """What ended it."""
+        return self.fibers[0].error
+
+    @property
+    def idle_ms(self) -> int:
+        """The least time that one of its threads waits for."""
+        return min(one.idle_ms for one in self.fibers)
+
+    def is_idle(self, version: int) -> bool:
+        """Whether all its threads wait, and nothing has happened since that they may wait for."""
+        return all(one.idle_since == version for one in self.fibers)
+
+    def pass_ms(self, milliseconds: int) -> None:
+        """Let so much time pass for what waits."""
+        for one in self.fibers:
+            one.idle_ms = max(0, one.idle_ms - milliseconds)
+
 
 class Scheduler:
     """Gives control to one process after another. `version` counts what may wake an idle one."""
 
-    def __init__(self) -> None:
+    def __init__(self, chance: random.Random) -> None:
         self.version = 0
         self.current: Process | None = None
+        self._fiber: Fiber | None = None
+        self._chance = chance
         self._back = _thread.allocate_lock()
         self._back.acquire()
 
     def start(self, process: Process) -> None:
         """Make the process ready to run; it does nothing until it is given control."""
-        threading.Thread(target=self._run, args=(process,), daemon=True).start()
+        threading.Thread(target=self._run, args=(process, process.fibers[0]), daemon=True).start()
+
+    def fork(self, body: Callable[[], Any]) -> Fiber:
+        """Start one more thread of the running process; it does nothing until it is drawn."""
+        assert self.current is not None
+        fiber = Fiber(body)
+        self.current.fibers.append(fiber)
+        threading.Thread(target=self._run, args=(self.current, fiber), daemon=True).start()
+        return fiber
 
     def give(self, process: Process) -> None:
-        """Let the process run to its next step."""
-        self.current = process
+        """Let one of the process's threads run to its next step. With the first one the process ends."""
         process.steps += 1
-        process.idle_since = None
-        process.go.release()
-        self._back.acquire()
-        self.current = None
+        awake = [one for one in process.fibers if one.idle_since != self.version]
+        awake = awake or [one for one in process.fibers if one.idle_ms == process.idle_ms]
+        self._resume(process, self._chance.choice(awake) if len(awake) > 1 else awake[0])
+        first, *others = process.fibers
+        if first.has_ended:
+            process.is_killed = True
+            for one in others:
+                while not one.has_ended:
+                    self._resume(process, one)
+            process.has_ended = True
+        process.fibers = [first, *(one for one in others if not one.has_ended)]
 
     def kill(self, process: Process) -> None:
         """End the process where it stands."""
@@ -70,25 +118,34 @@ class Scheduler:
         Raises:
             Killed: it was killed meanwhile, or before.
         """
-        process = self.current
-        if process is None:
+        process, fiber = self.current, self._fiber
+        if process is None or fiber is None:
             return  # the world itself acts
         if not process.is_killed:
             if idle_ms is not None:
-                process.idle_since, process.idle_ms = self.version, idle_ms
+                fiber.idle_since, fiber.idle_ms = self.version, idle_ms
             self._back.release()
-            process.go.acquire()
+            fiber.go.acquire()
         if process.is_killed:
             raise Killed
 
-    def _run(self, process: Process) -> None:
-        process.go.acquire()
+    def _resume(self, process: Process, fiber: Fiber) -> None:
+        self.current, self._fiber = process, fiber
+        fiber.idle_since = None
+        fiber.go.release()
+        self._back.acquire()
+        self.current = self._fiber = None
+
+    def _run(self, process: Process, fiber: Fiber) -> None:
+        fiber.go.acquire()
         try:
             if not process.is_killed:
-                process.body()
+                fiber.result = fiber.body()
         except Killed:
             pass
-        except BaseException as error:  # noqa: BLE001 - the world judges it
-            process.error = error
-        process.has_ended = True
+        except BaseException as error:  # noqa: BLE001 - the world, or the thread that waits for it, judges it
+            fiber.error = error
+        fiber.has_ended = True
+        if fiber is not process.fibers[0]:
+            self.version += 1  # the first one may wait for it
         self._back.release()

@@ -42,7 +42,7 @@ from stream_dedup.settings import Settings
 from stream_dedup.topics import TopicNames
 from stream_dedup.worker import declaration, flow, marks, role, startup
 from tests.model import kafka
-from tests.model.scheduler import Killed, Process, Scheduler
+from tests.model.scheduler import Fiber, Killed, Process, Scheduler
 
 START_MS = 1_790_000_000_000
 FLOOR = 3
@@ -83,6 +83,8 @@ class Tuning:
     settings: dict[str, Any] = field(default_factory=dict)
     window_ms: int | None = -1
     indexes: int = 2
+    aside: bool = True
+    """Whether a worker's transactions run beside its loop, or are over as soon as they begin, as if Kafka took no time."""
 
 
 class Violation(Exception):  # noqa: N818 - it is what the model looks for, not an error of its own
@@ -156,7 +158,7 @@ class World:
         self.trace: list[str] | None = [] if traces else None
         self.turn = 0
         self.chance = random.Random(seed)
-        self.scheduler = Scheduler()
+        self.scheduler = Scheduler(random.Random(seed + 3))
         self.names = TopicNames()
         self.broker = kafka.Broker(self.scheduler, random.Random(seed + 1), START_MS, "stream-dedup")
         self.partitions = self.chance.choice([2, 3, 3])
@@ -239,7 +241,7 @@ class World:
         if chance.random() < 0.04 or self.is_healing:
             self._pass()
         ready: list[Callable[[], None]] = [
-            functools.partial(self._give, one) for one in self.processes if one.runs and one.idle_since != version
+            functools.partial(self._give, one) for one in self.processes if one.runs and not one.is_idle(version)
         ]
         ready += [one.background for one in broker.consumers if one.has_work()]
         for one in broker.appenders:
@@ -256,7 +258,7 @@ class World:
             passed = process.idle_ms
             broker.now_ms += passed
             for one in idle:
-                one.idle_ms = max(0, one.idle_ms - passed)
+                one.pass_ms(passed)
             self._give(process)
         return False
 
@@ -849,12 +851,37 @@ class Admin:
 
 
 class Caller:
-    """In place of the thread in which a step of a transaction runs, or the clients close."""
+    """In place of the thread in which a transaction or a step of it runs, or the clients close."""
 
-    def __init__(self, _name: str = "") -> None: ...
+    def __init__(self, _name: str = "") -> None:
+        self._fiber: Fiber | None = None
+        self.result: Any = None
 
     def call(self, function: Callable[[], Any], seconds: float) -> None:
         function()
+
+    def start(self, function: Callable[[], Any]) -> None:
+        if WORLD.tuning.aside:
+            self._fiber = WORLD.scheduler.fork(function)
+            return
+        self._fiber = Fiber(function)
+        self._fiber.has_ended = True
+        try:
+            self._fiber.result = function()
+        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+            self._fiber.error = error
+
+    def ended(self, seconds: float) -> bool:
+        fiber = self._fiber
+        assert fiber is not None
+        if seconds and not fiber.has_ended:
+            WORLD.scheduler.step(idle_ms=int(seconds * 1000))
+        if not fiber.has_ended:
+            return False
+        self._fiber, self.result = None, fiber.result
+        if fiber.error is not None:
+            raise fiber.error
+        return True
 
 
 class Time:

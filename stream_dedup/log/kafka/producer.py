@@ -97,15 +97,31 @@ class _UnwrittenError(AbortableError):
 
 
 class Caller:
-    """Makes blocking calls in a thread of its own, so that one which never returns can be left behind.
+    """Makes blocking calls, one at a time, in a thread of its own: its owner goes on meanwhile, or leaves a call behind.
 
     librdkafka forgets the transaction's coordinator when a broker that was killed is missing from one metadata answer; then
     send_offsets_to_transaction waits for ever, whatever time-out it was given (seen with 2.16.0 at a broker's restart).
     """
 
     def __init__(self, name: str = "transactions") -> None:
-        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[BaseException | None]]] = queue.SimpleQueue()
+        self.result: Any = None
+        self._calls: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name=name, daemon=True).start()
+
+    def start(self, function: Callable[[], Any]) -> None:
+        """Run `function`; whoever starts asks `ended` until it has, before anything else is started."""
+        self._calls.put(function)
+
+    def ended(self, seconds: float) -> bool:
+        """Return whether it has ended, after waiting so long at most, and raise what it raised; `result` is what it gave."""
+        try:
+            self.result, error = self._done.get(timeout=seconds) if seconds else self._done.get_nowait()
+        except queue.Empty:
+            return False
+        if error is not None:
+            raise error
+        return True
 
     def call(self, function: Callable[[], Any], seconds: float) -> None:
         """Run `function` and raise what it raises.
@@ -113,24 +129,17 @@ class Caller:
         Raises:
             TimeoutError: it has not returned; this object must not be used again.
         """
-        done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        self._calls.put((function, done))
-        try:
-            error = done.get(timeout=seconds)
-        except queue.Empty:
-            raise TimeoutError from None
-        if error is not None:
-            raise error
+        self.start(function)
+        if not self.ended(seconds):
+            raise TimeoutError
 
     def _serve(self) -> None:
         while True:
-            function, done = self._calls.get()
+            function = self._calls.get()
             try:
-                function()
+                self._done.put((function(), None))
             except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
-                done.put(error)
-            else:
-                done.put(None)
+                self._done.put((None, error))
 
 
 def _told(error: KafkaException | SystemError) -> KafkaError | None:
