@@ -203,6 +203,8 @@ class _Worker:
             self._wait()
         if self._must_reread:
             # Whatever was just read lies behind records that were dropped.
+            if self._stop.is_set():
+                return  # whoever comes next reads them again; asking Kafka where, which may be away, would only delay the end
             self._must_reread = False
             self._reread(self._flow.owned())
             return
@@ -337,13 +339,12 @@ class _Worker:
         if result.refused:
             self._retract(leaving, offsets, ready[0].stamp, result)
         dropped = self._flow.drop_all()
-        if self._stop.is_set():
-            return  # whoever comes next reads them again; asking Kafka where, which may be away, would only delay the end
-        if rereads:
+        if rereads and not self._stop.is_set():
             self._reread(dropped)
         else:
-            self._must_reread = True
-        time.sleep(_ABORT_PAUSE_SECONDS)
+            self._must_reread = True  # nothing more is taken in before that
+        if not self._stop.is_set():
+            time.sleep(_ABORT_PAUSE_SECONDS)
 
     def _transact(
         self,
