@@ -91,9 +91,15 @@ class _Committing(NamedTuple):
     """The transaction that runs."""
 
     batches: list[InFlight]
-    leaving: list[Leaving]
     offsets: list[tuple[str, int, int, str]]
     records: int
+
+
+class _Ended(NamedTuple):
+    """A transaction that has ended, and what it was to carry."""
+
+    result: Result
+    leaving: list[Leaving]
 
 
 class _Worker:
@@ -298,15 +304,17 @@ class _Worker:
         now = time.monotonic()
         for batch in ready:
             self._metrics.waited(now - batch.taken)
-        leaving = self._outputs.of(ready[0])
-        for batch in ready[1:]:
-            leaving += self._outputs.of(batch)
         offsets = [
             (topic, partition, offset, epochs.to_metadata(epoch))
             for (topic, partition), (offset, epoch) in self._flow.offsets(ready).items()
         ]
-        self._committing = _Committing(ready, leaving, offsets, sum(batch.live_records for batch in ready))
-        self._committer.start(lambda: self._transact(leaving, offsets, ready[0].stamp))
+        self._committing = _Committing(ready, offsets, sum(batch.live_records for batch in ready))
+        self._committer.start(lambda: self._carry_out(ready, offsets))
+
+    def _carry_out(self, ready: Sequence[InFlight], offsets: Sequence[tuple[str, int, int, str]]) -> _Ended:
+        """Run one transaction, in its own thread."""
+        leaving = [one for batch in ready for one in self._outputs.of(batch)]
+        return _Ended(self._transact(leaving, offsets, ready[0].stamp), leaving)
 
     def _has_ended(self, wait_seconds: float) -> bool:
         try:
@@ -324,8 +332,9 @@ class _Worker:
         self._end(self._committing, rereads=False)
 
     def _end(self, committing: _Committing, *, rereads: bool = True) -> None:
-        (ready, leaving, offsets, moved_past), self._committing = committing, None
-        result: Result = self._committer.result
+        (ready, offsets, moved_past), self._committing = committing, None
+        ended: _Ended = self._committer.result
+        result, leaving = ended
         self._metrics.transaction(result.outcome.value)
         if result.outcome is Outcome.COMMITTED:
             self._flow.committed(ready)
