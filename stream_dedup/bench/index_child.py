@@ -96,8 +96,7 @@ def _fill(index: Index, stream: Stream, *, stored_answers: bool) -> None:
             some = list(itertools.islice(records, APPLY_RECORDS))
         _say(
             documents=documents, seconds=wall, cpu_seconds=cpu, planted_found=found, wrong=wrong, by_chance=by_chance,
-            id_bytes=id_bytes,
-            load=os.getloadavg()[0], memory=index.statistics()["bytes_in_memory"], **_resident(),
+            id_bytes=id_bytes, load=os.getloadavg()[0], memory=index.statistics()["bytes_in_memory"], **_resident(),
         )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from stream_dedup.bench.stream import RECORD_DOCUMENTS, Record, Stream
 from stream_dedup.document import Verdict
 from stream_dedup.errors import InvariantError
+from stream_dedup.fingerprint import number_of
 from stream_dedup.index.arithmetic import recalls
 from stream_dedup.index.plan import Plan
 from stream_dedup.log.answers import Answer, Judgement, decode
@@ -79,7 +80,7 @@ class Truth:
         named = judgement.of.position.offset
         if not 0 <= named < number or (0 <= original < named and original not in self._not_kept):
             return False
-        own, other = _number(print_words), _number(self._print_of(named))
+        own, other = number_of(print_words), number_of(self._print_of(named))
         plan = self._stream.plan
         return plan.within_reach(own, other) and plan.distance(own, other) == judgement.distance
 
@@ -87,7 +88,3 @@ class Truth:
         record, place = divmod(number, RECORD_DOCUMENTS)
         made: NDArray[np.uint64] = next(self._stream.records(record)).prints[place]
         return made
-
-
-def _number(words: NDArray[np.uint64]) -> int:
-    return int.from_bytes(words.tobytes(), "little")

@@ -587,6 +587,13 @@ def collect(
 
 
 @kernel
+def _between(tables: Any, batch: Any, doc: int, other: int) -> int:
+    """Return the distance of two documents of a batch that are within reach in one scope, or -1."""
+    distance: int = within_reach(tables, batch, doc, batch, other)
+    return distance if batch.scopes[doc] == batch.scopes[other] else -1
+
+
+@kernel
 def settle(
     tables: Any, batch: Any, floor: int, same: Any, best: Any, best_distance: Any, next_row: int, tags: Any, seen: Any,
     buckets: Any, heads: Any, links: Any, outcome: Any, found: Any, distance: Any, made: Any, lows: Any,
@@ -598,7 +605,7 @@ def settle(
     that become entries; scratch: `seen` (a power of two above 2n,) int64 all -1, `lows` (n,) uint64.
 
     `heads` (T, as many as `seen`) int32 all -1 and `links` (n, T) int32: the batch's new entries are found by their buckets,
-    for plans of radius 0, in which entries within reach share one. Or (0, 0) both: they are compared with one after another.
+    for plans of radius 0, in which entries within reach share one. With T = 0 here they are compared with one after another.
     """
     mask = int64(seen.shape[0] - 1)
     chains = heads.shape[0]
@@ -630,8 +637,8 @@ def settle(
                     at = int64(heads[table, buckets[doc, table] & mask])
                     while at >= 0:
                         if at < first and popcount(lows[at] ^ low) <= threshold:
-                            reached = within_reach(tables, batch, doc, batch, made[at])
-                            if reached >= 0 and batch.scopes[doc] == batch.scopes[made[at]]:
+                            reached = _between(tables, batch, doc, made[at])
+                            if reached >= 0:
                                 first, bits = at, int64(reached)
                         at = int64(links[at, table])
                 if first < count:
@@ -640,8 +647,8 @@ def settle(
                 for at in range(count):
                     other = made[at]
                     if popcount(lows[at] ^ low) <= threshold and outcome[other] == OUTCOME_NEW:
-                        bits = within_reach(tables, batch, doc, batch, other)
-                        if bits >= 0 and batch.scopes[doc] == batch.scopes[other]:
+                        bits = _between(tables, batch, doc, other)
+                        if bits >= 0:
                             row = next_row + at
                             break
             if row != NONE:

@@ -347,10 +347,9 @@ def restore(snapshot: Path, volume: Path, *, log: str | None = None, advance: Ad
     try:
         volume.mkdir(parents=True, exist_ok=True)
         # CURRENT last: without it a directory is never taken for a volume.
-        current = [file for file in manifest.files if file.name == "CURRENT"]
-        others = sorted(set(manifest.files).difference(current), key=lambda one: -one.bytes)
-        for files in (others, current):
-            _copy_checked(snapshot, files, volume, advance)
+        *others, current = sorted(manifest.files, key=lambda one: (one.name == "CURRENT", -one.bytes))
+        _copy_checked(snapshot, others, volume, advance)
+        _copy_checked(snapshot, [current], volume, advance)
         _sync_directory(volume)
         _open_once(volume, manifest)
     except OSError as error:

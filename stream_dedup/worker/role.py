@@ -92,7 +92,6 @@ class _Committing(NamedTuple):
 
     batches: list[InFlight]
     offsets: list[tuple[str, int, int, str]]
-    records: int
 
 
 class _Ended(NamedTuple):
@@ -290,12 +289,9 @@ class _Worker:
 
     def _commit(self) -> None:
         """Take in how the transaction that runs has ended, if it has, and begin that of what is ready."""
-        if self._committing is not None and self._has_ended(0.0 if self._flow.awaits else _ANSWER_SECONDS):
-            self._end(self._committing)
-        if self._committing is None:
+        if self._none_runs(0.0 if self._flow.awaits else _ANSWER_SECONDS):
             self._begin()
-            if self._committing is not None and self._has_ended(0.0):
-                self._end(self._committing)
+            self._none_runs(0.0)
 
     def _begin(self) -> None:
         ready = self._flow.ready()
@@ -308,7 +304,7 @@ class _Worker:
             (topic, partition, offset, epochs.to_metadata(epoch))
             for (topic, partition), (offset, epoch) in self._flow.offsets(ready).items()
         ]
-        self._committing = _Committing(ready, offsets, sum(batch.live_records for batch in ready))
+        self._committing = _Committing(ready, offsets)
         self._committer.start(lambda: self._carry_out(ready, offsets))
 
     def _carry_out(self, ready: Sequence[InFlight], offsets: Sequence[tuple[str, int, int, str]]) -> _Ended:
@@ -316,29 +312,32 @@ class _Worker:
         leaving = [one for batch in ready for one in self._outputs.of(batch)]
         return _Ended(self._transact(leaving, offsets, ready[0].stamp), leaving)
 
-    def _has_ended(self, wait_seconds: float) -> bool:
+    def _none_runs(self, wait_seconds: float, *, rereads: bool = True) -> bool:
+        """Return whether no transaction runs, after waiting so long at most, and taking in how it ended."""
+        if self._committing is None:
+            return True
         try:
-            return self._committer.ended(wait_seconds)
+            has_ended = self._committer.ended(wait_seconds)
         except BaseException:
             self._committing = None
             raise
+        if has_ended:
+            self._end(self._committing, rereads=rereads)
+        return has_ended
 
     def _settle(self) -> None:
         """Wait until no transaction runs: the flow must not change under one. What it leaves to be read again is read later."""
-        if self._committing is None:
-            return
-        while not self._has_ended(_IDLE_SECONDS):
+        while not self._none_runs(_IDLE_SECONDS, rereads=False):
             self._health.beat()
-        self._end(self._committing, rereads=False)
 
     def _end(self, committing: _Committing, *, rereads: bool = True) -> None:
-        (ready, offsets, moved_past), self._committing = committing, None
+        (ready, offsets), self._committing = committing, None
         ended: _Ended = self._committer.result
         result, leaving = ended
         self._metrics.transaction(result.outcome.value)
         if result.outcome is Outcome.COMMITTED:
             self._flow.committed(ready)
-            self._metrics.took(moved_past)
+            self._metrics.took(sum(batch.live_records for batch in ready))
             self._metrics.left(leaving)
             self._hosts.committed(ready)
             self._failpoints.reach("worker.after-commit", self._flow.in_flight + 1)

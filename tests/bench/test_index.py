@@ -87,7 +87,7 @@ def judged(stream: Stream) -> Iterator[tuple[Record, bytes]]:
 
 
 def test_strangers_that_are_near_by_chance_are_told_from_faults() -> None:
-    """Of 12,000 prints of 32 bits about 80 are near a stranger; each verdict on them is right, and none of what is planted."""
+    """Of 12,000 prints of 32 bits about 90 are near a stranger; each verdict on them is right, and none of what is planted."""
     stream = Stream(Plan(32, 4, 0, 3), 12_000, 0.1, 3, seed=2)
     truth = Truth(stream)
     counted = [truth.compare(record, raw) for record, raw in judged(stream)]

@@ -647,7 +647,6 @@ class Producer(Client):
         """Never come back again: librdkafka waits for the first answer, however often it is asked."""
         self._is_hung = self._is_hung or fault in ("late", "unheard", "lost")
         if self._is_hung:
-            self._step(
-                idle_ms=500
-            )  # five seconds in truth; but meanwhile the worker's loop goes round, some turns for each 3 ms
+            # Five seconds in truth; but meanwhile the worker's loop goes round, some turns for each 3 ms.
+            self._step(idle_ms=500)
             raise failure(KafkaError._TIMED_OUT, "no answer came", retriable=True)

@@ -116,7 +116,7 @@ class Caller:
     def ended(self, seconds: float) -> bool:
         """Return whether it has ended, after waiting so long at most, and raise what it raised; `result` is what it gave."""
         try:
-            self.result, error = self._done.get(timeout=seconds) if seconds else self._done.get_nowait()
+            self.result, error = self._done.get(timeout=seconds)
         except queue.Empty:
             return False
         if error is not None:
