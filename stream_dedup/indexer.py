@@ -26,6 +26,7 @@ from stream_dedup.index.store import RocksStore
 from stream_dedup.log import answers
 from stream_dedup.log.kafka import Admin, LogReader, VerdictWriter
 from stream_dedup.log.records import DOCUMENTS_MAX
+from stream_dedup.service.collector import collect_rarely
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.index_api import IndexApi
@@ -54,7 +55,9 @@ def run(settings: Settings, stop: threading.Event) -> None:
     server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, api.routes())
     server.start()
     try:
-        _Indexer(settings, metrics, health, api).run(stop)
+        indexer = _Indexer(settings, metrics, health, api)
+        collect_rarely()
+        indexer.run(stop)
     finally:
         server.stop()
 

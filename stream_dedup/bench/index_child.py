@@ -33,6 +33,7 @@ from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.plan import parse
 from stream_dedup.index.snapshot import restore
 from stream_dedup.index.store import RocksStore
+from stream_dedup.service.collector import collect_rarely
 
 APPLY_RECORDS: Final = 16  # as the role takes them
 _STRETCHES: Final = 40
@@ -51,6 +52,7 @@ def main(job: dict[str, Any]) -> None:
     store = RocksStore(volume)
     index = Index(store, budget)
     opened, spent = time.perf_counter() - began, time.process_time() - spent
+    collect_rarely()  # as the role does
     if job["do"] == "fill":
         _fill(index, stream, stored_answers=job["answers"])
         _say(statistics=dict(index.statistics()), chain=index.chain.hex(), **_resident())

@@ -256,13 +256,7 @@ class Flow:
 
     def offsets(self, batches: Sequence[InFlight]) -> dict[TopicPartitionKey, tuple[int, int]]:
         """Return (offset to commit, epoch) of each partition that these batches move."""
-        result: dict[TopicPartitionKey, tuple[int, int]] = {}
-        for batch in batches:
-            for message in batch.messages:
-                key = (message.topic, message.partition)
-                if key in batch.live:
-                    result[key] = (message.offset + 1, batch.epochs[key])
-        return result
+        return {key: (offset, batch.epochs[key]) for batch in batches for key, offset in batch.offsets().items()}
 
     def committed(self, batches: Sequence[InFlight]) -> None:
         """Learn that these batches, the oldest ones, are committed.

@@ -67,7 +67,8 @@ class Decoder:
         self._scope_field = settings.scope_field
         self._allow_bypass = settings.allow_bypass
         # The value is the text, the key the id, the timestamp the time: what most records are, and told quickly.
-        self._is_plain = not (self._json or self._base64 or self._extractor or self._allow_bypass)
+        self._is_wrapped = self._base64 or self._extractor is not None
+        self._is_plain = not (self._json or self._is_wrapped or self._allow_bypass)
 
     def decode(self, message: Message) -> Document | DeadLetter | Reason:
         """Return the document, or why there is none: a dead letter, or the reason to pass the record on unjudged."""
@@ -96,13 +97,11 @@ class Decoder:
             text = self._vector_of(fields) if self._takes_vectors else self._text_of(fields)
         else:
             text = value
-        if isinstance(text, str | bytes):
+        if (self._is_wrapped and isinstance(text, str)) or isinstance(text, bytes):
             text = self._read(text)
         if isinstance(text, DeadLetter):
             return text
-        return Document(
-            text, self._id_of(message, fields), self._time_of(message, fields), self._scope_of(fields)
-        )  # fmt: skip
+        return Document(text, self._id_of(message, fields), self._time_of(message, fields), self._scope_of(fields))
 
     def _read(self, written: str | bytes) -> str | DeadLetter:
         """Return the text that stands in a field or a whole value."""
@@ -117,6 +116,10 @@ class Decoder:
         return DeadLetter("fingerprint", found.kind, found.message) if isinstance(found, Failure) else found
 
     def _text_of(self, fields: Any) -> str | DeadLetter:
+        # What nearly all values are is told quickly, here and below.
+        found = fields.get(self._text_field, _MISSING) if type(fields) is dict else _MISSING
+        if type(found) is str:
+            return found
         found = _at(fields, self._text_field)
         if isinstance(found, str):
             return found
@@ -139,20 +142,26 @@ class Decoder:
             return DeadLetter("field", "NotAVector", str(error))
 
     def _id_of(self, message: Message, fields: Any) -> bytes:
-        found = _scalar(_at(fields, self._id_field)) if self._id_field else None
-        if found is None:
-            return shorten_id(message.key or b"")
-        return shorten_id(found.encode("utf-8", "replace"))
+        name = self._id_field
+        found = fields.get(name) if name and type(fields) is dict else None
+        if type(found) is not str:
+            found = _scalar(_at(fields, name)) if name else None
+        own = (message.key or b"") if found is None else found.encode("utf-8", "replace")
+        return own if len(own) <= ID_BYTES_MAX else shorten_id(own)
 
     def _time_of(self, message: Message, fields: Any) -> int:
-        found = _at(fields, self._time_field) if self._time_field else _MISSING
-        time_ms = _time_ms(found[0] if isinstance(found, list) and found else found)
+        time_ms = None
+        if self._time_field:
+            found = _at(fields, self._time_field)
+            time_ms = _time_ms(found[0] if isinstance(found, list) and found else found)
         if time_ms is None:
             time_ms = message.timestamp_ms or 0
-        return min(max(time_ms, 0), _TIME_MS_MAX)
+        return time_ms if 0 <= time_ms <= _TIME_MS_MAX else min(max(time_ms, 0), _TIME_MS_MAX)
 
     def _scope_of(self, fields: Any) -> int:
-        found = _scalar(_at(fields, self._scope_field)) if self._scope_field else None
+        if not self._scope_field:
+            return 0
+        found = _scalar(_at(fields, self._scope_field))
         return 0 if found is None else scope_number(found)
 
 

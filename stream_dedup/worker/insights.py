@@ -70,7 +70,7 @@ class HostCounter:
 
     def _count(self, batch: InFlight, now_ms: int) -> None:
         add, names = self._tally.add, self._names
-        is_whole = batch.live >= batch.epochs.keys()
+        is_whole = batch.is_whole
         for message, decided, identifier in zip(batch.messages, batch.decided, batch.ids, strict=True):
             if not is_whole and (message.topic, message.partition) not in batch.live:
                 continue

@@ -61,7 +61,7 @@ class Outputs:
             InvariantError: a record has no verdict, or one that is no outcome.
         """
         live = batch.live
-        is_whole = live >= batch.epochs.keys()
+        is_whole = batch.is_whole
         recipe, unique, duplicates, of_verdict = self._recipe, self._unique, self._duplicates, headers.of_verdict
         leaving = []
         for message, decided, fingerprint in zip(batch.messages, batch.decided, batch.prints, strict=True):

@@ -65,11 +65,19 @@ class InFlight:
         return all(part.answered for part in self.parts)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all its partitions are still ours."""
+        return self.live >= self.epochs.keys()
+
+    @property
     def live_records(self) -> int:
         """How many records a commit of this batch moves past."""
-        if self.live >= self.epochs.keys():
-            return len(self.messages)
-        return sum((message.topic, message.partition) in self.live for message in self.messages)
+        return len(self.messages) if self.is_whole else sum(map(self.live.__contains__, map(_partition_of, self.messages)))
+
+    def offsets(self) -> dict[TopicPartitionKey, int]:
+        """Return the offset behind its last record in each partition that is still ours."""
+        last = dict(zip(map(_partition_of, self.messages), map(_offset_of, self.messages), strict=True))
+        return {key: offset + 1 for key, offset in last.items() if key in self.live}
 
 
 class Preparer:

@@ -95,6 +95,8 @@ def test_json_fields() -> None:
     assert found.scope == as_json({"text": "x", "site": "a.example"}, scope_field="site").scope
     assert found.scope != as_json({"text": "x", "site": "b.example"}, scope_field="site").scope
     assert as_json({"text": "x"}, scope_field="site").scope == 0
+    found = as_json({"page": {"body": "one", "id": "seventeen"}}, text_field="page.body", id_field="page.id")
+    assert (found.text, found.id) == ("one", b"seventeen")
 
 
 def test_a_name_with_dots_wins_over_the_path() -> None:
