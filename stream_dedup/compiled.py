@@ -50,6 +50,8 @@ from llvmlite import binding as llvm
 from numba.core import caching, compiler, registry, serialize
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+# Its option `_nrt` is for targets without numba's runtime, and not in its types; should it go, every kernel fails at once.
+_compiler: Any = numba.njit
 
 SHIPPED = Path(__file__).with_name("compiled_kernels")
 _CHECKSUM_BYTES = 16
@@ -306,14 +308,28 @@ class _KeptCode(caching._Cache):
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compile a function with numba at its first call, unless its machine code is kept; keep it where that is safe."""
-    compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    """Compile a function with numba at its first call, unless its machine code is kept; keep it where that is safe.
+
+    It makes no arrays: what it needs to work with is given to it, and the compiler refuses one that makes its own. So it need
+    not count who uses an array. numba's code counts at every call between kernels, also of arrays in tuples, and threads that
+    use the same ones wait for each other's counting: with it, searching took twice the time in one thread, and more in two.
+    """
+    return _kept(function, counts_references=False)
+
+
+def allocating_kernel(function: Kernel) -> Kernel:
+    """Do the same with a function that makes arrays: one that is called once for a batch, or rarely."""
+    return _kept(function, counts_references=True)
+
+
+def _kept(function: Kernel, *, counts_references: bool) -> Kernel:
+    compiled = _compiler(nogil=True, error_model="numpy", _nrt=counts_references)(function)
     compiled._cache = _KeptCode(function)
     _kernels.append(compiled)
     return cast("Kernel", compiled)
 
 
 def inlined(function: Kernel) -> Kernel:
-    """Compile a function as part of the kernels that call it: it is kept with them, not by itself."""
-    compiled: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    """Compile a function as part of the kernels that call it: it is kept with them, not by itself; it makes no arrays."""
+    compiled = _compiler(nogil=True, error_model="numpy", _nrt=False)(function)
     return cast("Kernel", compiled)

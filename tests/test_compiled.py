@@ -7,10 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numba.core.caching import NullCache
+from numba.core.errors import NumbaError
 
 import stream_dedup
 from stream_dedup import compiled
@@ -249,3 +253,54 @@ def test_the_command_names_a_folder_that_cannot_be_written_to(nowhere: Path) -> 
 
     assert done.returncode == 78
     assert "The kernels cannot be kept in" in done.stderr
+
+
+def _first_of(pair: tuple[np.ndarray, np.ndarray], row: int) -> int:
+    one, other = pair
+    found: int = one[row] + other[row]
+    return found
+
+
+def _made(make: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a kernel that calls another one with a tuple of arrays, compiled for this test alone."""
+    monkeypatch.setattr(compiled, "_kernels", [])
+    inner = make(_first_of)
+
+    def total(pair: tuple[np.ndarray, np.ndarray]) -> int:
+        found = 0
+        for row in range(len(pair[0])):
+            found += inner(pair, row)
+        return found
+
+    outer = make(total)
+    inner._cache = outer._cache = NullCache()
+    return outer
+
+
+@pytest.mark.parametrize(("make", "counts"), [(compiled.kernel, False), (compiled.allocating_kernel, True)])
+def test_only_kernels_that_make_arrays_count_references(
+    make: Callable[[Any], Any], counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counting who uses an array, at each call between kernels, takes longer than most of what is done with it."""
+    outer = _made(make, monkeypatch)
+    pair = np.arange(5), np.arange(5)
+
+    assert outer(pair) == 20
+    assert any("NRT_incref" in outer.inspect_llvm(signature) for signature in outer.signatures) is counts
+
+
+def test_a_kernel_that_makes_an_array_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would need the counting; whoever writes one is told when it is first called."""
+    monkeypatch.setattr(compiled, "_kernels", [])
+
+    def make(size: int) -> int:
+        return len(np.empty(size, np.int64))
+
+    refused: Any = compiled.kernel(make)
+    refused._cache = NullCache()
+    allowed: Any = compiled.allocating_kernel(make)
+    allowed._cache = NullCache()
+
+    assert allowed(3) == 3
+    with pytest.raises(NumbaError, match="array"):
+        refused(3)

@@ -20,7 +20,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from stream_dedup.compiled import kernel
+from stream_dedup.compiled import allocating_kernel, kernel
 from stream_dedup.errors import FormatError
 
 WORD_BITS: Final = 64
@@ -249,7 +249,7 @@ def _are_blocks_near(numbers: Any, stored: Any, row: int, asked: Any, at: int, i
     return bool(fewest <= radius)
 
 
-@kernel
+@allocating_kernel
 def find_rows(
     numbers: Any, steps: Any, stored: Any, stored_features: Any, stored_scopes: Any, alive: Any,
     asked: Any, asked_features: Any, asked_scopes: Any, found: Any,

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.compiled import kernel
+from stream_dedup.compiled import allocating_kernel
 from stream_dedup.fingerprint import characters, keywords, simhash, tokens
 from stream_dedup.fingerprint.grammar import Feature, Method
 from stream_dedup.fingerprint.languages import Languages
@@ -49,7 +49,7 @@ def groups(method: Method) -> NDArray[np.int64]:
     )
 
 
-@kernel
+@allocating_kernel
 def _spell(
     data: Any, kinds: Any, dictionary: Any, scratch: Any, secrets: Any, character_secrets: Any, made_of: Any, length: Any
 ) -> Any:

@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.compiled import inlined, kernel
+from stream_dedup.compiled import allocating_kernel, inlined
 from stream_dedup.errors import InputError
 from stream_dedup.fingerprint.hashes import mix
 
@@ -68,7 +68,7 @@ def coordinates(state: Any, levels: Any, out: Any) -> None:
             value >>= np.uint64(LEVEL_BITS)
 
 
-@kernel
+@allocating_kernel
 def project_vectors(numbers: Any, bounds: Any, secrets: Any, levels: Any, bits: Any, prints: Any) -> None:
     """Fill `prints` (n, bits / 64 rounded up); `numbers`: of one vector after another; `bounds` (n + 1,): where each begins."""
     longest = np.int64(0)
@@ -91,7 +91,7 @@ def project_vectors(numbers: Any, bounds: Any, secrets: Any, levels: Any, bits: 
         _signs(sums[vector], bits, prints[vector])
 
 
-@kernel
+@allocating_kernel
 def project_hashes(hashes: Any, weights: Any, bounds: Any, secrets: Any, levels: Any, bits: Any, prints: Any) -> None:
     """Fill the prints of weighed features, each a dimension of its own that its hash names; as `simhash.sum_hashes` else."""
     sums = np.empty(128, np.float64)

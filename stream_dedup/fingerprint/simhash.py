@@ -29,7 +29,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.compiled import inlined, kernel
+from stream_dedup.compiled import allocating_kernel, inlined, kernel
 from stream_dedup.fingerprint.characters import code_point_at
 from stream_dedup.fingerprint.hashes import (
     BIGRAM_FIRST,
@@ -165,12 +165,12 @@ def _fold_eight(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, 
 
 
 @inlined
-def _add_alike(values: Any, features: Any, high: Any, weight: Any, ones: Any) -> None:
+def _add_alike(values: Any, features: Any, high: Any, weight: Any, lanes: Any, ones: Any) -> None:
     """Add features of one weight, a whole number of sixteens of them: bits are counted in the words themselves.
 
-    Each step of `_fold_eight` does in a word what `_add_lanes` does in 64 lanes; only every sixteenth goes there.
+    Each step of `_fold_eight` does in a word what `_add_lanes` does in 64 lanes; only every sixteenth goes there. `lanes`
+    are 128 zeros, before and after.
     """
-    lanes = np.zeros(128, np.uint32)
     zero = np.uint64(0)
     low_one = low_two = low_four = low_eight = zero
     high_one = high_two = high_four = high_eight = zero
@@ -235,18 +235,19 @@ def _take(values: Any, counts: Any, features: Any, count: Any, alike: Any) -> An
 def _add(table: Any, distinct: Any, gathered: Any, scale: Any, weights: Any, beyond: Any, high: Any, ones: Any) -> Any:
     """Add the weights of features to the sums of their 1 bits; return the weight of all.
 
-    `table`: keys, counts and the slots in use; `gathered`: room for as many values, counts and values again.
+    `table`: keys, counts and the slots in use; `gathered`: room for as many values, counts and values again, and (2, 128)
+    zeros, which they are again afterwards.
 
     The sums of 1 bits and the whole weight say as much as sums of plus and minus, at half the work. In running text most
     features occur once or a few times, so nearly all can be added with others of the same weight.
     """
     keys, slot_counts, order = table
-    values, counts, alike = gathered
+    values, counts, alike, both_lanes = gathered
+    lanes, alike_lanes = both_lanes[0], both_lanes[1]
     for feature in range(distinct):
         slot = order[feature]
         values[feature] = keys[slot]
         counts[feature] = slot_counts[slot]
-    lanes = np.zeros(128, np.uint32)
     pending = np.int64(0)
     total = np.int64(0)
     left = np.int64(distinct)
@@ -257,7 +258,7 @@ def _add(table: Any, distinct: Any, gathered: Any, scale: Any, weights: Any, bey
         total += weight * taken
         folded = taken - taken % _FOLD
         if folded > 0:
-            _add_alike(alike, folded, high, weight, ones)
+            _add_alike(alike, folded, high, weight, alike_lanes, ones)
         for feature in range(folded, taken):
             low = alike[feature]
             pending = _add_weighed(low, mix(low + high), weight, lanes, pending, ones)
@@ -359,7 +360,7 @@ def table_size(features: Any) -> Any:
     return size
 
 
-@kernel
+@allocating_kernel
 def fingerprint_batch(
     data: Any,
     offsets: Any,
@@ -393,18 +394,30 @@ def fingerprint_batch(
         needs_points |= groups[group, 0] == OF_CHARACTERS
     most_words = longest // BYTES_PER_WORD_MIN + 1 if needs_words else 0
     most_points = longest if needs_points else 0
-    starts = np.empty(most_words, np.int64)
-    stops = np.empty(most_words, np.int64)
-    hashes = np.empty(most_words, np.uint64)
-    chained = np.empty(max(most_words, most_points), np.uint64)
-    points = np.empty(most_points, np.uint32)
-    places = np.empty(most_points + 1, np.int64)
-    keys = np.empty(0, np.uint64)
-    counts = np.empty(0, np.uint32)
-    order = np.empty(0, np.uint32)
     most = max(most_words, most_points)
-    gathered = np.empty(most, np.uint64), np.empty(most, np.uint32), np.empty(most, np.uint64)
-    ones = np.empty(128, np.int64)
+    slots = table_size(most)
+    _fingerprint_each(
+        data, offsets, kinds, dictionary, scratch, secrets, character_secrets, groups, weights, beyond, bits, needs_words,
+        needs_points,
+        (np.empty(most_words, np.int64), np.empty(most_words, np.int64), np.empty(most_words, np.uint64)),
+        (np.empty(most_points, np.uint32), np.empty(most_points + 1, np.int64)),
+        np.empty(most, np.uint64),
+        (np.empty(slots, np.uint64), np.empty(slots, np.uint32), np.empty(slots, np.uint32)),
+        (np.empty(most, np.uint64), np.empty(most, np.uint32), np.empty(most, np.uint64), np.zeros((2, 128), np.uint32)),
+        np.empty(128, np.int64), prints, features,
+    )  # fmt: skip
+
+
+@kernel
+def _fingerprint_each(
+    data: Any, offsets: Any, kinds: Any, dictionary: Any, scratch: Any, secrets: Any, character_secrets: Any, groups: Any,
+    weights: Any, beyond: Any, bits: Any, needs_words: Any, needs_points: Any, cut: Any, decoded: Any, chained: Any, table: Any,
+    gathered: Any, ones: Any, prints: Any, features: Any,
+) -> None:  # fmt: skip
+    """Do what `fingerprint_batch` says, in arrays that it made: room for what the longest text may have of anything."""
+    starts, stops, hashes = cut
+    points, places = decoded
+    keys, counts, order = table
     for text in range(len(offsets) - 1):
         words = np.int64(0)
         characters = np.int64(0)
@@ -417,10 +430,6 @@ def fingerprint_batch(
         total = np.int64(0)
         features[text] = 0
         size = table_size(max(words, characters))
-        if size > len(keys):
-            keys = np.empty(size, np.uint64)
-            counts = np.empty(size, np.uint32)
-            order = np.empty(size, np.uint32)
         for group in range(len(groups)):
             length = groups[group, 1]
             keys[:size] = 0
@@ -432,13 +441,12 @@ def fingerprint_batch(
                 runs = hash_points(points, characters, length, character_secrets, chained)
             for run in range(runs):
                 distinct = count_one(chained[run], keys, counts, order, size - 1, distinct)
-            table = keys, counts, order
             total += _add(table, distinct, gathered, groups[group, 2], weights, beyond, secrets[HIGH_HALF], ones)
             features[text] += distinct
         _sign(ones, total, bits, prints[text])
 
 
-@kernel
+@allocating_kernel
 def sum_hashes(hashes: Any, weights: Any, bounds: Any, bits: Any, prints: Any) -> None:
     """Make the prints of features that are hashed already.
 

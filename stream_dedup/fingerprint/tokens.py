@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.compiled import inlined, kernel
+from stream_dedup.compiled import allocating_kernel, inlined
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.fingerprint import characters
 from stream_dedup.fingerprint.characters import HAN, KIND_BITS, UNSPACED, WORD, code_point_at, of_two_bytes
@@ -136,7 +136,7 @@ def _key(node: Any, known: Any) -> Any:
     return np.uint64(node) << np.uint64(16) | np.uint64(known)
 
 
-@kernel
+@allocating_kernel
 def _read_dictionary(data: Any, users: Any, slots: Any) -> Any:
     """Read lines `word frequency ...` of UTF-8; return roots, keys, children, frequency and splits per node, and the total.
 
@@ -614,7 +614,7 @@ def words_between(data: Any, start: Any, stop: Any, kinds: Any, dictionary: Any,
     return kept
 
 
-@kernel
+@allocating_kernel
 def _spans(data: Any, kinds: Any, dictionary: Any, scratch: Any) -> Any:
     starts = np.empty(len(data) // BYTES_PER_WORD_MIN + 1, np.int64)
     stops = np.empty(len(data) // BYTES_PER_WORD_MIN + 1, np.int64)
