@@ -55,6 +55,7 @@ MARKS_MAX = 30
 _REPLACEMENT = 0xFFFD
 _NATIVE_UTF_32 = f"utf-32-{sys.byteorder[0]}e"
 _SPACE = 0x20
+_STRETCH = 64
 _ROOM = 64  # more than the longest replacement of one code point, in bytes
 
 
@@ -128,17 +129,43 @@ def fold_assigned(text: str, fold: Callable[[str], str]) -> str:
 
 
 @inlined
+def _copy_lower(data: Any, place: Any, out: Any, end: Any, previous: Any) -> Any:
+    """Copy `_STRETCH` bytes in lower case; return 0 if that is all there is to do: ASCII, and no white space but single spaces.
+
+    Every step is one of single bytes, so that the loop becomes vector instructions.
+    """
+    others = np.uint8(np.uint8(data[np.uint64(place)] == _SPACE) & np.uint8(previous == _SPACE))
+    first = np.uint64(place)
+    to = np.uint64(end)
+    for at in range(np.uint64(1), np.uint64(_STRETCH)):
+        both_spaces = np.uint8(data[first + at] == _SPACE) & np.uint8(data[first + at - np.uint64(1)] == _SPACE)
+        others = np.uint8(others | both_spaces)
+    for at in range(np.uint64(0), np.uint64(_STRETCH)):
+        byte = np.uint8(data[first + at])
+        others = np.uint8(others | np.uint8(np.uint8(byte - np.uint8(_SPACE)) >= np.uint8(0x60)))
+        is_upper = np.uint8(np.uint8(byte - np.uint8(0x41)) < np.uint8(26))
+        out[to + at] = np.uint8(byte + np.uint8(is_upper << np.uint8(5)))
+    return others
+
+
+@inlined
 def _normalise_ascii(data: Any, place: Any, stop: Any, lower: Any, out: Any, end: Any, previous: Any) -> Any:
     """Normalise up to the first byte that is not ASCII; return where reading and writing stopped, and the last byte."""
     while place < stop:
-        byte = data[np.uint64(place)]  # an index without a sign is not looked at for counting from the end
-        if byte >= 0x80:
-            break
-        byte = lower[byte]
-        out[np.uint64(end)] = byte
-        end += np.int64((byte != _SPACE) | (previous != _SPACE))
-        previous = byte
-        place += 1
+        if place + _STRETCH <= stop and _copy_lower(data, place, out, end, previous) == 0:
+            place += _STRETCH
+            end += _STRETCH
+            previous = out[end - 1]
+            continue
+        for _ in range(min(_STRETCH, stop - place)):
+            byte = data[np.uint64(place)]  # an index without a sign is not looked at for counting from the end
+            if byte >= 0x80:
+                return place, end, previous
+            byte = lower[byte]
+            out[np.uint64(end)] = byte
+            end += np.int64((byte != _SPACE) | (previous != _SPACE))
+            previous = byte
+            place += 1
     return place, end, previous
 
 

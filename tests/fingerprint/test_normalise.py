@@ -52,6 +52,18 @@ def test_normalised_texts(text: str, expected: str) -> None:
     assert batch([text]) == [expected]
 
 
+def test_what_is_odd_is_seen_wherever_it_stands() -> None:
+    """Stretches of ordinary text are copied at once; anything else in one, or where two meet, is handled as it is alone."""
+    stretch = "Some ordinary WORDS, 64 of them: and so on, and on " * 5
+    texts = [
+        stretch[:place] + odd + stretch[place:]
+        for odd in [*map(chr, range(128)), "é", "  ", " \t", "\n ", "É\u0301", "\u200b"]
+        for place in (0, 1, 31, 32, *range(61, 68), 127, 128, 129, len(stretch) - 64, len(stretch) - 1, len(stretch))
+    ]
+
+    assert batch(texts) == [normalise(text) for text in texts]
+
+
 def test_a_run_of_marks_keeps_thirty() -> None:
     """Of a run of combining marks the first thirty count; a run is not ended by an invisible character within."""
     thirty = "\u0323" * 30
