@@ -56,7 +56,7 @@ class KafkaProxy:
         self._loop = asyncio.new_event_loop()
         self._rules: list[Rule] = []
         self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._servers: list[asyncio.Server] = []
         self.seen: Counter[int] = Counter()
         self.is_dark = False
 
@@ -114,21 +114,17 @@ class KafkaProxy:
 
     async def _listen(self, port: int) -> None:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            self._tasks.add(task)
-            try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 await self._serve(port, reader, writer)
-            except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-                pass
-            finally:
-                self._tasks.discard(task)
 
         server = await asyncio.start_server(connected, HOST, 0, limit=1 << 20)
+        self._servers.append(server)
         self._told[port] = server.sockets[0].getsockname()[1]
 
     async def _close(self) -> None:
-        tasks = list(self._tasks)
+        for server in self._servers:
+            server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}  # also that of a connection which has only just come
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 import struct
 import threading
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -119,3 +121,18 @@ def test_delay_darkness_and_broken_connections(echo: Echo, proxy: KafkaProxy) ->
         while connection.recv(100):
             pass
     assert ask(proxy, kproxy.METADATA) == (77, port_of(proxy))
+
+
+def test_a_connection_that_comes_at_the_end_leaves_nothing_behind(echo: Echo) -> None:
+    """Clients connect again and again while a test ends; what was not served yet is ended with the rest."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(20):
+            with contextlib.ExitStack() as connections:
+                with KafkaProxy(echo.port) as proxy:
+                    port = int(proxy.bootstrap.rpartition(":")[2])
+                    for _ in range(20):
+                        connections.enter_context(socket.create_connection((HOST, port)))
+                gc.collect()
+
+    assert [str(one.message) for one in told if "never awaited" in str(one.message)] == []
