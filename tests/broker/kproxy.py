@@ -124,10 +124,11 @@ class KafkaProxy:
     async def _close(self) -> None:
         for server in self._servers:
             server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}  # also that of a connection which has only just come
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        # Also those of connections that have only just come, and what these begin while they end.
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         for writer in list(self._writers):
             writer.close()
 
