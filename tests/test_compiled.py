@@ -261,9 +261,17 @@ def _first_of(pair: tuple[np.ndarray, np.ndarray], row: int) -> int:
     return found
 
 
-def _made(make: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a kernel that calls another one with a tuple of arrays, compiled for this test alone."""
+@pytest.fixture
+def _unkept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of a test are compiled for it alone."""
     monkeypatch.setattr(compiled, "_kernels", [])
+    monkeypatch.setattr(compiled, "_KeptCode", lambda _: NullCache())
+
+
+@pytest.mark.usefixtures("_unkept")
+@pytest.mark.parametrize(("make", "counts"), [(compiled.kernel, False), (compiled.allocating_kernel, True)])
+def test_only_kernels_that_make_arrays_count_references(make: Callable[[Any], Any], counts: bool) -> None:
+    """Counting who uses an array, at each call between kernels, takes longer than most of what is done with it."""
     inner = make(_first_of)
 
     def total(pair: tuple[np.ndarray, np.ndarray]) -> int:
@@ -273,34 +281,19 @@ def _made(make: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
         return found
 
     outer = make(total)
-    inner._cache = outer._cache = NullCache()
-    return outer
-
-
-@pytest.mark.parametrize(("make", "counts"), [(compiled.kernel, False), (compiled.allocating_kernel, True)])
-def test_only_kernels_that_make_arrays_count_references(
-    make: Callable[[Any], Any], counts: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Counting who uses an array, at each call between kernels, takes longer than most of what is done with it."""
-    outer = _made(make, monkeypatch)
     pair = np.arange(5), np.arange(5)
 
     assert outer(pair) == 20
     assert any("NRT_incref" in outer.inspect_llvm(signature) for signature in outer.signatures) is counts
 
 
-def test_a_kernel_that_makes_an_array_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("_unkept")
+def test_a_kernel_that_makes_an_array_is_refused() -> None:
     """It would need the counting; whoever writes one is told when it is first called."""
-    monkeypatch.setattr(compiled, "_kernels", [])
 
     def make(size: int) -> int:
         return len(np.empty(size, np.int64))
 
-    refused: Any = compiled.kernel(make)
-    refused._cache = NullCache()
-    allowed: Any = compiled.allocating_kernel(make)
-    allowed._cache = NullCache()
-
-    assert allowed(3) == 3
+    assert compiled.allocating_kernel(make)(3) == 3
     with pytest.raises(NumbaError, match="array"):
-        refused(3)
+        compiled.kernel(make)(3)

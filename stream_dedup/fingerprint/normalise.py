@@ -55,7 +55,7 @@ MARKS_MAX = 30
 _REPLACEMENT = 0xFFFD
 _NATIVE_UTF_32 = f"utf-32-{sys.byteorder[0]}e"
 _SPACE = 0x20
-_STRETCH = 64
+_STRETCH = 64  # its loops are unrolled as a whole; with 32 the text took two to three times as long
 _ROOM = 64  # more than the longest replacement of one code point, in bytes
 
 

@@ -116,10 +116,6 @@ class Decoder:
         return DeadLetter("fingerprint", found.kind, found.message) if isinstance(found, Failure) else found
 
     def _text_of(self, fields: Any) -> str | DeadLetter:
-        # What nearly all values are is told quickly, here and below.
-        found = fields.get(self._text_field, _MISSING) if type(fields) is dict else _MISSING
-        if type(found) is str:
-            return found
         found = _at(fields, self._text_field)
         if isinstance(found, str):
             return found
@@ -142,12 +138,8 @@ class Decoder:
             return DeadLetter("field", "NotAVector", str(error))
 
     def _id_of(self, message: Message, fields: Any) -> bytes:
-        name = self._id_field
-        found = fields.get(name) if name and type(fields) is dict else None
-        if type(found) is not str:
-            found = _scalar(_at(fields, name)) if name else None
-        own = (message.key or b"") if found is None else found.encode("utf-8", "replace")
-        return own if len(own) <= ID_BYTES_MAX else shorten_id(own)
+        found = _scalar(_at(fields, self._id_field)) if self._id_field else None
+        return shorten_id((message.key or b"") if found is None else found.encode("utf-8", "replace"))
 
     def _time_of(self, message: Message, fields: Any) -> int:
         time_ms = None
@@ -156,7 +148,7 @@ class Decoder:
             time_ms = _time_ms(found[0] if isinstance(found, list) and found else found)
         if time_ms is None:
             time_ms = message.timestamp_ms or 0
-        return time_ms if 0 <= time_ms <= _TIME_MS_MAX else min(max(time_ms, 0), _TIME_MS_MAX)
+        return min(max(time_ms, 0), _TIME_MS_MAX)
 
     def _scope_of(self, fields: Any) -> int:
         if not self._scope_field:
@@ -201,8 +193,10 @@ def _asks_for_bypass(message: Message) -> bool:
 
 def _at(fields: Any, path: str) -> Any:
     """Return what stands at a dotted path; a field whose own name has the dots wins over the path."""
-    if isinstance(fields, dict) and path in fields:
-        return fields[path]
+    if isinstance(fields, dict):
+        found = fields.get(path, _MISSING)
+        if found is not _MISSING:
+            return found
     for name in path.split("."):
         if isinstance(fields, list) and len(fields) == 1:
             fields = fields[0]
