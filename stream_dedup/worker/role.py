@@ -6,8 +6,10 @@ The steps of a batch, in this order (the names are those of `failpoints`):
     -> after-commit
 
 Invariants: one thread owns all clients, but for the outputs': a transaction runs in a thread of its own, one at a time, while
-the next batch is read and judged. What would change the flow under it (a rebalance, a stale record) first waits until it has
-ended. While the worker waits it keeps polling, so that it stays in its group; nothing is committed but through `flow.ready`.
+the next batch is read and judged. A large batch is prepared in one more, one at a time, and nothing is read meanwhile. What
+would change the flow under them (a rebalance, a stale record) first waits until they have ended, and an abort drops the batch
+that is being prepared with all others. While the worker waits it keeps polling, so that it stays in its group; nothing is
+committed but through `flow.ready`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import NamedTuple
 
 import structlog
 
-from stream_dedup.document import NONCE_BYTES, TopicPartitionKey, Unreadable
+from stream_dedup.document import NONCE_BYTES, Message, TopicPartitionKey, Unreadable
 from stream_dedup.errors import BrokerError, ConfigurationError, FormatError, InvariantError, StreamDedupError
 from stream_dedup.failpoints import VARIABLE, Failpoints
 from stream_dedup.fingerprint import Fingerprinter, Recipe
@@ -55,6 +57,10 @@ _log = structlog.get_logger("stream_dedup.worker")
 _IDLE_SECONDS = 0.1
 _ANSWER_SECONDS = 0.003
 _FULL_SECONDS = 0.02
+# While a question is open, what comes is gathered for so long: each small batch costs broker and index as much as a large one.
+_GATHER_SECONDS = 0.02
+# A batch of so many records is prepared in a thread of its own; what is smaller is prepared sooner than handed over.
+_ASIDE_RECORDS = 500
 _PAUSE_AFTER_SECONDS = 1.0
 _CHECK_TOPICS_SECONDS = 30.0
 _LAG_SECONDS = 1.0
@@ -136,6 +142,9 @@ class _Worker:
         self._transactions = TransactionalOutput(settings, f"{settings.group}-{client}", f"{client}-outputs", in_turns=True)
         self._committing: _Committing | None = None
         self._committer = Caller("committing")
+        self._preparing = Caller("preparing")
+        self._is_preparing = False
+        self._read_at = 0.0
         self._fail_open_seconds = None if settings.fail_open is None else settings.fail_open.total_seconds()
         self._must_reread = False
         self._stop = threading.Event()
@@ -163,7 +172,7 @@ class _Worker:
             while not stop.is_set():
                 self._turn(take_in=True)
             until = time.monotonic() + _DRAIN_SECONDS
-            while self._flow.in_flight and time.monotonic() < until:
+            while (self._is_preparing or self._flow.in_flight) and time.monotonic() < until:
                 self._turn(take_in=False)
             _log.info("worker stopped", dropped_in_flight=self._flow.in_flight)
         finally:
@@ -177,6 +186,7 @@ class _Worker:
 
     def _close(self) -> None:
         self._committing = None  # who reads on finds in the committed offsets how it ended
+        self._is_preparing = False
         self._source.close()
         self._verdicts.close()
         self._hosts.close()
@@ -184,7 +194,8 @@ class _Worker:
 
     def _turn(self, *, take_in: bool) -> None:
         self._health.beat()
-        self._take(self._flow.wants if take_in else 0)
+        if self._none_prepares(0.0 if self._flow.in_flight else _ANSWER_SECONDS) and not (take_in and self._gathers()):
+            self._take(self._flow.wants if take_in else 0)
         self._appender.poll()
         self._hear()
         if self._flow.stale():
@@ -217,12 +228,44 @@ class _Worker:
                 where = f"{one.topic}-{one.partition}@{one.offset}"
                 _log.error("a record cannot be read; it becomes a dead letter", position=where, reason=one.why)
         self._failpoints.reach("worker.consumed", self._flow.in_flight + 1)
+        self._read_at = time.monotonic()
+        sources = {key: self._flow.source(key) for key in {(one.topic, one.partition) for one in messages}}
+        stamp = self._source.stamp()
+        if len(messages) < _ASIDE_RECORDS:
+            self._admit(self._prepare(messages, sources, stamp))
+        else:
+            self._is_preparing = True
+            self._preparing.start(lambda: self._prepare(messages, sources, stamp))
+
+    def _gathers(self) -> bool:
+        """Whether what comes now is left to gather, because a question is open and was asked a moment ago."""
+        return self._flow.awaits and time.monotonic() - self._read_at < _GATHER_SECONDS
+
+    def _prepare(self, messages: list[Message], sources: Mapping[TopicPartitionKey, records.Source], stamp: bytes) -> InFlight:
+        """Make a batch, in a thread of its own if it is large: nothing of the flow or a client may be touched in here."""
         with self._metrics.stage("prepare"):
-            sources = {key: self._flow.source(key) for key in {(one.topic, one.partition) for one in messages}}
-            batch = self._preparer.prepare(messages, sources, self._source.stamp())
+            return self._preparer.prepare(messages, sources, stamp)
+
+    def _none_prepares(self, wait_seconds: float, *, appends: bool = True) -> bool:
+        """Return whether no batch is being prepared, after waiting so long at most, and taking it in if it is done."""
+        if not self._is_preparing:
+            return True
+        try:
+            is_done = self._preparing.ended(wait_seconds)
+        except BaseException:
+            self._is_preparing = False
+            raise
+        if is_done:
+            self._is_preparing = False
+            self._admit(self._preparing.result, appends=appends)
+        return is_done
+
+    def _admit(self, batch: InFlight, *, appends: bool = True) -> None:
+        """Take a batch in flight, and ask the log; who is about to drop it need not ask."""
         batch.taken = time.monotonic()
         for part in self._flow.admit(batch):
-            self._append(part)
+            if appends:
+                self._append(part)
         self._appender.poll()
         self._failpoints.reach("worker.appended", self._flow.in_flight)
 
@@ -253,7 +296,7 @@ class _Worker:
         is_busy = self._committing is not None
         waits = self._flow.awaits if is_busy else self._flow.in_flight and not self._flow.ready()
         was_open = self._flow.is_open
-        wait = (_ANSWER_SECONDS if self._flow.wants or is_busy else _FULL_SECONDS) if waits else 0.0
+        wait = (_ANSWER_SECONDS if self._flow.wants or is_busy or self._is_preparing else _FULL_SECONDS) if waits else 0.0
         for message in self._verdicts.take(1000, wait):
             try:
                 answer = answers.decode(message.value, f"The record {message.topic}-0@{message.offset}")
@@ -323,7 +366,12 @@ class _Worker:
         return has_ended
 
     def _settle(self) -> None:
-        """Wait until no transaction runs: the flow must not change under one. What it leaves to be read again is read later."""
+        """Wait until no batch is prepared and no transaction runs: the flow must not change under them.
+
+        What a transaction leaves to be read again is read later.
+        """
+        while not self._none_prepares(_IDLE_SECONDS):
+            self._health.beat()
         while not self._none_runs(_IDLE_SECONDS, rereads=False):
             self._health.beat()
 
@@ -343,6 +391,8 @@ class _Worker:
                      reason=result.why)  # fmt: skip
         if result.refused:
             self._retract(leaving, offsets, ready[0].stamp, result)
+        while not self._none_prepares(_IDLE_SECONDS, appends=False):
+            self._health.beat()
         dropped = self._flow.drop_all()
         if rereads and not self._stop.is_set():
             self._reread(dropped)

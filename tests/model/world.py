@@ -15,6 +15,7 @@ import functools
 import hashlib
 import json
 import random
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,7 +85,8 @@ class Tuning:
     window_ms: int | None = -1
     indexes: int = 2
     aside: bool = True
-    """Whether a worker's transactions run beside its loop, or are over as soon as they begin, as if Kafka took no time."""
+    """Whether a worker's transactions and what prepares its batches run beside its loop; or are over as soon as they begin,
+    and what comes is read at once, as if Kafka took no time."""
 
 
 class Violation(Exception):  # noqa: N818 - it is what the model looks for, not an error of its own
@@ -1018,7 +1020,9 @@ def run(world: World) -> None:
     """
     global WORLD  # noqa: PLW0602 - what stands in place of the rest finds it here
     globals()["WORLD"] = world
-    world.run()
+    aside, gather_seconds = (2, role._GATHER_SECONDS) if world.tuning.aside else (sys.maxsize, 0.0)
+    with mock.patch.multiple(role, _ASIDE_RECORDS=aside, _GATHER_SECONDS=gather_seconds):
+        world.run()
 
 
 __all__ = ["FAULTS", "Happening", "Killed", "Tuning", "Violation", "World", "patched", "run"]
