@@ -37,7 +37,7 @@ from tests.index.logs import APPEND_MS, FLOOR, Doc, batch, declare, retract
 from tests.index.oracle import is_near
 
 KINDS = (
-    "128:8:1:19",  # wide
+    "128:8:1:21:75%",  # wide
     "64:4:0:3",  # classic
     "64:0:0:6",  # no blocks: a plain scan
     "128:0:0:18",
