@@ -382,5 +382,5 @@ def _own_broker(folder: Path, say: Say) -> Iterator[Cluster]:
     from stream_dedup.broker.jars import pinned_jars  # noqa: PLC0415
 
     versions = [jar.coordinate.split(":")[2] for jar in pinned_jars() if jar.coordinate.startswith("org.apache.kafka:kafka_")]
-    with LocalBroker(folder / "kafka", log=say) as broker:
+    with LocalBroker(folder / "kafka", is_for_long=True, log=say) as broker:
         yield Cluster(broker.bootstrap, broker.pid, versions[0], broker.data)

@@ -58,6 +58,7 @@ class InFlight:
     live: set[TopicPartitionKey] = field(default_factory=set)
     taken: float = 0.0
     ids: list[bytes] = field(default_factory=list)
+    _last: dict[TopicPartitionKey, int] = field(default_factory=dict, init=False)
 
     @property
     def is_answered(self) -> bool:
@@ -76,8 +77,9 @@ class InFlight:
 
     def offsets(self) -> dict[TopicPartitionKey, int]:
         """Return the offset behind its last record in each partition that is still ours."""
-        last = dict(zip(map(_partition_of, self.messages), map(_offset_of, self.messages), strict=True))
-        return {key: offset + 1 for key, offset in last.items() if key in self.live}
+        if not self._last:
+            self._last = dict(zip(map(_partition_of, self.messages), map(_offset_of, self.messages), strict=True))
+        return {key: offset + 1 for key, offset in self._last.items() if key in self.live}
 
 
 class Preparer:

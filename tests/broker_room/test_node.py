@@ -168,6 +168,21 @@ def test_a_broker_that_ends_while_starting_shows_its_last_words(java: Callable[[
     assert (tmp_path / "node" / "server.log").read_text().startswith("word 1.\n")
 
 
+@pytest.mark.parametrize("is_for_long", [False, True])
+def test_java_compiles_well_only_for_a_broker_that_is_for_long(
+    java: Callable[[str], None], tmp_path: Path, is_for_long: bool
+) -> None:
+    """A broker that a bench measures against is compiled as Kafka's own scripts have it; others start in half the time."""
+    java('[ $tool = 1 ] || { echo "flags: $*"; exit 3; }')
+
+    with pytest.raises(LocalBrokerError):
+        LocalBroker(tmp_path / "node", is_for_long=is_for_long).start()
+
+    flags = (tmp_path / "node" / "server.log").read_text()
+    assert flags.startswith("flags: -Xmx")
+    assert ("TieredStopAtLevel" not in flags) is is_for_long
+
+
 def test_a_folder_that_cannot_be_formatted_is_told(java: Callable[[str], None], tmp_path: Path) -> None:
     """Nothing is started on a folder that Kafka's own tool refused."""
     java("[ $tool = 1 ] && echo no good; exit $tool")
