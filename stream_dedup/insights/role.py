@@ -3,8 +3,8 @@
 The steps of a turn that writes: 1 take what was read, 2 count it, 3 write the rows and signals that changed, 4 acknowledge.
 
 Invariants: one replica does the work, a second waits for its partition; a record that cannot be read is passed over; if
-records wait and none comes for `_STUCK_SECONDS`, the process ends, because a client that hangs after a broker's restart
-says so nowhere (aiokafka #1154).
+records wait and none comes for `_STUCK_SECONDS`, be it the first one after a take-over, the process ends, because a client
+that hangs after a broker's restart or a rebalance says so nowhere (aiokafka #1154).
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ class _Insights:
     def _begin(self) -> None:
         """The partition came or went: what is known is what the table says."""
         unreadable = self._ledger.load(self._stream.rows() if self._stream.owns else ())
-        self._next_offset = self._waiting_since = None
+        self._next_offset = self._stream.begins_at if self._stream.owns else None
+        self._waiting_since = None
         self._next_write = 0.0
         if unreadable:
             _log.error("rows of the table cannot be read and are left out", rows=unreadable)
@@ -214,7 +215,7 @@ class _Insights:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             try:
-                end = (await asyncio.to_thread(self._admin.ends, [key]))[key][1]
+                low, end = (await asyncio.to_thread(self._admin.ends, [key]))[key]
             except BrokerError as error:
                 self._waiting_since = None
                 # After a broker's restart librdkafka may ask with the old leader epoch for ever; a new client does not.
@@ -222,7 +223,7 @@ class _Insights:
                 _log.warning("the end of the topic could not be asked for", reason=str(error))
                 continue
             seen = self._next_offset
-            behind = 0 if seen is None else max(0, end - seen - self._stream.waiting)
+            behind = 0 if seen is None else max(0, end - max(seen, low) - self._stream.waiting)
             if self._stream.owns:
                 self._metrics.lag(behind)
             moved, self._seen_before = seen != self._seen_before, seen

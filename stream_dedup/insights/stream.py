@@ -54,7 +54,7 @@ class _Table(faust.Table[Any, Any]):
 
 
 class HostStream:
-    """A Faust application in the running event loop."""
+    """A Faust application in the running event loop. While `owns`, records come from the offset `begins_at` on."""
 
     def __init__(self, settings: Settings, names: TopicNames, client: str) -> None:
         """Take the connection from the settings.
@@ -102,6 +102,7 @@ class HostStream:
             loop=asyncio.get_running_loop(),
         )
         source = self.app.topic(names.insights, **raw)
+        self._source = names.insights
         self._signals: Any = self.app.topic(names.host_signals, **raw)
         self._table: Any = self.app.Table(
             "hosts",
@@ -114,6 +115,7 @@ class HostStream:
         self._failure: BaseException | None = None
         self.generation = 0
         self.owns = False
+        self.begins_at = 0
         self.app.agent(source, name="hosts")(self._read)
         connect: Any = self.app.on_partitions_revoked.connect
         connect(self._revoked)
@@ -199,7 +201,12 @@ class HostStream:
 
     async def _recovered(self, _app: Any, **_: Any) -> None:
         self.generation += 1
-        self.owns = any(str(one.topic) == self._table.changelog_topic_name for one in self.app.consumer.assignment())
+        assigned = self.app.consumer.assignment()
+        self.owns = any(str(one.topic) == self._table.changelog_topic_name for one in assigned)
+        # Faust has read the group's offsets by now, and tells them nowhere else.
+        offsets = self.app.consumer._committed_offset
+        found = [offsets.get(one) for one in assigned if str(one.topic) == self._source]
+        self.begins_at = next((offset for offset in found if offset is not None), 0)
 
 
 def group_of(settings: Settings) -> str:

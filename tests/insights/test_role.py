@@ -1,0 +1,93 @@
+"""When the role calls its client hung: records wait, and none comes."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stream_dedup.errors import StreamDedupError
+from stream_dedup.insights import role
+from stream_dedup.insights.ledger import Ledger
+
+LOOKS = 20
+
+
+class Admin:
+    """Says where the topic begins and ends, and counts how often it was asked."""
+
+    def __init__(self, low: int, end: int) -> None:
+        self.low, self.end = low, end
+        self.asked = 0
+
+    def ends(self, keys: Any) -> dict[Any, tuple[int, int]]:
+        self.asked += 1
+        return dict.fromkeys(keys, (self.low, self.end))
+
+
+def watched(admin: Admin, *, owns: bool, begins_at: int) -> role._Insights:
+    """Return a role whose client was just given the partition, or not, and gives nothing."""
+    it = role._Insights.__new__(role._Insights)
+    fields = {
+        "_names": SimpleNamespace(insights="insights"),
+        "_admin": admin,
+        "_metrics": SimpleNamespace(lag=lambda _: None),
+        "_health": SimpleNamespace(startup=lambda *_: None, ready=lambda *_: None),
+        "_console": SimpleNamespace(HOSTS_MAX=1, show=lambda *_, **__: None),
+        "_ledger": Ledger(60, 60, 10),
+        "_stream": SimpleNamespace(owns=owns, begins_at=begins_at, waiting=0, rows=lambda: iter(())),
+        "_next_offset": None,
+        "_seen_before": None,
+    }
+    for name, value in fields.items():
+        setattr(it, name, value)
+    it._begin()
+    return it
+
+
+async def look(it: role._Insights, admin: Admin) -> None:
+    """Let it look around until it ends, or has looked often enough."""
+    looking = asyncio.create_task(it._look_around())
+    while not looking.done() and admin.asked < LOOKS:
+        await asyncio.sleep(0.001)
+    if looking.done():
+        looking.result()
+    looking.cancel()
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(role, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(role, "_STUCK_SECONDS", 0.002)
+
+
+def test_a_client_that_gives_nothing_after_a_take_over_hangs() -> None:
+    """Records wait behind the offset from which the partition is read on, and not one has come: the role ends, and says why."""
+
+    async def run() -> None:
+        admin = Admin(0, 56)
+        await look(watched(admin, owns=True, begins_at=55), admin)
+
+    with pytest.raises(StreamDedupError, match="1 records of insights wait"):
+        asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("low", "end", "owns", "begins_at"),
+    [
+        (0, 55, True, 55),  # all was counted before
+        (55, 55, True, 12),  # what was not counted, retention has removed
+        (0, 56, False, 0),  # another replica has the partition
+    ],
+)
+def test_a_client_that_has_nothing_to_give_does_not_hang(low: int, end: int, owns: bool, begins_at: int) -> None:
+    """Nothing waits for this replica, however long nothing comes."""
+
+    async def run() -> int:
+        admin = Admin(low, end)
+        await look(watched(admin, owns=owns, begins_at=begins_at), admin)
+        return admin.asked
+
+    assert asyncio.run(run()) == LOOKS
