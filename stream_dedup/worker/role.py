@@ -246,26 +246,24 @@ class _Worker:
         with self._metrics.stage("prepare"):
             return self._preparer.prepare(messages, sources, stamp)
 
-    def _none_prepares(self, wait_seconds: float, *, appends: bool = True) -> bool:
+    def _none_prepares(self, wait_seconds: float) -> bool:
         """Return whether no batch is being prepared, after waiting so long at most, and taking it in if it is done."""
-        if not self._is_preparing:
-            return True
-        try:
-            is_done = self._preparing.ended(wait_seconds)
-        except BaseException:
+        if self._is_preparing and self._preparing.ended(wait_seconds):
             self._is_preparing = False
-            raise
-        if is_done:
-            self._is_preparing = False
-            self._admit(self._preparing.result, appends=appends)
-        return is_done
+            self._admit(self._preparing.result)
+        return not self._is_preparing
 
-    def _admit(self, batch: InFlight, *, appends: bool = True) -> None:
-        """Take a batch in flight, and ask the log; who is about to drop it need not ask."""
+    def _forget_prepared(self) -> None:
+        """Wait until no batch is being prepared, and forget the one that was."""
+        while self._is_preparing:
+            self._health.beat()
+            self._is_preparing = not self._preparing.ended(_IDLE_SECONDS)
+
+    def _admit(self, batch: InFlight) -> None:
+        """Take a batch in flight, and ask the log."""
         batch.taken = time.monotonic()
         for part in self._flow.admit(batch):
-            if appends:
-                self._append(part)
+            self._append(part)
         self._appender.poll()
         self._failpoints.reach("worker.appended", self._flow.in_flight)
 
@@ -391,8 +389,7 @@ class _Worker:
                      reason=result.why)  # fmt: skip
         if result.refused:
             self._retract(leaving, offsets, ready[0].stamp, result)
-        while not self._none_prepares(_IDLE_SECONDS, appends=False):
-            self._health.beat()
+        self._forget_prepared()
         dropped = self._flow.drop_all()
         if rereads and not self._stop.is_set():
             self._reread(dropped)

@@ -181,16 +181,6 @@ def _abort_drops_one(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(flow.Flow, "drop_all", drop_all))
 
 
-def _abort_leaves_prepared(stack: contextlib.ExitStack) -> None:
-    """A batch that is being prepared while another one aborts is taken in afterwards."""
-    none_prepares = role._Worker._none_prepares
-
-    def left(self: Any, wait_seconds: float, *, appends: bool = True) -> bool:
-        return not appends or none_prepares(self, wait_seconds)
-
-    stack.enter_context(mock.patch.object(role._Worker, "_none_prepares", left))
-
-
 def _unconfirmed(stack: contextlib.ExitStack) -> None:
     """A log record states the offset up to which batches are on their way, as if they were committed."""
     source = flow.Flow.source
@@ -337,8 +327,8 @@ RULES = [
     Rule("batches are committed in the order in which they were read", _out_of_order, ("lost", "order", "alarm"), COMMITS,
          first=2),
     Rule("an abort drops every batch in flight", _abort_drops_one, ("lost", "committed", "alarm"), COMMITS, first=1),
-    Rule("an abort drops the batch that is being prepared", _abort_leaves_prepared, ("lost", "committed", "order", "alarm"),
-         COMMITS),
+    Rule("an abort drops the batch that is being prepared", _set(role._Worker, "_forget_prepared", lambda _: None),
+         ("lost", "committed", "order", "alarm"), COMMITS),
     Rule("a log record states what a commit confirmed", _unconfirmed, ("alarm",), COMMITS),
     Rule("group metadata is captured with the batch", _stamp_at_commit, ("twice", "lost", "order"), ZOMBIES, 400, 8),
     Rule("the offsets carry the group's generation", _no_generation, ("twice", "lost", "order", "alarm"), ZOMBIES, first=2),
