@@ -15,7 +15,7 @@ from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until
 
 pytestmark = pytest.mark.broker
 
-DOCUMENTS = 24_000
+DOCUMENTS = 60_000
 FAILPOINT = "STREAM_DEDUP_FAILPOINT"
 VOLUME = "STREAM_DEDUP_INDEX_DIR"
 
@@ -58,7 +58,7 @@ def test_the_plans_name_every_step() -> None:
 
 
 def test_kill_9_at_every_step_of_each_role(make_filter: Callable[..., Filter]) -> None:
-    """24,000 documents in one run, workers killed at each of their ten steps and the index at each of its six, always with two
+    """60,000 documents in one run, workers killed at each of their ten steps and the index at each of its six, always with two
     batches in flight: nothing lost, nothing twice, every verdict the log's."""
     crawl = make_filter(partitions=4, batch_documents=250, kafka_session_timeout_ms=1500)
     documents = synthetic(DOCUMENTS, 5, partitions=4)
