@@ -69,8 +69,8 @@ def compiled(request: pytest.FixtureRequest) -> Fingerprinter:
 def test_time_is_linear(compiled: Fingerprinter, name: str) -> None:
     """Eight times the text takes at most five times eight times the time; what is quadratic takes 64 times.
 
-    Five, because a character costs three times as much where its text leaves the processor's caches (with `chars` 17 and 50 ns,
-    and no more for sixteen times as many).
+    Five, because the longest expansion takes more memory than the allocator keeps (26 times the time); the others take eight
+    times, a few eleven.
     """
     make = HURTFUL[name]
 
