@@ -85,7 +85,8 @@ def _sip_round(a: Any, b: Any, c: Any, d: Any) -> Any:
 
 
 @inlined
-def _eight_bytes(data: Any, place: Any) -> Any:
+def eight_bytes(data: Any, place: Any) -> Any:
+    """Return the eight bytes at `place` as a word, the low byte first."""
     first = np.uint64(place)  # an index without a sign is not looked at for counting from the end, and the loop is one load
     block = np.uint64(0)
     for byte in range(8):
@@ -98,7 +99,7 @@ def last_block(data: Any, place: Any, stop: Any, length: Any) -> Any:
     """Return SipHash's last block: the fewer than eight bytes that are left, and the length of all; else a number."""
     left = (stop - place) & 7
     if place + 8 <= len(data):  # one load and a mask instead of a loop over what is left
-        block = _eight_bytes(data, place) & ((np.uint64(1) << np.uint64(8 * left)) - np.uint64(1))
+        block = eight_bytes(data, place) & ((np.uint64(1) << np.uint64(8 * left)) - np.uint64(1))
     else:
         block = np.uint64(0)
         for byte in range(left):
@@ -116,7 +117,7 @@ def sip_hash_between(data: Any, start: Any, stop: Any, key_0: Any, key_1: Any, r
     length = stop - start
     place = start
     while stop - place >= 8:
-        block = _eight_bytes(data, place)
+        block = eight_bytes(data, place)
         place += 8
         d ^= block
         for _ in range(rounds):

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.fingerprint import canary, characters, grammar, hashes, keywords, projection, simhash, tokens
+from stream_dedup.fingerprint.digests import DIGEST_BYTES, Digester
 from stream_dedup.fingerprint.features import Speller, groups
 from stream_dedup.fingerprint.forms import Batch, form_batch
 from stream_dedup.fingerprint.grammar import PRESETS, Method
@@ -30,7 +31,6 @@ from stream_dedup.fingerprint.projection import Vector, as_vector
 
 # Raise this with any change of the code that changes a print or a digest; data files digest themselves into the id.
 RULES_VERSION = 1
-DIGEST_BYTES = 16
 DEFAULT = "words"
 
 Content: TypeAlias = str | Vector
@@ -212,7 +212,7 @@ class _Maker:
         self._method = method
         self._languages = languages
         digest_key = hashlib.blake2b(key, person=b"text digest").digest()
-        self._digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=digest_key)
+        self._digester = Digester(digest_key)
         self._vector_digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=digest_key, person=b"vector digest")
         self._secrets = hashes.derive_secrets(key)
         self._character_secrets = hashes.derive_character_secrets(key)
@@ -257,13 +257,8 @@ class _Maker:
         else:
             for row, (start, stop) in enumerate(itertools.pairwise(bounds.tolist())):
                 self._one(data[start:stop], prints[row : row + 1], features[row : row + 1])
-        content, begin = normalised.data, self._digest.copy
-        digests = []
-        for start, stop in itertools.pairwise(offsets.tolist()):
-            digest = begin()
-            digest.update(content[start:stop])
-            digests.append(digest.digest())
-        return Prints(prints, features, _rows(digests), offsets[1:] == offsets[:-1])
+        digests = self._digester.of(normalised, offsets)
+        return Prints(prints, features, digests, offsets[1:] == offsets[:-1])
 
     def _one(self, data: NDArray[np.uint8], prints: NDArray[np.uint64], features: NDArray[np.uint32]) -> None:
         """Fill the print of one text from features that are spelt, so that any hash can read them."""
@@ -295,11 +290,8 @@ class _Maker:
             digest = self._vector_digest.copy()
             digest.update(vector.astype("<f8").tobytes())
             digests.append(digest.digest())
-        return Prints(prints, features, _rows(digests), bounds[1:] == bounds[:-1])
-
-
-def _rows(digests: Sequence[bytes]) -> NDArray[np.uint8]:
-    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
+        rows = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
+        return Prints(prints, features, rows, bounds[1:] == bounds[:-1])
 
 
 def canary_digest(stage: str) -> str:

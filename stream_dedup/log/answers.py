@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Position, Reason, Representative, Verdict
+from stream_dedup.document import NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Position, Reason, Representative, Verdict, maker_of
 from stream_dedup.errors import FormatError
 from stream_dedup.log.frame import Reader, seal, unseal
 
@@ -55,6 +55,9 @@ class Judgement(NamedTuple):
     decided: LogPlace
     distance: int = 0
     of: Representative | None = None
+
+
+_judgement, _representative, _log_place = maker_of(Judgement), maker_of(Representative), maker_of(LogPlace)
 
 
 class Verdicts(NamedTuple):
@@ -89,15 +92,8 @@ class Verdicts(NamedTuple):
     def judgements(self) -> list[Judgement]:
         """Return columns as judgements."""
         reasons = self.reasons.tolist()
-        named = iter(self.named)
-        return list(
-            map(
-                Judgement,
-                map(_REASONS.__getitem__, reasons),
-                map(LogPlace, self.decided_offsets.tolist(), self.decided_places.tolist()),
-                self.distances.tolist(),
-                [next(named) if reason in _NAMES_ANOTHER else None for reason in reasons],
-            )
+        return _judgements(
+            reasons, self.decided_offsets.tolist(), self.decided_places.tolist(), self.distances.tolist(), self.named
         )
 
 
@@ -230,20 +226,26 @@ def _decode_answer(reader: Reader, what: str) -> Answer:
         raise FormatError(f"{what} names a source partition that it does not list.")
     ids = [bytes(reader.take(size)) for size in sizes]
     positions = [Position(*table[source], offset) for source, offset in zip(sources, offsets, strict=True)]
-    representatives = map(Representative, positions, ids, times)
-    judgements = tuple(
-        map(
-            Judgement,
-            map(_REASONS.__getitem__, reasons),
-            map(LogPlace, decided_offsets, decided_places),
-            distances,
-            [next(representatives) if reason in _NAMES_ANOTHER else None for reason in reasons],
-        )
-    )
+    representatives = map(_representative, zip(positions, ids, times, strict=True))
+    judgements = tuple(_judgements(reasons, decided_offsets, decided_places, distances, representatives))
     chain = bytes(reader.take(CHAIN_BYTES))
     reader.end()
     assert len(nonce) == NONCE_BYTES  # noqa: S101 - the struct says so; this is for the reader of the code
     return Answer(log_offset, nonce, number, judgements, chain)
+
+
+def _judgements(
+    reasons: Iterable[int],
+    decided_offsets: Iterable[int],
+    decided_places: Iterable[int],
+    distances: Iterable[int],
+    named: Iterable[Representative],
+) -> list[Judgement]:
+    """Return columns as judgements; `named` are the representatives of the duplicates alone."""
+    of = iter(named)
+    named_or_none = [next(of) if reason in _NAMES_ANOTHER else None for reason in reasons]
+    decided = map(_log_place, zip(decided_offsets, decided_places, strict=True))
+    return list(map(_judgement, zip(map(_REASONS.__getitem__, reasons), decided, distances, named_or_none, strict=True)))
 
 
 def _column(reader: Reader, form: str, count: int) -> list[int]:

@@ -68,7 +68,12 @@ def of_verdict(
     of: Representative | None = None,
 ) -> Headers:
     """Return our headers for a document with a verdict; `fingerprint`, in hex, is None if it was never fingerprinted."""
-    own: Headers = [*_constant(reason, recipe)]
+    constant = _constants(recipe).get(reason)
+    if constant is None:
+        raise ValueError(f"{reason.label} is no outcome for a reader")
+    if of is None and fingerprint is not None and decided is not None:  # as of nearly every document that is kept
+        return [*constant, (FINGERPRINT, fingerprint), (LOG, b"%d/%d" % decided)]
+    own: Headers = [*constant]
     if fingerprint is not None:
         own.append((FINGERPRINT, fingerprint))
     if of is not None:
@@ -85,10 +90,8 @@ def of_verdict(
 
 
 @lru_cache
-def _constant(reason: Reason, recipe: str) -> tuple[tuple[str, bytes], ...]:
-    if reason not in _OUTCOMES:
-        raise ValueError(f"{reason.label} is no outcome for a reader")
-    return (*_OUTCOMES[reason], (RECIPE, recipe.encode()))
+def _constants(recipe: str) -> dict[int, tuple[tuple[str, bytes], ...]]:
+    return {int(reason): (*outcome, (RECIPE, recipe.encode())) for reason, outcome in _OUTCOMES.items()}
 
 
 def of_dead_letter(letter: DeadLetter, position: Position, group: str, timestamp_ms: int | None) -> Headers:

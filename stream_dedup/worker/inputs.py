@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Message, Reason, Unreadable, shorten_id
+from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Message, Reason, Unreadable, maker_of, shorten_id
 from stream_dedup.errors import ConfigurationError, InputError
 from stream_dedup.fingerprint import Content, Vector, as_vector
 from stream_dedup.inputs.charset import decode_page
@@ -39,6 +39,9 @@ class Document(NamedTuple):
     id: bytes
     time_ms: int
     scope: int
+
+
+_document = maker_of(Document)
 
 
 class Decoder:
@@ -69,6 +72,10 @@ class Decoder:
         # The value is the text, the key the id, the timestamp the time: what most records are, and told quickly.
         self._is_wrapped = self._base64 or self._extractor is not None
         self._is_plain = not (self._json or self._is_wrapped or self._allow_bypass)
+        # So is a JSON object whose text and id are strings.
+        self._is_plain_json = self._json and not (
+            self._framed or self._is_wrapped or self._allow_bypass or takes_vectors or self._time_field or self._scope_field
+        )
 
     def decode(self, message: Message) -> Document | DeadLetter | Reason:
         """Return the document, or why there is none: a dead letter, or the reason to pass the record on unjudged."""
@@ -79,7 +86,11 @@ class Decoder:
             key, time_ms = message.key or b"", message.timestamp_ms or 0
             if len(key) > ID_BYTES_MAX:
                 key = shorten_id(key)
-            return Document(value.decode("utf-8", "replace"), key, min(max(time_ms, 0), _TIME_MS_MAX), 0)
+            return _document((value.decode("utf-8", "replace"), key, min(max(time_ms, 0), _TIME_MS_MAX), 0))
+        if self._is_plain_json:
+            document = self._plain_json(message, value)
+            if document is not None:
+                return document
         if self._allow_bypass and _asks_for_bypass(message):
             return Reason.BYPASS
         fields: Any = None
@@ -102,6 +113,26 @@ class Decoder:
         if isinstance(text, DeadLetter):
             return text
         return Document(text, self._id_of(message, fields), self._time_of(message, fields), self._scope_of(fields))
+
+    def _plain_json(self, message: Message, value: bytes) -> Document | None:
+        """Return what the long way would, or nothing if only that can say what this is."""
+        try:
+            fields = _decode_json(value)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        if type(fields) is not dict:
+            return None
+        text, identifier = fields.get(self._text_field), message.key or b""
+        if self._id_field:
+            found = fields.get(self._id_field)
+            if type(found) is not str:
+                return None
+            identifier = found.encode("utf-8", "replace")
+        if type(text) is not str:
+            return None
+        if len(identifier) > ID_BYTES_MAX:
+            identifier = shorten_id(identifier)
+        return _document((text, identifier, min(max(message.timestamp_ms or 0, 0), _TIME_MS_MAX), 0))
 
     def _read(self, written: str | bytes) -> str | DeadLetter:
         """Return the text that stands in a field or a whole value."""

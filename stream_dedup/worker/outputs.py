@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from stream_dedup.document import DeadLetter, Headers, Message, Mode, Position, Reason, Verdict
+from stream_dedup.document import DeadLetter, Headers, Message, Mode, Position, Reason, Verdict, maker_of
 from stream_dedup.errors import InvariantError
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement
@@ -35,6 +35,9 @@ class Leaving(NamedTuple):
     def is_judged(self) -> bool:
         """Whether the log knows it, so that it can be retracted."""
         return isinstance(self.decided, Judgement)
+
+
+_output, _leaving = maker_of(Output), maker_of(Leaving)
 
 
 class Outputs:
@@ -72,8 +75,8 @@ class Outputs:
                 # What nearly all records are; all others go the long way.
                 _, place, distance, of = decided
                 own = of_verdict(reason, recipe, fingerprint, place, distance, of)
-                output = Output(unique if of is None else duplicates, partition, key, value, timestamp_ms, own)
-                leaving.append(Leaving(output, message, decided))
+                output = _output((unique if of is None else duplicates, partition, key, value, timestamp_ms, own))
+                leaving.append(_leaving((output, message, decided)))
             else:
                 output, outcome = self._output(message, decided, fingerprint)
                 leaving.append(Leaving(output, message, outcome))

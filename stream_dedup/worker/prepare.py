@@ -24,7 +24,7 @@ from stream_dedup.worker.inputs import Decoder, Document
 Decided: TypeAlias = DeadLetter | Reason | Judgement
 
 # Columns of a batch are taken from its records by code that is compiled, as far as there is such.
-_partition_of = itemgetter(Message._fields.index("topic"), Message._fields.index("partition"))
+partition_of = itemgetter(Message._fields.index("topic"), Message._fields.index("partition"))
 _offset_of = itemgetter(Message._fields.index("offset"))
 _text_of, _id_of, _time_of, _scope_of = (itemgetter(place) for place in range(len(Document._fields)))
 
@@ -73,12 +73,12 @@ class InFlight:
     @property
     def live_records(self) -> int:
         """How many records a commit of this batch moves past."""
-        return len(self.messages) if self.is_whole else sum(map(self.live.__contains__, map(_partition_of, self.messages)))
+        return len(self.messages) if self.is_whole else sum(map(self.live.__contains__, map(partition_of, self.messages)))
 
     def offsets(self) -> dict[TopicPartitionKey, int]:
         """Return the offset behind its last record in each partition that is still ours."""
         if not self._last:
-            self._last = dict(zip(map(_partition_of, self.messages), map(_offset_of, self.messages), strict=True))
+            self._last = dict(zip(map(partition_of, self.messages), map(_offset_of, self.messages), strict=True))
         return {key: offset + 1 for key, offset in self._last.items() if key in self.live}
 
 
@@ -111,7 +111,7 @@ class Preparer:
 
     def prepare(self, messages: list[Message], sources: Mapping[TopicPartitionKey, records.Source], stamp: bytes) -> InFlight:
         """Return the batch for these records; `sources` has one entry for each partition among them."""
-        keys = set(map(_partition_of, messages))
+        keys = set(map(partition_of, messages))
         decided: list[Decided | None] = [None] * len(messages)
         documents: list[Document] = []
         places: list[int] = []
@@ -181,7 +181,7 @@ class Preparer:
             part = slice(start, start + count)
             start += count
             chosen, asked = rows[part], documents[part]
-            partitions = list(map(_partition_of, messages[part]))
+            partitions = list(map(partition_of, messages[part]))
             table = {key: index for index, key in enumerate(dict.fromkeys(partitions))}
             self._number += 1
             raw = self._encode(

@@ -49,7 +49,7 @@ from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.inputs import Decoder
 from stream_dedup.worker.insights import counter_of
 from stream_dedup.worker.outputs import Leaving, Outputs
-from stream_dedup.worker.prepare import InFlight, Part, Preparer, value_digest
+from stream_dedup.worker.prepare import InFlight, Part, Preparer, partition_of, value_digest
 from stream_dedup.worker.recipe import recipe_of
 
 _log = structlog.get_logger("stream_dedup.worker")
@@ -229,7 +229,7 @@ class _Worker:
                 _log.error("a record cannot be read; it becomes a dead letter", position=where, reason=one.why)
         self._failpoints.reach("worker.consumed", self._flow.in_flight + 1)
         self._read_at = time.monotonic()
-        sources = {key: self._flow.source(key) for key in {(one.topic, one.partition) for one in messages}}
+        sources = {key: self._flow.source(key) for key in set(map(partition_of, messages))}
         stamp = self._source.stamp()
         if len(messages) < _ASIDE_RECORDS:
             self._admit(self._prepare(messages, sources, stamp))

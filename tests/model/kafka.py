@@ -518,9 +518,10 @@ class Producer(Client):
             broker.appenders.append(self)
 
     def produce(
-        self, topic: str, value: bytes | None, key: bytes | None = None, partition: int = 0, on_delivery: Any = None,
-        timestamp: int = 0, headers: Any = None,
+        self, topic: str, value: bytes | None, key: bytes | None = None, partition: int = 0, callback: Any = None,
+        on_delivery: Any = None, timestamp: int = 0, headers: Any = None,
     ) -> None:  # fmt: skip
+        on_delivery = callback or on_delivery
         if self._txn_id is not None:
             self._buffer.append((topic, partition, key, value, timestamp, headers or [], on_delivery))
         else:

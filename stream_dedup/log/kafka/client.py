@@ -11,13 +11,13 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient
 
-from stream_dedup.document import Headers, Message
+from stream_dedup.document import Message, maker_of
 from stream_dedup.errors import AbortableError, BrokerError, ConfigurationError, FencedError
 from stream_dedup.settings import MASK, Settings, environment_name, is_secret
 
@@ -35,6 +35,7 @@ _PRODUCER_ONLY = re.compile(
     r"|partitioner|sticky|request\.timeout"
 )
 
+_message = maker_of(Message)
 _logger = logging.getLogger("stream_dedup.kafka")
 # For clients that are made to see whether they can be; what they say of themselves is of no interest.
 _SILENT = logging.getLogger("stream_dedup.kafka.silent")
@@ -167,14 +168,8 @@ def _origin(settings: Settings, name: str) -> str:
 def to_message(raw: RawMessage) -> Message:
     """Return a record of the library as ours."""
     kind, timestamp = raw.timestamp()
-    return Message(
-        cast("str", raw.topic()),  # a record without an error has all three
-        cast("int", raw.partition()),
-        cast("int", raw.offset()),
-        raw.key(),
-        raw.value(),
-        timestamp if kind else None,
-        cast("Headers", raw.headers() or []),  # the library's stubs also allow what only producers may pass
+    return _message(
+        (raw.topic(), raw.partition(), raw.offset(), raw.key(), raw.value(), timestamp if kind else None, raw.headers() or [])
     )
 
 
