@@ -128,10 +128,9 @@ class Flow:
             for message, decided in zip(batch.messages, batch.decided, strict=True)
         )
 
-    @property
-    def wants(self) -> int:
-        """How many more records may be taken in now; 0 means wait."""
-        if len(self._batches) >= self._window or self._stale:
+    def wants(self, besides: int = 0) -> int:
+        """Return how many more records may be taken in when so many batches are on their way here already; 0 means wait."""
+        if len(self._batches) + besides >= self._window or self._stale:
             return 0
         return self._batch_documents_max if self._has_answer else min(DOCUMENTS_MAX, self._batch_documents_max)
 

@@ -6,9 +6,9 @@ The steps of a batch, in this order (the names are those of `failpoints`):
     -> after-commit
 
 Invariants: one thread owns all clients, but for the outputs': a transaction runs in a thread of its own, one at a time, while
-the next batch is read and judged. A large batch is prepared in one more, one at a time, and nothing is read meanwhile. What
-would change the flow under them (a rebalance, a stale record) first waits until they have ended, and an abort drops the batch
-that is being prepared with all others. While the worker waits it keeps polling, so that it stays in its group; nothing is
+the next batch is read and judged. A large batch is prepared in one more, one at a time, while the one behind it is read. What
+would change the flow under them (a rebalance, a stale record) first waits until they have ended and what was read is in flight,
+and an abort drops both with all others. While the worker waits it keeps polling, so that it stays in its group; nothing is
 committed but through `flow.ready`.
 """
 
@@ -90,6 +90,14 @@ def run(settings: Settings, stop: threading.Event) -> None:
         server.stop()
 
 
+class _Read(NamedTuple):
+    """What was read and is not yet prepared; the stamp is that of its first record."""
+
+    messages: list[Message]
+    sources: dict[TopicPartitionKey, records.Source]
+    stamp: bytes
+
+
 class _Committing(NamedTuple):
     """The transaction that runs."""
 
@@ -144,6 +152,7 @@ class _Worker:
         self._committer = Caller("committing")
         self._preparing = Caller("preparing")
         self._is_preparing = False
+        self._ahead: _Read | None = None  # only while a batch is being prepared
         self._read_at = 0.0
         self._fail_open_seconds = None if settings.fail_open is None else settings.fail_open.total_seconds()
         self._must_reread = False
@@ -186,7 +195,7 @@ class _Worker:
 
     def _close(self) -> None:
         self._committing = None  # who reads on finds in the committed offsets how it ended
-        self._is_preparing = False
+        self._is_preparing, self._ahead = False, None
         self._source.close()
         self._verdicts.close()
         self._hosts.close()
@@ -194,14 +203,22 @@ class _Worker:
 
     def _turn(self, *, take_in: bool) -> None:
         self._health.beat()
-        if self._none_prepares(0.0 if self._flow.in_flight else _ANSWER_SECONDS) and not (take_in and self._gathers()):
-            self._take(self._flow.wants if take_in else 0)
+        none_prepares = self._none_prepares(0.0 if self._flow.in_flight else _ANSWER_SECONDS)
+        wanted = self._wanted() if take_in else 0
+        if (none_prepares or wanted) and not (take_in and self._gathers()):
+            self._take(wanted)
         self._appender.poll()
         self._hear()
         if self._flow.stale():
             self._resolve_stale()
         self._commit()
         self._look_around()
+
+    def _wanted(self) -> int:
+        """How many records there is room for, beside what is being prepared and what was read ahead of it."""
+        if self._ahead is not None:
+            return max(0, self._flow.wants(1) - len(self._ahead.messages))
+        return self._flow.wants(1 if self._is_preparing else 0)
 
     def _take(self, wanted: int) -> None:
         """Read what there is room for; when there is none, stay in the group without reading."""
@@ -210,7 +227,8 @@ class _Worker:
             if self._paused:
                 self._paused = False
                 self._source.resume([key for key in self._flow.owned() if key not in self._unserved])
-            messages = self._source.take(wanted, 0.0 if self._flow.in_flight else _IDLE_SECONDS)
+            is_busy = self._flow.in_flight or self._is_preparing
+            messages = self._source.take(wanted, 0.0 if is_busy else _IDLE_SECONDS)
         else:
             messages = []
             self._wait()
@@ -230,31 +248,47 @@ class _Worker:
         self._failpoints.reach("worker.consumed", self._flow.in_flight + 1)
         self._read_at = time.monotonic()
         sources = {key: self._flow.source(key) for key in set(map(partition_of, messages))}
-        stamp = self._source.stamp()
-        if len(messages) < _ASIDE_RECORDS:
-            self._admit(self._prepare(messages, sources, stamp))
+        read = _Read(messages, sources, self._source.stamp())
+        if not self._is_preparing:
+            self._make(read)
+        elif self._ahead is None:
+            self._ahead = read
         else:
-            self._is_preparing = True
-            self._preparing.start(lambda: self._prepare(messages, sources, stamp))
+            self._ahead.messages.extend(messages)
+            self._ahead.sources.update(sources)
 
     def _gathers(self) -> bool:
         """Whether what comes now is left to gather, because a question is open and was asked a moment ago."""
         return self._flow.awaits and time.monotonic() - self._read_at < _GATHER_SECONDS
 
-    def _prepare(self, messages: list[Message], sources: Mapping[TopicPartitionKey, records.Source], stamp: bytes) -> InFlight:
-        """Make a batch, in a thread of its own if it is large: nothing of the flow or a client may be touched in here."""
+    def _make(self, read: _Read) -> None:
+        """Make a batch and take it in; of many records, in a thread of its own."""
+        if len(read.messages) < _ASIDE_RECORDS:
+            self._admit(self._prepare(read))
+        else:
+            self._is_preparing = True
+            self._preparing.start(lambda: self._prepare(read))
+
+    def _prepare(self, read: _Read) -> InFlight:
+        """Make a batch: nothing of the flow or a client may be touched in here."""
         with self._metrics.stage("prepare"):
-            return self._preparer.prepare(messages, sources, stamp)
+            return self._preparer.prepare(*read)
 
     def _none_prepares(self, wait_seconds: float) -> bool:
-        """Return whether no batch is being prepared, after waiting so long at most, and taking it in if it is done."""
+        """Return whether no batch is being prepared, after waiting so long at most; one that is done is taken in, and what was
+        read ahead comes next.
+        """
         if self._is_preparing and self._preparing.ended(wait_seconds):
             self._is_preparing = False
             self._admit(self._preparing.result)
+            ahead, self._ahead = self._ahead, None
+            if ahead is not None:
+                self._make(ahead)
         return not self._is_preparing
 
     def _forget_prepared(self) -> None:
-        """Wait until no batch is being prepared, and forget the one that was."""
+        """Wait until no batch is being prepared, and forget the one that was, and what was read ahead."""
+        self._ahead = None
         while self._is_preparing:
             self._health.beat()
             self._is_preparing = not self._preparing.ended(_IDLE_SECONDS)
@@ -294,7 +328,7 @@ class _Worker:
         is_busy = self._committing is not None
         waits = self._flow.awaits if is_busy else self._flow.in_flight and not self._flow.ready()
         was_open = self._flow.is_open
-        wait = (_ANSWER_SECONDS if self._flow.wants or is_busy or self._is_preparing else _FULL_SECONDS) if waits else 0.0
+        wait = (_ANSWER_SECONDS if self._wanted() or is_busy or self._is_preparing else _FULL_SECONDS) if waits else 0.0
         for message in self._verdicts.take(1000, wait):
             try:
                 answer = answers.decode(message.value, f"The record {message.topic}-0@{message.offset}")

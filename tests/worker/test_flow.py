@@ -44,17 +44,17 @@ class Scene:
 def test_one_log_record_until_the_first_answer() -> None:
     """After a start there is room for one batch of one log record; the first answer opens the window."""
     scene = Scene()
-    assert scene.flow.wants == 1000
+    assert scene.flow.wants() == 1000
 
     scene.batch((0, 100))
-    assert scene.flow.wants == 0
+    assert scene.flow.wants() == 0
 
     scene.answer(1, Reason.NEW)
-    assert scene.flow.wants == 5000
+    assert scene.flow.wants() == 5000
     scene.batch((0, 101))
-    assert scene.flow.wants == 5000
+    assert scene.flow.wants() == 5000
     scene.batch((0, 102))
-    assert scene.flow.wants == 0
+    assert scene.flow.wants() == 0
 
 
 def test_batches_leave_in_the_order_in_which_they_were_read() -> None:
@@ -181,7 +181,7 @@ def test_stale_drops_the_partition_and_reads_again() -> None:
     scene.answer(1, Reason.NEW, Reason.STALE)
     assert scene.flow.stale() == {("documents", 1): 200}
     assert scene.flow.ready() == []
-    assert scene.flow.wants == 0
+    assert scene.flow.wants() == 0
 
     scene.flow.resolve_stale({("documents", 1): (260, 4)})
 
