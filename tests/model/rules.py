@@ -168,6 +168,16 @@ def _out_of_order(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.multiple(flow.Flow, ready=ready, committed=committed))
 
 
+_forget_prepared = role._Worker._forget_prepared
+
+
+def _keeps_what_was_read(worker: role._Worker) -> None:
+    ahead = worker._ahead
+    _forget_prepared(worker)
+    if ahead is not None:
+        worker._make(ahead)
+
+
 def _abort_drops_one(stack: contextlib.ExitStack) -> None:
     """Only the batch that aborted is dropped, and what it held is not read again before the others are committed."""
 
@@ -329,6 +339,8 @@ RULES = [
     Rule("an abort drops every batch in flight", _abort_drops_one, ("lost", "committed", "alarm"), COMMITS, first=1),
     Rule("an abort drops the batch that is being prepared", _set(role._Worker, "_forget_prepared", lambda _: None),
          ("lost", "committed", "order", "alarm"), COMMITS),
+    Rule("an abort drops what was read ahead", _set(role._Worker, "_forget_prepared", _keeps_what_was_read),
+         ("lost", "committed", "order", "alarm", "twice"), COMMITS, first=187),
     Rule("a log record states what a commit confirmed", _unconfirmed, ("alarm",), COMMITS),
     Rule("group metadata is captured with the batch", _stamp_at_commit, ("twice", "lost", "order"), ZOMBIES, 400, 8),
     Rule("the offsets carry the group's generation", _no_generation, ("twice", "lost", "order", "alarm"), ZOMBIES, first=2),
