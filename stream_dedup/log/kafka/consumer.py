@@ -306,8 +306,10 @@ class VerdictReader(LogReader):
         self.start(self.watermarks()[1])
 
 
-def reader(settings: Settings, topics: Sequence[str], *, from_beginning: bool) -> Iterator[Message | None]:
-    """Yield the records of all partitions of some topics as they come; None when nothing came for a moment.
+def reader(
+    settings: Settings, topics: Sequence[str], *, from_beginning: bool, partition: int | None = None
+) -> Iterator[Message | None]:
+    """Yield the records of all partitions of some topics, or of one of each, as they come; None when nothing came for a moment.
 
     Raises:
         ConfigurationError: a topic is missing.
@@ -321,13 +323,13 @@ def reader(settings: Settings, topics: Sequence[str], *, from_beginning: bool) -
         if missing:
             raise ConfigurationError(f"The topic {missing[0]} does not exist; create it with: stream-dedup topics apply")
         start = OFFSET_BEGINNING if from_beginning else OFFSET_END
-        consumer.assign([TopicPartition(topic, part, start) for topic in topics for part in known[topic].partitions])
+        chosen = {topic: known[topic].partitions if partition is None else [partition] for topic in topics}
+        consumer.assign([TopicPartition(topic, part, start) for topic in topics for part in chosen[topic]])
         while True:
-            raw = consumer.poll(0.2)
-            if raw is None:
+            raws = _take_raw(consumer, 1000, 0.2, ", ".join(topics))
+            if not raws:
                 yield None
-                continue
-            yield from _messages([raw], ", ".join(topics))
+            yield from _messages(raws, ", ".join(topics))
     except KafkaException as error:
         raise translate(error, f"reading {', '.join(topics)}") from error
     finally:
