@@ -121,6 +121,32 @@ def test_a_fatal_error_that_python_loses_was_told_to_the_callback(monkeypatch: p
         producer.VerdictWriter(Settings(), "verdicts", "index").flush()
 
 
+class Silent(Mute):
+    """A producer of whose fatal error Python loses all, which one made after it is told."""
+
+    made = 0
+
+    def __init__(self, *_: Any) -> None:
+        type(self).made += 1
+        self._has_reports = type(self).made == 1
+
+    def flush(self, *_: Any) -> int:
+        if self._has_reports:
+            raise SystemError("a method returned NULL without setting an exception")
+        raise KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed", fatal=True))
+
+    poll = flush
+
+
+def test_a_fatal_error_of_which_nothing_was_told_is_asked_of_a_new_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It meets the same, and has no report in which it could be lost."""
+    monkeypatch.setattr(Silent, "made", 0)
+    monkeypatch.setattr(producer, "make_producer", Silent)
+
+    with pytest.raises(BrokerError, match="needs the ACL Write on topic verdicts"):
+        producer.VerdictWriter(Settings(), "verdicts", "index").flush()
+
+
 def test_counts_are_sent_by_a_new_client_after_a_fatal_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts per host may be lost; a worker does not end for them."""
     made = []

@@ -156,8 +156,8 @@ class _Appender:
     """An idempotent, non-transactional producer for one partition of one topic."""
 
     def __init__(self, settings: Settings, topic: str, client: str) -> None:
-        config = producer_config(settings, client, {"linger.ms": 0}, {"message.timeout.ms": 60_000})
-        self._producer = make_producer(config | {"error_cb": self._hear})
+        self._config = producer_config(settings, client, {"linger.ms": 0}, {"message.timeout.ms": 60_000})
+        self._producer = make_producer(self._config | {"error_cb": self._hear})
         self._topic = topic
         self._cause: KafkaError | None = None
         self._failed: KafkaError | None = None
@@ -209,15 +209,29 @@ class _Appender:
         if error.fatal():
             self._cause = error
 
+    def _ask_again(self) -> KafkaError | None:
+        """Return the fatal error that was lost on its way: a new client meets it too, and has no reports that hide it."""
+        until = time.monotonic() + _STEP_SECONDS
+        try:
+            asked = make_producer(self._config)
+            while time.monotonic() < until:
+                asked.poll(_STEP_SECONDS)
+        except KafkaException as error:
+            return _told(error)
+        return None
+
     def _serve(self, call: Callable[[], int]) -> int:
         """Make a call in which the client reports, and raise what has failed, by its cause where that is known."""
         result = 0
         try:
             result = call()
         except (KafkaException, SystemError) as error:
-            told = _told(error) or self._cause
+            told = _told(error) or self._cause or self._ask_again()
             if told is None:
-                raise
+                raise BrokerError(
+                    f"While appending to {self._topic}, the client failed without saying why. See what it logged before, and "
+                    "the broker's log; a restart begins again from the committed offsets."
+                ) from error
             self._failed = self._failed or told
             self._cause = self._cause or told
         if self._failed is not None:
