@@ -124,8 +124,9 @@ def node_settings(node_id: int, port: int, controller_port: int, controllers: Ma
         "group.min.session.timeout.ms": "100",
         "group.consumer.min.session.timeout.ms": "1000",
         "group.consumer.min.heartbeat.interval.ms": "100",
-        # After a kill the controller refuses the new process until the old one's session is over: 9 s by default.
-        "broker.session.timeout.ms": "2000",
+        # After a kill the controller refuses the new process until the old one's session is over: 9 s by default. With 2 s a
+        # disk that stood still for three had the only broker fenced, and all its partitions without a leader.
+        "broker.session.timeout.ms": "5000",
         "broker.heartbeat.interval.ms": "250",
         # An expired transaction is aborted within a second of its timeout instead of ten.
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",

