@@ -94,7 +94,8 @@ class _Indexer:
         self._undelivered: dict[int, bool] = {}
         self._next_gauges = 0.0
         self._recipe = ""
-        if not applied and self._catch_up_to:
+        # The declaration alone, which a worker may have written a moment ago, is nothing that a volume could have lost.
+        if not applied and self._catch_up_to > 1:
             metrics.restored_empty()
             _log.warning(
                 "the volume is empty and the log is not: the index is rebuilt from the log's beginning. If this is not a new "
