@@ -90,16 +90,18 @@ class _Indexer:
                 f"{low} to {self._catch_up_to}: it is another log, or records of it are gone. If the topic is right, "
                 "delete the folder and let the index rebuild; if records are gone, restore the topic first."
             )
+        self._announced_at: int | None = None
         self._sent = self._delivered = self._answers_from(applied)
         self._undelivered: dict[int, bool] = {}
         self._next_gauges = 0.0
         self._recipe = ""
-        # The declaration alone, which a worker may have written a moment ago, is nothing that a volume could have lost.
-        if not applied and self._catch_up_to > 1:
+        # Every index announces itself before it answers: where nothing was said before, no volume can have been lost, however
+        # much a worker has asked already.
+        if not applied and self._catch_up_to and self._announced_at != 0:
             metrics.restored_empty()
             _log.warning(
-                "the volume is empty and the log is not: the index is rebuilt from the log's beginning. If this is not a new "
-                "replica, its volume was lost; `stream-dedup index restore` of a snapshot is quicker",
+                "the volume is empty and the log was answered before: the index is rebuilt from the log's beginning. If this "
+                "is not a new replica, its volume was lost; `stream-dedup index restore` of a snapshot is quicker",
                 folder=str(folder),
                 log_end=self._catch_up_to,
             )
@@ -112,10 +114,13 @@ class _Indexer:
         if applied > 0 and not self._index.restored:
             return self._index.answered_offset
         announce = answers.encode_announce(answers.Announce(self._catch_up_to))
-        self._writer.send(announce, self._name, lambda _: None)
+        self._writer.send(announce, self._name, self._announced)
         self._writer.flush()
         self._index.announced(self._catch_up_to)
         return self._catch_up_to
+
+    def _announced(self, offset: int) -> None:
+        self._announced_at = offset
 
     def run(self, stop: threading.Event) -> None:
         try:

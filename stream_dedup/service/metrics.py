@@ -281,7 +281,7 @@ class IndexMetrics(_Metrics):
 
         self._restored_empty = Counter(
             "stream_dedup_index_restored_empty",
-            "Starts with an empty volume beside a log that was not: the index was rebuilt.",
+            "Starts with an empty volume beside a log that an index had answered: it was rebuilt.",
             registry=self.registry,
         )
 

@@ -79,7 +79,9 @@ def test_a_filter_at_work_is_seen_by_its_operators(
     assert before["declaration"] == before["volume"] == {State.NOT_CHECKED}
     assert before["topics"] == before["log"] == before["offsets"] == {State.OK}
 
-    index, worker = crawl.start("index"), crawl.start("worker")
+    index = crawl.start("index")
+    index.says("index started")  # else the worker may ask what this new index leaves to others, and asks it once more
+    worker = crawl.start("worker")
     total = crawl.produce(documents())
     crawl.wait_until_committed(total)
 
@@ -97,7 +99,7 @@ def test_a_filter_at_work_is_seen_by_its_operators(
     assert ours.total("dead_letters_total", stage="decode") == BROKEN
     assert (ours.total("documents_total") or 0) + BROKEN == total
 
-    # A replica with an empty volume beside this log says so.
+    # A replica with an empty volume beside an answered log says so.
     second = crawl.start("index", STREAM_DEDUP_INDEX_DIR=str(crawl.folder / "second"))
     wait_until(lambda: reading(second).total("index_restored_empty_total") == 1, "the second index says that it began empty")
     assert theirs.total("index_restored_empty_total") == 0
@@ -133,3 +135,15 @@ def test_a_filter_at_work_is_seen_by_its_operators(
         refused = crawl.start(name)
         assert refused.wait() == 78
         assert "retention.ms=86400000, and must have -1" in refused.log
+
+
+def test_the_first_index_may_come_after_the_worker_has_asked(make_filter: Callable[..., Filter]) -> None:
+    """A log that nobody has answered is no sign of a lost volume, however much a worker has written to it."""
+    crawl = make_filter(partitions=2, value_format="json")
+    crawl.start("worker")
+    total = crawl.produce(documents())
+    wait_until(lambda: crawl.admin.end_offset(crawl.names.fingerprints, 0) > 1, "the worker has asked")
+    index = crawl.start("index")
+    crawl.wait_until_committed(total)
+    assert reading(index).total("index_restored_empty_total") == 0
+    assert "its volume was lost" not in index.log
