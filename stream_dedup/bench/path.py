@@ -301,7 +301,6 @@ class Bench:
             for child in children:
                 child.check()
             try:
-                # librdkafka crashes if it asks for offsets while the group has no coordinator (its issue 5040).
                 if members < self._options.workers:
                     members = admin.group_members(group)
                 found = sum(offset for offset, _ in admin.committed(group).values()) if members else 0

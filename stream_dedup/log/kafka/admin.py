@@ -5,7 +5,8 @@ Invariant: only `topics apply` and `rewind` change anything; the roles only ask.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,10 @@ _EARLIEST, _LATEST, _MAX_TIMESTAMP = (
     OffsetSpec.max_timestamp(),  # type: ignore[no-untyped-call]
 )
 _LOOK_SECONDS = 0.05
+# A group's coordinator has just started or moved, and reads the group first; the same question is answered seconds later.
+_COORDINATOR_MOVES = frozenset(
+    {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
+)
 _SILENT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT})
 
 
@@ -219,9 +224,17 @@ class Admin:
         return {(one.topic, one.partition): (one.offset, one.metadata) for one in offsets if one.offset >= 0}
 
     def _offsets(self, group: str) -> list[TopicPartition]:
-        """Return a group's committed offsets as Kafka lists them; one that is about to change has an error instead."""
-        asked = self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], require_stable=True)
-        return list(self._result(asked[group], f"reading the committed offsets of group {group}").topic_partitions)
+        """Return a group's committed offsets as Kafka lists them; one that is about to change has an error instead.
+
+        The coordinator is asked for the members first, because one that is not there yet or has moved crashes librdkafka with
+        this question (its issue 5040), and answers that one with an error.
+        """
+        self.group_members(group)
+
+        def ask() -> Any:
+            return self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], require_stable=True)[group]
+
+        return list(self._of_group(ask, f"reading the committed offsets of group {group}").topic_partitions)
 
     def write_committed(self, group: str, topic: str, changes: Mapping[int, tuple[int, str]]) -> None:
         """Write the committed (offset, metadata) of partitions for a group that has no members: all in one request.
@@ -231,20 +244,43 @@ class Admin:
         """
         partitions = [TopicPartition(topic, part, offset, metadata) for part, (offset, metadata) in changes.items()]
         doing = f"writing the committed offsets of {topic} for group {group}"
-        asked = self._client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, partitions)])
-        for one in self._result(asked[group], doing).topic_partitions:
+
+        def ask() -> Any:
+            return self._client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, partitions)])[group]
+
+        for one in self._of_group(ask, doing).topic_partitions:
             if one.error is not None:
                 raise translate(one.error, doing)
 
     def group_members(self, group: str) -> int:
         """Return how many members the group has now."""
-        asked = self._client.describe_consumer_groups([group], request_timeout=_TIMEOUT_SECONDS)
+
+        def ask() -> Any:
+            return self._client.describe_consumer_groups([group], request_timeout=_TIMEOUT_SECONDS)[group]
+
         try:
-            return len(asked[group].result().members)
+            return len(self._wait_for_coordinator(ask).members)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return 0
             raise self._translate(error, f"asking for the members of group {group}") from error
+
+    def _of_group(self, ask: Callable[[], Any], doing: str) -> Any:
+        try:
+            return self._wait_for_coordinator(ask)
+        except KafkaException as error:
+            raise self._translate(error, doing) from error
+
+    def _wait_for_coordinator(self, ask: Callable[[], Any]) -> Any:
+        """Return what is asked of a group's coordinator, asking anew while that is elsewhere or not ready."""
+        until = time.monotonic() + _TIMEOUT_SECONDS
+        while True:
+            try:
+                return self._wait(ask())
+            except KafkaException as error:
+                if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > until:
+                    raise
+            self._client.poll(_LOOK_SECONDS)
 
     def _result(self, future: Any, doing: str, needs: str = "") -> Any:
         try:
