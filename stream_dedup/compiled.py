@@ -48,6 +48,7 @@ import numpy as np
 import platformdirs
 from llvmlite import binding as llvm
 from numba.core import caching, compiler, registry, serialize
+from numba.extending import intrinsic
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 # Its option `_nrt` is for targets without numba's runtime, and not in its types; should it go, every kernel fails at once.
@@ -333,3 +334,21 @@ def inlined(function: Kernel) -> Kernel:
     """Compile a function as part of the kernels that call it: it is kept with them, not by itself; it makes no arrays."""
     compiled = _compiler(nogil=True, error_model="numpy", _nrt=False)(function)
     return cast("Kernel", compiled)
+
+
+def _popcount(typing_context: Any, word: Any) -> Any:  # noqa: ARG001 - numba's signature
+    """Count the bits of a uint64: one instruction."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        return builder.ctpop(arguments[0])
+
+    return numba.types.int64(numba.types.uint64), build
+
+
+popcount: Any = intrinsic(_popcount)
+
+
+@inlined
+def lowest_bit(word: Any) -> Any:
+    """Return which bit of a uint64 is the lowest that is set; the compiler knows this for one instruction."""
+    return popcount((word & (~word + np.uint64(1))) - np.uint64(1))

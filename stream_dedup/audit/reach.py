@@ -16,11 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from stream_dedup.compiled import allocating_kernel, kernel
+from stream_dedup.compiled import allocating_kernel, kernel, popcount
 from stream_dedup.errors import FormatError
 
 WORD_BITS: Final = 64
@@ -207,18 +205,6 @@ def as_number(words: NDArray[np.uint64]) -> int:
     for word in reversed(words.tolist()):
         number = number << WORD_BITS | word
     return number
-
-
-def _popcount(typing_context: Any, word: Any) -> Any:  # noqa: ARG001 - numba's signature
-    """Count the bits of a uint64: one instruction."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        return builder.ctpop(arguments[0])
-
-    return types.int64(types.uint64), build
-
-
-popcount: Any = intrinsic(_popcount)
 
 
 @kernel

@@ -36,7 +36,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from stream_dedup.compiled import kernel
+from stream_dedup.compiled import kernel, popcount
 
 # numba knows these as types; to the type checker they are Any, because indices and counts are int there.
 int64: Any = np.int64
@@ -112,15 +112,6 @@ class Table(NamedTuple):
     top: NDArray[np.int64]
 
 
-def _popcount(typing_context: Any, word: Any) -> Any:  # noqa: ARG001 - numba's signature
-    """Count the bits of a uint64: one instruction."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
-        return builder.ctpop(arguments[0])
-
-    return types.int64(types.uint64), build
-
-
 def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:  # noqa: ARG001
     """Ask for the cache line of array[index], which need not exist, without waiting for it."""
 
@@ -138,7 +129,6 @@ def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:  # noqa: ARG0
     return types.void(array, types.int64), build
 
 
-popcount: Any = intrinsic(_popcount)
 prefetch: Any = intrinsic(_prefetch)
 
 
