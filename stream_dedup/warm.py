@@ -19,8 +19,8 @@ from stream_dedup import compiled
 from stream_dedup.audit.reach import CompiledScan, Reach, Rows
 from stream_dedup.fingerprint import Fingerprinter, Languages, Recipe, explain_features, hashes, segmenter
 from stream_dedup.fingerprint.grammar import PRESETS
-from stream_dedup.index.kernels import FULL, Columns, take_rows
-from stream_dedup.index.neighbours import Neighbours, no_columns, no_rows
+from stream_dedup.index.kernels import FULL, Columns, no_columns, take_rows
+from stream_dedup.index.neighbours import Neighbours, no_rows
 from stream_dedup.index.plan import PLANS
 
 _DOCUMENTS = 3

@@ -19,8 +19,8 @@ import numpy as np
 
 from stream_dedup.index.arithmetic import candidates_of_plan
 from stream_dedup.index.blocks import tables_of
-from stream_dedup.index.kernels import FULL, Columns, take_rows
-from stream_dedup.index.neighbours import SEALED_AGAIN, Neighbours, fragment_bytes, no_columns, no_rows
+from stream_dedup.index.kernels import FULL, Columns, no_columns, take_rows
+from stream_dedup.index.neighbours import SEALED_AGAIN, Neighbours, fragment_bytes, no_rows
 from stream_dedup.index.plan import Plan
 
 ENTRIES: Final = 200_000

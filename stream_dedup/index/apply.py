@@ -28,20 +28,21 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Mode, Reason, Representative
+from stream_dedup.document import ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Mode, Reason, Representative, maker_of
 from stream_dedup.errors import ConfigurationError, FormatError, InvariantError
 from stream_dedup.index.entries import Entries, columns_of
 from stream_dedup.index.judge import reason_of_duplicate
-from stream_dedup.index.kernels import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, take_rows
+from stream_dedup.index.kernels import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, no_columns, take_rows
 from stream_dedup.index.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
-from stream_dedup.index.neighbours import Neighbours, no_columns
+from stream_dedup.index.neighbours import Neighbours
 from stream_dedup.index.plan import WIDTH_MAX, Plan
-from stream_dedup.index.positions import KeptRecord, Key, Positions, cut_at_repeats, handle_of, keys_of, spans_of
+from stream_dedup.index.positions import KeptRecord, Key, Positions, cut_at_repeats, handle_of, handles_of, keys_of, spans_of
 from stream_dedup.index.sources import Sources
 from stream_dedup.index.window import Generations, Window, changed
 from stream_dedup.log.answers import Judgement, Rejected, Verdicts, encode, encode_verdicts
 from stream_dedup.log.records import Batch, Control, LogRecord, Seed
 
+_representative = maker_of(Representative)
 _OFFSET_MAX: Final = (1 << 63) - 1
 _U32_MAX: Final = (1 << 32) - 1
 _U64_MAX: Final = (1 << 64) - 1
@@ -365,23 +366,26 @@ def _judge_fresh(state: State, judging: _Judging, places: NDArray[np.int64]) -> 
     reasons = np.where(outcome == OUTCOME_SHORT, np.uint8(Reason.TOO_SHORT), np.uint8(Reason.NEW))
     distances = np.zeros(len(places), np.uint8)
     about = handle_of(log_offset, 0) + places
-    origins = entries.origins(named)
+    representatives: list[Representative] = []
     if named:
         judging.named.update(named)
+        sources, offsets, times, log_offsets, log_places, of_ids = zip(*entries.origins(named), strict=True)
         same = (outcome[duplicates] != OUTCOME_NEAR).tolist()
         ids = [batch.ids[place] for place in places[duplicates].tolist()]
         reasons[duplicates] = [
-            reason_of_duplicate(same_text=is_same, identifier=identifier, representative=origin.id)
-            for is_same, identifier, origin in zip(same, ids, origins, strict=True)
+            reason_of_duplicate(same_text=is_same, identifier=identifier, representative=of)
+            for is_same, identifier, of in zip(same, ids, of_ids, strict=True)
         ]
         distances[duplicates] = found.distance[duplicates]
-        about[duplicates] = [handle_of(origin.log_offset, origin.place) for origin in origins]
+        about[duplicates] = handles_of(log_offsets, log_places)
+        positions = state.sources.positions(sources, offsets)
+        representatives = list(map(_representative, zip(positions, of_ids, times, strict=True)))
     verdicts = Verdicts(
         reasons,
         distances,
         np.full(len(places), log_offset, np.uint64),
         places.astype(np.uint32),
-        [Representative(state.sources.position(origin.source, origin.offset), origin.id, origin.time_ms) for origin in origins],
+        representatives,
     )
     return verdicts, about
 

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import Reason
+from stream_dedup.document import Reason, maker_of
 from stream_dedup.errors import FormatError, InvariantError
 from stream_dedup.index import kernels
 from stream_dedup.index.contract import Store
@@ -85,6 +85,13 @@ class Origin(NamedTuple):
     id: bytes
 
 
+_origin = maker_of(Origin)
+# What tells entries apart, whatever their prints: the text in its scope, and the position with the value that stood there.
+_IDENTITY: Final = np.dtype(
+    [("text_digest", "u1", (16,)), ("scope", "<u8"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8")]
+)
+
+
 class Stored(NamedTuple):
     """The live entries as opening reads them: numbers (n,) int64, ascending, and the columns (n,) of their segment rows."""
 
@@ -105,6 +112,10 @@ class _Page:
     def row(self, place: int) -> bytes:
         return bytes(self.data[place * self._size : (place + 1) * self._size])
 
+    def identity(self, place: int) -> bytes:
+        data, at = self.data, place * self._size
+        return b"".join([data[at + before : at + before + size] for before, size in _identity_of(self._kind)])
+
     def ids_end(self, place: int) -> int:  # a row ends with it
         return int.from_bytes(self.data[(place + 1) * self._size - 2 : (place + 1) * self._size], "little")
 
@@ -113,8 +124,9 @@ class _Page:
 
     def origin(self, place: int) -> Origin:
         data, at = self.data, place * self._size
-        fields = (take(data, at + before)[0] for before, _, take in _origin_of(self._kind))
-        return Origin._make([*fields, self.id(place)])
+        fields = [take(data, at + before)[0] for before, _, take in _origin_of(self._kind)]
+        fields.append(self.id(place))
+        return _origin(fields)
 
     def rows(self) -> bytes:
         return bytes(self.data)
@@ -134,10 +146,14 @@ class _StoredPage:
         return self._value[self._ids_at :]
 
     def row(self, place: int) -> bytes:
+        return self._fields(place, _columns_of(self._kind))
+
+    def identity(self, place: int) -> bytes:
+        return self._fields(place, _identity_of(self._kind))
+
+    def _fields(self, place: int, columns: Iterable[tuple[int, int]]) -> bytes:
         value, count = self._value, self._count
-        return b"".join(
-            [value[(at := ROWS_AT + before * count + place * size) : at + size] for before, size in _columns_of(self._kind)]
-        )
+        return b"".join([value[(at := ROWS_AT + before * count + place * size) : at + size] for before, size in columns])
 
     def id(self, place: int) -> bytes:
         value, first = self._value, self._ids_at
@@ -147,8 +163,9 @@ class _StoredPage:
 
     def origin(self, place: int) -> Origin:
         value, count = self._value, self._count
-        fields = (take(value, ROWS_AT + before * count + place * size)[0] for before, size, take in _origin_of(self._kind))
-        return Origin._make([*fields, self.id(place)])
+        fields = [take(value, ROWS_AT + before * count + place * size)[0] for before, size, take in _origin_of(self._kind)]
+        fields.append(self.id(place))
+        return _origin(fields)
 
     def rows(self) -> bytes:
         return decode_columns(self._value[ROWS_AT : self._ids_at], self._count, self._kind).tobytes()
@@ -168,6 +185,13 @@ def columns_of(rows: NDArray[Any]) -> kernels.Columns:
 def _columns_of(kind: np.dtype[Any]) -> list[tuple[int, int]]:
     """Return (bytes of a row before it, its own) of each field of a packed row."""
     return [(field[1], field[0].itemsize) for field in (kind.fields or {}).values()]
+
+
+@lru_cache
+def _identity_of(kind: np.dtype[Any]) -> list[tuple[int, int]]:
+    """Return the same of the fields that tell entries apart, in the order of `_IDENTITY`."""
+    fields: Any = kind.fields or {}
+    return [(fields[name][1], fields[name][0].itemsize) for name in _IDENTITY.names or ()]
 
 
 @lru_cache
@@ -300,13 +324,15 @@ class Entries:
         pages = self._pages({number // PAGE_ENTRIES for number in numbers})
         return [pages[number // PAGE_ENTRIES].origin(number % PAGE_ENTRIES) for number in numbers]
 
-    def rows(self, numbers: Iterable[int]) -> NDArray[Any]:
-        """Return the rows (n,) of the entries of these numbers, in their order."""
-        wanted = list(numbers)
-        pages = self._pages({number // PAGE_ENTRIES for number in wanted})
-        return np.frombuffer(
-            b"".join(pages[number // PAGE_ENTRIES].row(number % PAGE_ENTRIES) for number in wanted), self._type
-        )
+    def identities(self, numbers: Sequence[int]) -> kernels.Columns:
+        """Return what tells the entries of these numbers from others, in their order; columns of anything else are empty."""
+        pages = self._pages({number // PAGE_ENTRIES for number in numbers})
+        found = [pages[number // PAGE_ENTRIES].identity(number % PAGE_ENTRIES) for number in numbers]
+        rows = np.frombuffer(b"".join(found), _IDENTITY)
+        return kernels.no_columns(self._words, 0)._replace(
+            scopes=rows["scope"], digests=np.ascontiguousarray(rows["text_digest"]).view(np.uint64), sources=rows["source"],
+            offsets=rows["offset"], values=rows["value_digest"],
+        )  # fmt: skip
 
     def drop(self, numbers: NDArray[np.int64]) -> None:
         """Remove live entries, given in ascending order; costs in proportion to the pages and segments that they lie in."""

@@ -23,7 +23,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +41,7 @@ from stream_dedup.index.budget import Budget
 from stream_dedup.index.contract import Store
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.entries import Entries
-from stream_dedup.index.kernels import Columns, Held
+from stream_dedup.index.kernels import Held
 from stream_dedup.index.layout import Meta
 from stream_dedup.index.neighbours import BucketSizes, Neighbours
 from stream_dedup.index.plan import Plan
@@ -438,9 +437,7 @@ class Index:
         if state.plan is None:
             raise InvariantError("A batch was judged before a plan was declared; this is a fault of the program.")
         entries = state.entries = Entries(self._store, state.print_words)
-        state.neighbours = Neighbours(
-            state.plan, state.print_words, lambda numbers: _identities(entries.rows(numbers)), budget=self._budget
-        )
+        state.neighbours = Neighbours(state.plan, state.print_words, entries.identities, budget=self._budget)
 
     def _read_volume(self) -> None:
         found = contents.read(self._store)
@@ -475,13 +472,6 @@ class Index:
             states=stored.rows["state"],
         )
         neighbours.load(held, first, count, stored.rows["digest_tag"], stored.rows["position_tag"])
-
-
-def _identities(rows: NDArray[Any]) -> Columns:
-    return Columns(
-        prints=rows["print"], scopes=rows["scope"], digests=np.ascontiguousarray(rows["text_digest"]).view(np.uint64),
-        sources=rows["source"], offsets=rows["offset"], values=rows["value_digest"], features=rows["features"],
-    )  # fmt: skip
 
 
 def _decode(log_offset: int, value: bytes | None) -> LogRecord | FormatError:

@@ -74,6 +74,19 @@ class Columns(NamedTuple):
     features: NDArray[np.uint32]
 
 
+def no_columns(words: int, count: int) -> Columns:
+    """Return columns for `count` documents with prints of `words` words, all zero."""
+    return Columns(
+        prints=np.zeros((count, words), np.uint64),
+        scopes=np.zeros(count, np.uint64),
+        digests=np.zeros((count, 2), np.uint64),
+        sources=np.zeros(count, np.uint32),
+        offsets=np.zeros(count, np.int64),
+        values=np.zeros(count, np.uint64),
+        features=np.zeros(count, np.uint32),
+    )
+
+
 def take_rows(columns: Columns, rows: slice | NDArray[np.int64]) -> Columns:
     """Return some rows of columns: views for a slice, copies for row numbers."""
     taken: list[Any] = [column[rows] for column in columns]

@@ -27,7 +27,20 @@ from stream_dedup.errors import InvariantError
 from stream_dedup.index import kernels
 from stream_dedup.index.blocks import Tables, tables_of
 from stream_dedup.index.budget import Budget, Mapped
-from stream_dedup.index.kernels import FULL, NONE, OUTCOME_NEW, OUTCOME_SHORT, REMOVED, SHORT, SIZES, UNIT, Columns, Held, Table
+from stream_dedup.index.kernels import (
+    FULL,
+    NONE,
+    OUTCOME_NEW,
+    OUTCOME_SHORT,
+    REMOVED,
+    SHORT,
+    SIZES,
+    UNIT,
+    Columns,
+    Held,
+    Table,
+    no_columns,
+)
 from stream_dedup.index.plan import Plan
 
 ROWS_MAX: Final = 0xFFFFFFF0
@@ -44,19 +57,6 @@ _NARROW_THRESHOLD: Final = 7  # up to it, 32 bits turn away all but one in a tho
 
 Identities = Callable[[Sequence[int]], Columns]
 """Returns digests, scopes, sources, offsets and values of entries by their numbers."""
-
-
-def no_columns(words: int, count: int) -> Columns:
-    """Return columns for `count` documents with prints of `words` words, all zero."""
-    return Columns(
-        prints=np.zeros((count, words), np.uint64),
-        scopes=np.zeros(count, np.uint64),
-        digests=np.zeros((count, 2), np.uint64),
-        sources=np.zeros(count, np.uint32),
-        offsets=np.zeros(count, np.int64),
-        values=np.zeros(count, np.uint64),
-        features=np.zeros(count, np.uint32),
-    )
 
 
 def no_rows(words: int, count: int) -> Held:

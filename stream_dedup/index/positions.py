@@ -340,6 +340,11 @@ def handle_of(log_offset: int, place: int) -> int:
     return log_offset * _PLACES + place
 
 
+def handles_of(log_offsets: Sequence[int], places: Sequence[int]) -> NDArray[np.int64]:
+    """Return the same of many, given as columns."""
+    return np.array(log_offsets, np.int64) * _PLACES + np.array(places, np.int64)
+
+
 def keys_of(columns: Columns) -> list[Key]:
     """Return the identities of a batch's documents."""
     return list(zip(columns.sources.tolist(), columns.offsets.tolist(), columns.values.tolist(), strict=True))

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stream_dedup.document import Position
+from stream_dedup.document import Position, maker_of
 from stream_dedup.errors import FormatError
 from stream_dedup.index.layout import decode_source, encode_source, number_of, source_key
 from stream_dedup.index.writes import Writes
+
+_position = maker_of(Position)
 
 
 class Sources:
@@ -49,6 +51,11 @@ class Sources:
         """Return a position in a numbered partition."""
         topic, topic_id, partition = self._names[source]
         return Position(topic, topic_id, partition, offset)
+
+    def positions(self, sources: Iterable[int], offsets: Iterable[int]) -> list[Position]:
+        """Return positions in numbered partitions, given as columns."""
+        names = self._names
+        return list(map(_position, [(*names[source], offset) for source, offset in zip(sources, offsets, strict=True)]))
 
     def place(self, position: Position) -> tuple[int, int]:
         """Return the (source, offset) of a position in a numbered partition."""

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from stream_dedup.index.arithmetic import candidates, candidates_of_plan, chance, distance_guaranteed, recalls
-from stream_dedup.index.kernels import Columns, take_rows
-from stream_dedup.index.neighbours import Identities, Neighbours, no_columns
+from stream_dedup.index.kernels import Columns, no_columns, take_rows
+from stream_dedup.index.neighbours import Identities, Neighbours
 from stream_dedup.index.plan import PLANS, TABLES_MAX, Plan
 
 SHORT = [
