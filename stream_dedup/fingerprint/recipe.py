@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeAlias, cast
 
@@ -32,8 +32,6 @@ from stream_dedup.fingerprint.projection import Vector, as_vector
 # Raise this with any change of the code that changes a print or a digest; data files digest themselves into the id.
 RULES_VERSION = 1
 DEFAULT = "words"
-# A stretch of texts is read four times, from one form to the next: half a million characters stay in a core's own cache.
-_STRETCH_CHARACTERS = 1 << 19
 
 Content: TypeAlias = str | Vector
 
@@ -237,14 +235,6 @@ class _Maker:
         return normalised, form_batch(texts, self._method.steps, normalised, fold_han=self._languages.fold_han)
 
     def texts(self, texts: Sequence[str]) -> Prints:
-        """Return the prints of texts, made in stretches that stay in a core's cache from one step to the next."""
-        bounds = _stretches(texts)
-        if len(bounds) <= 2:
-            return self._stretch(texts)
-        parts = [self._stretch(texts[first:end]) for first, end in itertools.pairwise(bounds)]
-        return Prints(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Prints)))
-
-    def _stretch(self, texts: Sequence[str]) -> Prints:
         (normalised, offsets), (data, bounds) = self.forms(texts)
         prints = np.zeros((len(texts), self._words), np.uint64)
         features = np.zeros(len(texts), np.uint32)
@@ -302,17 +292,6 @@ class _Maker:
             digests.append(digest.digest())
         rows = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
         return Prints(prints, features, rows, bounds[1:] == bounds[:-1])
-
-
-def _stretches(texts: Sequence[str]) -> list[int]:
-    """Return where stretches of about `_STRETCH_CHARACTERS` begin, and the end of all."""
-    bounds, left = [0], _STRETCH_CHARACTERS
-    for number, length in enumerate(map(len, texts)):
-        if length > left and number > bounds[-1]:
-            bounds.append(number)
-            left = _STRETCH_CHARACTERS
-        left -= length
-    return [*bounds, len(texts)]
 
 
 def canary_digest(stage: str) -> str:

@@ -150,3 +150,26 @@ def test_words_of_alphabets_equal_the_reference() -> None:
     kinds = set((characters.table()[:0x800] & characters.KIND_BITS).tolist())
     assert not kinds & {characters.HAN, characters.UNSPACED}, "what has two bytes is of a word, or between words"
     assert [words(text) for text in normalised] == [reference.words(text) for text in normalised]
+
+
+def test_words_of_long_ascii_equal_the_reference() -> None:
+    """Rows of 64 bytes are looked at together: every ASCII character on either side of their edges, and random texts."""
+    edges = [
+        f"{'ab ' * 21}"[:lead] + f"{before}{chr(byte)}{after}" + " xyz" * 20
+        for lead in range(60, 68)
+        for byte in range(128)
+        for before in ("", "q", " ")
+        for after in ("", "q", " ")
+    ]
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    ascii_only = [chr(byte) for byte in range(128)] + [*"abcdefgz019" * 30, *" " * 60, *",.-" * 9]
+    with_others = [*ascii_only * 3, *"éбא中カ"]
+    texts = [
+        "".join(generator.choices(generator.choice((ascii_only, with_others)), k=generator.randrange(1, 400)))
+        for _ in range(4000)
+    ]
+    normalised = [reference.normalise(text) for text in texts] + edges
+
+    assert [words(text) for text in normalised] == [reference.words(text) for text in normalised]
