@@ -392,12 +392,12 @@ class Settings(BaseSettings):
         "judging it. Lets whoever may write documents switch the filter off for them.",
     )
     batch_documents: Annotated[int, Whole] = Field(
-        default=5000,
+        default=8000,
         ge=1,
         le=100_000,
         description="Most documents in one transaction. A backlog moves in such batches; a lone document leaves at "
         "once. Larger costs memory and latency under load, smaller costs throughput (on two cores, "
-        "transactions of 1,000 carried half as much as of 5,000).",
+        "transactions of 1,000 carried half as much as of 5,000, and of 8,000 an eighth more).",
     )
     batches_in_flight: Annotated[int, Whole] = Field(
         default=4,

@@ -16,13 +16,14 @@ from stream_dedup.bench.latency import Latency
 from stream_dedup.bench.path_peers import QUIX, CopyPeer
 from stream_dedup.demo.crawl import Page, endless
 from stream_dedup.errors import InputError
+from stream_dedup.settings import Settings
 
 COPY = "copy"
 PLANS = ("wide", "classic")
 VARIANTS = (COPY, *PLANS)
 LOOPBACK = "over loopback"
 PARTITIONS = 4
-TRANSACTION_DOCUMENTS_MAX = 5000
+TRANSACTION_DOCUMENTS_MAX: int = Settings.model_fields["batch_documents"].default
 WINDOW_FROM = 0.05
 _TRANSACTIONS_MIN = 20
 
@@ -34,7 +35,7 @@ class Options:
     `index_entries` representatives before the first document comes.
     """
 
-    documents: int = 100_000
+    documents: int = 200_000
     size_bytes: int = 1000
     duplicate_share: float = 0.3
     languages: tuple[str, ...] = ("en",)

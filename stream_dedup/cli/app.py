@@ -964,7 +964,7 @@ def plan(
 
 @bench_app.command("path")
 def bench_path(
-    documents: Annotated[int, typer.Option("--documents", min=2000, help="How many; below 20,000 it is only a try.")] = 100_000,
+    documents: Annotated[int, typer.Option("--documents", min=2000, help="How many; below 20,000 it is only a try.")] = 200_000,
     size_bytes: Annotated[int, typer.Option("--size", help="Bytes of text in each, about; 250 to 20,000.")] = 1000,
     duplicate_share: Annotated[float, typer.Option("--duplicates", help="Share of near or exact copies, 0 to below 1.")] = 0.3,
     languages: Annotated[str, typer.Option("--languages", metavar="EN,..", help="Languages that take turns.")] = "en",
