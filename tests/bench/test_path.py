@@ -125,7 +125,7 @@ def test_what_is_lost_or_doubled_is_a_complaint() -> None:
 
 
 def test_transactions_are_smaller_in_a_short_run() -> None:
-    """As many documents as the filter takes by default (8,000), but at least twenty transactions, or a window would hold none."""
+    """As many documents as the filter takes by default, but at least twenty transactions, or a window would hold none."""
     assert Options(documents=1_000_000).transaction_documents == 8000
     assert Options(documents=2000).transaction_documents == 100
 
