@@ -2,6 +2,8 @@
 
     python -m tests.broker.zombie_child FILE kept|removed
 
+Its first batch has records of two partitions, so whichever moves away, the transaction is of one that was lost.
+
 The guard: the group's metadata is read together with the batch. Removed here, it is read at the commit. This worker's
 rebalance callbacks do not wait for its transaction, as if Kafka had lost patience with one that does.
 """
@@ -14,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from stream_dedup.document import Message
 from stream_dedup.service import logs
 from stream_dedup.service.signals import stop_on_signals
 from stream_dedup.settings import load_settings
@@ -46,6 +49,17 @@ def main(file: Path, guard: str) -> None:
         made(self, *args)
         sources.append(self)
 
+    taken = role.SourceConsumer.take
+    begun = threading.Event()
+
+    def take(self: role.SourceConsumer, most: int, timeout_seconds: float) -> list[Message]:
+        messages = taken(self, most, timeout_seconds)
+        while messages and not begun.is_set() and len({one.partition for one in messages}) < 2:
+            messages += taken(self, most - len(messages), timeout_seconds)
+        if messages:
+            begun.set()
+        return messages
+
     def slow(self: role.TransactionalOutput, outputs: Any, offsets: Any, stamp: bytes, **more: Any) -> Any:
         if held.is_set():
             return run(self, outputs, offsets, stamp, **more)
@@ -64,6 +78,7 @@ def main(file: Path, guard: str) -> None:
             self._producer = producer
 
     role.SourceConsumer.__init__ = remember  # type: ignore[assignment,method-assign]
+    role.SourceConsumer.take = take  # type: ignore[method-assign]
     role.TransactionalOutput.run = slow  # type: ignore[method-assign]
     role._Worker._settle = lambda _: None  # type: ignore[method-assign,assignment]
     logs.configure("info", "console", role="worker")
