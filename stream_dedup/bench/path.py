@@ -303,7 +303,7 @@ class Bench:
             try:
                 if members < self._options.workers:
                     members = admin.group_members(group)
-                found = sum(offset for offset, _ in admin.committed(group).values()) if members else 0
+                found = sum(offset for offset, _ in admin.committed(group).values())
             except BrokerError as error:  # asked at a bad moment: a coordinator that loads, a transaction that ends
                 problem, found = str(error), 0
             now = time.monotonic()

@@ -27,20 +27,7 @@ from stream_dedup.errors import InvariantError
 from stream_dedup.index import kernels
 from stream_dedup.index.blocks import Tables, tables_of
 from stream_dedup.index.budget import Budget, Mapped
-from stream_dedup.index.kernels import (
-    FULL,
-    NONE,
-    OUTCOME_NEW,
-    OUTCOME_SHORT,
-    REMOVED,
-    SHORT,
-    SIZES,
-    UNIT,
-    Columns,
-    Held,
-    Table,
-    no_columns,
-)
+from stream_dedup.index.kernels import FULL, NONE, OUTCOME_NEW, OUTCOME_SHORT, REMOVED, SHORT, SIZES, UNIT, Columns, Held, Table
 from stream_dedup.index.plan import Plan
 
 ROWS_MAX: Final = 0xFFFFFFF0
@@ -210,7 +197,7 @@ class Neighbours:
 
     def find_digest(self, text_digest: bytes, scope: int) -> int:
         """Return the live entry with a text digest in a scope, or -1."""
-        wanted = no_columns(self.words, 1)
+        wanted = kernels.no_columns(self.words, 1)
         wanted.digests[0] = np.frombuffer(text_digest, np.uint64)
         wanted.scopes[0] = scope
         return int(self.find_digests(wanted)[0])
@@ -220,7 +207,7 @@ class Neighbours:
 
         Without `features`, the text is taken to be as long as whatever it is compared with.
         """
-        wanted = no_columns(self.words, 1)
+        wanted = kernels.no_columns(self.words, 1)
         wanted.prints[0] = print_words
         wanted.scopes[0] = scope
         wanted.features[0] = kernels.FEATURES_UNKNOWN if features is None else features

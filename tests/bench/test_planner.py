@@ -12,8 +12,8 @@ from stream_dedup.__main__ import main
 from stream_dedup.bench.calibration import Constants, calibrate
 from stream_dedup.bench.planner import advise, figures_of
 from stream_dedup.errors import ConfigurationError
-from stream_dedup.index.kernels import Columns, take_rows
-from stream_dedup.index.neighbours import Neighbours, no_columns
+from stream_dedup.index.kernels import Columns, no_columns, take_rows
+from stream_dedup.index.neighbours import Neighbours
 from stream_dedup.index.plan import PLANS, Plan
 
 CONSTANTS = Constants(document_us=3, table_us=0.1, probe_us=0.05, narrow_us=0.0005, wide_us=0.001, far=2)

@@ -21,7 +21,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from stream_dedup.errors import ConfigurationError, InvariantError
 from stream_dedup.index import budget, kernels, neighbours
 from stream_dedup.index.blocks import addresses_of, tables_of, to_words
-from stream_dedup.index.neighbours import Neighbours, no_columns
+from stream_dedup.index.kernels import no_columns
+from stream_dedup.index.neighbours import Neighbours
 from stream_dedup.index.plan import PLANS, Plan
 
 PLANS_TRIED = [
