@@ -235,7 +235,7 @@ def releases_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tupl
             yield offset, record.batch
 
 
-def _answers(index: Index, group: Sequence[tuple[int, int, bytes | None]]) -> dict[int, tuple[Judgement, ...]]:
+def _answers(index: Index, group: Sequence[tuple[int, int, bytes | None]]) -> dict[int, Sequence[Judgement]]:
     found = {}
     for offset, raw in index.apply(group):
         answer = answers.decode(raw, f"The answer to log record {offset}")

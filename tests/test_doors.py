@@ -41,6 +41,7 @@ CLOSED = {
     "log/records.py": ("index", "fingerprint", "worker", "settings", "log.kafka"),
     "log/answers.py": ("index", "fingerprint", "worker", "settings", "log.kafka"),
     "log/headers.py": ("index", "fingerprint", "worker", "settings", "log.kafka"),
+    "log/header_columns.py": ("index", "fingerprint", "worker", "settings", "log.kafka"),
     "log/kafka/": ("index", "fingerprint", "worker", "cli", "service", "demo", "broker"),
     "control/": ("index.store", "index.index", "log.kafka", "settings", "service", "cli", "worker", "broker", "demo"),
     "worker/flow.py": ("log.kafka", "settings", "service", "cli"),
@@ -59,6 +60,7 @@ CLOSED = {
         f"insights/{name}.py": ("log", "settings", "service", "topics")
         for name in ("hosts", "counts", "record", "tally", "row", "events", "ledger")
     },
+    "messages.py": ("fingerprint", "index", "log", "worker", "settings", "service", "cli"),
     "document.py": ("fingerprint", "index", "log", "worker", "settings", "service", "cli"),
 }
 

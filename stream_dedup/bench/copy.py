@@ -1,7 +1,8 @@
 """The yardstick: a program that copies `documents` to `copy` exactly once and does nothing else.
 
 It uses the worker's own clients in the worker's own order (take, write, offsets, commit), so that the difference to the
-whole path is what the filter does, not how Kafka is used. It is a child process like a worker, for the same reason.
+whole path is what the filter does, not how Kafka is used; but it writes as any program with confluent-kafka does, a call for
+each record, and not in bulk. It is a child process like a worker, for the same reason.
 
 Invariants: each record is copied at the offset that its partition has come to, so what was taken of a partition before it
 moved is left to its new owner; between two calls nothing is in flight, so partitions may move at any time.
@@ -12,12 +13,16 @@ from __future__ import annotations
 import select
 from collections.abc import Mapping, Sequence
 
-from stream_dedup.document import Message, TopicPartitionKey
+import numpy as np
+
+from stream_dedup.document import TopicPartitionKey, maker_of
 from stream_dedup.errors import StreamDedupError
 from stream_dedup.log.kafka import Admin, Outcome, Output, SourceConsumer, TransactionalOutput
+from stream_dedup.messages import Messages
 from stream_dedup.settings import Settings, load_settings
 
 TOPIC = "copy"
+_output = maker_of(Output)
 _IDLE_SECONDS = 0.1
 # How long a transaction that is not full waits for more.
 _FILL_SECONDS = 0.02
@@ -44,13 +49,18 @@ class _Positions:
     def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
         self.revoked(keys)
 
-    def follows(self, message: Message) -> bool:
-        """Return whether a record is its partition's next, and count it if so."""
-        key = message.topic, message.partition
-        if self.next.get(key) != message.offset:
-            return False
-        self.next[key] += 1
-        return True
+    def copies(self, messages: Messages, target: str) -> list[Output]:
+        """Return a copy of each record that is its partition's next, and count it."""
+        topic, following, given, copies = messages.topic, self.next, messages.headers, []
+        partitions, offsets, times_ms = (
+            column.tolist() for column in (messages.partitions, messages.offsets, np.maximum(messages.timestamps_ms, 0))
+        )
+        columns = zip(partitions, offsets, messages.keys, messages.values, times_ms, strict=True)
+        for place, (partition, offset, key, value, time_ms) in enumerate(columns):
+            if following.get((topic, partition)) == offset:
+                following[topic, partition] = offset + 1
+                copies.append(_output((target, partition, key, value, time_ms, given.get(place, []) if given else [])))
+        return copies
 
     def settled(self, stamp: bytes) -> None:
         pass
@@ -70,16 +80,13 @@ def run(settings: Settings) -> None:
     source = SourceConsumer(settings, names.documents, name, positions)
     try:
         while not _input_has_ended():
-            messages = [one for one in _fill(source, settings.batch_documents) if positions.follows(one)]
-            if not messages:
+            taken = _fill(source, settings.batch_documents)
+            outputs = [one for messages in taken for one in positions.copies(messages, target)]
+            if not outputs:
                 continue
-            stamp = source.stamp()
-            moved = {(one.topic, one.partition) for one in messages}
-            result = output.run(
-                [Output(target, one.partition, one.key, one.value, one.timestamp_ms, one.headers) for one in messages],
-                [(topic, partition, positions.next[topic, partition], "") for topic, partition in moved],
-                stamp,
-            )
+            moved = {(names.documents, one.partition) for one in outputs}
+            offsets = [(topic, partition, positions.next[topic, partition], "") for topic, partition in moved]
+            result = output.run(outputs, offsets, source.stamp())
             if result.outcome is not Outcome.COMMITTED:
                 raise StreamDedupError(f"A transaction of the copy ended as {result.outcome.value}: {result.why}")
     finally:
@@ -87,14 +94,11 @@ def run(settings: Settings) -> None:
         output.close()
 
 
-def _fill(source: SourceConsumer, most: int) -> list[Message]:
-    messages = source.take(most, _IDLE_SECONDS)
-    while messages and len(messages) < most:
-        more = source.take(most - len(messages), _FILL_SECONDS)
-        if not more:
-            break
-        messages += more
-    return messages
+def _fill(source: SourceConsumer, most: int) -> list[Messages]:
+    taken = [source.take(most, _IDLE_SECONDS)]
+    while taken[-1] and (room := most - sum(map(len, taken))):
+        taken.append(source.take(room, _FILL_SECONDS))
+    return taken
 
 
 def _input_has_ended() -> bool:

@@ -401,7 +401,8 @@ def _cut_unknown(first: Any, stop: Any, dictionary: Any, scratch: Any, starts: A
     word_stop = stop
     for place in range(stop - 1, first - 1, -1):
         before = np.int64(came_from[place, state])
-        if state in (_SINGLE, _BEGIN):
+        # A path may begin within a word, where the model knows the first character there alone; then the word begins there.
+        if state in (_SINGLE, _BEGIN) or place == first:
             if len(dictionary.splits) > 0 and dictionary.splits[_node_of(known, place, word_stop, dictionary)]:
                 for single in range(word_stop - 1, place, -1):
                     starts[counted] = scratch.places[single]

@@ -7,6 +7,7 @@ final dot; whatever is no URL, or whose host could not be one, belongs to no hos
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 HOST_CHARACTERS_MAX: Final = 253
@@ -37,6 +38,13 @@ class HostNames:
                 self._known.clear()
             self._known[site] = found
         return found
+
+    def of_many(self, identifiers: Sequence[bytes]) -> list[str]:
+        """Return the host of each id."""
+        known = self._known
+        sites = [one if (end := one.find(b"/", 8)) < 0 else one[:end] for one in identifiers]
+        found = list(map(known.get, sites))
+        return [self.of(one) if host is None else host for one, host in zip(identifiers, found, strict=True)]
 
     def named(self, value: bytes) -> str:
         """Return the host that a header holds: a URL, or the bare host."""

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from stream_dedup.document import Position, Reason, Representative
+from stream_dedup.document import Position, Representative
 from stream_dedup.insights.counts import IS_CHANGE, PLACES, Counts, bit_of
 from stream_dedup.insights.record import HOSTS_MAX, ID_CHARACTERS_MAX, PAGES_MAX, HostCounts, Page, Record
 
@@ -45,8 +45,17 @@ class Tally:
         self._hosts: dict[str, _Host] = {}
         self._other = _Host()
 
-    def add(self, host: str, identifier: bytes, reason: Reason, size: int, of: Representative | None, now_ms: int) -> None:
-        """Count one document that left; `size` in bytes, `of` what it is a duplicate of, `host` empty if it has none."""
+    def add(self, host: str, identifier: bytes, reason: int, size: int, of: Representative | None, now_ms: int) -> None:
+        """Count one document that left.
+
+        `reason` is the number of one, `size` in bytes, `of` what it is a duplicate of, `host` empty if it has none.
+        """
+        self.add_alike(host, reason, 1, size, now_ms)
+        if of is not None:
+            self.add_named(host, identifier, reason, of)
+
+    def add_alike(self, host: str, reason: int, documents: int, size: int, now_ms: int) -> None:
+        """Count documents that left for one reason; `size` is that of all of them together."""
         one = self._hosts.get(host)
         if one is None:
             if host and len(self._hosts) < WAITING_MAX:
@@ -54,16 +63,20 @@ class Tally:
             else:
                 one = self._other
         numbers = one.numbers
-        numbers[_DOCUMENTS] += 1
+        numbers[_DOCUMENTS] += documents
         numbers[_BYTES] += size
         place = PLACES[reason]
         if place:
-            numbers[place] += 1
+            numbers[place] += documents
             numbers[_WASTED] += size
-            if place <= 2 and of is not None and one is not self._other:
-                self._fell_on(one, of, identifier)
         if IS_CHANGE[reason]:
             one.changed_ms = now_ms
+
+    def add_named(self, host: str, identifier: bytes, reason: int, of: Representative) -> None:
+        """Note what a document that was counted is a duplicate of, if that is another one of its host's."""
+        one = self._hosts.get(host)
+        if one is not None and 1 <= PLACES[reason] <= 2:
+            self._fell_on(one, of, identifier)
 
     def take(self) -> Record | None:
         """Return what to send now, and count on from there; None if nothing was counted."""

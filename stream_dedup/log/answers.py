@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ from numpy.typing import NDArray
 from stream_dedup.document import NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Position, Reason, Representative, Verdict, maker_of
 from stream_dedup.errors import FormatError
 from stream_dedup.log.frame import Reader, seal, unseal
+
+Number = TypeVar("Number", bound=np.generic)
 
 MAGIC = b"SDV1"
 VERSION = 1
@@ -45,6 +47,7 @@ _U64 = struct.Struct("<Q")
 _HEAD = struct.Struct("<Q16sQ")
 _REASONS = {int(reason): reason for reason in Reason}
 _NAMES_ANOTHER = frozenset(reason for reason in Reason if reason.verdict is Verdict.DUPLICATE)
+_IS_REASON = np.isin(np.arange(256), sorted(_REASONS))
 _IS_DUPLICATE = np.isin(np.arange(256), sorted(_NAMES_ANOTHER))
 
 
@@ -60,21 +63,115 @@ class Judgement(NamedTuple):
 _judgement, _representative, _log_place = maker_of(Judgement), maker_of(Representative), maker_of(LogPlace)
 
 
-class Verdicts(NamedTuple):
-    """The judgements on one log record as columns, (n,) each; `named`: the representatives of its duplicates, in their order.
+class Named(Sequence[Representative]):
+    """The representatives that an answer names, as the columns in which it has them; one is made when it is asked for.
 
-    The index judges in columns: a value for each document would cost it more than judging.
+    `partitions` are (topic, topic id, partition) in the order in which they are first named, of which `sources` (n,) says each
+    one's place; `offsets` and `times_ms` (n,) are its own; its id is `ids[stops[i - 1] : stops[i]]`.
     """
 
-    reasons: NDArray[np.uint8]
-    distances: NDArray[np.uint8]
-    decided_offsets: NDArray[np.uint64]
-    decided_places: NDArray[np.uint32]
-    named: list[Representative]
+    __slots__ = ("ids", "offsets", "partitions", "sources", "stops", "times_ms")
+
+    def __init__(
+        self,
+        partitions: Sequence[tuple[str, bytes, int]],
+        sources: NDArray[np.uint16] | NDArray[np.uint32],
+        offsets: NDArray[np.int64],
+        times_ms: NDArray[np.int64],
+        stops: NDArray[np.int64],
+        ids: bytes,
+    ) -> None:
+        self.partitions = partitions
+        self.sources = sources
+        self.offsets = offsets
+        self.times_ms = times_ms
+        self.stops = stops
+        self.ids = ids
+
+    @classmethod
+    def of(cls, representatives: Sequence[Representative]) -> Named:
+        """Return representatives as columns."""
+        if isinstance(representatives, Named):
+            return representatives
+        table: dict[tuple[str, bytes, int], int] = {}
+        count = len(representatives)
+        sources = np.fromiter((table.setdefault(one.position[:3], len(table)) for one in representatives), np.uint16, count)
+        offsets = np.fromiter((one.position.offset for one in representatives), np.int64, count)
+        times_ms = np.fromiter((one.time_ms for one in representatives), np.int64, count)
+        ids = [one.id for one in representatives]
+        return cls(list(table), sources, offsets, times_ms, np.cumsum(list(map(len, ids)), dtype=np.int64), b"".join(ids))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Named]) -> Named:
+        """Return some of them one after another, each with its own partitions."""
+        if len(parts) == 1:
+            return parts[0]
+        partitions: list[tuple[str, bytes, int]] = []
+        sources, stops, behind = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)], 0
+        for part in parts:
+            sources.append(part.sources.astype(np.uint32) + np.uint32(len(partitions)))
+            stops.append(part.stops + behind)
+            partitions += part.partitions
+            behind += len(part.ids)
+        offsets = np.concatenate([np.zeros(0, np.int64), *(part.offsets for part in parts)])
+        times_ms = np.concatenate([np.zeros(0, np.int64), *(part.times_ms for part in parts)])
+        ids = b"".join(part.ids for part in parts)
+        return cls(partitions, np.concatenate(sources), offsets, times_ms, np.concatenate(stops), ids)
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @overload
+    def __getitem__(self, at: int) -> Representative: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Representative]: ...
+    def __getitem__(self, at: int | slice) -> Representative | list[Representative]:
+        if isinstance(at, slice):
+            return list(self)[at]
+        at = range(len(self))[at]
+        position = Position(*self.partitions[int(self.sources[at])], int(self.offsets[at]))
+        identifier = self.ids[self.stops[at - 1] if at else 0 : self.stops[at]]
+        return Representative(position, identifier, int(self.times_ms[at]))
+
+    def __iter__(self) -> Iterator[Representative]:
+        partitions, offsets = map(self.partitions.__getitem__, self.sources.tolist()), self.offsets.tolist()
+        positions = [Position(*partition, offset) for partition, offset in zip(partitions, offsets, strict=True)]
+        ids, start = [], 0
+        for stop in self.stops.tolist():
+            ids.append(self.ids[start:stop])
+            start = stop
+        return map(_representative, zip(positions, ids, self.times_ms.tolist(), strict=True))
+
+
+class Verdicts(Sequence[Judgement]):
+    """The judgements on one log record as columns, (n,) each; `named`: the representatives of its duplicates, in their order.
+
+    The index judges in columns, and the worker writes from them: a value for each document would cost more than judging. One
+    is made, with all the others, when the first is asked for.
+    """
+
+    __slots__ = ("_judgements", "decided_offsets", "decided_places", "distances", "named", "reasons")
+
+    def __init__(
+        self,
+        reasons: NDArray[np.uint8],
+        distances: NDArray[np.uint8],
+        decided_offsets: NDArray[np.uint64],
+        decided_places: NDArray[np.uint32],
+        named: Sequence[Representative],
+    ) -> None:
+        self.reasons = reasons
+        self.distances = distances
+        self.decided_offsets = decided_offsets
+        self.decided_places = decided_places
+        self.named = named
+        self._judgements: list[Judgement] | None = None
 
     @classmethod
     def of(cls, judgements: Sequence[Judgement]) -> Verdicts:
         """Return judgements as columns."""
+        if isinstance(judgements, Verdicts):
+            return judgements
         count = len(judgements)
         return cls(
             np.fromiter((judgement.reason for judgement in judgements), np.uint8, count),
@@ -84,6 +181,16 @@ class Verdicts(NamedTuple):
             [judgement.of for judgement in judgements if judgement.of is not None],
         )
 
+    @classmethod
+    def joined(cls, parts: Sequence[Verdicts]) -> Verdicts:
+        """Return those of some log records one after another."""
+        return cls(
+            *(np.concatenate([part.reasons for part in parts]), np.concatenate([part.distances for part in parts])),
+            np.concatenate([part.decided_offsets for part in parts]),
+            np.concatenate([part.decided_places for part in parts]),
+            Named.joined([Named.of(part.named) for part in parts]),
+        )
+
     @property
     def names_another(self) -> NDArray[np.bool_]:
         """Which are on duplicates, (n,)."""
@@ -91,10 +198,32 @@ class Verdicts(NamedTuple):
 
     def judgements(self) -> list[Judgement]:
         """Return columns as judgements."""
-        reasons = self.reasons.tolist()
-        return _judgements(
-            reasons, self.decided_offsets.tolist(), self.decided_places.tolist(), self.distances.tolist(), self.named
-        )
+        if self._judgements is None:
+            of = iter(self.named)
+            reasons = self.reasons.tolist()
+            named_or_none = [next(of) if reason in _NAMES_ANOTHER else None for reason in reasons]
+            decided = map(_log_place, zip(self.decided_offsets.tolist(), self.decided_places.tolist(), strict=True))
+            columns = (map(_REASONS.__getitem__, reasons), decided, self.distances.tolist(), named_or_none)
+            self._judgements = list(map(_judgement, zip(*columns, strict=True)))
+        return self._judgements
+
+    def __len__(self) -> int:
+        return len(self.reasons)
+
+    @overload
+    def __getitem__(self, at: int) -> Judgement: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Judgement]: ...
+    def __getitem__(self, at: int | slice) -> Judgement | list[Judgement]:
+        return self.judgements()[at]
+
+    def __iter__(self) -> Iterator[Judgement]:
+        return iter(self.judgements())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self.judgements() == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +233,7 @@ class Answer:
     log_offset: int
     nonce: bytes
     number: int
-    judgements: tuple[Judgement, ...]
+    judgements: Sequence[Judgement]
     chain: bytes = CHAIN_START
 
 
@@ -178,7 +307,7 @@ def decode(raw: bytes | None, what: str = "A record of verdicts") -> Answer | Re
 
 
 def _answer_body(verdicts: Verdicts) -> bytes:
-    named = verdicts.named
+    named = Named.of(verdicts.named)
     parts = [
         _U32.pack(len(verdicts.reasons)),
         verdicts.reasons.tobytes(),
@@ -186,70 +315,50 @@ def _answer_body(verdicts: Verdicts) -> bytes:
         verdicts.decided_offsets.astype("<u8").tobytes(),
         verdicts.decided_places.astype("<u4").tobytes(),
     ]
-    table: dict[tuple[str, bytes, int], int] = {}
-    sources = [table.setdefault(position[:3], len(table)) for position, _, _ in named]
-    parts.append(_U16.pack(len(table)))
-    for topic, topic_id, partition in table:
+    parts.append(_U16.pack(len(named.partitions)))
+    for topic, topic_id, partition in named.partitions:
         name = topic.encode("utf-8")
         parts += (_U8.pack(len(name)), name, topic_id, _U32.pack(partition))
-    size = len(named)
     parts += (
-        np.fromiter(sources, "<u2", size).tobytes(),
-        np.fromiter((position.offset for position, _, _ in named), "<i8", size).tobytes(),
-        np.fromiter((time_ms for _, _, time_ms in named), "<i8", size).tobytes(),
-        np.fromiter((len(identifier) for _, identifier, _ in named), "<u2", size).tobytes(),
+        named.sources.astype("<u2").tobytes(),
+        named.offsets.astype("<i8").tobytes(),
+        named.times_ms.astype("<i8").tobytes(),
+        np.diff(named.stops, prepend=0).astype("<u2").tobytes(),
+        named.ids,
     )
-    parts += (identifier for _, identifier, _ in named)
     return b"".join(parts)
 
 
 def _decode_answer(reader: Reader, what: str) -> Answer:
     log_offset, nonce, number = _HEAD.unpack(reader.take(_HEAD.size))
     (count,) = reader.unpack(_U32)
-    reasons = bytes(reader.take(count))
-    distances = bytes(reader.take(count))
-    decided_offsets = _column(reader, "<u8", count)
-    decided_places = _column(reader, "<u4", count)
-    if not _REASONS.keys() >= set(reasons):
+    reasons = _column(reader, np.uint8, count)
+    distances = _column(reader, np.uint8, count)
+    decided_offsets = _column(reader, np.uint64, count)
+    decided_places = _column(reader, np.uint32, count)
+    if not _IS_REASON[reasons].all():
         raise FormatError(f"{what} holds a reason that no version of this program gives.")
     table = []
     for _ in range(reader.unpack(_U16)[0]):
         topic = reader.text(_U8)
         topic_id = bytes(reader.take(TOPIC_ID_BYTES))
         table.append((topic, topic_id, reader.unpack(_U32)[0]))
-    named = sum(map(_NAMES_ANOTHER.__contains__, reasons))
-    sources = _column(reader, "<u2", named)
-    offsets = _column(reader, "<i8", named)
-    times = _column(reader, "<i8", named)
-    sizes = _column(reader, "<u2", named)
-    if named and max(sources) >= len(table):
+    named = int(_IS_DUPLICATE[reasons].sum())
+    sources = _column(reader, np.uint16, named)
+    offsets = _column(reader, np.int64, named)
+    times_ms = _column(reader, np.int64, named)
+    stops = np.cumsum(_column(reader, np.uint16, named), dtype=np.int64)
+    if named and sources.max() >= len(table):
         raise FormatError(f"{what} names a source partition that it does not list.")
-    ids = [bytes(reader.take(size)) for size in sizes]
-    positions = [Position(*table[source], offset) for source, offset in zip(sources, offsets, strict=True)]
-    representatives = map(_representative, zip(positions, ids, times, strict=True))
-    judgements = tuple(_judgements(reasons, decided_offsets, decided_places, distances, representatives))
+    ids = bytes(reader.take(int(stops[-1]) if named else 0))
     chain = bytes(reader.take(CHAIN_BYTES))
     reader.end()
     assert len(nonce) == NONCE_BYTES  # noqa: S101 - the struct says so; this is for the reader of the code
-    return Answer(log_offset, nonce, number, judgements, chain)
+    of = Named(table, sources, offsets, times_ms, stops, ids)
+    return Answer(log_offset, nonce, number, Verdicts(reasons, distances, decided_offsets, decided_places, of), chain)
 
 
-def _judgements(
-    reasons: Iterable[int],
-    decided_offsets: Iterable[int],
-    decided_places: Iterable[int],
-    distances: Iterable[int],
-    named: Iterable[Representative],
-) -> list[Judgement]:
-    """Return columns as judgements; `named` are the representatives of the duplicates alone."""
-    of = iter(named)
-    named_or_none = [next(of) if reason in _NAMES_ANOTHER else None for reason in reasons]
-    decided = map(_log_place, zip(decided_offsets, decided_places, strict=True))
-    return list(map(_judgement, zip(map(_REASONS.__getitem__, reasons), decided, distances, named_or_none, strict=True)))
-
-
-def _column(reader: Reader, form: str, count: int) -> list[int]:
-    stored: np.dtype[np.generic] = np.dtype(form)
-    column: NDArray[np.generic] = np.frombuffer(reader.take(stored.itemsize * count), dtype=stored)
-    values: list[int] = column.tolist()
-    return values
+def _column(reader: Reader, kind: type[Number], count: int) -> NDArray[Number]:
+    """Return a column as an array of its own: in the record it lies unaligned, and the least byte first."""
+    stored = np.dtype(kind).newbyteorder("<")
+    return np.frombuffer(reader.take(stored.itemsize * count), dtype=stored).astype(kind)

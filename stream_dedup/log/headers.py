@@ -11,7 +11,10 @@ import datetime as dt
 from collections.abc import Sequence
 from functools import lru_cache
 
+import numpy as np
+
 from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Headers, LogPlace, Position, Reason, Representative
+from stream_dedup.messages import Messages, sizes_of
 
 OWN_PREFIX = "dedup."
 PRIOR_PREFIX = "dedup.prior."
@@ -42,7 +45,7 @@ _DAY_MS = 86_400_000
 _FIXED_BYTES = 200 + OWN_BYTES_MAX  # of a record without key, value and headers
 
 
-_OUTCOMES = {
+OUTCOMES = {
     reason: ((VERDICT, reason.verdict.value.encode()), (REASON, reason.label.encode()))
     for reason in Reason
     if reason.verdict is not None
@@ -91,7 +94,7 @@ def of_verdict(
 
 @lru_cache
 def _constants(recipe: str) -> dict[int, tuple[tuple[str, bytes], ...]]:
-    return {int(reason): (*outcome, (RECIPE, recipe.encode())) for reason, outcome in _OUTCOMES.items()}
+    return {int(reason): (*outcome, (RECIPE, recipe.encode())) for reason, outcome in OUTCOMES.items()}
 
 
 def of_dead_letter(letter: DeadLetter, position: Position, group: str, timestamp_ms: int | None) -> Headers:
@@ -132,11 +135,13 @@ def _date(day: int) -> str:
         return ""
 
 
-def fits(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]], most: int) -> bool:
-    """Return whether a record has at most so many bytes by `record_bytes`; asked for every record, so told quickly."""
-    if not headers:
-        return _FIXED_BYTES + len(key or b"") + len(value or b"") <= most
-    return record_bytes(key, value, headers) <= most
+def too_large(messages: Messages, most: int) -> list[int]:
+    """Return the places of the records that have more bytes than `most` by `record_bytes`."""
+    sizes = sizes_of(messages.values) + sizes_of(messages.keys)
+    for place, given in messages.headers.items():
+        sizes[place] += record_bytes(None, None, given) - _FIXED_BYTES
+    found: list[int] = np.flatnonzero(sizes + _FIXED_BYTES > most).tolist()
+    return found
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:

@@ -10,7 +10,6 @@ apart from each other; nothing is counted before.
 from __future__ import annotations
 
 import time
-from collections import Counter as Tally
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
@@ -22,11 +21,10 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from stream_dedup import __version__
-from stream_dedup.document import DeadLetter, Reason, Verdict
-from stream_dedup.log.answers import Judgement
+from stream_dedup.document import Reason, Verdict
 
 if TYPE_CHECKING:
-    from stream_dedup.worker.outputs import Leaving
+    from stream_dedup.worker.outputs import Left
 
 # The time each series began would double their number and tells nobody anything here.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -192,35 +190,17 @@ class WorkerMetrics(_Metrics):
         """Note how long a batch was on its way, from being read until its verdicts were in."""
         self._stages.labels("verdict").observe(seconds)
 
-    def left(self, leaving: Sequence[Leaving]) -> None:
+    def left(self, left: Left) -> None:
         """Count the records of a transaction that has committed."""
-        stages: Tally[str] = Tally()
-        # By number: looking a reason up by itself, or asking it for its verdict, is Python's own code for every document.
-        documents, sizes = [0] * (max(Reason) + 1), [0] * (max(Reason) + 1)
-        distances: list[int] = []
-        timestamps_ms: list[int] = []
-        for _, message, decided in leaving:
-            if message.timestamp_ms is not None:
-                timestamps_ms.append(message.timestamp_ms)
-            if isinstance(decided, Judgement):
-                reason, _, distance, of = decided
-                if of is not None:
-                    distances.append(distance)
-            elif isinstance(decided, DeadLetter):
-                stages[decided.stage] += 1
-                continue
-            else:
-                reason = decided
-            documents[reason] += 1
-            sizes[reason] += len(message.value or b"")
+        documents, sizes = left.documents.tolist(), left.bytes.tolist()
         for reason in Reason:
             if documents[reason] and reason.verdict is not None:
                 self._documents.labels(reason.verdict.value, reason.label).inc(documents[reason])
                 self._bytes.labels(reason.verdict.value).inc(sizes[reason])
-        for stage, count in stages.items():
+        for stage, count in left.stages.items():
             self._dead_letters.labels(stage).inc(count)
-        self._distance.observe_many(distances)
-        ages_ms = time.time() * 1000 - np.asarray(timestamps_ms, dtype=np.float64)
+        self._distance.observe_many(left.distances)
+        ages_ms = time.time() * 1000 - left.timestamps_ms
         self._latency.observe_many(np.maximum(ages_ms, 0.0) / 1000)
 
     def insights(self, result: str) -> None:

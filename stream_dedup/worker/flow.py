@@ -22,13 +22,16 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from stream_dedup.document import LogPlace, Reason, TopicPartitionKey
 from stream_dedup.errors import ConfigurationError, DivergedError, InvariantError
-from stream_dedup.log.answers import Announce, Answer, Judgement, Rejected
+from stream_dedup.log.answers import Announce, Answer, Judgement, Rejected, Verdicts
 from stream_dedup.log.records import DOCUMENTS_MAX, Source
 from stream_dedup.worker.prepare import InFlight, Part
 
 _CHAINS_REMEMBERED = 10_000
+_REPRESENTS = np.isin(np.arange(256), [Reason.NEW, Reason.TOO_SHORT])
 
 
 @dataclass(slots=True)
@@ -120,12 +123,10 @@ class Flow:
     @property
     def unemitted(self) -> int:
         """How many records of ours are representatives by the index's word, and not yet in a committed transaction."""
+        found = ((batch, np.flatnonzero(_REPRESENTS[batch.reasons()])) for batch in self._batches)
         return sum(
-            isinstance(decided, Judgement)
-            and decided.reason in (Reason.NEW, Reason.TOO_SHORT)
-            and (message.topic, message.partition) in batch.live
-            for batch in self._batches
-            for message, decided in zip(batch.messages, batch.decided, strict=True)
+            len(places) if batch.is_whole else int(batch.messages.of_partitions(batch.live)[places].sum())
+            for batch, places in found
         )
 
     def wants(self, besides: int = 0) -> int:
@@ -201,13 +202,12 @@ class Flow:
                 f"{len(part.places)} were asked; stop, and keep the log and the index's folder for a report."
             )
         part.answered = True
-        for index, judgement in zip(part.places, answer.judgements, strict=True):
-            batch.decided[index] = judgement
-            if judgement.reason is Reason.STALE:
-                message = batch.messages[index]
-                key = (message.topic, message.partition)
-                if key in batch.live:
-                    self._stale[key] = min(message.offset, self._stale.get(key, message.offset))
+        part.verdicts = Verdicts.of(answer.judgements)
+        for place in np.flatnonzero(part.verdicts.reasons == Reason.STALE):
+            at = part.places[place]
+            key, offset = batch.messages.key(at), int(batch.messages.offsets[at])
+            if key in batch.live:
+                self._stale[key] = min(offset, self._stale.get(key, offset))
         if batch.is_answered:
             self._has_answer = True
             self._window = self._batches_max

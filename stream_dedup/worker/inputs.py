@@ -13,17 +13,21 @@ import binascii
 import datetime as dt
 import hashlib
 import json
+from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Message, Reason, Unreadable, maker_of, shorten_id
+from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Message, Reason, Unreadable, shorten_id
 from stream_dedup.errors import ConfigurationError, InputError
 from stream_dedup.fingerprint import Content, Vector, as_vector
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.framing import unframe
 from stream_dedup.inputs.html import Extractor, Failure
 from stream_dedup.log.headers import BYPASS
+from stream_dedup.messages import Messages
 from stream_dedup.settings import Settings
 
 _MISSING = object()
@@ -41,7 +45,18 @@ class Document(NamedTuple):
     scope: int
 
 
-_document = maker_of(Document)
+class Documents(NamedTuple):
+    """The documents among some records, as columns, (n,); `places` says which records they are, in order.
+
+    `passed_over` are the others, by place: those that are no documents, and why.
+    """
+
+    places: list[int]
+    texts: list[Content]
+    ids: list[bytes]
+    times_ms: NDArray[np.int64]
+    scopes: NDArray[np.uint64]
+    passed_over: dict[int, DeadLetter | Reason]
 
 
 class Decoder:
@@ -77,20 +92,89 @@ class Decoder:
             self._framed or self._is_wrapped or self._allow_bypass or takes_vectors or self._time_field or self._scope_field
         )
 
+    def decode_all(self, messages: Messages, skipped: Set[int] = frozenset()) -> Documents:
+        """Return the documents among records, without those at the places `skipped`: as `decode` says of each."""
+        places: list[int] = []
+        texts: list[Content] = []
+        ids: list[bytes] = []
+        rest: list[int] = []
+        if self._is_plain:
+            self._read_plain(messages, places, texts, ids, rest)
+        elif self._is_plain_json:
+            self._read_plain_json(messages, places, texts, ids, rest)
+        else:
+            rest = list(range(len(messages)))
+        found = Documents(
+            places, texts, ids, np.clip(messages.timestamps_ms[places], 0, _TIME_MS_MAX), np.zeros(len(places), np.uint64), {}
+        )
+        return self._read_rest(messages, found, rest, skipped) if rest or skipped else found
+
+    def _read_plain(
+        self, messages: Messages, places: list[int], texts: list[Content], ids: list[bytes], rest: list[int]
+    ) -> None:
+        """Read all whose value is the text; `rest` are those that only the long way can tell."""
+        for place, (key, value) in enumerate(zip(messages.keys, messages.values, strict=True)):
+            if value is None:
+                rest.append(place)
+                continue
+            identifier = key or b""
+            places.append(place)
+            texts.append(value.decode("utf-8", "replace"))
+            ids.append(identifier if len(identifier) <= ID_BYTES_MAX else shorten_id(identifier))
+
+    def _read_plain_json(
+        self, messages: Messages, places: list[int], texts: list[Content], ids: list[bytes], rest: list[int]
+    ) -> None:
+        """Read all that are a JSON object whose text and id are strings; `rest` are those that only the long way can tell."""
+        text_field, id_field, is_missing = self._text_field, self._id_field, (msgspec.MsgspecError, ValueError, RecursionError)
+        for place, (key, value) in enumerate(zip(messages.keys, messages.values, strict=True)):
+            try:
+                fields = _decode_json(value or b"")
+            except is_missing:
+                rest.append(place)
+                continue
+            if type(fields) is not dict or type(text := fields.get(text_field)) is not str:
+                rest.append(place)
+                continue
+            if not id_field:
+                identifier = key or b""
+            elif type(found := fields.get(id_field)) is str:
+                identifier = found.encode("utf-8", "replace")
+            else:
+                rest.append(place)
+                continue
+            places.append(place)
+            texts.append(text)
+            ids.append(identifier if len(identifier) <= ID_BYTES_MAX else shorten_id(identifier))
+
+    def _read_rest(self, messages: Messages, found: Documents, rest: Sequence[int], skipped: Set[int]) -> Documents:
+        """Add to what was found what the long way says of the rest, and leave out what is skipped."""
+        columns = zip(found.places, found.texts, found.ids, found.times_ms.tolist(), found.scopes.tolist(), strict=True)
+        documents = {place: Document(*document) for place, *document in columns}
+        passed_over: dict[int, DeadLetter | Reason] = {}
+        for place in rest:
+            if place not in skipped:
+                outcome = self.decode(messages[place])
+                if isinstance(outcome, Document):
+                    documents[place] = outcome
+                else:
+                    passed_over[place] = outcome
+        places = sorted(place for place in documents if place not in skipped)
+        chosen = [documents[place] for place in places]
+        return Documents(
+            places,
+            [one.text for one in chosen],
+            [one.id for one in chosen],
+            np.array([one.time_ms for one in chosen], np.int64),
+            np.array([one.scope for one in chosen], np.uint64),
+            passed_over,
+        )
+
     def decode(self, message: Message) -> Document | DeadLetter | Reason:
         """Return the document, or why there is none: a dead letter, or the reason to pass the record on unjudged."""
         value = message.value
         if value is None:
             return _unreadable(message) if isinstance(message, Unreadable) else Reason.TOMBSTONE
-        if self._is_plain:
-            key, time_ms = message.key or b"", message.timestamp_ms or 0
-            if len(key) > ID_BYTES_MAX:
-                key = shorten_id(key)
-            return _document((value.decode("utf-8", "replace"), key, min(max(time_ms, 0), _TIME_MS_MAX), 0))
-        if self._is_plain_json:
-            document = self._plain_json(message, value)
-            if document is not None:
-                return document
         if self._allow_bypass and _asks_for_bypass(message):
             return Reason.BYPASS
         fields: Any = None
@@ -113,26 +197,6 @@ class Decoder:
         if isinstance(text, DeadLetter):
             return text
         return Document(text, self._id_of(message, fields), self._time_of(message, fields), self._scope_of(fields))
-
-    def _plain_json(self, message: Message, value: bytes) -> Document | None:
-        """Return what the long way would, or nothing if only that can say what this is."""
-        try:
-            fields = _decode_json(value)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return None
-        if type(fields) is not dict:
-            return None
-        text, identifier = fields.get(self._text_field), message.key or b""
-        if self._id_field:
-            found = fields.get(self._id_field)
-            if type(found) is not str:
-                return None
-            identifier = found.encode("utf-8", "replace")
-        if type(text) is not str:
-            return None
-        if len(identifier) > ID_BYTES_MAX:
-            identifier = shorten_id(identifier)
-        return _document((text, identifier, min(max(message.timestamp_ms or 0, 0), _TIME_MS_MAX), 0))
 
     def _read(self, written: str | bytes) -> str | DeadLetter:
         """Return the text that stands in a field or a whole value."""

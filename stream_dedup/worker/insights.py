@@ -9,15 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import structlog
 
-from stream_dedup.document import Message, Reason
+from stream_dedup.document import DeadLetter, Reason
 from stream_dedup.errors import StreamDedupError
 from stream_dedup.insights.hosts import HostNames
 from stream_dedup.insights.record import encode
 from stream_dedup.insights.tally import Tally
 from stream_dedup.log.answers import Judgement
 from stream_dedup.log.kafka import Admin, InsightsSender
+from stream_dedup.messages import sizes_of
 from stream_dedup.settings import Settings
 from stream_dedup.worker.prepare import InFlight
 
@@ -69,24 +71,40 @@ class HostCounter:
             sender.send(encode(record))
 
     def _count(self, batch: InFlight, now_ms: int) -> None:
-        add, names = self._tally.add, self._names
-        is_whole = batch.is_whole
-        for message, decided, identifier in zip(batch.messages, batch.decided, batch.ids, strict=True):
-            if not is_whole and (message.topic, message.partition) not in batch.live:
-                continue
-            if isinstance(decided, Judgement):
-                reason, of = decided.reason, decided.of
-            elif isinstance(decided, Reason):
-                reason, of = decided, None
-            else:
-                continue  # a dead letter
-            if reason >= Reason.STALE:
-                continue  # retracted: a dead letter too
-            host = names.of(identifier) if self._header is None else self._named(message) or names.of(identifier)
-            add(host, identifier, reason, len(message.value or b""), of, now_ms)
+        messages, reasons = batch.messages, batch.reasons()
+        for row, decided in enumerate(batch.decided):
+            if decided is not None and not isinstance(decided, DeadLetter):  # not by the index
+                reasons[row] = decided.reason if isinstance(decided, Judgement) else decided
+        counted = (reasons > 0) & (reasons < Reason.STALE)  # what is retracted is a dead letter too
+        if not batch.is_whole:
+            counted &= messages.of_partitions(batch.live)
+        rows = np.flatnonzero(counted).tolist()
+        if not rows:
+            return
+        hosts = self._hosts_of(batch, rows)
+        # Documents of one host and reason are counted together: adding them one by one took the loop a fifth of its time.
+        kinds: dict[tuple[str, int], int] = {}
+        kind = [kinds.setdefault(one, len(kinds)) for one in zip(hosts, reasons[rows].tolist(), strict=True)]
+        documents = np.bincount(kind, minlength=len(kinds)).tolist()
+        sizes = np.bincount(kind, sizes_of(messages.values)[rows], len(kinds)).tolist()
+        for (host, reason), count, size in zip(kinds, documents, sizes, strict=True):
+            self._tally.add_alike(host, reason, count, int(size), now_ms)
+        host_of = dict(zip(rows, hosts, strict=True))
+        for row, of in batch.duplicates():
+            if counted[row]:
+                self._tally.add_named(host_of[row], batch.ids[row], int(reasons[row]), of)
 
-    def _named(self, message: Message) -> str:
-        value = next((value for name, value in message.headers if name == self._header), None)
+    def _hosts_of(self, batch: InFlight, rows: Sequence[int]) -> list[str]:
+        """Return the hosts of some of a batch's records."""
+        ids = batch.ids if len(rows) == len(batch.ids) else [batch.ids[row] for row in rows]
+        hosts = self._names.of_many(ids)
+        if self._header is None:
+            return hosts
+        given = batch.messages.headers
+        return [self._named(given.get(row, ())) or host for row, host in zip(rows, hosts, strict=True)]
+
+    def _named(self, headers: Sequence[tuple[str, bytes | None]]) -> str:
+        value = next((value for name, value in headers if name == self._header), None)
         return self._names.named(value) if value else ""
 
 

@@ -3,18 +3,31 @@
 Invariants: key, value bytes, timestamp and foreign headers leave as they came; the output partition is the source
 partition, so order within a partition is kept; a record leaves on exactly one of the three topics. The one exception to
 "as they came": a dead letter that its topic could not hold is cut, and a header states its full size.
+
+What the index judged and came without headers, nearly all there is, lies in columns and is written from there; what leaves of
+it is by definition what the long way says of one record (`Leavings.__getitem__`), and a test compares them.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple, TypeVar, overload
 
-from stream_dedup.document import DeadLetter, Headers, Message, Mode, Position, Reason, Verdict, maker_of
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.document import DeadLetter, Headers, Message, Mode, Position, Reason, Verdict
 from stream_dedup.errors import InvariantError
 from stream_dedup.log import headers
-from stream_dedup.log.answers import Judgement
-from stream_dedup.log.kafka import Output
+from stream_dedup.log.answers import Judgement, Named, Verdicts
+from stream_dedup.log.header_columns import of_verdicts
+from stream_dedup.log.kafka import Output, PackedOutputs, RecordColumns, warm_up_writer
+from stream_dedup.messages import NO_TIMESTAMP, Messages, sizes_of
 from stream_dedup.worker.prepare import Decided, InFlight
+
+Item = TypeVar("Item")
 
 _REFUSED = DeadLetter(
     "size",
@@ -37,7 +50,48 @@ class Leaving(NamedTuple):
         return isinstance(self.decided, Judgement)
 
 
-_output, _leaving = maker_of(Output), maker_of(Leaving)
+_IS_OUTCOME = np.isin(np.arange(256), [reason for reason in Reason if reason.verdict is not None])
+_IS_DUPLICATE = np.isin(np.arange(256), [reason for reason in Reason if reason.verdict is Verdict.DUPLICATE])
+_REASONS = max(Reason) + 1
+
+
+class Left(NamedTuple):
+    """What left, in numbers: documents and bytes of values by number of the reason; dead letters by stage.
+
+    `distances` (duplicates,) and `timestamps_ms` (records that have one,) are in no order.
+    """
+
+    documents: NDArray[np.int64]
+    bytes: NDArray[np.int64]
+    stages: Counter[str]
+    distances: NDArray[np.int64]
+    timestamps_ms: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, leaving: Iterable[Leaving]) -> Left:
+        """Count records one by one."""
+        documents, sizes, stages = [0] * _REASONS, [0] * _REASONS, Counter[str]()
+        distances, timestamps_ms = [], []
+        for _, message, decided in leaving:
+            if message.timestamp_ms is not None:
+                timestamps_ms.append(message.timestamp_ms)
+            if isinstance(decided, DeadLetter):
+                stages[decided.stage] += 1
+                continue
+            reason = decided.reason if isinstance(decided, Judgement) else decided
+            if isinstance(decided, Judgement) and decided.of is not None:
+                distances.append(decided.distance)
+            documents[reason] += 1
+            sizes[reason] += len(message.value or b"")
+        return cls(
+            np.array(documents), np.array(sizes), stages, np.array(distances, np.int64), np.array(timestamps_ms, np.int64)
+        )  # fmt: skip
+
+
+def warm_up() -> None:
+    """Load what writes records, so that the first ones need not wait for it."""
+    of_verdicts("", np.zeros((0, 0), np.uint8), Verdicts.of([]), np.zeros(0, np.bool_))
+    warm_up_writer()
 
 
 class Outputs:
@@ -57,30 +111,17 @@ class Outputs:
         self._recipe = recipe
         self._dead_bytes_max = dead_bytes_max
 
-    def of(self, batch: InFlight) -> list[Leaving]:
-        """Return what leaves for a batch whose records are all decided, in the order in which they were read.
+    def of(self, *batches: InFlight) -> Leavings:
+        """Return what leaves for batches whose records are all decided, in the order in which they were read.
 
         Raises:
-            InvariantError: a record has no verdict, or one that is no outcome.
+            InvariantError: when it is asked for: a record has no verdict, or one that is no outcome.
         """
-        live = batch.live
-        is_whole = batch.is_whole
-        recipe, unique, duplicates, of_verdict = self._recipe, self._unique, self._duplicates, headers.of_verdict
-        leaving = []
-        for message, decided, fingerprint in zip(batch.messages, batch.decided, batch.prints, strict=True):
-            topic, partition, _, key, value, timestamp_ms, given = message
-            if not is_whole and (topic, partition) not in live:
-                continue
-            if type(decided) is Judgement and not given and (reason := decided[0]) is not Reason.RETRACTED:
-                # What nearly all records are; all others go the long way.
-                _, place, distance, of = decided
-                own = of_verdict(reason, recipe, fingerprint, place, distance, of)
-                output = _output((unique if of is None else duplicates, partition, key, value, timestamp_ms, own))
-                leaving.append(_leaving((output, message, decided)))
-            else:
-                output, outcome = self._output(message, decided, fingerprint)
-                leaving.append(Leaving(output, message, outcome))
-        return leaving
+        return Leavings(batches, self._leaving, self._recipe, (self._unique, self._duplicates))
+
+    def _leaving(self, message: Message, decided: Decided | None, fingerprint: bytes | None) -> Leaving:
+        output, outcome = self._output(message, decided, fingerprint)
+        return Leaving(output, message, outcome)
 
     def _output(self, message: Message, decided: Decided | None, fingerprint: bytes | None) -> tuple[Output, Decided]:
         passed = headers.passed_on(message.headers) if message.headers else []
@@ -112,3 +153,170 @@ class Outputs:
             passed.append((headers.ERROR_TRUNCATED, b"%d" % len(value)))
             value = value[: max(0, len(value) - over)]
         return Output(self._dead, message.partition, message.key, value, message.timestamp_ms, passed)
+
+
+class _Lazy(Sequence[Item]):
+    """A sequence of which each item is made when it is asked for.
+
+    It is made by `_item`, not by a function that the sequence holds and that holds the sequence,
+    because nobody looks for cycles often.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def _item(self, place: int) -> Item:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> Item: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Item]: ...
+    def __getitem__(self, at: int | slice) -> Item | list[Item]:
+        places = range(self._count)[at]
+        return self._item(places) if isinstance(places, int) else [self._item(place) for place in places]
+
+    def __iter__(self) -> Iterator[Item]:
+        return map(self._item, range(self._count))
+
+
+class _PackedOutputs(_Lazy[Output], PackedOutputs):
+    """The outputs of what leaves."""
+
+    def __init__(self, leavings: Leavings) -> None:
+        super().__init__(len(leavings))
+        self._leavings = leavings
+
+    def _item(self, place: int) -> Output:
+        return self._leavings[place].output
+
+    @property
+    def columns(self) -> RecordColumns:
+        return self._leavings.columns
+
+
+class Leavings(_Lazy[Leaving]):
+    """What leaves for some batches: each record by itself, when it is asked for; in columns, most of all of them.
+
+    `topics` are those for documents that are kept and for duplicates.
+    """
+
+    def __init__(
+        self,
+        batches: Sequence[InFlight],
+        leaving: Callable[[Message, Decided | None, bytes | None], Leaving],
+        recipe: str,
+        topics: tuple[str, str],
+    ) -> None:
+        self._batches = batches
+        self._leaving = leaving
+        self._recipe = recipe
+        self._topics = topics
+        # Of a batch that lost a partition only some leave; which, is asked once.
+        self._rows = [_live_rows(batch) for batch in batches]
+        self._made: dict[int, Leaving] = {}
+        super().__init__(sum(map(len, self._rows)))
+
+    @property
+    def outputs(self) -> PackedOutputs:
+        """The records to write."""
+        return _PackedOutputs(self)
+
+    @cached_property
+    def columns(self) -> RecordColumns:
+        """All of them as columns, in which only those are packed that the index judged and that came without headers."""
+        messages, prints, reasons = self._messages, self._prints, self._verdicts.reasons
+        packed = _IS_OUTCOME[reasons]
+        packed[list(messages.headers)] = False
+        digits = max((len(one) for one in prints[:1] if one), default=0) or max((len(one or b"") for one in prints), default=0)
+        nothing = bytes(digits)
+        written = np.frombuffer(b"".join([one or nothing for one in prints]), np.uint8).reshape(len(messages), digits)
+        return RecordColumns(
+            topics=self._topics,
+            topic=_IS_DUPLICATE[reasons].astype(np.uint8),
+            partitions=messages.partitions,
+            keys=messages.keys,
+            values=messages.values,
+            timestamps_ms=np.maximum(messages.timestamps_ms, 0),
+            headers=of_verdicts(self._recipe, written, self._verdicts, packed),
+            packed=packed,
+        )
+
+    def left(self) -> Left:
+        """Count what left."""
+        columns, reasons = self.columns, self._verdicts.reasons
+        rest = Left.of(self[place] for place in np.flatnonzero(~columns.packed).tolist())
+        packed = reasons[columns.packed]
+        sizes = sizes_of(columns.values)[columns.packed]
+        distances = self._verdicts.distances[columns.packed & _IS_DUPLICATE[reasons]]
+        times = self._messages.timestamps_ms
+        return Left(
+            rest.documents + np.bincount(packed, minlength=_REASONS),
+            rest.bytes + np.bincount(packed, sizes, _REASONS).astype(np.int64),
+            rest.stages,
+            np.concatenate([rest.distances, distances]),
+            times[times != NO_TIMESTAMP],
+        )
+
+    @cached_property
+    def _messages(self) -> Messages:
+        return Messages.joined(
+            [
+                batch.messages if len(rows) == len(batch.messages) else Messages.of([batch.messages[row] for row in rows])
+                for batch, rows in zip(self._batches, self._rows, strict=True)
+            ]
+        )
+
+    @cached_property
+    def _prints(self) -> list[bytes | None]:
+        return self._chosen(lambda batch: batch.prints)
+
+    @cached_property
+    def _decisions(self) -> list[Decided | None]:
+        return self._chosen(lambda batch: batch.decisions())
+
+    def _chosen(self, column: Callable[[InFlight], Sequence[Item]]) -> list[Item]:
+        chosen: list[Item] = []
+        for batch, rows in zip(self._batches, self._rows, strict=True):
+            items = column(batch)
+            chosen += items if len(rows) == len(items) else [items[row] for row in rows]
+        return chosen
+
+    @cached_property
+    def _verdicts(self) -> Verdicts:
+        """The index's verdicts on all of them; where there is none the reason is 0."""
+        found = [_verdicts_of(batch, len(rows)) for batch, rows in zip(self._batches, self._rows, strict=True)]
+        return found[0] if len(found) == 1 else Verdicts.joined(found)
+
+    def _item(self, place: int) -> Leaving:
+        made = self._made.get(place)
+        if made is None:
+            made = self._leaving(self._messages[place], self._decisions[place], self._prints[place])
+            self._made[place] = made
+        return made
+
+
+def _live_rows(batch: InFlight) -> Sequence[int]:
+    """Return which records of a batch may leave."""
+    rows = range(len(batch.messages))
+    return rows if batch.is_whole else np.flatnonzero(batch.messages.of_partitions(batch.live)).tolist()
+
+
+def _verdicts_of(batch: InFlight, count: int) -> Verdicts:
+    """Return the index's verdicts on a batch of which so many records leave; if not all do, none: they go one by one."""
+    verdicts = Verdicts(
+        *(np.zeros(count, np.uint8), np.zeros(count, np.uint8), np.zeros(count, np.uint64), np.zeros(count, np.uint32), []),
+    )
+    if count < len(batch.messages):
+        return verdicts
+    parts = [(part.places, part.verdicts) for part in batch.parts if part.verdicts is not None]
+    for places, told in parts:
+        verdicts.reasons[places] = told.reasons
+        verdicts.distances[places] = told.distances
+        verdicts.decided_offsets[places] = told.decided_offsets
+        verdicts.decided_places[places] = told.decided_places
+    verdicts.named = Named.joined([Named.of(told.named) for _, told in parts])
+    return verdicts

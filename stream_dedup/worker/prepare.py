@@ -7,49 +7,50 @@ they were read, so those of one partition stand in offset order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
-from stream_dedup.document import DeadLetter, Message, Mode, Reason, TopicPartitionKey, digest_id
+from stream_dedup.document import DeadLetter, Message, Mode, Reason, Representative, TopicPartitionKey, digest_id
 from stream_dedup.fingerprint import Fingerprinter, format_prints
 from stream_dedup.log import headers, records
-from stream_dedup.log.answers import Judgement
-from stream_dedup.worker.inputs import Decoder, Document
+from stream_dedup.log.answers import Judgement, Verdicts
+from stream_dedup.messages import Messages
+from stream_dedup.worker.inputs import Decoder, Documents
 
 Decided: TypeAlias = DeadLetter | Reason | Judgement
-
-# Columns of a batch are taken from its records by code that is compiled, as far as there is such.
-partition_of = itemgetter(Message._fields.index("topic"), Message._fields.index("partition"))
-_offset_of = itemgetter(Message._fields.index("offset"))
-_text_of, _id_of, _time_of, _scope_of = (itemgetter(place) for place in range(len(Document._fields)))
 
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """One log record of a batch: its number, its bytes, and which of the batch's records its documents are."""
+    """One log record of a batch: its number, its bytes, and which of the batch's records its documents are.
+
+    `verdicts` are the index's; an answered part without any was let pass.
+    """
 
     number: int
     raw: bytes
     places: list[int]
     log_offset: int | None = None
     answered: bool = False
+    verdicts: Verdicts | None = None
 
 
 @dataclass(slots=True, eq=False)
 class InFlight:
     """A batch on its way: what was read, what is known of each record, and what the log was asked.
 
-    `decided[i]` is None until record i has a verdict. `live` are the partitions whose records may still be committed.
+    `decided[i]` is what was decided of record i, unless the index did: then it is None, and its part has the verdict. `live`
+    are the partitions whose records may still be committed.
     `taken` is when it was read, in seconds of the monotonic clock. `ids` are the documents' own ids, whatever the log gets;
     the key where there is no document.
     """
 
-    messages: list[Message]
+    messages: Messages
     decided: list[Decided | None]
     prints: list[bytes | None]
     parts: list[Part]
@@ -59,6 +60,9 @@ class InFlight:
     taken: float = 0.0
     ids: list[bytes] = field(default_factory=list)
     _last: dict[TopicPartitionKey, int] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.messages = Messages.of(self.messages)
 
     @property
     def is_answered(self) -> bool:
@@ -73,12 +77,38 @@ class InFlight:
     @property
     def live_records(self) -> int:
         """How many records a commit of this batch moves past."""
-        return len(self.messages) if self.is_whole else sum(map(self.live.__contains__, map(partition_of, self.messages)))
+        return len(self.messages) if self.is_whole else int(self.messages.of_partitions(self.live).sum())
+
+    def decisions(self) -> list[Decided | None]:
+        """Return what was decided of each record, whoever decided; None for those that still wait."""
+        decisions = self.decided[:]
+        for part in self.parts:
+            if part.verdicts is not None:
+                for place, judgement in zip(part.places, part.verdicts, strict=True):
+                    decisions[place] = judgement
+        return decisions
+
+    def reasons(self) -> NDArray[np.uint8]:
+        """Return the index's reason for each record, (n,); 0 for those of which it gave none."""
+        reasons = np.zeros(len(self.messages), np.uint8)
+        for part in self.parts:
+            if part.verdicts is not None:
+                reasons[part.places] = part.verdicts.reasons
+        return reasons
+
+    def duplicates(self) -> Iterator[tuple[int, Representative]]:
+        """Yield which records are duplicates, and of what."""
+        for part in self.parts:
+            if part.verdicts is not None:
+                yield from zip(np.array(part.places)[part.verdicts.names_another].tolist(), part.verdicts.named, strict=True)
+        for row, decided in enumerate(self.decided):
+            if isinstance(decided, Judgement) and decided.of is not None:
+                yield row, decided.of
 
     def offsets(self) -> dict[TopicPartitionKey, int]:
         """Return the offset behind its last record in each partition that is still ours."""
         if not self._last:
-            self._last = dict(zip(map(partition_of, self.messages), map(_offset_of, self.messages), strict=True))
+            self._last = self.messages.last_offsets()
         return {key: offset + 1 for key, offset in self._last.items() if key in self.live}
 
 
@@ -109,25 +139,25 @@ class Preparer:
         self._encode = encode
         self._number = 0
 
-    def prepare(self, messages: list[Message], sources: Mapping[TopicPartitionKey, records.Source], stamp: bytes) -> InFlight:
+    def prepare(
+        self, messages: Sequence[Message], sources: Mapping[TopicPartitionKey, records.Source], stamp: bytes
+    ) -> InFlight:
         """Return the batch for these records; `sources` has one entry for each partition among them."""
-        keys = set(map(partition_of, messages))
+        messages = Messages.of(messages)
         decided: list[Decided | None] = [None] * len(messages)
-        documents: list[Document] = []
-        places: list[int] = []
-        ids = [message.key or b"" for message in messages]
-        decode, fits, most = self._decoder.decode, headers.fits, self._record_bytes_max
-        for place, message in enumerate(messages):
-            outcome = decode(message) if fits(message.key, message.value, message.headers, most) else self._too_large(message)
-            if isinstance(outcome, Document):
-                documents.append(outcome)
-                places.append(place)
-                ids[place] = outcome.id
-            else:
-                decided[place] = outcome
-        if self._digests_ids:
-            key = self._recipe.key
-            documents = [document._replace(id=digest_id(document.id, key)) for document in documents]
+        large = frozenset(headers.too_large(messages, self._record_bytes_max))
+        for place in large:
+            decided[place] = self._too_large(messages[place])
+        documents = self._decoder.decode_all(messages, large)
+        for place, outcome in documents.passed_over.items():
+            decided[place] = outcome
+        if len(documents.places) == len(messages):
+            ids = documents.ids
+        else:
+            ids = [key or b"" for key in messages.keys]
+            for place, identifier in zip(documents.places, documents.ids, strict=True):
+                ids[place] = identifier
+        keys = set(messages.last_offsets())
         batch = InFlight(
             messages,
             decided,
@@ -138,8 +168,8 @@ class Preparer:
             keys,
             ids=ids,
         )
-        if documents:
-            self._fingerprint(batch, documents, places, sources)
+        if documents.places:
+            self._fingerprint(batch, documents, sources)
         return batch
 
     def _too_large(self, message: Message) -> DeadLetter:
@@ -151,38 +181,31 @@ class Preparer:
             "raise max.message.bytes of the output topics, then redrive it.",
         )
 
-    def _fingerprint(
-        self,
-        batch: InFlight,
-        documents: list[Document],
-        places: list[int],
-        sources: Mapping[TopicPartitionKey, records.Source],
-    ) -> None:
-        prints = self._fingerprinter.fingerprint(list(map(_text_of, documents)))
+    def _fingerprint(self, batch: InFlight, documents: Documents, sources: Mapping[TopicPartitionKey, records.Source]) -> None:
+        prints = self._fingerprinter.fingerprint(documents.texts)
         written: list[bytes | None] = [*format_prints(prints.prints, self._recipe.width)]
-        rows = np.arange(len(documents))
-        if prints.empty.any():
-            for row in np.flatnonzero(prints.empty).tolist():
-                batch.decided[places[row]] = Reason.EMPTY
-                written[row] = None
-            rows = np.flatnonzero(~prints.empty)
-            documents, judged = [documents[row] for row in rows.tolist()], [places[row] for row in rows.tolist()]
-        else:
-            judged = list(places)
+        places = np.array(documents.places)
+        for row in np.flatnonzero(prints.empty).tolist():
+            batch.decided[documents.places[row]] = Reason.EMPTY
+            written[row] = None
         if len(written) == len(batch.messages):
             batch.prints = written
         else:
-            for place, one in zip(places, written, strict=True):
+            for place, one in zip(documents.places, written, strict=True):
                 batch.prints[place] = one
-        messages = batch.messages if len(judged) == len(batch.messages) else [batch.messages[place] for place in judged]
-        ids = list(map(_id_of, documents))
+        rows = np.flatnonzero(~prints.empty)
+        judged = places[rows]
+        own_ids = documents.ids if len(rows) == len(documents.ids) else [documents.ids[row] for row in rows.tolist()]
+        ids = [digest_id(one, self._recipe.key) for one in own_ids] if self._digests_ids else own_ids
+        messages = batch.messages
         start = 0
         for count in records.split_sizes(list(map(len, ids)), 64 * self._recipe.words, len(sources)):
             part = slice(start, start + count)
             start += count
-            chosen, asked = rows[part], documents[part]
-            partitions = list(map(partition_of, messages[part]))
-            table = {key: index for index, key in enumerate(dict.fromkeys(partitions))}
+            chosen, asked = rows[part], judged[part]
+            # The partitions of the record, in the order in which they come first.
+            found, first, source = np.unique(messages.partitions[asked], return_index=True, return_inverse=True)
+            order = np.argsort(first)
             self._number += 1
             raw = self._encode(
                 records.Batch(
@@ -190,19 +213,21 @@ class Preparer:
                     mode=self._mode,
                     nonce=self._nonce,
                     number=self._number,
-                    sources=tuple(sources[key] for key in table),
-                    source=np.fromiter(map(table.__getitem__, partitions), np.uint16, count),
-                    offset=np.fromiter(map(_offset_of, messages[part]), np.int64, count),
-                    value_digest=np.fromiter((value_digest(one.value) for one in messages[part]), np.uint64, count),
+                    sources=tuple(sources[messages.topic, partition] for partition in found[order].tolist()),
+                    source=np.argsort(order)[source].astype(np.uint16),
+                    offset=messages.offsets[asked],
+                    value_digest=np.fromiter(
+                        map(value_digest, map(messages.values.__getitem__, asked.tolist())), np.uint64, count
+                    ),
                     text_digest=prints.digests[chosen],
                     prints=prints.prints[chosen],
                     features=prints.features[chosen],
-                    scope=np.fromiter(map(_scope_of, asked), np.uint64, count),
-                    time_ms=np.fromiter(map(_time_of, asked), np.int64, count),
+                    scope=documents.scopes[chosen],
+                    time_ms=documents.times_ms[chosen],
                     ids=tuple(ids[part]),
                 )
             )
-            batch.parts.append(Part(self._number, raw, judged[part]))
+            batch.parts.append(Part(self._number, raw, asked.tolist()))
 
 
 def value_digest(value: bytes | None) -> int:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import structlog
 
-from stream_dedup.document import NONCE_BYTES, Message, TopicPartitionKey, Unreadable
+from stream_dedup.document import NONCE_BYTES, TopicPartitionKey
 from stream_dedup.errors import BrokerError, ConfigurationError, FormatError, InvariantError, StreamDedupError
 from stream_dedup.failpoints import VARIABLE, Failpoints
 from stream_dedup.fingerprint import Fingerprinter, Recipe
@@ -39,6 +39,7 @@ from stream_dedup.log.kafka import (
     VerdictReader,
 )
 from stream_dedup.log.kafka.consumer import generation
+from stream_dedup.messages import Messages
 from stream_dedup.service.collector import collect_rarely
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
@@ -48,8 +49,8 @@ from stream_dedup.worker import identity, startup
 from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.inputs import Decoder
 from stream_dedup.worker.insights import counter_of
-from stream_dedup.worker.outputs import Leaving, Outputs
-from stream_dedup.worker.prepare import InFlight, Part, Preparer, partition_of, value_digest
+from stream_dedup.worker.outputs import Leavings, Outputs, warm_up
+from stream_dedup.worker.prepare import InFlight, Part, Preparer, value_digest
 from stream_dedup.worker.recipe import recipe_of
 
 _log = structlog.get_logger("stream_dedup.worker")
@@ -91,9 +92,9 @@ def run(settings: Settings, stop: threading.Event) -> None:
 
 
 class _Read(NamedTuple):
-    """What was read and is not yet prepared; the stamp is that of its first record."""
+    """What was read, in one or more reads, and is not yet prepared; the stamp is that of its first record."""
 
-    messages: list[Message]
+    messages: list[Messages]
     sources: dict[TopicPartitionKey, records.Source]
     stamp: bytes
 
@@ -109,7 +110,7 @@ class _Ended(NamedTuple):
     """A transaction that has ended, and what it was to carry."""
 
     result: Result
-    leaving: list[Leaving]
+    leaving: Leavings
 
 
 class _Worker:
@@ -134,6 +135,7 @@ class _Worker:
             settings.judging_mode,
             digests_ids=settings.log_ids == "digest",
         )
+        warm_up()
         self._outputs = Outputs(
             names.unique,
             names.duplicates,
@@ -217,7 +219,7 @@ class _Worker:
     def _wanted(self) -> int:
         """How many records there is room for, beside what is being prepared and what was read ahead of it."""
         if self._ahead is not None:
-            return max(0, self._flow.wants(1) - len(self._ahead.messages))
+            return max(0, self._flow.wants(1) - sum(map(len, self._ahead.messages)))
         return self._flow.wants(1 if self._is_preparing else 0)
 
     def _take(self, wanted: int) -> None:
@@ -230,7 +232,7 @@ class _Worker:
             is_busy = self._flow.in_flight or self._is_preparing
             messages = self._source.take(wanted, 0.0 if is_busy else _IDLE_SECONDS)
         else:
-            messages = []
+            messages = Messages.of([])
             self._wait()
         if self._must_reread:
             # Whatever was just read lies behind records that were dropped.
@@ -241,20 +243,19 @@ class _Worker:
             return
         if not messages:
             return
-        for one in messages:
-            if isinstance(one, Unreadable):
-                where = f"{one.topic}-{one.partition}@{one.offset}"
-                _log.error("a record cannot be read; it becomes a dead letter", position=where, reason=one.why)
+        for one in messages.unreadable.values():
+            where = f"{one.topic}-{one.partition}@{one.offset}"
+            _log.error("a record cannot be read; it becomes a dead letter", position=where, reason=one.why)
         self._failpoints.reach("worker.consumed", self._flow.in_flight + 1)
         self._read_at = time.monotonic()
-        sources = {key: self._flow.source(key) for key in set(map(partition_of, messages))}
-        read = _Read(messages, sources, self._source.stamp())
+        sources = {key: self._flow.source(key) for key in messages.last_offsets()}
+        read = _Read([messages], sources, self._source.stamp())
         if not self._is_preparing:
             self._make(read)
         elif self._ahead is None:
             self._ahead = read
         else:
-            self._ahead.messages.extend(messages)
+            self._ahead.messages.append(messages)
             self._ahead.sources.update(sources)
 
     def _gathers(self) -> bool:
@@ -263,7 +264,7 @@ class _Worker:
 
     def _make(self, read: _Read) -> None:
         """Make a batch and take it in; of many records, in a thread of its own."""
-        if len(read.messages) < _ASIDE_RECORDS:
+        if sum(map(len, read.messages)) < _ASIDE_RECORDS:
             self._admit(self._prepare(read))
         else:
             self._is_preparing = True
@@ -272,7 +273,7 @@ class _Worker:
     def _prepare(self, read: _Read) -> InFlight:
         """Make a batch: nothing of the flow or a client may be touched in here."""
         with self._metrics.stage("prepare"):
-            return self._preparer.prepare(*read)
+            return self._preparer.prepare(Messages.joined(read.messages), read.sources, read.stamp)
 
     def _none_prepares(self, wait_seconds: float) -> bool:
         """Return whether no batch is being prepared, after waiting so long at most; one that is done is taken in, and what was
@@ -381,7 +382,7 @@ class _Worker:
 
     def _carry_out(self, ready: Sequence[InFlight], offsets: Sequence[tuple[str, int, int, str]]) -> _Ended:
         """Run one transaction, in its own thread."""
-        leaving = [one for batch in ready for one in self._outputs.of(batch)]
+        leaving = self._outputs.of(*ready)
         return _Ended(self._transact(leaving, offsets, ready[0].stamp), leaving)
 
     def _none_runs(self, wait_seconds: float, *, rereads: bool = True) -> bool:
@@ -415,7 +416,7 @@ class _Worker:
         if result.outcome is Outcome.COMMITTED:
             self._flow.committed(ready)
             self._metrics.took(sum(batch.live_records for batch in ready))
-            self._metrics.left(leaving)
+            self._metrics.left(leaving.left())
             self._hosts.committed(ready)
             self._failpoints.reach("worker.after-commit", self._flow.in_flight + 1)
             return
@@ -434,7 +435,7 @@ class _Worker:
 
     def _transact(
         self,
-        leaving: Sequence[Leaving],
+        leaving: Leavings,
         offsets: Sequence[tuple[str, int, int, str]],
         stamp: bytes,
         *,
@@ -442,16 +443,14 @@ class _Worker:
     ) -> Result:
         with self._metrics.stage("transaction"):
             return self._transactions.run(
-                [output for output, _, _ in leaving] if self._settings.judging_mode.delivers else [],
+                leaving.outputs if self._settings.judging_mode.delivers else [],
                 offsets,
                 stamp,
                 one_by_one=one_by_one,
                 reached=lambda step: self._failpoints.reach(f"worker.{step}", lambda: self._flow.in_flight),
             )
 
-    def _retract(
-        self, leaving: Sequence[Leaving], offsets: Sequence[tuple[str, int, int, str]], stamp: bytes, result: Result
-    ) -> None:
+    def _retract(self, leaving: Leavings, offsets: Sequence[tuple[str, int, int, str]], stamp: bytes, result: Result) -> None:
         """An output refused a record for what it is: find it, and tell the log that it represents nobody."""
         if len(result.refused) > 1:
             result = self._transact(leaving, offsets, stamp, one_by_one=True)

@@ -71,9 +71,10 @@ class Path:
             assert isinstance(answer, answers.Answer)
             self._flow.answered(answer)
         ready = self._flow.ready()
-        leaving = [one for batch in ready for one in self._outputs.of(batch)]
+        leaving = self._outputs.of(*ready)
         self._flow.committed(ready)
-        assert len(leaving) == len(messages)
+        assert int(leaving.columns.packed.sum()) == len(messages)
+        assert int(leaving.left().documents.sum()) == len(messages)
         return {"worker": worker + time.thread_time() - began, "index": index}
 
 

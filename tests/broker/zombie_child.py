@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stream_dedup.document import Message
+from stream_dedup.messages import Messages
 from stream_dedup.service import logs
 from stream_dedup.service.signals import stop_on_signals
 from stream_dedup.settings import load_settings
@@ -52,10 +52,10 @@ def main(file: Path, guard: str) -> None:
     taken = role.SourceConsumer.take
     begun = threading.Event()
 
-    def take(self: role.SourceConsumer, most: int, timeout_seconds: float) -> list[Message]:
+    def take(self: role.SourceConsumer, most: int, timeout_seconds: float) -> Messages:
         messages = taken(self, most, timeout_seconds)
-        while messages and not begun.is_set() and len({one.partition for one in messages}) < 2:
-            messages += taken(self, most - len(messages), timeout_seconds)
+        while messages and not begun.is_set() and len(messages.last_offsets()) < 2:
+            messages = Messages.joined([messages, taken(self, most - len(messages), timeout_seconds)])
         if messages:
             begun.set()
         return messages

@@ -19,6 +19,7 @@ from stream_dedup.log.answers import Judgement
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.metrics import IndexMetrics, WorkerMetrics
+from stream_dedup.worker.outputs import Left
 from tests.service.test_metrics import FIGURES, OF, leaving
 
 NEW = Judgement(Reason.NEW, LogPlace(0, 0))
@@ -32,9 +33,9 @@ def reading(metrics: WorkerMetrics | IndexMetrics, seconds: float) -> Reading:
 def test_a_worker_s_row_is_what_happened_between_two_readings() -> None:
     """Rates are differences over the time between; ratios are of the interval, and ever since for the other column."""
     metrics = WorkerMetrics("r")
-    metrics.left([leaving(NEAR)] * 4)
+    metrics.left(Left.of([leaving(NEAR)] * 4))
     before = reading(metrics, 100.0)
-    metrics.left([leaving(NEW, bytes(500_000))] * 3 + [leaving(NEAR, bytes(500_000))])
+    metrics.left(Left.of([leaving(NEW, bytes(500_000))] * 3 + [leaving(NEAR, bytes(500_000))]))
     metrics.transaction("committed")
     metrics.transaction("committed")
     metrics.transaction("aborted")
@@ -105,7 +106,7 @@ def test_quantiles_lie_in_the_bucket_of_the_true_one() -> None:
 @pytest.fixture
 def served() -> Iterator[str]:
     metrics = WorkerMetrics("r")
-    metrics.left([leaving(NEW), leaving(NEAR)])
+    metrics.left(Left.of([leaving(NEW), leaving(NEAR)]))
     server = HttpServer("127.0.0.1", 0, Health(), metrics.registry)
     server.start()
     yield f"http://127.0.0.1:{server.port}"

@@ -94,6 +94,12 @@ def test_han_is_cut_as_jieba_cuts_it() -> None:
         assert words(run) == reference.cut_with_jieba(run)
 
 
+@pytest.mark.parametrize("run", ["嬿橍絵", "嬿橍絵弻", "中嬿橍絵"])
+def test_a_word_that_begins_in_its_middle_is_one(run: str) -> None:
+    """The model knows the first character in the middle of words alone: its path begins there, and so does the word."""
+    assert words(run) == reference.cut_with_jieba(run)
+
+
 def test_han_of_real_texts_is_cut_as_jieba_cuts_it(corpora: Path) -> None:
     """A sample of the runs in the Chinese and Japanese corpora: the cut equals that of jieba itself."""
     seed = random.SystemRandom().randrange(1 << 32)

@@ -1,14 +1,21 @@
-"""What the coordinator answers to a consumer that may not do what it asks for."""
+"""What a consumer makes of records, and of a coordinator's refusals."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    KafkaError,
+    KafkaException,
+)
+from confluent_kafka import Message as RawMessage
 
 from stream_dedup.errors import BrokerError
-from stream_dedup.log.kafka import SourceConsumer, consumer
+from stream_dedup.log.kafka import SourceConsumer, client, consumer
 from stream_dedup.settings import Settings
 
 
@@ -43,3 +50,19 @@ def test_the_acl_that_a_coordinator_misses_is_named(monkeypatch: pytest.MonkeyPa
         source.commit_start({("documents", 0): (0, "")})
     with pytest.raises(BrokerError, match=acl):
         source.committed([("documents", 0)])
+
+
+def test_columns_are_the_records_one_by_one() -> None:
+    """Every field of what the client read; a time that it does not know is none."""
+    times = [(TIMESTAMP_NOT_AVAILABLE, 0), (TIMESTAMP_CREATE_TIME, 0), (TIMESTAMP_LOG_APPEND_TIME, 1_700_000_000_000)]
+    raws = [
+        RawMessage(
+            topic="documents", partition=at % 3, offset=at, key=None if at % 2 else b"k", value=None if at % 5 == 0 else b"v",
+            timestamp=times[at % 3], headers=[("a", b"1")] if at % 4 == 0 else None,
+        )
+        for at in range(12)
+    ]  # fmt: skip
+
+    assert list(client.to_messages("documents", raws)) == [client.to_message(one) for one in raws]
+    assert [one.timestamp_ms for one in client.to_messages("documents", raws[:3])] == [None, 0, 1_700_000_000_000]
+    assert list(client.to_messages("documents", [])) == []

@@ -15,7 +15,7 @@ from stream_dedup.document import DeadLetter, LogPlace, Message, Position, Reaso
 from stream_dedup.log.answers import Judgement
 from stream_dedup.log.kafka import Output
 from stream_dedup.service.metrics import BatchHistogram, IndexMetrics, InsightsMetrics, WorkerMetrics
-from stream_dedup.worker.outputs import Leaving
+from stream_dedup.worker.outputs import Leaving, Left
 from stream_dedup.worker.prepare import Decided
 
 OF = Representative(Position("documents", bytes(16), 0, 1), b"id", 0)
@@ -45,7 +45,7 @@ def test_what_left_is_counted_by_verdict_reason_and_stage() -> None:
         leaving(DeadLetter("size", "TooLarge", "x")),
     ]
 
-    metrics.left(batch)
+    metrics.left(Left.of(batch))
 
     found = metrics.registry
     assert value(found, "documents_total", verdict="unique", reason="new") == 2
@@ -69,9 +69,8 @@ def test_latency_is_the_age_by_the_record_s_timestamp() -> None:
     metrics = WorkerMetrics("r")
     now_ms = int(time.time() * 1000)
 
-    metrics.left(
-        [leaving(Reason.EMPTY, b"", now_ms - 10_500), leaving(Reason.EMPTY, b"", now_ms + 10**9), leaving(Reason.EMPTY)]
-    )
+    records = [leaving(Reason.EMPTY, b"", now_ms - 10_500), leaving(Reason.EMPTY, b"", now_ms + 10**9), leaving(Reason.EMPTY)]
+    metrics.left(Left.of(records))
 
     assert value(metrics.registry, "verdict_latency_seconds_count") == 2
     assert 10 < (value(metrics.registry, "verdict_latency_seconds_sum") or 0) < 300
@@ -172,7 +171,7 @@ def test_the_metrics_of_insights_move() -> None:
 def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
     """Exactly these names and labels are exported, besides those of the process."""
     worker, index, insights = WorkerMetrics("r"), IndexMetrics(), InsightsMetrics()
-    worker.left([leaving(Judgement(Reason.NEAR, LogPlace(0, 0), 1, OF))])
+    worker.left(Left.of([leaving(Judgement(Reason.NEAR, LogPlace(0, 0), 1, OF))]))
     worker.lag("documents", 0, 1)
     worker.transaction("committed")
     index.state(FIGURES)

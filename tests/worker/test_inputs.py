@@ -10,13 +10,26 @@ from typing import Any
 import pytest
 
 from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Headers, Message, Reason, Unreadable
+from stream_dedup.messages import Messages
 from stream_dedup.settings import Settings
 from stream_dedup.worker.inputs import Decoder, Document, parse_json
 
 
 def decode(value: bytes | None, headers: Headers | None = None, key: bytes | None = b"k", **settings: Any) -> Any:
+    """Return what one record is, after it was found to be the same among others."""
     message = Message("documents", 0, 7, key, value, 1_790_000_000_000, headers or [])
-    return Decoder(Settings(**settings)).decode(message)
+    decoder = Decoder(Settings(**settings))
+    one = decoder.decode(message)
+    empty, skipped = message._replace(value=None), message._replace(value=b"skipped")
+    found = decoder.decode_all(Messages.of([message, empty, message, skipped, message]), {3})
+    if isinstance(one, Document):
+        assert found.places == [0, 2, 4]
+        rows = zip(found.texts, found.ids, found.times_ms.tolist(), found.scopes.tolist(), strict=True)
+        assert [Document(*row) for row in rows] == [one] * 3
+        assert found.passed_over == {1: Reason.TOMBSTONE}
+    else:
+        assert (found.places, found.passed_over) == ([], {0: one, 1: Reason.TOMBSTONE, 2: one, 4: one})
+    return one
 
 
 def as_json(value: Any, **settings: Any) -> Any:
@@ -194,3 +207,15 @@ def test_what_is_no_json_is_none_to_both(value: bytes) -> None:
     """A value that the quick parser took and json does not would be judged here and a dead letter there."""
     with pytest.raises((ValueError, RecursionError)):
         parse_json(value)
+
+
+def test_documents_keep_their_order() -> None:
+    """What is told quickly and what is not stand in the order in which they were read."""
+    values = [{"text": "one"}, {"text": ["two", "parts"]}, {"text": "three"}, {"other": 4}, {"text": ["five"]}]
+    messages = [Message("d", 0, at, b"%d" % at, json.dumps(value).encode(), 5, []) for at, value in enumerate(values)]
+    found = Decoder(Settings(value_format="json")).decode_all(Messages.of(messages))
+
+    assert found.places == [0, 1, 2, 4]
+    assert found.texts == ["one", "two\nparts", "three", "five"]
+    assert found.ids == [b"0", b"1", b"2", b"4"]
+    assert list(found.passed_over) == [3]

@@ -18,6 +18,7 @@ from stream_dedup.worker.insights import HostCounter, counter_of
 from stream_dedup.worker.prepare import Decided, InFlight
 
 OF = Representative(Position("documents", bytes(16), 0, 1), b"https://a.example/0", 0)
+ELSEWHERE = Representative(Position("documents", bytes(16), 1, 1), b"https://a.example/elsewhere", 0)
 PLACE = LogPlace(0, 0)
 
 
@@ -71,6 +72,7 @@ def test_what_was_committed_is_counted_by_host() -> None:
                 (0, url % 3, DeadLetter("decode", "X", "."), b""),
                 (0, url % 4, Judgement(Reason.RETRACTED, PLACE), b""),
                 (1, url % 5, Judgement(Reason.NEW, PLACE), b""),
+                (1, url % 7, Judgement(Reason.NEAR, PLACE, 3, ELSEWHERE), b""),
                 live={0},
             )
         ]

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import gc
+import random
+import weakref
+
 import pytest
 
 from stream_dedup.document import DeadLetter, Headers, LogPlace, Message, Mode, Position, Reason, Representative
 from stream_dedup.errors import InvariantError
-from stream_dedup.log.answers import Judgement
-from stream_dedup.worker.outputs import Leaving, Outputs
-from stream_dedup.worker.prepare import Decided, InFlight
+from stream_dedup.log.answers import Answer, Judgement, Verdicts, decode, encode
+from stream_dedup.log.kafka import Output
+from stream_dedup.worker.outputs import Leavings, Left, Outputs
+from stream_dedup.worker.prepare import Decided, InFlight, Part
 
+PLACE = LogPlace(9, 0)
 KEPT = Representative(Position("documents", bytes(16), 1, 5), b"https://a.example/", 0)
+ELSEWHERE = Representative(Position("documents", bytes(16), 2, 77), b"https://b.example/", 1_700_000_000_000)
 COPY = Judgement(Reason.NEAR, LogPlace(8, 0), 3, KEPT)
 NEW = Judgement(Reason.NEW, LogPlace(8, 1))
 
 
-def leave(decided: list[Decided | None], mode: Mode = Mode.ENFORCE, headers: Headers | None = None) -> list[Leaving]:
+def leave(decided: list[Decided | None], mode: Mode = Mode.ENFORCE, headers: Headers | None = None) -> Leavings:
     """Return what leaves for records 0, 1, ... of two partitions in turn, so decided."""
     messages = [Message("documents", n % 2, n, b"k", b"v%d" % n, 1000 + n, headers or []) for n in range(len(decided))]
     live = {("documents", 0), ("documents", 1)}
@@ -73,4 +80,95 @@ def test_records_of_a_lost_partition_stay() -> None:
 def test_a_record_without_a_verdict_never_leaves() -> None:
     """Writing a record that nobody judged is an alarm."""
     with pytest.raises(InvariantError, match="without a verdict"):
-        leave([None])
+        list(leave([None]).outputs)
+
+
+def batches(chance: random.Random) -> list[InFlight]:
+    """Return some batches of one or more log records, in which some records are the index's and some were decided before."""
+    found = []
+    for number in range(chance.choice([1, 1, 3])):
+        count, partitions = chance.choice([0, 1, 40]), chance.choice([1, 3])
+        messages = [
+            Message(
+                *(
+                    "documents",
+                    chance.randrange(partitions),
+                    at,
+                    chance.choice([None, b"", b"key"]),
+                    b"v" * chance.randrange(9),
+                ),
+                *(chance.choice([None, 0, 1_700_000_000_000 + at]), [("a", b"1")] if chance.random() < 0.1 else []),
+            )
+            for at in range(count)
+        ]
+        decided: list[Decided | None] = [None] * count
+        judged = []
+        for at in range(count):
+            if chance.random() < 0.9:
+                judged.append(at)
+            else:
+                others = (Reason.EMPTY, Reason.TOMBSTONE, DeadLetter("size", "X", "why"), Judgement(Reason.FAIL_OPEN, PLACE))
+                decided[at] = chance.choice(others)
+        parts = []
+        for first in range(0, len(judged), 15):
+            places = judged[first : first + 15]
+            others = (COPY, COPY._replace(of=ELSEWHERE), Judgement(Reason.RETRACTED, PLACE))
+            verdicts = [chance.choice([NEW, NEW, *others]) for _ in places]
+            raw, _ = encode(Answer(number, bytes(16), first, verdicts), bytes(8))
+            answer = decode(raw)
+            assert isinstance(answer, Answer)
+            parts.append(Part(first, b"", places, 0, True, Verdicts.of(chance.choice([verdicts, answer.judgements]))))
+        prints = [None if decided[at] in (Reason.EMPTY, Reason.TOMBSTONE) else b"%032x" % at for at in range(count)]
+        keys = {("documents", part) for part in range(partitions)}
+        live = keys if chance.random() < 0.8 else {("documents", 0)}
+        found.append(InFlight(messages, decided, prints, parts, b"s", dict.fromkeys(keys, 0), set(live)))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_columns_are_the_records_one_by_one(seed: int) -> None:
+    """What is written from columns is what the long way says of each record, and so is what is counted."""
+    chance = random.Random(seed)
+    mode = chance.choice([Mode.ENFORCE, Mode.ANNOTATE])
+    leavings = Outputs("unique", "duplicates", "dead", "g", "r", 10_000, mode).of(*batches(chance))
+    columns = leavings.columns
+    stops, ends = [0, *columns.headers.stops.tolist()], [0, *columns.headers.ends.tolist()]
+    texts = columns.headers.values.tobytes()
+
+    for at, expected in enumerate(leavings.outputs):
+        if columns.packed[at]:
+            headers = [
+                (columns.headers.names[columns.headers.of[j]], texts[ends[j] : ends[j + 1]])
+                for j in range(stops[at], stops[at + 1])
+            ]
+            output = Output(
+                columns.topics[columns.topic[at]], int(columns.partitions[at]), columns.keys[at], columns.values[at],
+                int(columns.timestamps_ms[at]), headers,
+            )  # fmt: skip
+            assert output == expected._replace(timestamp_ms=expected.timestamp_ms or 0), f"seed {seed}"
+    assert all(
+        columns.packed[at] == (isinstance(one.decided, Judgement) and one.decided.reason is not Reason.FAIL_OPEN
+                               and not one.message.headers)
+        for at, one in enumerate(leavings)
+        if len(leavings._batches) == 1 and leavings._batches[0].is_whole
+    ), f"seed {seed}"  # fmt: skip
+    counted, one_by_one = leavings.left(), Left.of(leavings)
+    assert counted.stages == one_by_one.stages
+    for name in ("documents", "bytes", "distances", "timestamps_ms"):
+        assert sorted(getattr(counted, name).tolist()) == sorted(getattr(one_by_one, name).tolist()), f"seed {seed}: {name}"
+    assert counted.documents.tolist() == one_by_one.documents.tolist()
+
+
+def test_what_left_is_forgotten_without_a_search_for_cycles() -> None:
+    """A worker hardly ever looks for cycles: a transaction that held itself would keep its documents for minutes."""
+    leavings = Outputs("unique", "duplicates", "dead", "g", "r", 10_000).of(*batches(random.Random(3)))
+    assert len(list(leavings.outputs)) == len(leavings.columns.packed) > 0
+    assert leavings.left().documents.sum() > 0
+    gone = weakref.ref(leavings)
+
+    gc.disable()
+    try:
+        del leavings
+        assert gone() is None
+    finally:
+        gc.enable()

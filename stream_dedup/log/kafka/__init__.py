@@ -6,6 +6,7 @@ its kin) in `client.translate`, with what happened, to what, and what to do.
 """
 
 from stream_dedup.log.kafka.admin import Admin, TopicState
+from stream_dedup.log.kafka.bulk import RecordColumns, warm_up_writer
 from stream_dedup.log.kafka.client import STATISTICS_EVENT
 from stream_dedup.log.kafka.consumer import (
     LogReader,
@@ -24,6 +25,7 @@ from stream_dedup.log.kafka.producer import (
     LogAppender,
     Outcome,
     Output,
+    PackedOutputs,
     Result,
     TransactionalOutput,
     VerdictWriter,
@@ -44,7 +46,9 @@ __all__ = [
     "Outcome",
     "Output",
     "OwnedOffset",
+    "PackedOutputs",
     "RebalanceListener",
+    "RecordColumns",
     "Result",
     "SourceConsumer",
     "SpanReader",
@@ -58,4 +62,5 @@ __all__ = [
     "reader",
     "sample",
     "topic_bounds",
+    "warm_up_writer",
 ]

@@ -10,15 +10,17 @@ import difflib
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+import numpy as np
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient
 
 from stream_dedup.document import Message, maker_of
 from stream_dedup.errors import AbortableError, BrokerError, ConfigurationError, FencedError
+from stream_dedup.messages import NO_TIMESTAMP, Messages
 from stream_dedup.settings import MASK, Settings, environment_name, is_secret
 
 SOCKET_TIMEOUT_SECONDS = 10.0
@@ -170,6 +172,28 @@ def to_message(raw: RawMessage) -> Message:
     kind, timestamp = raw.timestamp()
     return _message(
         (raw.topic(), raw.partition(), raw.offset(), raw.key(), raw.value(), timestamp if kind else None, raw.headers() or [])
+    )
+
+
+def to_messages(topic: str, raws: Sequence[RawMessage]) -> Messages:
+    """Return records of one topic as columns: field by field, which takes a third of the time of record by record."""
+    if not raws:
+        return Messages.of([])
+    raw: Any = type(raws[0])  # its methods, looked up once
+    kinds, times = zip(*map(raw.timestamp, raws), strict=True)
+    timestamps_ms = np.array(times, np.int64)
+    if TIMESTAMP_NOT_AVAILABLE in kinds:
+        timestamps_ms[np.array(kinds) == TIMESTAMP_NOT_AVAILABLE] = NO_TIMESTAMP
+    given = list(map(raw.headers, raws))
+    return Messages(
+        topic,
+        np.fromiter(map(raw.partition, raws), np.int32, len(raws)),
+        np.fromiter(map(raw.offset, raws), np.int64, len(raws)),
+        list(map(raw.key, raws)),
+        list(map(raw.value, raws)),
+        timestamps_ms,
+        {place: headers for place, headers in enumerate(given) if headers} if any(given) else {},
+        {},
     )
 
 

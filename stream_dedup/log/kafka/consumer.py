@@ -24,10 +24,12 @@ from stream_dedup.log.kafka.client import (
     consumer_config,
     make_consumer,
     to_message,
+    to_messages,
     translate,
     wait_for,
 )
 from stream_dedup.log.kafka.unreadable import CODES, Suspects
+from stream_dedup.messages import Messages
 from stream_dedup.settings import Settings
 
 _ANSWER_SECONDS = 20.0
@@ -81,16 +83,23 @@ class SourceConsumer:
         self._is_leaving = False
         self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
-    def take(self, most: int, timeout_seconds: float) -> list[Message]:
+    def take(self, most: int, timeout_seconds: float) -> Messages:
         """Return up to `most` records: what is there now, or what comes first within the time.
 
         Raises:
             ConfigurationError: the topic is missing, or a committed offset lies outside the topic.
             BrokerError: the consumer cannot go on.
         """
+        raws = _take_raw(self._consumer, most, timeout_seconds, self._topic)
+        if raws and any(map(type(raws[0]).error, raws)):
+            return Messages.of(self._one_by_one(raws))
+        return to_messages(self._topic, raws)
+
+    def _one_by_one(self, raws: Sequence[RawMessage]) -> list[Message]:
+        """Return the records among what was taken, and deal with the errors."""
         messages: list[Message] = []
         skipped: set[TopicPartitionKey] = set()
-        for raw in _take_raw(self._consumer, most, timeout_seconds, self._topic):
+        for raw in raws:
             error = raw.error()
             if error is None:
                 messages.append(to_message(raw))

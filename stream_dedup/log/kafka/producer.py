@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from stream_dedup.document import Headers
 from stream_dedup.errors import AbortableError, BrokerError
+from stream_dedup.log.kafka.bulk import BulkWriter, RecordColumns
 from stream_dedup.log.kafka.client import (
     is_retriable,
     make_producer,
@@ -31,6 +34,7 @@ from stream_dedup.log.kafka.client import (
 from stream_dedup.settings import Settings
 
 _FLUSH_SECONDS = 25.0
+_MESSAGE_SECONDS = 20.0
 _INSIGHTS_MAX = 10
 # A broker that was killed in mid-transaction and came back left librdkafka waiting for 15 s and more in one step, while a
 # new producer went on within a second: so a step is given up soon.
@@ -47,6 +51,8 @@ _REFUSALS = frozenset(
     }
 )
 
+# What a later step says of a transaction in which a record was refused; the commit counts them, and says no more.
+_UNDELIVERED = _REFUSALS | {KafkaError._INCONSISTENT}
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 _TIMED_OUT = frozenset({KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT})
 # Broker and client disagree on what has been; seen when a coordinator comes back from a SIGKILL. Nobody else has our id then:
@@ -72,6 +78,15 @@ class Output(NamedTuple):
     headers: Headers
 
 
+class PackedOutputs(Sequence[Output]):
+    """Outputs that lie in columns: those that are `packed` are written from there, and the others are asked for by place."""
+
+    @property
+    def columns(self) -> RecordColumns:
+        """The columns, with a place for each of them."""
+        raise NotImplementedError
+
+
 class Outcome(enum.Enum):
     """How a transaction ended. UNKNOWN: ask the broker for the committed offsets before anything else."""
 
@@ -90,6 +105,10 @@ class Result(NamedTuple):
 
 class _StuckError(AbortableError):
     """Nobody knows what the broker made of a step of a transaction, and only a new producer gets further."""
+
+
+class _UndeliveredError(AbortableError):
+    """A record was refused, of which a later step tells."""
 
 
 class _UnwrittenError(AbortableError):
@@ -310,7 +329,11 @@ class TransactionalOutput:
                 client,
                 # What was delivered is what the flush did not leave; a call back into Python for each record would cost 1.3 us.
                 {"queue.buffering.max.messages": 1_000_000, "delivery.report.only.error": True},
-                {"transactional.id": name, "transaction.timeout.ms": 30_000, "message.timeout.ms": 20_000},
+                {
+                    "transactional.id": name,
+                    "transaction.timeout.ms": 30_000,
+                    "message.timeout.ms": int(1000 * _MESSAGE_SECONDS),
+                },
             )
             return config, self._new_producer(config)
 
@@ -338,12 +361,48 @@ class TransactionalOutput:
             FencedError: another worker has the same transactional id.
             BrokerError: the producer cannot go on.
         """
-        failures: list[tuple[int, KafkaError]] = []
         positions = [TopicPartition(topic, part, offset, metadata) for topic, part, offset, metadata in offsets]
+        bulk = None
+        if isinstance(outputs, PackedOutputs) and not one_by_one:
+            bulk = BulkWriter.of(self._producer, outputs.columns)
+        if bulk is None:
+            return self._attempt(outputs, positions, stamp, reached, one_by_one=one_by_one)
+        began = time.monotonic()
+        try:
+            return self._attempt(outputs, positions, stamp, reached, bulk)
+        except _UndeliveredError as error:
+            ended = self._abort(error, [])
+            if ended.outcome is not Outcome.ABORTED or time.monotonic() - began >= _MESSAGE_SECONDS:
+                return ended  # after so long it is Kafka that is not there, and no record's fault
+        # Which record it was, and why, is known once each has a report. librdkafka goes on with a gap in its sequence numbers.
+        self._producer = self._new_producer(self._config)
+        return self._attempt(outputs, positions, stamp, reached)
+
+    def _attempt(
+        self,
+        outputs: Sequence[Output],
+        positions: list[TopicPartition],
+        stamp: bytes,
+        reached: Callable[[str], None],
+        bulk: BulkWriter | None = None,
+        *,
+        one_by_one: bool = False,
+    ) -> Result:
+        """Run the transaction once.
+
+        Raises:
+            _UndeliveredError: in bulk, a record failed; the transaction is open still.
+        """
+        failures: list[tuple[int, KafkaError]] = []
+        # A record that was written in bulk does not say why it was refused, and a missing ACL refuses all.
+        needs = "" if bulk is None else _needs(bulk.topics)
         try:
             self._producer.begin_transaction()  # 1
             reached("begin")
-            self._write(outputs, failures, one_by_one)  # 2
+            if bulk is None:
+                self._write(outputs, range(len(outputs)), failures, one_by_one=one_by_one)  # 2
+            else:
+                self._write_in_bulk(outputs, bulk, failures)  # 2
             reached("outputs")
             self._flush(len(outputs), failures)  # 3
             reached("flushed")
@@ -354,6 +413,7 @@ class TransactionalOutput:
                 self._again(  # 4
                     lambda seconds: self._producer.send_offsets_to_transaction(positions, stamp, seconds),
                     "sending the source offsets",
+                    needs,
                 )
             reached("offsets")
         except _UnwrittenError as error:
@@ -361,13 +421,32 @@ class TransactionalOutput:
         except KafkaException as error:
             return self._abort(_translated(error.args[0], "writing a transaction"), failures)
         except AbortableError as error:
+            if bulk is not None and isinstance(error, _UndeliveredError):
+                raise
             return self._abort(error, failures)
         reached("before-commit")
-        return self._commit()  # 5
+        return self._commit(needs, in_bulk=bulk is not None)  # 5
 
-    def _write(self, outputs: Sequence[Output], failures: list[tuple[int, KafkaError]], one_by_one: bool) -> None:
+    def _write_in_bulk(self, outputs: Sequence[Output], bulk: BulkWriter, failures: list[tuple[int, KafkaError]]) -> None:
+        """Write the outputs in their order: runs of those that are packed at once, all others one by one."""
+        packed = bulk.packed
+        edges = (np.flatnonzero(packed[1:] != packed[:-1]) + 1).tolist()
+        for start, stop in itertools.pairwise([0, *edges, len(packed)] if len(packed) else []):
+            if not packed[start]:
+                self._write(outputs, range(start, stop), failures)
+                continue
+            written = bulk.write(start, stop)
+            while written < stop:
+                # The queue is full, or something is wrong with this one; by itself it is waited for, or says what it is.
+                self._write(outputs, range(written, written + 1), failures)
+                written = bulk.write(written + 1, stop)
+
+    def _write(
+        self, outputs: Sequence[Output], places: range, failures: list[tuple[int, KafkaError]], *, one_by_one: bool = False
+    ) -> None:
         producer: Any = self._producer  # its stubs want headers in a list of another type
-        for index, (topic, partition, key, value, timestamp_ms, headers) in enumerate(outputs):
+        for index in places:
+            topic, partition, key, value, timestamp_ms, headers = outputs[index]
 
             def report(error: KafkaError | None, _message: Any, index: int = index) -> None:
                 if error is not None:
@@ -423,17 +502,18 @@ class TransactionalOutput:
             )
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                topics = sorted({output.topic for output in outputs})
-                return translate(error, "writing the outputs", " or ".join(f"Write on topic {topic}" for topic in topics))
+                return translate(error, "writing the outputs", _needs({output.topic for output in outputs}))
         except TimeoutError as error:
             raise _StuckError("While the outputs failed, the client did not come back.") from error
         return None
 
-    def _commit(self) -> Result:
+    def _commit(self, needs: str, *, in_bulk: bool) -> Result:
         began = time.monotonic()
         try:
-            self._again(self._producer.commit_transaction, "committing")
+            self._again(self._producer.commit_transaction, "committing", needs)
         except AbortableError as error:
+            if in_bulk and isinstance(error, _UndeliveredError):
+                raise
             if time.monotonic() - began >= self._socket_timeout_seconds:
                 return self._recycle(str(error))
             return self._abort(error, [])
@@ -474,10 +554,11 @@ class TransactionalOutput:
         wait_for(producer.init_transactions, doing, 60.0, needs)
         return producer
 
-    def _again(self, call: Callable[[float], Any], doing: str) -> None:
-        """Make a call that may be made again once after a time-out.
+    def _again(self, call: Callable[[float], Any], doing: str, needs: str = "") -> None:
+        """Make a call that may be made again once after a time-out; `needs` is the ACL for it.
 
         Raises:
+            _UndeliveredError: a record that was written before was not delivered.
             _StuckError: it timed out twice, or the broker has forgotten the transaction.
             BrokerError: it failed otherwise.
         """
@@ -488,7 +569,7 @@ class TransactionalOutput:
                 raise _StuckError(f"While {doing}, the client did not come back within its own time-out.") from error
             except KafkaException as error:
                 if not is_retriable(error):
-                    raise _translated(error.args[0], doing) from error
+                    raise _translated(error.args[0], doing, needs) from error
                 if attempt == 2:
                     raise _StuckError(str(translate(error, doing))) from error
             else:
@@ -500,7 +581,14 @@ class TransactionalOutput:
             self._producer.flush(1.0)
 
 
+def _needs(topics: Iterable[str]) -> str:
+    """Return the ACLs for writing to these topics."""
+    return " or ".join(f"Write on topic {topic}" for topic in sorted(topics))
+
+
 def _translated(error: KafkaError, doing: str, needs: str = "") -> BrokerError:
+    if error.code() in _UNDELIVERED:
+        return _UndeliveredError(f"While {doing}, Kafka said: {error.str()} ({error.name()}).")
     if error.code() in _FORGOTTEN:
         return _StuckError(f"While {doing}, Kafka said: {error.str()} ({error.name()}).")
     return translate(error, doing, needs)

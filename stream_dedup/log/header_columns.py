@@ -1,0 +1,209 @@
+"""Our headers for many verdicts at once, as columns: what `headers.of_verdict` says of one, in machine code.
+
+Invariant: byte for byte the same as `headers.of_verdict`, for every verdict with a fingerprint; a test holds them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.compiled import inlined, kernel
+from stream_dedup.log import headers
+from stream_dedup.log.answers import Named, Verdicts
+
+NAMES = (
+    headers.VERDICT,
+    headers.REASON,
+    headers.RECIPE,
+    headers.FINGERPRINT,
+    headers.DISTANCE,
+    headers.OF_ID,
+    headers.OF_POSITION,
+    headers.OF_TIME,
+    headers.LOG,
+)
+_VERDICT, _REASON, _RECIPE, _FINGERPRINT, _DISTANCE, _OF_ID, _OF_POSITION, _OF_TIME, _LOG = range(len(NAMES))
+_HAS_OUTCOME = np.array([number in headers.OUTCOMES for number in range(256)])
+# A distance of 3 digits, an offset in a position of 20, a time of 24, a log offset and a place of 20 and 10 with a slash.
+_NUMBERS_BYTES_MAX = 3 + 20 + 24 + 31
+_MINUS, _SLASH, _COLON, _DOT, _DASH, _T, _Z, _ZERO = (ord(one) for one in "-/:.-TZ0")
+_DAY_MS = 86_400_000
+# The days of 1 January of the year 1 and of 31 December 9999, counted from 1970: what Python's calendar knows.
+_DAY_MIN, _DAY_MAX = -719_162, 2_932_896
+
+
+class HeaderColumns(NamedTuple):
+    """The headers of n records: those of record i are `names[of[j]]` for j from `stops[i - 1]` to `stops[i]`, (n,).
+
+    The value of header j is `values[ends[j - 1] : ends[j]]`; `of` and `ends` are as long as all headers together.
+    """
+
+    names: Sequence[str]
+    of: NDArray[np.uint8]
+    ends: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    values: NDArray[np.uint8]
+
+
+def of_verdicts(recipe: str, fingerprints: NDArray[np.uint8], verdicts: Verdicts, wanted: NDArray[np.bool_]) -> HeaderColumns:
+    """Return our headers for n records; `fingerprints` (n, digits) are written in hex, and `wanted` (n,) says for which.
+
+    The others get none: they have no verdict that a reader sees, or something else makes theirs.
+
+    Raises:
+        ValueError: a reason is no outcome for a reader.
+    """
+    if not _HAS_OUTCOME[verdicts.reasons[wanted]].all():
+        raise ValueError("a verdict that is to be written is no outcome for a reader")
+    count, digits = fingerprints.shape
+    named = Named.of(verdicts.named)
+    outcomes, outcome_stops = _outcomes()
+    prefixes = [f"{topic}-{partition}@".encode() for topic, _, partition in named.partitions]
+    prefix, prefix_stops = _joined(prefixes)
+    most_bytes = max(map(len, prefixes), default=0) + _NUMBERS_BYTES_MAX + digits + len(recipe.encode()) + len(outcomes)
+    of = np.empty(count * len(NAMES), np.uint8)
+    ends = np.empty(count * len(NAMES), np.int64)
+    stops = np.empty(count, np.int64)
+    values = np.empty(count * most_bytes + len(named.ids), np.uint8)
+    written = _write(
+        *(outcomes, outcome_stops, _bytes(recipe.encode()), np.ascontiguousarray(fingerprints)),
+        *(verdicts.reasons, verdicts.distances, verdicts.decided_offsets, verdicts.decided_places, wanted),
+        *(prefix, prefix_stops, named.sources.astype(np.int64), named.offsets, named.times_ms, named.stops, _bytes(named.ids)),
+        *(of, ends, stops, values),
+    )
+    return HeaderColumns(NAMES, of[:written], ends[:written], stops, values)
+
+
+def _bytes(raw: bytes) -> NDArray[np.uint8]:
+    # A copy, because numba takes read-only arrays for another type.
+    return np.frombuffer(raw, np.uint8).copy()
+
+
+def _joined(parts: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    return _bytes(b"".join(parts)), np.cumsum([0, *map(len, parts)], dtype=np.int64)
+
+
+@lru_cache
+def _outcomes() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return verdict and reason of every reason's number as one text, and where each ends: at 2 r + 1 and 2 r + 2."""
+    known = {int(reason): [value for _, value in outcome] for reason, outcome in headers.OUTCOMES.items()}
+    parts = [value for number in range(256) for value in known.get(number, [b"", b""])]
+    return _joined(parts)
+
+
+@inlined
+def _copied(values: Any, at: Any, source: Any, start: Any, stop: Any) -> Any:
+    for place in range(start, stop):
+        values[at] = source[place]
+        at += 1
+    return at
+
+
+@inlined
+def _decimal(values: Any, at: Any, number: Any) -> Any:
+    """Write a uint64 in decimal; return the place behind it."""
+    digits, rest = 1, number // np.uint64(10)
+    while rest:
+        digits += 1
+        rest //= np.uint64(10)
+    for place in range(at + digits - 1, at - 1, -1):
+        values[place] = np.uint8(np.uint64(_ZERO) + number % np.uint64(10))
+        number //= np.uint64(10)
+    return at + digits
+
+
+@inlined
+def _padded(values: Any, at: Any, number: Any, digits: Any) -> Any:
+    for place in range(at + digits - 1, at - 1, -1):
+        values[place] = _ZERO + number % 10
+        number //= 10
+    return at + digits
+
+
+@inlined
+def _time(values: Any, at: Any, time_ms: Any) -> Any:
+    """Write milliseconds since 1970 as RFC 3339 in UTC, or nothing where Python's calendar ends; return the place behind it.
+
+    The date is Howard Hinnant's `civil_from_days` ("chrono-Compatible Low-Level Date Algorithms", 2013): years that begin in
+    March, in eras of 400 of them.
+    """
+    day = time_ms // _DAY_MS
+    if day < _DAY_MIN or day > _DAY_MAX:
+        return at
+    rest = time_ms - day * _DAY_MS
+    shifted = day + 719_468
+    era = shifted // 146_097
+    of_era = shifted - era * 146_097
+    year_of_era = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    month_from_march = (5 * of_year + 2) // 153
+    month = month_from_march + 3 if month_from_march < 10 else month_from_march - 9
+    at = _padded(values, at, year_of_era + era * 400 + (1 if month <= 2 else 0), 4)
+    values[at] = _DASH
+    at = _padded(values, at + 1, month, 2)
+    values[at] = _DASH
+    at = _padded(values, at + 1, of_year - (153 * month_from_march + 2) // 5 + 1, 2)
+    values[at] = _T
+    at = _padded(values, at + 1, rest // 3_600_000, 2)
+    values[at] = _COLON
+    at = _padded(values, at + 1, rest // 60_000 % 60, 2)
+    values[at] = _COLON
+    at = _padded(values, at + 1, rest // 1000 % 60, 2)
+    values[at] = _DOT
+    at = _padded(values, at + 1, rest % 1000, 3)
+    values[at] = _Z
+    return at + 1
+
+
+@kernel
+def _write(
+    outcomes: Any, outcome_stops: Any, recipe: Any, fingerprints: Any, reasons: Any, distances: Any, decided_offsets: Any,
+    decided_places: Any, wanted: Any, prefix: Any, prefix_stops: Any, sources: Any, offsets: Any, times_ms: Any,
+    id_stops: Any, ids: Any, of: Any, ends: Any, stops: Any, values: Any,
+) -> Any:  # fmt: skip
+    """Write all headers into `of`, `ends`, `stops` and `values`; return how many there are."""
+    j = at = row = 0
+    for i in range(len(reasons)):
+        reason = np.int64(reasons[i])
+        # One range of numbers, as `document.Reason` has it: 10 to 19 are duplicates.
+        is_duplicate = 10 <= reason < 20
+        if wanted[i]:
+            at = _copied(values, at, outcomes, outcome_stops[2 * reason], outcome_stops[2 * reason + 1])
+            of[j], ends[j] = _VERDICT, at
+            at = _copied(values, at, outcomes, outcome_stops[2 * reason + 1], outcome_stops[2 * reason + 2])
+            of[j + 1], ends[j + 1] = _REASON, at
+            at = _copied(values, at, recipe, 0, len(recipe))
+            of[j + 2], ends[j + 2] = _RECIPE, at
+            at = _copied(values, at, fingerprints[i], 0, fingerprints.shape[1])
+            of[j + 3], ends[j + 3] = _FINGERPRINT, at
+            j += 4
+            if is_duplicate:
+                at = _decimal(values, at, np.uint64(distances[i]))
+                of[j], ends[j] = _DISTANCE, at
+                at = _copied(values, at, ids, id_stops[row - 1] if row else 0, id_stops[row])
+                of[j + 1], ends[j + 1] = _OF_ID, at
+                at = _copied(values, at, prefix, prefix_stops[sources[row]], prefix_stops[sources[row] + 1])
+                offset = np.uint64(offsets[row])
+                if offsets[row] < 0:
+                    values[at] = _MINUS
+                    at += 1
+                    offset = ~offset + np.uint64(1)
+                at = _decimal(values, at, offset)
+                of[j + 2], ends[j + 2] = _OF_POSITION, at
+                at = _time(values, at, times_ms[row])
+                of[j + 3], ends[j + 3] = _OF_TIME, at
+                j += 4
+            at = _decimal(values, at, decided_offsets[i])
+            values[at] = _SLASH
+            at = _decimal(values, at + 1, np.uint64(decided_places[i]))
+            of[j], ends[j] = _LOG, at
+            j += 1
+        if is_duplicate:
+            row += 1
+        stops[i] = j
+    return j

@@ -1,0 +1,149 @@
+"""Source records as they were read, as columns: one value for each of their fields.
+
+Invariants: all are of one topic, in the order in which they were read; nothing changes after it was made. A record by itself is
+made when it is asked for: making one of every record that passes costs the worker as much as writing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.document import Headers, Message, TopicPartitionKey, Unreadable
+
+NO_TIMESTAMP = -1  # as Kafka has it
+
+
+class Messages(Sequence[Message]):
+    """Records of one topic, (n,). By place, `headers` has those that have some, and `unreadable` those that cannot be read.
+
+    A timestamp of `NO_TIMESTAMP` means that the record has none.
+    """
+
+    __slots__ = ("headers", "keys", "offsets", "partitions", "timestamps_ms", "topic", "unreadable", "values")
+
+    def __init__(
+        self,
+        topic: str,
+        partitions: NDArray[np.int32],
+        offsets: NDArray[np.int64],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps_ms: NDArray[np.int64],
+        headers: Mapping[int, Headers],
+        unreadable: Mapping[int, Unreadable],
+    ) -> None:
+        self.topic = topic
+        self.partitions = partitions
+        self.offsets = offsets
+        self.keys = keys
+        self.values = values
+        self.timestamps_ms = timestamps_ms
+        self.headers = headers
+        self.unreadable = unreadable
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> Messages:
+        """Return records as columns.
+
+        Raises:
+            ValueError: they are of several topics.
+        """
+        if isinstance(messages, Messages):
+            return messages
+        topics = {message.topic for message in messages}
+        if len(topics) > 1:
+            raise ValueError(f"records of several topics: {sorted(topics)}")
+        count = len(messages)
+        times = (NO_TIMESTAMP if one.timestamp_ms is None else one.timestamp_ms for one in messages)
+        return cls(
+            next(iter(topics), ""),
+            np.fromiter((one.partition for one in messages), np.int32, count),
+            np.fromiter((one.offset for one in messages), np.int64, count),
+            [one.key for one in messages],
+            [one.value for one in messages],
+            np.fromiter(times, np.int64, count),
+            {place: one.headers for place, one in enumerate(messages) if one.headers},
+            {place: one for place, one in enumerate(messages) if isinstance(one, Unreadable)},
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Messages]) -> Messages:
+        """Return those of some reads, of the same topic, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return cls.of([])
+        keys: list[bytes | None] = []
+        values: list[bytes | None] = []
+        headers: dict[int, Headers] = {}
+        unreadable: dict[int, Unreadable] = {}
+        for part in parts:
+            before = len(keys)
+            keys += part.keys
+            values += part.values
+            headers |= {before + place: given for place, given in part.headers.items()}
+            unreadable |= {before + place: one for place, one in part.unreadable.items()}
+        return cls(
+            next((part.topic for part in parts if len(part)), ""),
+            np.concatenate([part.partitions for part in parts]),
+            np.concatenate([part.offsets for part in parts]),
+            keys,
+            values,
+            np.concatenate([part.timestamps_ms for part in parts]),
+            headers,
+            unreadable,
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @overload
+    def __getitem__(self, at: int) -> Message: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Message]: ...
+    def __getitem__(self, at: int | slice) -> Message | list[Message]:
+        places = range(len(self))[at]
+        return self._one(places) if isinstance(places, int) else [self._one(place) for place in places]
+
+    def __iter__(self) -> Iterator[Message]:
+        return map(self._one, range(len(self)))
+
+    def _one(self, place: int) -> Message:
+        if place in self.unreadable:
+            return self.unreadable[place]
+        time_ms = int(self.timestamps_ms[place])
+        return Message(
+            self.topic,
+            int(self.partitions[place]),
+            int(self.offsets[place]),
+            self.keys[place],
+            self.values[place],
+            None if time_ms == NO_TIMESTAMP else time_ms,
+            self.headers.get(place, []),
+        )
+
+    def key(self, place: int) -> TopicPartitionKey:
+        """Return topic and partition of one."""
+        return self.topic, int(self.partitions[place])
+
+    def last_offsets(self) -> dict[TopicPartitionKey, int]:
+        """Return the offset of the last record of each partition among them."""
+        partitions, from_behind = np.unique(self.partitions[::-1], return_index=True)
+        offsets = self.offsets[len(self) - 1 - from_behind].tolist()
+        return {(self.topic, part): offset for part, offset in zip(partitions.tolist(), offsets, strict=True)}
+
+    def of_partitions(self, keys: set[TopicPartitionKey]) -> NDArray[np.bool_]:
+        """Return which are of one of these partitions, (n,)."""
+        return np.isin(self.partitions, [part for topic, part in keys if topic == self.topic])
+
+
+def sizes_of(parts: Sequence[bytes | None]) -> NDArray[np.int64]:
+    """Return how many bytes each has, (n,); None has none."""
+    try:
+        return np.fromiter(map(len, parts), np.int64, len(parts))  # type: ignore[arg-type]
+    except TypeError:  # a None, which to look for would take as long again
+        return np.fromiter((len(part or b"") for part in parts), np.int64, len(parts))

@@ -1,0 +1,173 @@
+"""Records written in bulk are those that one call for each would have written, and what fails says so as then."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from confluent_kafka import Producer, cimpl
+
+from stream_dedup.document import Headers
+from stream_dedup.log.header_columns import HeaderColumns
+from stream_dedup.log.kafka import Outcome as Ended
+from stream_dedup.log.kafka import Output, PackedOutputs, RecordColumns, TransactionalOutput, bulk
+from stream_dedup.messages import Messages
+from tests.broker.harness import Filter
+
+pytestmark = pytest.mark.broker
+
+NOW_MS = 1_790_000_000_000
+
+
+class Packed(PackedOutputs):
+    """Outputs in columns, of which only those at `packed` are written from there."""
+
+    def __init__(self, outputs: Sequence[Output], packed: Sequence[bool]) -> None:
+        self._outputs = outputs
+        self._packed = packed
+        self.asked: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def __getitem__(self, at: Any) -> Any:
+        self.asked.append(at)
+        return self._outputs[at]
+
+    @property
+    def columns(self) -> RecordColumns:
+        topics = sorted({one.topic for one in self._outputs})
+        names = sorted({name for one in self._outputs for name, _ in one.headers})
+        headers = [(name, value or b"") for one in self._outputs for name, value in one.headers]
+        return RecordColumns(
+            topics,
+            np.array([topics.index(one.topic) for one in self._outputs], np.uint8),
+            np.array([one.partition for one in self._outputs], np.int32),
+            [one.key for one in self._outputs],
+            [one.value for one in self._outputs],
+            np.array([one.timestamp_ms or 0 for one in self._outputs], np.int64),
+            HeaderColumns(
+                names,
+                np.array([names.index(name) for name, _ in headers], np.uint8),
+                np.cumsum([len(value) for _, value in headers], dtype=np.int64),
+                np.cumsum([len(one.headers) for one in self._outputs], dtype=np.int64),
+                np.frombuffer(b"".join(value for _, value in headers), np.uint8).copy(),
+            ),
+            np.array(self._packed, np.bool_),
+        )
+
+
+def outputs(crawl: Filter, count: int, chance: random.Random) -> list[Output]:
+    """Return records with everything that a record can have, on two topics."""
+    made = []
+    for at in range(count):
+        headers: Headers = [
+            (chance.choice(["dedup.verdict", "größe"]), chance.choice([b"", b"new", bytes(range(256))]))
+            for _ in range(chance.randrange(4))
+        ]
+        made.append(
+            Output(
+                chance.choice([crawl.names.unique, crawl.names.duplicates]),
+                chance.randrange(2),
+                chance.choice([None, b"", b"key-%d" % at]),
+                chance.choice([b"", b"value-%d" % at, bytes([at % 256]) * 5000]),
+                chance.choice([None, NOW_MS + at]),
+                headers,
+            )
+        )
+    return made
+
+
+def transactions_of(crawl: Filter, **properties: str) -> TransactionalOutput:
+    settings = crawl.settings.model_copy(update={"kafka": {**crawl.settings.kafka, **properties}})
+    return TransactionalOutput(settings, f"{crawl.settings.group}-bulk", "bulk")
+
+
+def as_read(crawl: Filter, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None, int | None, Headers]]]:
+    found: dict[int, list[tuple[bytes | None, bytes | None, int | None, Headers]]] = {}
+    for one in crawl.read(topic):
+        found.setdefault(one.partition, []).append((one.key, one.value, one.timestamp_ms, one.headers))
+    return found
+
+
+@pytest.mark.parametrize(("share", "room"), [(1.0, "100000"), (0.7, "100000"), (1.0, "7")])
+def test_what_is_read_is_what_was_written(make_filter: Callable[..., Filter], share: float, room: str) -> None:
+    """Keys, values, timestamps, headers and the order within a partition; also among records that are written one by one, and
+    through a queue that takes seven."""
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    crawl = make_filter(partitions=2)
+    written = outputs(crawl, 300, chance)
+    packed = Packed(written, [chance.random() < share for _ in written])
+    transactions = transactions_of(crawl, **{"queue.buffering.max.messages": room})
+
+    assert transactions.run(packed, [], b"").outcome is Ended.COMMITTED
+    transactions.close()
+
+    one_by_one = {at for at, one in enumerate(packed._packed) if not one}
+    assert set(packed.asked) >= one_by_one
+    if room == "100000":
+        assert set(packed.asked) == one_by_one  # all others were in bulk
+    for topic in (crawl.names.unique, crawl.names.duplicates):
+        found = as_read(crawl, topic)
+        for partition in range(2):
+            expected = [one for one in written if (one.topic, one.partition) == (topic, partition)]
+            assert len(found.get(partition, [])) == len(expected)
+            for (key, value, time_ms, headers), one in zip(found.get(partition, []), expected, strict=True):
+                assert (key, value, headers) == (one.key, one.value, one.headers)
+                assert time_ms == one.timestamp_ms or (one.timestamp_ms is None and (time_ms or 0) > 0)
+
+
+def test_a_refused_record_is_named_and_nothing_is_visible(make_filter: Callable[..., Filter]) -> None:
+    """A record that its topic does not take ends the transaction, names itself, and the next one works."""
+    crawl = make_filter(partitions=2)
+    transactions = transactions_of(crawl, **{"compression.type": "none"})
+    topic = crawl.names.unique
+    fits = [Output(topic, at % 2, b"%d" % at, b"small", NOW_MS, []) for at in range(20)]
+    large = Output(topic, 0, b"large", bytes(12_000_000), NOW_MS, [])
+
+    refused = transactions.run(Packed([*fits[:7], large, *fits[7:]], [True] * 21), [], b"")
+    assert refused.outcome is Ended.ABORTED
+    assert 7 in refused.refused  # its neighbours of the same batch of Kafka's may be named too
+    assert crawl.read(topic) == []
+
+    assert transactions.run(Packed(fits, [True] * 20), [], b"").outcome is Ended.COMMITTED
+    transactions.close()
+    assert sorted(one.key or b"" for one in crawl.read(topic)) == sorted(one.key or b"" for one in fits)
+
+
+def test_this_client_is_known() -> None:
+    """The client that is installed is one whose layout was read; whoever takes a newer one reads `struct Handle` first, and
+    says so in `bulk._KNOWN`. The handle that was found names itself as the producer does."""
+    producer = Producer({"bootstrap.servers": "127.0.0.1:1", "client.id": "named-here", "log_level": 0})
+    none = Messages.of([])
+    no_headers = HeaderColumns([], np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint8))
+    columns = RecordColumns(
+        ["t"], np.zeros(0, np.uint8), none.partitions, [], [], none.timestamps_ms, no_headers, np.zeros(0, np.bool_)
+    )
+    writer = bulk.BulkWriter.of(producer, columns)
+
+    assert writer is not None
+    name = ctypes.CDLL(cimpl.__file__).rd_kafka_name
+    name.restype, name.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
+    assert name(writer._handle).startswith(b"named-here#producer-")
+    assert bulk.BulkWriter.of(object(), columns) is None
+
+
+def test_an_unknown_client_writes_one_by_one(make_filter: Callable[..., Filter], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a client whose layout nobody has read, everything is written as by any program."""
+    monkeypatch.setattr(bulk, "_is_known", lambda: False)
+    crawl = make_filter(partitions=2)
+    written = outputs(crawl, 20, random.Random(1))
+    packed = Packed(written, [True] * 20)
+    transactions = transactions_of(crawl)
+
+    assert transactions.run(packed, [], b"").outcome is Ended.COMMITTED
+    transactions.close()
+    assert sorted(packed.asked) == list(range(20))
+    assert len(crawl.read(crawl.names.unique)) + len(crawl.read(crawl.names.duplicates)) == 20

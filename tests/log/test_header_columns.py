@@ -1,0 +1,104 @@
+"""Headers made by columns are those made one by one."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from stream_dedup.document import LogPlace, Position, Reason, Representative
+from stream_dedup.log import header_columns, headers
+from stream_dedup.log.answers import Judgement, Named, Verdicts, decode, encode_verdicts
+from stream_dedup.log.header_columns import HeaderColumns
+
+RECIPE = "words:128:é:y"
+OUTCOMES = [reason for reason in Reason if reason.verdict is not None]
+DAY_MS = 86_400_000
+# Where calendars and decimals are hard: leap days, ends of years and centuries, the calendar's own ends, before 1970.
+TIMES_MS = [
+    0, -1, 1, 951_782_400_000, 951_868_799_999, 4_107_542_400_000, -62_135_596_800_000, -62_135_596_800_001,
+    253_402_300_799_999, 253_402_300_800_000, 2**62, -(2**62), 1_700_000_000_123,
+]  # fmt: skip
+
+
+def written(columns: HeaderColumns) -> list[list[tuple[str, bytes]]]:
+    """Return what the columns say, record by record."""
+    raw, found, start, j = columns.values.tobytes(), [], 0, 0
+    for stop in columns.stops.tolist():
+        one = []
+        for _ in range(stop - j):
+            one.append((columns.names[columns.of[j]], raw[start : columns.ends[j]]))
+            start, j = int(columns.ends[j]), j + 1
+        found.append(one)
+    return found
+
+
+def judged(chance: random.Random, reason: Reason) -> Judgement:
+    """Return a verdict with numbers from all of their ranges."""
+    place = LogPlace(chance.choice([0, 9, 10, 99, chance.getrandbits(63)]), chance.choice([0, 999, 2**32 - 1]))
+    if 10 <= reason < 20:
+        time_ms = chance.choice([*TIMES_MS, chance.randrange(-70_000 * DAY_MS, 2_932_897 * DAY_MS)])
+        position = Position(chance.choice(["documents", "größe"]), bytes(16), chance.choice([0, 63]), chance.getrandbits(40))
+        return Judgement(reason, place, chance.randrange(256), Representative(position, b"id" * chance.randrange(4), time_ms))
+    return Judgement(reason, place)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_same_as_one_by_one(seed: int) -> None:
+    """Whatever the verdicts, before and after they were sent, and whichever of them are wanted."""
+    chance = random.Random(seed)
+    judgements = [judged(chance, chance.choice(list(Reason))) for _ in range(chance.choice([0, 1, 60]))]
+    count = len(judgements)
+    digits = chance.choice([16, 32])
+    prints = np.array([list(b"%0*x" % (digits, chance.getrandbits(4 * digits))) for _ in range(count)], np.uint8)
+    prints = prints.reshape(count, digits)
+    wanted = np.array([one.reason.verdict is not None and chance.random() < 0.8 for one in judgements], np.bool_)
+    sent = decode(encode_verdicts(7, bytes(16), 1, Verdicts.of(judgements), bytes(8))[0])
+    expected = [
+        headers.of_verdict(one.reason, RECIPE, prints[at].tobytes(), one.decided, one.distance, one.of) if wanted[at] else []
+        for at, one in enumerate(judgements)
+    ]
+
+    for verdicts in (Verdicts.of(judgements), sent.judgements):  # type: ignore[union-attr]
+        assert isinstance(verdicts, Verdicts)
+        assert written(header_columns.of_verdicts(RECIPE, prints, verdicts, wanted)) == expected, f"seed {seed}"
+
+
+@pytest.mark.parametrize("time_ms", TIMES_MS)
+def test_times(time_ms: int) -> None:
+    """The kernel's calendar is Python's, also where it ends."""
+    of = Representative(Position("documents", bytes(16), 0, -5), b"", time_ms)
+    verdicts = Verdicts.of([Judgement(Reason.NEAR, LogPlace(1, 2), 3, of)])
+    columns = header_columns.of_verdicts("r", np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_))
+    ((*_, position, time, _),) = written(columns)
+
+    assert position == (headers.OF_POSITION, b"documents-0@-5")
+    assert time == (headers.OF_TIME, headers.rfc3339(time_ms).encode())
+
+
+@pytest.mark.parametrize("reason", [Reason.STALE, Reason.RETRACTED])
+def test_what_is_no_outcome_is_refused(reason: Reason) -> None:
+    """A reason that no reader knows has no headers."""
+    verdicts = Verdicts.of([Judgement(reason, LogPlace(1, 2))])
+    with pytest.raises(ValueError, match="no outcome"):
+        header_columns.of_verdicts("r", np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_))
+
+
+def test_every_duplicate_is_in_the_range_that_the_kernel_takes_for_them() -> None:
+    """Reasons of duplicates are 10 to 19, and no others are."""
+    assert {int(one) for one in OUTCOMES if one.verdict and one.verdict.value == "duplicate"} <= set(range(10, 20))
+    assert not {int(one) for one in OUTCOMES if one.verdict and one.verdict.value == "unique"} & set(range(10, 20))
+
+
+def test_named_is_a_sequence_of_representatives() -> None:
+    """By place, from the end, by slice and in turn: always what it was made of."""
+    of = [Representative(Position("d", bytes(16), at % 2, at), b"i" * at, at) for at in range(4)]
+    named = Named.of(of)
+
+    assert list(named) == of
+    assert [named[at] for at in range(4)] == of
+    assert named[-1] == of[-1]
+    assert named[1:3] == of[1:3]
+    with pytest.raises(IndexError):
+        named[4]

@@ -1,0 +1,53 @@
+"""Records as columns are the records."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from stream_dedup.document import Message, Unreadable
+from stream_dedup.messages import Messages, sizes_of
+
+
+def read(chance: random.Random, count: int) -> list[Message]:
+    """Return records as they could have been read, some of them unreadable."""
+    found: list[Message] = []
+    for at in range(count):
+        if chance.random() < 0.1:
+            unreadable = Unreadable("documents", chance.randrange(3), at, None, None, None, [])
+            unreadable.why = f"damaged {at}"
+            found.append(unreadable)
+            continue
+        key, value = chance.choice([None, b"", b"k"]), chance.choice([None, b"", b"v" * at])
+        given = [("a", b"%d" % at)] if chance.random() < 0.3 else []
+        found.append(Message("documents", chance.randrange(3), at, key, value, chance.choice([None, 0, 7 + at]), given))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_columns_are_the_records(seed: int) -> None:
+    """One by one, by slice, joined, and by what is asked of all of them."""
+    chance = random.Random(seed)
+    parts = [read(chance, chance.choice([0, 1, 20])) for _ in range(chance.randrange(4))]
+    every = [one for part in parts for one in part]
+    columns = Messages.joined([Messages.of(part) for part in parts])
+
+    assert len(columns) == len(every)
+    assert list(columns) == every
+    assert [columns[at] for at in range(len(every))] == every
+    assert columns[3:-2] == every[3:-2]
+    assert [one.why for one in columns if isinstance(one, Unreadable)] == [
+        one.why for one in every if isinstance(one, Unreadable)
+    ]
+    assert columns.last_offsets() == {(one.topic, one.partition): one.offset for one in every}
+    live = {("documents", 1), ("others", 2)}
+    assert columns.of_partitions(live).tolist() == [one.partition == 1 for one in every]
+    assert sizes_of(columns.values).tolist() == [len(one.value or b"") for one in every]
+    assert [columns.key(at) for at in range(len(every))] == [(one.topic, one.partition) for one in every]
+
+
+def test_two_topics_are_refused() -> None:
+    """What lies in columns is of one topic."""
+    with pytest.raises(ValueError, match="several topics"):
+        Messages.of([Message(topic, 0, 0, None, None, None, []) for topic in ("a", "b")])

@@ -1,0 +1,67 @@
+"""What the log is asked: each document at its own place, from the partition that it came from."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from stream_dedup.document import DeadLetter, Message, Reason
+from stream_dedup.fingerprint import Fingerprinter, Recipe
+from stream_dedup.log import records
+from stream_dedup.settings import load_settings
+from stream_dedup.worker.inputs import Decoder
+from stream_dedup.worker.prepare import Preparer, value_digest
+
+TOPIC_ID = bytes(range(16))
+RECORD_BYTES_MAX = 6000
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_document_stands_where_it_was_read(seed: int) -> None:
+    """Position, id, time and digest of every document that can be judged; all others are decided here."""
+    chance = random.Random(seed)
+    messages = []
+    for at in range(chance.choice([1, 50, 1300])):
+        text = chance.choice([f"the text of page {at} is long enough", "", ["in", "two parts"]])
+        value = json.dumps({"url": f"https://a.example/{at}", "text": text}).encode()
+        value = chance.choice([value, value, value, None, b"{", json.dumps({"url": "u", "text": "x" * 5000}).encode()])
+        messages.append(Message("documents", chance.choice([5, 0, 3]), at, b"key", value, chance.choice([None, 1000 + at]), []))
+    keys = {(one.topic, one.partition) for one in messages}
+    sources = {(topic, part): records.Source(topic, TOPIC_ID, part, 2, 7) for topic, part in keys}
+    decoder = Decoder(load_settings({"value_format": "json", "id_field": "url"}, environ={}))
+    preparer = Preparer(decoder, Fingerprinter(Recipe()), bytes(16), RECORD_BYTES_MAX)
+
+    batch = preparer.prepare(messages, sources, b"stamp")
+
+    asked = set()
+    for part in batch.parts:
+        record = records.decode(part.raw)
+        assert isinstance(record, records.Batch)
+        assert len(record) == len(part.places)
+        assert [source.partition for source in record.sources] == list(
+            dict.fromkeys(messages[place].partition for place in part.places)
+        )
+        for place, at in enumerate(part.places):
+            message = messages[at]
+            where = record.position(place)
+            assert (where.topic, where.partition, where.offset) == (message.topic, message.partition, message.offset)
+            assert record.ids[place] == batch.ids[at] == f"https://a.example/{at}".encode()
+            assert int(record.time_ms[place]) == (message.timestamp_ms or 0)
+            assert int(record.value_digest[place]) == value_digest(message.value)
+            assert batch.prints[at] is not None
+            assert batch.decided[at] is None
+        asked.update(part.places)
+    for at, message in enumerate(messages):
+        if at in asked:
+            continue
+        decided = batch.decided[at]
+        if message.value is None:
+            assert decided is Reason.TOMBSTONE
+        elif isinstance(decided, DeadLetter):
+            assert decided.stage in ("decode", "size")
+        else:
+            assert decided is Reason.EMPTY
+            assert batch.prints[at] is None
+    assert batch.offsets() == {(one.topic, one.partition): one.offset + 1 for one in messages}
