@@ -159,6 +159,19 @@ def test_this_client_is_known() -> None:
     assert bulk.BulkWriter.of(object(), columns) is None
 
 
+@pytest.mark.parametrize(
+    ("version", "known"), [("2.0.2", True), ("2.16.1rc2", True), ("2.17.0", False), ("3rc1", False), ("1.9.2", False)]
+)
+def test_versions(monkeypatch: pytest.MonkeyPatch, version: str, known: bool) -> None:
+    """Only a client between the oldest and the newest whose layout was read is written with in bulk."""
+    monkeypatch.setattr(bulk.metadata, "version", lambda _: version)
+    bulk._is_known.cache_clear()
+    try:
+        assert bulk._is_known() is known
+    finally:
+        bulk._is_known.cache_clear()
+
+
 def test_an_unknown_client_writes_one_by_one(make_filter: Callable[..., Filter], monkeypatch: pytest.MonkeyPatch) -> None:
     """With a client whose layout nobody has read, everything is written as by any program."""
     monkeypatch.setattr(bulk, "_is_known", lambda: False)

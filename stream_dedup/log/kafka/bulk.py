@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -73,7 +74,7 @@ class RecordColumns(NamedTuple):
 def _is_known() -> bool:
     """Whether librdkafka's functions are found, and this is a client, a Python and a machine of which the layout is known."""
     version = metadata.version("confluent-kafka")
-    major, minor = map(int, version.split(".")[:2])
+    major, minor = map(int, re.findall(r"\d+", version + ".0")[:2])
     is_usual = sys.implementation.name == "cpython" and sys.byteorder == "little" and ctypes.sizeof(ctypes.c_void_p) == 8
     if not (_KNOWN[0] <= (major, minor) <= _KNOWN[1] and is_usual and _has_functions()):
         _log.info(
