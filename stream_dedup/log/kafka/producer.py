@@ -34,6 +34,7 @@ from stream_dedup.log.kafka.client import (
 from stream_dedup.settings import Settings
 
 _FLUSH_SECONDS = 25.0
+_FLUSH_SLICE_SECONDS = 1.0
 _MESSAGE_SECONDS = 20.0
 _INSIGHTS_MAX = 10
 # A broker that was killed in mid-transaction and came back left librdkafka waiting for 15 s and more in one step, while a
@@ -108,7 +109,11 @@ class _StuckError(AbortableError):
 
 
 class _UndeliveredError(AbortableError):
-    """A record was refused, of which a later step tells."""
+    """A record was not delivered, of which a later step tells; `is_refused`: for what it is, which that step knows too."""
+
+    def __init__(self, text: str, *, is_refused: bool) -> None:
+        super().__init__(text)
+        self.is_refused = is_refused
 
 
 class _UnwrittenError(AbortableError):
@@ -372,8 +377,9 @@ class TransactionalOutput:
             return self._attempt(outputs, positions, stamp, reached, bulk)
         except _UndeliveredError as error:
             ended = self._abort(error, [])
-            if ended.outcome is not Outcome.ABORTED or time.monotonic() - began >= _MESSAGE_SECONDS:
-                return ended  # after so long it is Kafka that is not there, and no record's fault
+            is_slow = time.monotonic() - began >= _MESSAGE_SECONDS  # then Kafka is not there, and no record is at fault
+            if ended.outcome is not Outcome.ABORTED or (is_slow and not error.is_refused):
+                return ended
         # Which record it was, and why, is known once each has a report. librdkafka goes on with a gap in its sequence numbers.
         self._producer = self._new_producer(self._config)
         return self._attempt(outputs, positions, stamp, reached)
@@ -472,8 +478,13 @@ class TransactionalOutput:
                     return
 
     def _flush(self, count: int, failures: list[tuple[int, KafkaError]]) -> None:
+        left = count
         try:
-            left = self._producer.flush(_FLUSH_SECONDS)
+            # Once one has failed, librdkafka holds the others back until they time out.
+            for _ in range(int(_FLUSH_SECONDS / _FLUSH_SLICE_SECONDS)):
+                left = self._producer.flush(_FLUSH_SLICE_SECONDS)
+                if not left or failures:
+                    break
         except SystemError as error:
             told = _told(error)
             if told is not None:
@@ -588,7 +599,8 @@ def _needs(topics: Iterable[str]) -> str:
 
 def _translated(error: KafkaError, doing: str, needs: str = "") -> BrokerError:
     if error.code() in _UNDELIVERED:
-        return _UndeliveredError(f"While {doing}, Kafka said: {error.str()} ({error.name()}).")
+        text = f"While {doing}, Kafka said: {error.str()} ({error.name()})."
+        return _UndeliveredError(text, is_refused=error.code() in _REFUSALS)
     if error.code() in _FORGOTTEN:
         return _StuckError(f"While {doing}, Kafka said: {error.str()} ({error.name()}).")
     return translate(error, doing, needs)
