@@ -6,24 +6,24 @@ made when it is asked for: making one of every record that passes costs the work
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import overload
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.document import Headers, Message, TopicPartitionKey, Unreadable
+from stream_dedup.lazy import Lazy
 
 NO_TIMESTAMP = -1  # as Kafka has it
 
 
-class Messages(Sequence[Message]):
+class Messages(Lazy[Message]):
     """Records of one topic, (n,). By place, `headers` has those that have some, and `unreadable` those that cannot be read.
 
     A timestamp of `NO_TIMESTAMP` means that the record has none.
     """
 
-    __slots__ = ("headers", "keys", "offsets", "partitions", "timestamps_ms", "topic", "unreadable", "values")
+    __slots__ = ("_value_bytes", "headers", "keys", "offsets", "partitions", "timestamps_ms", "topic", "unreadable", "values")
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class Messages(Sequence[Message]):
         self.timestamps_ms = timestamps_ms
         self.headers = headers
         self.unreadable = unreadable
+        self._value_bytes: NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> Messages:
@@ -101,18 +102,7 @@ class Messages(Sequence[Message]):
     def __len__(self) -> int:
         return len(self.offsets)
 
-    @overload
-    def __getitem__(self, at: int) -> Message: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Message]: ...
-    def __getitem__(self, at: int | slice) -> Message | list[Message]:
-        places = range(len(self))[at]
-        return self._one(places) if isinstance(places, int) else [self._one(place) for place in places]
-
-    def __iter__(self) -> Iterator[Message]:
-        return map(self._one, range(len(self)))
-
-    def _one(self, place: int) -> Message:
+    def _item(self, place: int) -> Message:
         if place in self.unreadable:
             return self.unreadable[place]
         time_ms = int(self.timestamps_ms[place])
@@ -125,6 +115,13 @@ class Messages(Sequence[Message]):
             None if time_ms == NO_TIMESTAMP else time_ms,
             self.headers.get(place, []),
         )
+
+    @property
+    def value_bytes(self) -> NDArray[np.int64]:
+        """How many bytes each value has, (n,)."""
+        if self._value_bytes is None:
+            self._value_bytes = sizes_of(self.values)
+        return self._value_bytes
 
     def key(self, place: int) -> TopicPartitionKey:
         """Return topic and partition of one."""

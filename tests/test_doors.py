@@ -60,6 +60,7 @@ CLOSED = {
         f"insights/{name}.py": ("log", "settings", "service", "topics")
         for name in ("hosts", "counts", "record", "tally", "row", "events", "ledger")
     },
+    "lazy.py": ("fingerprint", "index", "log", "worker", "settings", "service", "cli"),
     "messages.py": ("fingerprint", "index", "log", "worker", "settings", "service", "cli"),
     "document.py": ("fingerprint", "index", "log", "worker", "settings", "service", "cli"),
 }

@@ -21,16 +21,15 @@ import hashlib
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar, overload
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.document import NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Position, Reason, Representative, Verdict, maker_of
 from stream_dedup.errors import FormatError
+from stream_dedup.lazy import Lazy
 from stream_dedup.log.frame import Reader, seal, unseal
-
-Number = TypeVar("Number", bound=np.generic)
 
 MAGIC = b"SDV1"
 VERSION = 1
@@ -49,6 +48,7 @@ _REASONS = {int(reason): reason for reason in Reason}
 _NAMES_ANOTHER = frozenset(reason for reason in Reason if reason.verdict is Verdict.DUPLICATE)
 _IS_REASON = np.isin(np.arange(256), sorted(_REASONS))
 _IS_DUPLICATE = np.isin(np.arange(256), sorted(_NAMES_ANOTHER))
+_IS_OUTCOME = np.isin(np.arange(256), [reason for reason in Reason if reason.verdict is not None])
 
 
 class Judgement(NamedTuple):
@@ -63,7 +63,7 @@ class Judgement(NamedTuple):
 _judgement, _representative, _log_place = maker_of(Judgement), maker_of(Representative), maker_of(LogPlace)
 
 
-class Named(Sequence[Representative]):
+class Named(Lazy[Representative]):
     """The representatives that an answer names, as the columns in which it has them; one is made when it is asked for.
 
     `partitions` are (topic, topic id, partition) in the order in which they are first named, of which `sources` (n,) says each
@@ -121,19 +121,12 @@ class Named(Sequence[Representative]):
     def __len__(self) -> int:
         return len(self.offsets)
 
-    @overload
-    def __getitem__(self, at: int) -> Representative: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Representative]: ...
-    def __getitem__(self, at: int | slice) -> Representative | list[Representative]:
-        if isinstance(at, slice):
-            return list(self)[at]
-        at = range(len(self))[at]
-        position = Position(*self.partitions[int(self.sources[at])], int(self.offsets[at]))
-        identifier = self.ids[self.stops[at - 1] if at else 0 : self.stops[at]]
-        return Representative(position, identifier, int(self.times_ms[at]))
+    def _item(self, place: int) -> Representative:
+        position = Position(*self.partitions[int(self.sources[place])], int(self.offsets[place]))
+        identifier = self.ids[self.stops[place - 1] if place else 0 : self.stops[place]]
+        return Representative(position, identifier, int(self.times_ms[place]))
 
-    def __iter__(self) -> Iterator[Representative]:
+    def __iter__(self) -> Iterator[Representative]:  # all of them by column, not one by one
         partitions, offsets = map(self.partitions.__getitem__, self.sources.tolist()), self.offsets.tolist()
         positions = [Position(*partition, offset) for partition, offset in zip(partitions, offsets, strict=True)]
         ids, start = [], 0
@@ -190,6 +183,11 @@ class Verdicts(Sequence[Judgement]):
             np.concatenate([part.decided_places for part in parts]),
             Named.joined([Named.of(part.named) for part in parts]),
         )
+
+    @property
+    def are_outcomes(self) -> NDArray[np.bool_]:
+        """Which a reader of the outputs sees, (n,)."""
+        return _IS_OUTCOME[self.reasons]
 
     @property
     def names_another(self) -> NDArray[np.bool_]:
@@ -332,10 +330,10 @@ def _answer_body(verdicts: Verdicts) -> bytes:
 def _decode_answer(reader: Reader, what: str) -> Answer:
     log_offset, nonce, number = _HEAD.unpack(reader.take(_HEAD.size))
     (count,) = reader.unpack(_U32)
-    reasons = _column(reader, np.uint8, count)
-    distances = _column(reader, np.uint8, count)
-    decided_offsets = _column(reader, np.uint64, count)
-    decided_places = _column(reader, np.uint32, count)
+    reasons = reader.column(np.uint8, count)
+    distances = reader.column(np.uint8, count)
+    decided_offsets = reader.column(np.uint64, count)
+    decided_places = reader.column(np.uint32, count)
     if not _IS_REASON[reasons].all():
         raise FormatError(f"{what} holds a reason that no version of this program gives.")
     table = []
@@ -344,10 +342,10 @@ def _decode_answer(reader: Reader, what: str) -> Answer:
         topic_id = bytes(reader.take(TOPIC_ID_BYTES))
         table.append((topic, topic_id, reader.unpack(_U32)[0]))
     named = int(_IS_DUPLICATE[reasons].sum())
-    sources = _column(reader, np.uint16, named)
-    offsets = _column(reader, np.int64, named)
-    times_ms = _column(reader, np.int64, named)
-    stops = np.cumsum(_column(reader, np.uint16, named), dtype=np.int64)
+    sources = reader.column(np.uint16, named)
+    offsets = reader.column(np.int64, named)
+    times_ms = reader.column(np.int64, named)
+    stops = np.cumsum(reader.column(np.uint16, named), dtype=np.int64)
     if named and sources.max() >= len(table):
         raise FormatError(f"{what} names a source partition that it does not list.")
     ids = bytes(reader.take(int(stops[-1]) if named else 0))
@@ -356,9 +354,3 @@ def _decode_answer(reader: Reader, what: str) -> Answer:
     assert len(nonce) == NONCE_BYTES  # noqa: S101 - the struct says so; this is for the reader of the code
     of = Named(table, sources, offsets, times_ms, stops, ids)
     return Answer(log_offset, nonce, number, Verdicts(reasons, distances, decided_offsets, decided_places, of), chain)
-
-
-def _column(reader: Reader, kind: type[Number], count: int) -> NDArray[Number]:
-    """Return a column as an array of its own: in the record it lies unaligned, and the least byte first."""
-    stored = np.dtype(kind).newbyteorder("<")
-    return np.frombuffer(reader.take(stored.itemsize * count), dtype=stored).astype(kind)

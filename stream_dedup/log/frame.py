@@ -11,8 +11,14 @@ from __future__ import annotations
 
 import struct
 import zlib
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stream_dedup.errors import FormatError, FutureFormatError
+
+Number = TypeVar("Number", bound=np.generic)
 
 _HEAD = struct.Struct("<4sBB")
 _CRC = struct.Struct("<I")
@@ -73,6 +79,11 @@ class Reader:
     def unpack(self, form: struct.Struct) -> tuple[int, ...]:
         """Return the next fields of `form`."""
         return form.unpack(self.take(form.size))
+
+    def column(self, kind: type[Number], count: int) -> NDArray[Number]:
+        """Return the next `count` numbers as an array of its own: in the record they lie unaligned, the least byte first."""
+        stored = np.dtype(kind).newbyteorder("<")
+        return np.frombuffer(self.take(stored.itemsize * count), dtype=stored).astype(kind)
 
     def text(self, length_form: struct.Struct) -> str:
         """Return the next length-prefixed UTF-8 text."""

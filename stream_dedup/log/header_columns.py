@@ -28,7 +28,6 @@ NAMES = (
     headers.LOG,
 )
 _VERDICT, _REASON, _RECIPE, _FINGERPRINT, _DISTANCE, _OF_ID, _OF_POSITION, _OF_TIME, _LOG = range(len(NAMES))
-_HAS_OUTCOME = np.array([number in headers.OUTCOMES for number in range(256)])
 # A distance of 3 digits, an offset in a position of 20, a time of 24, a log offset and a place of 20 and 10 with a slash.
 _NUMBERS_BYTES_MAX = 3 + 20 + 24 + 31
 _MINUS, _SLASH, _COLON, _DOT, _DASH, _T, _Z, _ZERO = (ord(one) for one in "-/:.-TZ0")
@@ -58,7 +57,7 @@ def of_verdicts(recipe: str, fingerprints: NDArray[np.uint8], verdicts: Verdicts
     Raises:
         ValueError: a reason is no outcome for a reader.
     """
-    if not _HAS_OUTCOME[verdicts.reasons[wanted]].all():
+    if not verdicts.are_outcomes[wanted].all():
         raise ValueError("a verdict that is to be written is no outcome for a reader")
     count, digits = fingerprints.shape
     named = Named.of(verdicts.named)

@@ -137,7 +137,7 @@ def _date(day: int) -> str:
 
 def too_large(messages: Messages, most: int) -> list[int]:
     """Return the places of the records that have more bytes than `most` by `record_bytes`."""
-    sizes = sizes_of(messages.values) + sizes_of(messages.keys)
+    sizes = messages.value_bytes + sizes_of(messages.keys)
     for place, given in messages.headers.items():
         sizes[place] += record_bytes(None, None, given) - _FIXED_BYTES
     found: list[int] = np.flatnonzero(sizes + _FIXED_BYTES > most).tolist()

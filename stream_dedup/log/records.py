@@ -26,7 +26,7 @@ import json
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +51,6 @@ _U64 = struct.Struct("<Q")
 _MODE = struct.Struct("<BB")
 _SOURCE = struct.Struct("<IQQ")
 _FIXED_BYTES = 2 + 8 + 8 + DIGEST_BYTES + 4 + 8 + 8 + 2
-
-_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,15 +255,15 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
         raise FormatError(f"{what} claims {count} documents; 1 to {DOCUMENTS_MAX} are allowed.")
     if not 1 <= words <= 4 or mode not in Mode.__members__.values():
         raise FormatError(f"{what} claims prints of {words} words and mode {mode}, which do not exist.")
-    source = _column(reader, np.dtype("<u2"), count, np.uint16)
-    offset = _column(reader, np.dtype("<i8"), count, np.int64)
-    value_digest = _column(reader, np.dtype("<u8"), count, np.uint64)
+    source = reader.column(np.uint16, count)
+    offset = reader.column(np.int64, count)
+    value_digest = reader.column(np.uint64, count)
     text_digest = np.frombuffer(reader.take(DIGEST_BYTES * count), dtype=np.uint8).reshape(count, DIGEST_BYTES)
-    prints = _column(reader, np.dtype("<u8"), count * words, np.uint64).reshape(count, words)
-    features = _column(reader, np.dtype("<u4"), count, np.uint32)
-    scope = _column(reader, np.dtype("<u8"), count, np.uint64)
-    time_ms = _column(reader, np.dtype("<i8"), count, np.int64)
-    sizes = _column(reader, np.dtype("<u2"), count, np.uint16)
+    prints = reader.column(np.uint64, count * words).reshape(count, words)
+    features = reader.column(np.uint32, count)
+    scope = reader.column(np.uint64, count)
+    time_ms = reader.column(np.int64, count)
+    sizes = reader.column(np.uint16, count)
     if not sources or int(source.max()) >= len(sources):
         raise FormatError(f"{what} names a source partition that it does not list.")
     if int(sizes.max()) > ID_BYTES_MAX:
@@ -298,10 +296,6 @@ def _decode_control(body: memoryview, what: str) -> Control:
     if not isinstance(kind, str):
         raise FormatError(f"{what} is a control record whose type is not a text.")
     return Control(kind, fields)
-
-
-def _column(reader: Reader, stored: np.dtype[Any], count: int, kind: type[_Scalar]) -> NDArray[_Scalar]:
-    return np.frombuffer(reader.take(stored.itemsize * count), dtype=stored).astype(kind, copy=False)
 
 
 def _str8(text: str) -> bytes:

@@ -19,7 +19,6 @@ from stream_dedup.insights.record import encode
 from stream_dedup.insights.tally import Tally
 from stream_dedup.log.answers import Judgement
 from stream_dedup.log.kafka import Admin, InsightsSender
-from stream_dedup.messages import sizes_of
 from stream_dedup.settings import Settings
 from stream_dedup.worker.prepare import InFlight
 
@@ -86,7 +85,7 @@ class HostCounter:
         kinds: dict[tuple[str, int], int] = {}
         kind = [kinds.setdefault(one, len(kinds)) for one in zip(hosts, reasons[rows].tolist(), strict=True)]
         documents = np.bincount(kind, minlength=len(kinds)).tolist()
-        sizes = np.bincount(kind, sizes_of(messages.values)[rows], len(kinds)).tolist()
+        sizes = np.bincount(kind, messages.value_bytes[rows], len(kinds)).tolist()
         for (host, reason), count, size in zip(kinds, documents, sizes, strict=True):
             self._tally.add_alike(host, reason, count, int(size), now_ms)
         host_of = dict(zip(rows, hosts, strict=True))

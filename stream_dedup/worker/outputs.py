@@ -11,23 +11,22 @@ it is by definition what the long way says of one record (`Leavings.__getitem__`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import NamedTuple, TypeVar, overload
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.document import DeadLetter, Headers, Message, Mode, Position, Reason, Verdict
 from stream_dedup.errors import InvariantError
+from stream_dedup.lazy import Item, Lazy
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement, Named, Verdicts
 from stream_dedup.log.header_columns import of_verdicts
 from stream_dedup.log.kafka import Output, PackedOutputs, RecordColumns, warm_up_writer
-from stream_dedup.messages import NO_TIMESTAMP, Messages, sizes_of
+from stream_dedup.messages import NO_TIMESTAMP, Messages
 from stream_dedup.worker.prepare import Decided, InFlight
-
-Item = TypeVar("Item")
 
 _REFUSED = DeadLetter(
     "size",
@@ -50,8 +49,6 @@ class Leaving(NamedTuple):
         return isinstance(self.decided, Judgement)
 
 
-_IS_OUTCOME = np.isin(np.arange(256), [reason for reason in Reason if reason.verdict is not None])
-_IS_DUPLICATE = np.isin(np.arange(256), [reason for reason in Reason if reason.verdict is Verdict.DUPLICATE])
 _REASONS = max(Reason) + 1
 
 
@@ -155,40 +152,14 @@ class Outputs:
         return Output(self._dead, message.partition, message.key, value, message.timestamp_ms, passed)
 
 
-class _Lazy(Sequence[Item]):
-    """A sequence of which each item is made when it is asked for.
-
-    It is made by `_item`, not by a function that the sequence holds and that holds the sequence,
-    because nobody looks for cycles often.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def _item(self, place: int) -> Item:
-        raise NotImplementedError
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, at: int) -> Item: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Item]: ...
-    def __getitem__(self, at: int | slice) -> Item | list[Item]:
-        places = range(self._count)[at]
-        return self._item(places) if isinstance(places, int) else [self._item(place) for place in places]
-
-    def __iter__(self) -> Iterator[Item]:
-        return map(self._item, range(self._count))
-
-
-class _PackedOutputs(_Lazy[Output], PackedOutputs):
+class _PackedOutputs(Lazy[Output], PackedOutputs):
     """The outputs of what leaves."""
 
     def __init__(self, leavings: Leavings) -> None:
-        super().__init__(len(leavings))
         self._leavings = leavings
+
+    def __len__(self) -> int:
+        return len(self._leavings)
 
     def _item(self, place: int) -> Output:
         return self._leavings[place].output
@@ -198,7 +169,7 @@ class _PackedOutputs(_Lazy[Output], PackedOutputs):
         return self._leavings.columns
 
 
-class Leavings(_Lazy[Leaving]):
+class Leavings(Lazy[Leaving]):
     """What leaves for some batches: each record by itself, when it is asked for; in columns, most of all of them.
 
     `topics` are those for documents that are kept and for duplicates.
@@ -218,7 +189,10 @@ class Leavings(_Lazy[Leaving]):
         # Of a batch that lost a partition only some leave; which, is asked once.
         self._rows = [_live_rows(batch) for batch in batches]
         self._made: dict[int, Leaving] = {}
-        super().__init__(sum(map(len, self._rows)))
+        self._count = sum(map(len, self._rows))
+
+    def __len__(self) -> int:
+        return self._count
 
     @property
     def outputs(self) -> PackedOutputs:
@@ -228,30 +202,30 @@ class Leavings(_Lazy[Leaving]):
     @cached_property
     def columns(self) -> RecordColumns:
         """All of them as columns, in which only those are packed that the index judged and that came without headers."""
-        messages, prints, reasons = self._messages, self._prints, self._verdicts.reasons
-        packed = _IS_OUTCOME[reasons]
+        messages, prints, verdicts = self._messages, self._prints, self._verdicts
+        packed = verdicts.are_outcomes
         packed[list(messages.headers)] = False
         digits = max((len(one) for one in prints[:1] if one), default=0) or max((len(one or b"") for one in prints), default=0)
         nothing = bytes(digits)
         written = np.frombuffer(b"".join([one or nothing for one in prints]), np.uint8).reshape(len(messages), digits)
         return RecordColumns(
             topics=self._topics,
-            topic=_IS_DUPLICATE[reasons].astype(np.uint8),
+            topic=verdicts.names_another.astype(np.uint8),
             partitions=messages.partitions,
             keys=messages.keys,
             values=messages.values,
             timestamps_ms=np.maximum(messages.timestamps_ms, 0),
-            headers=of_verdicts(self._recipe, written, self._verdicts, packed),
+            headers=of_verdicts(self._recipe, written, verdicts, packed),
             packed=packed,
         )
 
     def left(self) -> Left:
         """Count what left."""
-        columns, reasons = self.columns, self._verdicts.reasons
+        columns, verdicts = self.columns, self._verdicts
         rest = Left.of(self[place] for place in np.flatnonzero(~columns.packed).tolist())
-        packed = reasons[columns.packed]
-        sizes = sizes_of(columns.values)[columns.packed]
-        distances = self._verdicts.distances[columns.packed & _IS_DUPLICATE[reasons]]
+        packed = verdicts.reasons[columns.packed]
+        sizes = self._messages.value_bytes[columns.packed]
+        distances = verdicts.distances[columns.packed & verdicts.names_another]
         times = self._messages.timestamps_ms
         return Left(
             rest.documents + np.bincount(packed, minlength=_REASONS),

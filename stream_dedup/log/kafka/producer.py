@@ -15,6 +15,7 @@ import itertools
 import queue
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -83,9 +84,9 @@ class PackedOutputs(Sequence[Output]):
     """Outputs that lie in columns: those that are `packed` are written from there, and the others are asked for by place."""
 
     @property
+    @abstractmethod
     def columns(self) -> RecordColumns:
         """The columns, with a place for each of them."""
-        raise NotImplementedError
 
 
 class Outcome(enum.Enum):
