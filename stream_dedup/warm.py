@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stream_dedup import compiled
 from stream_dedup.audit.reach import CompiledScan, Reach, Rows
@@ -21,7 +21,9 @@ from stream_dedup.document import LogPlace, Reason
 from stream_dedup.fingerprint import Fingerprinter, Languages, Recipe, explain_features, hashes, segmenter
 from stream_dedup.fingerprint.grammar import PRESETS
 from stream_dedup.index.kernels import FULL, Columns, no_columns, take_rows
+from stream_dedup.index.layout import row_type
 from stream_dedup.index.neighbours import Neighbours, no_rows
+from stream_dedup.index.pages import Page, gather
 from stream_dedup.index.plan import PLANS
 from stream_dedup.log import header_columns
 from stream_dedup.log.answers import Judgement, Verdicts
@@ -63,8 +65,8 @@ def use_index() -> None:
         batch.features[:] = 100
         known = batch
 
-        def identities(numbers: Sequence[int], columns: Columns = known) -> Columns:
-            return take_rows(columns, np.array(numbers))
+        def identities(numbers: NDArray[np.int64], columns: Columns = known) -> Columns:
+            return take_rows(columns, numbers)
 
         index = Neighbours(plan, words, identities)
         index.judge(batch, batch.features, 48)
@@ -78,6 +80,8 @@ def use_index() -> None:
         held.states[:] = FULL
         tags = np.zeros(_DOCUMENTS, np.uint32)
         Neighbours(plan, words, identities).load(held, 0, _DOCUMENTS, tags, tags)
+    first, kind = np.zeros(1, np.int64), row_type(1)
+    gather([Page(bytes(kind.itemsize))], first, first, kind, kind).ids()
 
 
 def use_audit() -> None:

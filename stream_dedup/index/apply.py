@@ -28,7 +28,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Mode, Reason, Representative, maker_of
+from stream_dedup.document import ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Mode, Reason
 from stream_dedup.errors import ConfigurationError, FormatError, InvariantError
 from stream_dedup.index.entries import Entries, columns_of
 from stream_dedup.index.judge import reason_of_duplicate
@@ -39,10 +39,9 @@ from stream_dedup.index.plan import WIDTH_MAX, Plan
 from stream_dedup.index.positions import KeptRecord, Key, Positions, cut_at_repeats, handle_of, handles_of, keys_of, spans_of
 from stream_dedup.index.sources import Sources
 from stream_dedup.index.window import Generations, Window, changed
-from stream_dedup.log.answers import Judgement, Rejected, Verdicts, encode, encode_verdicts
+from stream_dedup.log.answers import Judgement, Named, Rejected, Verdicts, encode, encode_verdicts
 from stream_dedup.log.records import Batch, Control, LogRecord, Seed
 
-_representative = maker_of(Representative)
 _OFFSET_MAX: Final = (1 << 63) - 1
 _U32_MAX: Final = (1 << 32) - 1
 _U64_MAX: Final = (1 << 64) - 1
@@ -358,7 +357,7 @@ def _judge_fresh(state: State, judging: _Judging, places: NDArray[np.int64]) -> 
     found = neighbours.judge(columns, features, judging.floor)
     outcome = found.outcome
     duplicates = np.flatnonzero(outcome >= OUTCOME_DIGEST)
-    named = found.entry[duplicates].tolist()
+    named = found.entry[duplicates]
     entries.expect(named)
     added = np.flatnonzero(outcome <= OUTCOME_SHORT)
     if len(added):
@@ -366,20 +365,19 @@ def _judge_fresh(state: State, judging: _Judging, places: NDArray[np.int64]) -> 
     reasons = np.where(outcome == OUTCOME_SHORT, np.uint8(Reason.TOO_SHORT), np.uint8(Reason.NEW))
     distances = np.zeros(len(places), np.uint8)
     about = handle_of(log_offset, 0) + places
-    representatives: list[Representative] = []
-    if named:
-        judging.named.update(named)
-        sources, offsets, times, log_offsets, log_places, of_ids = zip(*entries.origins(named), strict=True)
+    of = entries.origins(named)
+    if len(named):
+        judging.named.update(named.tolist())
         same = (outcome[duplicates] != OUTCOME_NEAR).tolist()
         ids = [batch.ids[place] for place in places[duplicates].tolist()]
         reasons[duplicates] = [
-            reason_of_duplicate(same_text=is_same, identifier=identifier, representative=of)
-            for is_same, identifier, of in zip(same, ids, of_ids, strict=True)
+            reason_of_duplicate(same_text=is_same, identifier=identifier, representative=other)
+            for is_same, identifier, other in zip(same, ids, of.ids.each(), strict=True)
         ]
         distances[duplicates] = found.distance[duplicates]
-        about[duplicates] = handles_of(log_offsets, log_places)
-        positions = state.sources.positions(sources, offsets)
-        representatives = list(map(_representative, zip(positions, of_ids, times, strict=True)))
+        about[duplicates] = handles_of(of.log_offsets, of.places)
+    partitions, sources = state.sources.named(of.sources)
+    representatives = Named(partitions, sources, of.offsets, of.times_ms, of.ids.stops, of.ids.joined)
     verdicts = Verdicts(
         reasons,
         distances,

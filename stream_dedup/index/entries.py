@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import Reason, maker_of
+from stream_dedup.document import Reason
 from stream_dedup.errors import FormatError, InvariantError
 from stream_dedup.index import kernels
 from stream_dedup.index.contract import Store
@@ -26,11 +25,9 @@ from stream_dedup.index.layout import (
     PAGE_ENTRIES,
     PREFIX_PAGE,
     PREFIX_SEGMENT,
-    ROWS_AT,
     SEGMENT_ENTRIES,
     STATE_DIGEST_ONLY,
     STATE_REMOVED,
-    check_rows,
     decode_columns,
     encode_columns,
     encode_rows,
@@ -43,9 +40,9 @@ from stream_dedup.index.layout import (
     split_rows,
     view_segment,
 )
+from stream_dedup.index.pages import Gathered, Ids, Page, gather
 from stream_dedup.index.writes import Writes
 
-_FORMS: Final = {"u2": "H", "u4": "I", "u8": "Q", "i8": "q"}  # of `struct`; a type's own letter means another size there
 _PAGES_KEPT: Final = 512
 _PAGES_AT_ONCE: Final = 256
 _LACKS: Final = "The index volume lacks a page of entries; give it an empty volume to rebuild."
@@ -74,18 +71,19 @@ class Detail(NamedTuple):
         return Reason.TOO_SHORT if self.state == STATE_DIGEST_ONLY else Reason.NEW
 
 
-class Origin(NamedTuple):
-    """What a duplicate's verdict says of the entry that it names."""
+class Origins(NamedTuple):
+    """What the verdicts of duplicates say of the entries that they name, as columns (n,)."""
 
-    source: int
-    offset: int
-    time_ms: int
-    log_offset: int
-    place: int
-    id: bytes
+    sources: NDArray[np.uint32]
+    offsets: NDArray[np.int64]
+    times_ms: NDArray[np.int64]
+    log_offsets: NDArray[np.int64]
+    places: NDArray[np.int64]
+    ids: Ids
 
 
-_origin = maker_of(Origin)
+# What is said of an entry that a duplicate names, but for its id.
+_ORIGIN: Final = np.dtype([("source", "<u4"), ("offset", "<i8"), ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u2")])
 # What tells entries apart, whatever their prints: the text in its scope, and the position with the value that stood there.
 _IDENTITY: Final = np.dtype(
     [("text_digest", "u1", (16,)), ("scope", "<u8"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8")]
@@ -99,78 +97,6 @@ class Stored(NamedTuple):
     rows: dict[str, NDArray[Any]]
 
 
-class _Page:
-    """A page in memory, row by row."""
-
-    __slots__ = ("_kind", "_size", "data", "ids")
-
-    def __init__(self, kind: np.dtype[Any], rows: bytes = b"", ids: bytes = b"") -> None:
-        self._kind, self._size = kind, kind.itemsize
-        self.data = bytearray(rows)
-        self.ids = bytearray(ids)
-
-    def row(self, place: int) -> bytes:
-        return bytes(self.data[place * self._size : (place + 1) * self._size])
-
-    def identity(self, place: int) -> bytes:
-        data, at = self.data, place * self._size
-        return b"".join([data[at + before : at + before + size] for before, size in _identity_of(self._kind)])
-
-    def ids_end(self, place: int) -> int:  # a row ends with it
-        return int.from_bytes(self.data[(place + 1) * self._size - 2 : (place + 1) * self._size], "little")
-
-    def id(self, place: int) -> bytes:
-        return bytes(self.ids[self.ids_end(place - 1) if place else 0 : self.ids_end(place)])
-
-    def origin(self, place: int) -> Origin:
-        data, at = self.data, place * self._size
-        fields = [take(data, at + before)[0] for before, _, take in _origin_of(self._kind)]
-        fields.append(self.id(place))
-        return _origin(fields)
-
-    def rows(self) -> bytes:
-        return bytes(self.data)
-
-
-class _StoredPage:
-    """A page as it was read, column by column: the rows' bytes begin at ROWS_AT of the value, the ids behind them."""
-
-    __slots__ = ("_count", "_ids_at", "_kind", "_value")
-
-    def __init__(self, kind: np.dtype[Any], value: bytes) -> None:
-        self._kind, self._value = kind, value
-        self._count, self._ids_at = check_rows(value, kind.itemsize)
-
-    @property
-    def ids(self) -> bytes:
-        return self._value[self._ids_at :]
-
-    def row(self, place: int) -> bytes:
-        return self._fields(place, _columns_of(self._kind))
-
-    def identity(self, place: int) -> bytes:
-        return self._fields(place, _identity_of(self._kind))
-
-    def _fields(self, place: int, columns: Iterable[tuple[int, int]]) -> bytes:
-        value, count = self._value, self._count
-        return b"".join([value[(at := ROWS_AT + before * count + place * size) : at + size] for before, size in columns])
-
-    def id(self, place: int) -> bytes:
-        value, first = self._value, self._ids_at
-        at = first - 2 * (self._count - place)  # the last column says where ids end
-        begin = int.from_bytes(value[at - 2 : at], "little") if place else 0
-        return value[first + begin : first + int.from_bytes(value[at : at + 2], "little")]
-
-    def origin(self, place: int) -> Origin:
-        value, count = self._value, self._count
-        fields = [take(value, ROWS_AT + before * count + place * size)[0] for before, size, take in _origin_of(self._kind)]
-        fields.append(self.id(place))
-        return _origin(fields)
-
-    def rows(self) -> bytes:
-        return decode_columns(self._value[ROWS_AT : self._ids_at], self._count, self._kind).tobytes()
-
-
 def columns_of(rows: NDArray[Any]) -> kernels.Columns:
     """Return what the tables in memory take of stored rows (n,)."""
     return kernels.Columns(
@@ -181,27 +107,6 @@ def columns_of(rows: NDArray[Any]) -> kernels.Columns:
     )  # fmt: skip
 
 
-@lru_cache
-def _columns_of(kind: np.dtype[Any]) -> list[tuple[int, int]]:
-    """Return (bytes of a row before it, its own) of each field of a packed row."""
-    return [(field[1], field[0].itemsize) for field in (kind.fields or {}).values()]
-
-
-@lru_cache
-def _identity_of(kind: np.dtype[Any]) -> list[tuple[int, int]]:
-    """Return the same of the fields that tell entries apart, in the order of `_IDENTITY`."""
-    fields: Any = kind.fields or {}
-    return [(fields[name][1], fields[name][0].itemsize) for name in _IDENTITY.names or ()]
-
-
-@lru_cache
-def _origin_of(kind: np.dtype[Any]) -> list[tuple[int, int, Callable[..., tuple[Any, ...]]]]:
-    """Return (bytes of a row before it, its own, how to read it) of each field of an `Origin` but the id."""
-    fields: Any = kind.fields or {}
-    found = [(fields[name][1], fields[name][0]) for name in Origin._fields[:-1]]
-    return [(before, one.itemsize, struct.Struct(f"<{_FORMS[one.str[1:]]}").unpack_from) for before, one in found]
-
-
 class Entries:
     """All entries of a volume whose prints have `words` words."""
 
@@ -210,10 +115,10 @@ class Entries:
         self._words = words
         self._type = row_type(words)
         self._row = struct.Struct(f"<B16s{8 * words}sQIIqQqQHqH")
-        self._open: dict[int, _Page] = {}
+        self._open: dict[int, Page] = {}
         self._changed: set[int] = set()
         self._dropped: list[int] = []
-        self._kept: dict[int, _StoredPage] = {}
+        self._kept: dict[int, bytes] = {}
         self._reader = ThreadPoolExecutor(1)
         self._expected: tuple[list[int], Future[list[bytes | None]]] | None = None
         self._sealed = 0  # segments that are written
@@ -250,7 +155,7 @@ class Entries:
                     raise FormatError(_LACKS)
                 rows = decode_columns(raw, size, self._type)
                 if size < PAGE_ENTRIES:
-                    self._open[page] = _Page(self._type, rows.tobytes(), ids)
+                    self._open[page] = Page(rows.tobytes(), ids)
             part = self._segment_rows(rows, page * PAGE_ENTRIES)
             self._tail.append(part)
             live = part["state"] != STATE_REMOVED
@@ -288,7 +193,7 @@ class Entries:
         done = 0
         while done < len(rows):
             number, used = divmod(self.count, PAGE_ENTRIES)
-            page = self._open.setdefault(number, _Page(self._type))
+            page = self._open.setdefault(number, Page())
             self._changed.add(number)
             end = min(len(rows), done + PAGE_ENTRIES - used)
             part = rows[done:end]
@@ -300,35 +205,32 @@ class Entries:
 
     def details(self, numbers: Iterable[int]) -> list[Detail]:
         """Return the entries of these numbers, in their order."""
-        wanted = list(numbers)
-        pages = self._pages({number // PAGE_ENTRIES for number in wanted})
-        found = []
-        for number in wanted:
-            page, place = pages[number // PAGE_ENTRIES], number % PAGE_ENTRIES
-            *fields, _ = self._row.unpack(page.row(place))
-            found.append(Detail._make((*fields, page.id(place))))
-        return found
+        found = self._gathered(np.fromiter(numbers, np.int64), self._type)
+        rows = self._row.iter_unpack(found.rows.tobytes())
+        return [Detail._make((*fields, one)) for (*fields, _), one in zip(rows, found.ids().each(), strict=True)]
 
-    def expect(self, numbers: Iterable[int]) -> None:
+    def expect(self, numbers: NDArray[np.int64]) -> None:
         """Begin to read the pages of these entries, beside what the caller does before it asks for them.
 
         Some may be entries that are yet to be appended: nothing is to be read of those.
         """
         self._keep_few()
-        missing = self._missing({number // PAGE_ENTRIES for number in numbers if number < self.count})
+        missing = self._missing(np.unique(numbers[numbers < self.count] // PAGE_ENTRIES).tolist())
         if missing:
             self._expected = missing, self._reader.submit(self._store.get_many, list(map(page_key, missing)))
 
-    def origins(self, numbers: Sequence[int]) -> list[Origin]:
+    def origins(self, numbers: NDArray[np.int64]) -> Origins:
         """Return what is to be said of the entries of these numbers, in their order."""
-        pages = self._pages({number // PAGE_ENTRIES for number in numbers})
-        return [pages[number // PAGE_ENTRIES].origin(number % PAGE_ENTRIES) for number in numbers]
+        found = self._gathered(numbers, _ORIGIN)
+        rows = found.rows
+        return Origins(
+            rows["source"].copy(), rows["offset"].copy(), rows["time_ms"].copy(), rows["log_offset"].astype(np.int64),
+            rows["place"].astype(np.int64), found.ids(),
+        )  # fmt: skip
 
-    def identities(self, numbers: Sequence[int]) -> kernels.Columns:
+    def identities(self, numbers: NDArray[np.int64]) -> kernels.Columns:
         """Return what tells the entries of these numbers from others, in their order; columns of anything else are empty."""
-        pages = self._pages({number // PAGE_ENTRIES for number in numbers})
-        found = [pages[number // PAGE_ENTRIES].identity(number % PAGE_ENTRIES) for number in numbers]
-        rows = np.frombuffer(b"".join(found), _IDENTITY)
+        rows = self._gathered(numbers, _IDENTITY).rows
         return kernels.no_columns(self._words, 0)._replace(
             scopes=rows["scope"], digests=np.ascontiguousarray(rows["text_digest"]).view(np.uint64), sources=rows["source"],
             offsets=rows["offset"], values=rows["value_digest"],
@@ -403,7 +305,7 @@ class Entries:
                 parts[place] = b""
                 rows[place] = np.zeros(1, self._type)[0]
             rows["ids_end"] = np.cumsum([len(part) for part in parts])
-            self._open[page] = _Page(self._type, rows.tobytes(), b"".join(parts))
+            self._open[page] = Page(rows.tobytes(), b"".join(parts))
             self._changed.add(page)
 
     def collect(self, writes: Writes) -> None:
@@ -435,12 +337,12 @@ class Entries:
                 writes.delete(segment_key(segment))
         self._segments.clear()
 
-    def _opened(self, page: int) -> _Page:
-        opened = self._open.get(page)
-        if opened is None:
-            stored = self._pages({page})[page]
-            opened = self._open[page] = _Page(self._type, stored.rows(), bytes(stored.ids))
-        return opened
+    def _opened(self, number: int) -> Page:
+        (page,) = self._pages([number])
+        if isinstance(page, bytes):
+            count, rows, ids = split_rows(page, self._row.size)
+            page = self._open[number] = Page(decode_columns(rows, count, self._type).tobytes(), ids)
+        return page
 
     def _all_pages(self) -> Iterator[tuple[int, NDArray[Any], bytes]]:
         """Yield (page number, rows, ids) of every page that is there, as it is now."""
@@ -473,7 +375,11 @@ class Entries:
         made["position_tag"] = tags
         return made
 
-    def _pages(self, wanted: set[int]) -> dict[int, _Page | _StoredPage]:
+    def _gathered(self, numbers: NDArray[np.int64], wanted: np.dtype[Any]) -> Gathered:
+        pages, which = np.unique(numbers // PAGE_ENTRIES, return_inverse=True)
+        return gather(self._pages(pages.tolist()), which, numbers % PAGE_ENTRIES, self._type, wanted)
+
+    def _pages(self, wanted: Sequence[int]) -> list[Page | bytes]:
         """Return pages by number; those read last are kept, because a batch asks for a page more than once."""
         if self._expected is None:
             self._keep_few()
@@ -483,20 +389,20 @@ class Entries:
         missing = self._missing(wanted)
         if missing:
             self._take(missing, self._store.get_many(list(map(page_key, missing))))
-        return {number: self._open.get(number) or self._kept[number] for number in wanted}
+        return [self._open.get(number) or self._kept[number] for number in wanted]
 
     def _keep_few(self) -> None:
         if len(self._kept) > _PAGES_KEPT:
             self._kept.clear()
 
-    def _missing(self, wanted: set[int]) -> list[int]:
+    def _missing(self, wanted: Iterable[int]) -> list[int]:
         return [number for number in wanted if number not in self._open and number not in self._kept]
 
     def _take(self, numbers: Sequence[int], values: Sequence[bytes | None]) -> None:
         for number, value in zip(numbers, values, strict=True):
             if value is None:
                 raise FormatError(_LACKS)
-            self._kept[number] = _StoredPage(self._type, value)
+            self._kept[number] = value
 
 
 def _grouped(numbers: NDArray[np.int64], size: int) -> list[tuple[int, NDArray[np.int64]]]:

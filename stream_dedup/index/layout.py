@@ -41,7 +41,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -80,6 +80,7 @@ _MARK: Final = struct.Struct("<QQ")
 _COUNT: Final = struct.Struct("<H")
 ROWS_AT: Final = _COUNT.size
 """Where the rows begin in a page's value; the ids lie behind them."""
+DAMAGED_PAGE: Final = "A page of the index volume is damaged; give the index an empty volume to rebuild."
 _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 
@@ -323,26 +324,16 @@ def split_rows(value: bytes, row_bytes: int) -> tuple[int, bytes, bytes]:
     Raises:
         FormatError: it is damaged.
     """
-    count, end = check_rows(value, row_bytes)
-    return count, value[ROWS_AT:end], value[end:]
-
-
-def check_rows(value: bytes, row_bytes: int) -> tuple[int, int]:
-    """Return (count, where the rows end) of such a value, whose rows begin at ROWS_AT.
-
-    Raises:
-        FormatError: it is damaged.
-    """
     count = _COUNT.unpack_from(value)[0] if len(value) >= ROWS_AT else 0
     end = ROWS_AT + count * row_bytes
     if count == 0 or len(value) < end:
-        raise FormatError("A page of the index volume is damaged; give the index an empty volume to rebuild.")
-    return count, end
+        raise FormatError(DAMAGED_PAGE)
+    return count, value[ROWS_AT:end], value[end:]
 
 
-def encode_kept(rows: NDArray[Any], ids: Sequence[bytes]) -> bytes:
-    """Return the value of one log record's kept verdicts; `rows` (n,) KEPT, `ids` one for each row."""
-    return encode_rows(rows.tobytes(), len(rows), b"".join(ids))
+def encode_kept(rows: NDArray[Any], ids: bytes) -> bytes:
+    """Return the value of one log record's kept verdicts; `rows` (n,) KEPT, `ids` theirs, one after another."""
+    return encode_rows(rows.tobytes(), len(rows), ids)
 
 
 def decode_kept(value: bytes) -> tuple[NDArray[Any], list[bytes]]:

@@ -42,7 +42,7 @@ _PASSED: Final = 64
 CANDIDATE_CLASSES: Final = 33
 _NARROW_THRESHOLD: Final = 7  # up to it, 32 bits turn away all but one in a thousand of strangers; beyond it, 64 are held
 
-Identities = Callable[[Sequence[int]], Columns]
+Identities = Callable[[NDArray[np.int64]], Columns]
 """Returns digests, scopes, sources, offsets and values of entries by their numbers."""
 
 
@@ -304,7 +304,7 @@ class Neighbours:
         kernels.find_tags(slots, tags, self._held.states, at, found)
         unsure = np.flatnonzero(found >= 0)
         while len(unsure):
-            known = self._identities((self._held.numbers[found[unsure]].astype(np.int64) + self._base).tolist())
+            known = self._identities(self._held.numbers[found[unsure]].astype(np.int64) + self._base)
             wrong = unsure[~same(known, kernels.take_rows(batch, unsure))]
             next_at, next_found = at[wrong], np.empty(len(wrong), np.int64)
             kernels.find_tags(slots, tags[wrong], self._held.states, next_at, next_found)

@@ -37,7 +37,7 @@ from stream_dedup.index.kernels import Columns
 from stream_dedup.index.layout import KEPT, decode_kept, decode_mark, encode_kept, encode_mark, kept_key, mark_key, number_of
 from stream_dedup.index.sources import Sources
 from stream_dedup.index.writes import Writes
-from stream_dedup.log.answers import Judgement, Verdicts
+from stream_dedup.log.answers import Judgement, Named, Verdicts
 
 Key = tuple[int, int, int]
 """A document's identity: (source number, offset, value digest)."""
@@ -301,19 +301,19 @@ class Positions:
         )  # fmt: skip
 
     def _encode_columns(self, sources: Any, offsets: Any, values: Any, verdicts: Verdicts, about: Any) -> bytes:
-        named = verdicts.named
+        named = Named.of(verdicts.named)
         rows = np.zeros(len(verdicts.reasons), KEPT)
         rows["source"], rows["offset"], rows["value_digest"], rows["about"] = sources, offsets, values, about
         rows["reason"], rows["distance"] = verdicts.reasons, verdicts.distances
         rows["decided_offset"], rows["decided_place"] = verdicts.decided_offsets, verdicts.decided_places
         if named:
-            duplicates, numbers = np.flatnonzero(verdicts.names_another), self._sources.place
-            places = [numbers(position) for position, _, _ in named]
-            rows["of_source"][duplicates] = [source for source, _ in places]
-            rows["of_offset"][duplicates] = [offset for _, offset in places]
-            rows["of_time_ms"][duplicates] = [time_ms for _, _, time_ms in named]
-            rows["id_bytes"][duplicates] = [len(identifier) for _, identifier, _ in named]
-        return encode_kept(rows, [identifier for _, identifier, _ in named])
+            duplicates = np.flatnonzero(verdicts.names_another)
+            numbers = np.array([self._sources.find(*partition) for partition in named.partitions], np.uint32)
+            rows["of_source"][duplicates] = numbers[named.sources]
+            rows["of_offset"][duplicates] = named.offsets
+            rows["of_time_ms"][duplicates] = named.times_ms
+            rows["id_bytes"][duplicates] = np.diff(named.stops, prepend=0)
+        return encode_kept(rows, named.ids)
 
     def _load(self, log_offset: int, value: bytes) -> None:
         rows, ids = decode_kept(value)
@@ -340,9 +340,9 @@ def handle_of(log_offset: int, place: int) -> int:
     return log_offset * _PLACES + place
 
 
-def handles_of(log_offsets: Sequence[int], places: Sequence[int]) -> NDArray[np.int64]:
-    """Return the same of many, given as columns."""
-    return np.array(log_offsets, np.int64) * _PLACES + np.array(places, np.int64)
+def handles_of(log_offsets: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the same of many, given as columns (n,)."""
+    return log_offsets * _PLACES + places
 
 
 def keys_of(columns: Columns) -> list[Key]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stream_dedup.document import Position, maker_of
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.document import Position
 from stream_dedup.errors import FormatError
 from stream_dedup.index.layout import decode_source, encode_source, number_of, source_key
 from stream_dedup.index.writes import Writes
-
-_position = maker_of(Position)
 
 
 class Sources:
@@ -52,10 +53,13 @@ class Sources:
         topic, topic_id, partition = self._names[source]
         return Position(topic, topic_id, partition, offset)
 
-    def positions(self, sources: Iterable[int], offsets: Iterable[int]) -> list[Position]:
-        """Return positions in numbered partitions, given as columns."""
-        names = self._names
-        return list(map(_position, [(*names[source], offset) for source, offset in zip(sources, offsets, strict=True)]))
+    def named(self, sources: NDArray[np.uint32]) -> tuple[list[tuple[str, bytes, int]], NDArray[np.uint16]]:
+        """Return the partitions with these numbers (n,) in the order in which they come first, and each one's place there."""
+        numbers, first, which = np.unique(sources, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        places = np.empty(len(order), np.uint16)
+        places[order] = np.arange(len(order))
+        return [self._names[number] for number in numbers[order].tolist()], places[which]
 
     def place(self, position: Position) -> tuple[int, int]:
         """Return the (source, offset) of a position in a numbered partition."""

@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stream_dedup.__main__ import main
 from stream_dedup.bench.calibration import Constants, calibrate
@@ -70,8 +71,8 @@ def test_predicted_memory_is_what_the_arrays_hold(plan: Plan) -> None:
     columns.prints[:], columns.digests[:] = dice.integers(0, 1 << 64, (2, count, 2), np.uint64)
     columns.offsets[:] = np.arange(count)
 
-    def identities(numbers: object, known: Columns = columns) -> Columns:
-        return take_rows(known, np.array(numbers))
+    def identities(numbers: NDArray[np.int64], known: Columns = columns) -> Columns:
+        return take_rows(known, numbers)
 
     index = Neighbours(plan, 2, identities)
     for first in range(0, count, 20_000):

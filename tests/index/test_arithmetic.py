@@ -136,4 +136,4 @@ def test_tables_that_guarantee_a_distance_find_the_same_entries(distance: int) -
 
 
 def _identities(columns: Columns) -> Identities:
-    return lambda numbers: take_rows(columns, np.array(numbers))
+    return lambda numbers: take_rows(columns, numbers)

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from numpy.typing import NDArray
 
 from stream_dedup.errors import ConfigurationError, InvariantError
 from stream_dedup.index import budget, kernels, neighbours
@@ -104,8 +105,8 @@ class AgainstAList(RuleBasedStateMachine):
         self.bases = [self.chance.getrandbits(64 * words) for _ in range(3)]
 
     def new_tables(self) -> Neighbours:
-        def identities(numbers: Sequence[int]) -> kernels.Columns:
-            return columns_of_all([self.model[number] for number in numbers], self.words)
+        def identities(numbers: NDArray[np.int64]) -> kernels.Columns:
+            return columns_of_all([self.model[number] for number in numbers.tolist()], self.words)
 
         return Neighbours(self.plan, self.words, identities, threads=self.chance.choice([1, 2]))
 
@@ -222,7 +223,7 @@ def columns_of(prints: list[int], words: int = 2) -> kernels.Columns:
     return columns
 
 
-def strangers(numbers: Sequence[int]) -> kernels.Columns:
+def strangers(numbers: NDArray[np.int64]) -> kernels.Columns:
     """Return identities that are none of the documents' that these tests make: all of them are distinct."""
     return no_columns(2, len(numbers))._replace(sources=np.full(len(numbers), 9, np.uint32))
 

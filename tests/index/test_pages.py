@@ -1,0 +1,74 @@
+"""What is gathered of pages is what stands in them, whichever form they have; a damaged page is an error."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, seed
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from stream_dedup.errors import FormatError
+from stream_dedup.index import layout
+from stream_dedup.index.pages import Page, gather
+
+SOME = np.dtype([("place", "<u2"), ("print", "<u8", (3,)), ("state", "u1"), ("offset", "<i8")])
+OFFSETS = np.dtype([("offset", "<i8")])
+
+
+def made(chance: random.Random, words: int) -> tuple[Page | bytes, NDArray[Any], list[bytes]]:
+    """Return a page of random entries in one of its forms, their rows and their ids."""
+    count = chance.randint(1, layout.PAGE_ENTRIES)
+    kind = layout.row_type(words)
+    rows = np.frombuffer(chance.randbytes(count * kind.itemsize), kind).copy()
+    ids = [chance.randbytes(chance.choice([0, 1, 300])) for _ in range(count)]
+    rows["ids_end"] = np.cumsum([len(one) for one in ids])
+    if chance.random() < 0.5:
+        return Page(rows.tobytes(), b"".join(ids)), rows, ids
+    return layout.encode_rows(layout.encode_columns(rows), count, b"".join(ids)), rows, ids
+
+
+@seed(int(os.environ["TEST_SEED"]))
+@given(number=st.integers(0, 2**32 - 1))
+def test_what_is_gathered_is_what_the_pages_hold(number: int) -> None:
+    """Any fields of any entries of any pages, asked for in any order, some more than once."""
+    chance = random.Random(number)
+    pages = [made(chance, 3) for _ in range(chance.randint(1, 6))]
+    asked = [
+        (which, chance.randrange(len(pages[which][2])))
+        for which in (chance.randrange(len(pages)) for _ in range(chance.randrange(20)))
+    ]
+    which, places = (np.array([one[at] for one in asked], np.int64) for at in (0, 1))
+    for wanted in (SOME, layout.row_type(3)):
+        found = gather([page for page, _, _ in pages], which, places, layout.row_type(3), wanted)
+        ids = found.ids()
+
+        for name in wanted.names or ():
+            assert found.rows[name].tolist() == [pages[page][1][name][place].tolist() for page, place in asked]
+        assert ids.each() == [pages[page][2][place] for page, place in asked]
+        assert ids.joined == b"".join(ids.each())
+
+
+def test_a_damaged_page_is_an_error() -> None:
+    """Cut anywhere, too short for the place, or with ids that end before they begin or behind the page."""
+    kind = layout.row_type(2)
+    rows = np.zeros(3, kind)
+    rows["ids_end"] = [4, 4, 6]
+    value = layout.encode_rows(layout.encode_columns(rows), 3, b"abcdef")
+    first = np.zeros(1, np.int64)
+
+    assert gather([value], first, first + 2, kind, OFFSETS).ids().each() == [b"ef"]
+    for cut in range(len(value)):
+        with pytest.raises(FormatError, match="damaged; give the index an empty volume"):
+            gather([b"a page before", value[:cut]], first + 1, first + 2, kind, OFFSETS)
+    with pytest.raises(FormatError, match="damaged"):
+        gather([value], first, first + 3, kind, OFFSETS)
+    rows["ids_end"] = [4, 3, 6]
+    with pytest.raises(FormatError, match="damaged"):
+        gather([layout.encode_rows(layout.encode_columns(rows), 3, b"abcdef")], first, first + 1, kind, OFFSETS)
+    with pytest.raises(FormatError, match="damaged"):
+        gather([Page(rows.tobytes(), b"abc")], first, first, kind, OFFSETS)
