@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 HOST_CHARACTERS_MAX: Final = 253
 _CACHED_MAX: Final = 50_000
@@ -44,6 +44,8 @@ class HostNames:
         known = self._known
         sites = [one if (end := one.find(b"/", 8)) < 0 else one[:end] for one in identifiers]
         found = list(map(known.get, sites))
+        if None not in found:
+            return cast("list[str]", found)
         return [self.of(one) if host is None else host for one, host in zip(identifiers, found, strict=True)]
 
     def named(self, value: bytes) -> str:

@@ -60,7 +60,8 @@ class Judgement(NamedTuple):
     of: Representative | None = None
 
 
-_judgement, _representative, _log_place = maker_of(Judgement), maker_of(Representative), maker_of(LogPlace)
+_judgement, _log_place = maker_of(Judgement), maker_of(LogPlace)
+_representative, _position = maker_of(Representative), maker_of(Position)
 
 
 class Named(Lazy[Representative]):
@@ -128,7 +129,7 @@ class Named(Lazy[Representative]):
 
     def __iter__(self) -> Iterator[Representative]:  # all of them by column, not one by one
         partitions, offsets = map(self.partitions.__getitem__, self.sources.tolist()), self.offsets.tolist()
-        positions = [Position(*partition, offset) for partition, offset in zip(partitions, offsets, strict=True)]
+        positions = map(_position, [(*partition, offset) for partition, offset in zip(partitions, offsets, strict=True)])
         ids, start = [], 0
         for stop in self.stops.tolist():
             ids.append(self.ids[start:stop])

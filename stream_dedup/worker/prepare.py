@@ -7,7 +7,7 @@ they were read, so those of one partition stand in offset order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -101,9 +101,15 @@ class InFlight:
         for part in self.parts:
             if part.verdicts is not None:
                 yield from zip(np.array(part.places)[part.verdicts.names_another].tolist(), part.verdicts.named, strict=True)
-        for row, decided in enumerate(self.decided):
+        for row, decided in self.decided_here():
             if isinstance(decided, Judgement) and decided.of is not None:
                 yield row, decided.of
+
+    def decided_here(self) -> Iterable[tuple[int, Decided]]:
+        """Return which records were decided by anything but the index's verdict, and how: nearly always none."""
+        if self.decided.count(None) == len(self.decided):
+            return ()
+        return ((row, decided) for row, decided in enumerate(self.decided) if decided is not None)
 
     def offsets(self) -> dict[TopicPartitionKey, int]:
         """Return the offset behind its last record in each partition that is still ours."""
