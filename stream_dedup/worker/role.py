@@ -43,7 +43,6 @@ from stream_dedup.messages import Messages
 from stream_dedup.service.collector import collect_rarely
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
-from stream_dedup.service.memory import keep_memory
 from stream_dedup.service.metrics import WorkerMetrics
 from stream_dedup.settings import Settings
 from stream_dedup.worker import identity, startup
@@ -78,7 +77,6 @@ def run(settings: Settings, stop: threading.Event) -> None:
         ConfigurationError: something must be changed by an operator (exit 78).
         StreamDedupError: the worker cannot go on; a restart begins at the committed offsets.
     """
-    keep_memory()
     recipe = recipe_of(settings)
     metrics = WorkerMetrics(recipe.id)
     health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
