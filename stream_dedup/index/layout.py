@@ -52,6 +52,7 @@ from numpy.typing import NDArray
 from stream_dedup.document import NO_TOPIC_ID, TOPIC_ID_BYTES
 from stream_dedup.errors import FormatError, FutureFormatError
 from stream_dedup.log.answers import CHAIN_START
+from stream_dedup.log.frame import cut
 
 VERSION: Final = 2
 PAGE_ENTRIES: Final = 64
@@ -344,7 +345,7 @@ def decode_kept(value: bytes) -> tuple[NDArray[Any], list[bytes]]:
     """
     _, raw, blob = split_rows(value, KEPT.itemsize)
     rows: NDArray[Any] = np.frombuffer(raw, KEPT)
-    ends = np.cumsum(rows["id_bytes"], dtype=np.int64).tolist()
-    if ends[-1] != len(blob):
+    stops = np.cumsum(rows["id_bytes"], dtype=np.int64)
+    if stops[-1] != len(blob):
         raise FormatError("Kept verdicts of the index volume are damaged; rebuild it from the log.")
-    return rows, [blob[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    return rows, cut(blob, stops)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from stream_dedup.compiled import inlined, kernel
 from stream_dedup.errors import FormatError
 from stream_dedup.index.layout import DAMAGED_PAGE, ROWS_AT
+from stream_dedup.log.frame import cut
 
 
 class Page:
@@ -36,8 +37,7 @@ class Ids(NamedTuple):
 
     def each(self) -> list[bytes]:
         """Return them one by one."""
-        begins, stops = [0, *self.stops.tolist()], self.stops.tolist()
-        return [self.joined[begin:stop] for begin, stop in zip(begins, stops, strict=False)]
+        return cut(self.joined, self.stops)
 
 
 class Gathered:

@@ -15,6 +15,7 @@ from stream_dedup.document import Position
 from stream_dedup.errors import FormatError
 from stream_dedup.index.layout import decode_source, encode_source, number_of, source_key
 from stream_dedup.index.writes import Writes
+from stream_dedup.log.frame import table_of
 
 
 class Sources:
@@ -55,11 +56,8 @@ class Sources:
 
     def named(self, sources: NDArray[np.uint32]) -> tuple[list[tuple[str, bytes, int]], NDArray[np.uint16]]:
         """Return the partitions with these numbers (n,) in the order in which they come first, and each one's place there."""
-        numbers, first, which = np.unique(sources, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        places = np.empty(len(order), np.uint16)
-        places[order] = np.arange(len(order))
-        return [self._names[number] for number in numbers[order].tolist()], places[which]
+        numbers, places = table_of(sources)
+        return [self._names[number] for number in numbers.tolist()], places.astype(np.uint16)
 
     def place(self, position: Position) -> tuple[int, int]:
         """Return the (source, offset) of a position in a numbered partition."""

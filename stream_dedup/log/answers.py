@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from stream_dedup.document import NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Position, Reason, Representative, Verdict, maker_of
 from stream_dedup.errors import FormatError
 from stream_dedup.lazy import Lazy
-from stream_dedup.log.frame import Reader, seal, unseal
+from stream_dedup.log.frame import Reader, cut, seal, unseal
 
 MAGIC = b"SDV1"
 VERSION = 1
@@ -130,11 +130,7 @@ class Named(Lazy[Representative]):
     def __iter__(self) -> Iterator[Representative]:  # all of them by column, not one by one
         partitions, offsets = map(self.partitions.__getitem__, self.sources.tolist()), self.offsets.tolist()
         positions = map(_position, [(*partition, offset) for partition, offset in zip(partitions, offsets, strict=True)])
-        ids, start = [], 0
-        for stop in self.stops.tolist():
-            ids.append(self.ids[start:stop])
-            start = stop
-        return map(_representative, zip(positions, ids, self.times_ms.tolist(), strict=True))
+        return map(_representative, zip(positions, cut(self.ids, self.stops), self.times_ms.tolist(), strict=True))
 
 
 class Verdicts(Sequence[Judgement]):

@@ -9,6 +9,7 @@ apart from a damaged one, because the first must stop the role and the second mu
 
 from __future__ import annotations
 
+import itertools
 import struct
 import zlib
 from typing import TypeVar
@@ -55,6 +56,21 @@ def unseal(magic: bytes, version: int, raw: bytes | None, what: str) -> tuple[in
             "upgrade this role to the version that wrote it."
         )
     return kind, view[_HEAD.size : -_CRC.size]
+
+
+def table_of(values: NDArray[Number]) -> tuple[NDArray[Number], NDArray[np.int64]]:
+    """Return the distinct values in the order in which they come first, and for each value, (n,), its place among those.
+
+    So do records name partitions: once, in a table, and then by their places in it.
+    """
+    distinct, first, which = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return distinct[order], np.argsort(order)[which]
+
+
+def cut(joined: bytes, stops: NDArray[np.int64]) -> list[bytes]:
+    """Return what lies one after another in `joined`, part i from `stops[i - 1]` to `stops[i]`, (n,)."""
+    return [joined[begin:stop] for begin, stop in itertools.pairwise([0, *stops.tolist()])]
 
 
 class Reader:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.document import DIGEST_BYTES, ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, Mode, Position
 from stream_dedup.errors import FormatError
-from stream_dedup.log.frame import Reader, seal, unseal
+from stream_dedup.log.frame import Reader, cut, seal, unseal
 
 MAGIC = b"SDF1"
 VERSION = 1
@@ -268,11 +268,10 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
         raise FormatError(f"{what} names a source partition that it does not list.")
     if int(sizes.max()) > ID_BYTES_MAX:
         raise FormatError(f"{what} holds an id of more than {ID_BYTES_MAX} bytes.")
-    ends = np.cumsum(sizes, dtype=np.int64).tolist()
-    blob = bytes(reader.take(ends[-1]))
+    stops = np.cumsum(sizes, dtype=np.int64)
+    blob = bytes(reader.take(int(stops[-1])))
     reader.end()
-    starts = [0, *ends[:-1]]
-    ids = tuple(blob[start:end] for start, end in zip(starts, ends, strict=True))
+    ids = tuple(cut(blob, stops))
     return Batch(
         recipe, Mode(mode), nonce, number, tuple(sources), source, offset, value_digest, text_digest, prints,
         features, scope, time_ms, ids,

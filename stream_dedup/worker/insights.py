@@ -18,6 +18,7 @@ from stream_dedup.insights.hosts import HostNames
 from stream_dedup.insights.record import encode
 from stream_dedup.insights.tally import Tally
 from stream_dedup.log.answers import Judgement
+from stream_dedup.log.frame import table_of
 from stream_dedup.log.kafka import Admin, InsightsSender
 from stream_dedup.settings import Settings
 from stream_dedup.worker.prepare import InFlight
@@ -81,13 +82,13 @@ class HostCounter:
         rows = np.flatnonzero(counted)
         hosts = self._hosts_of(batch, rows.tolist())
         # Documents of one host and reason are counted together: adding them one by one took the loop a fifth of its time.
-        numbers = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
+        distinct = list(dict.fromkeys(hosts))
+        numbers = {host: number for number, host in enumerate(distinct)}
         kind = np.fromiter(map(numbers.__getitem__, hosts), np.int64, len(hosts)) * _REASONS + reasons[rows]
-        kinds, first, which = np.unique(kind, return_index=True, return_inverse=True)
-        documents, sizes = np.bincount(which), np.bincount(which, messages.value_bytes[rows])
-        for at in np.argsort(first).tolist():  # in the order in which they came
-            reason = int(kinds[at]) % _REASONS
-            self._tally.add_alike(hosts[first[at]], reason, int(documents[at]), int(sizes[at]), now_ms)
+        kinds, which = table_of(kind)
+        documents, sizes = np.bincount(which).tolist(), np.bincount(which, messages.value_bytes[rows]).tolist()
+        for one, count, size in zip(kinds.tolist(), documents, sizes, strict=True):
+            self._tally.add_alike(distinct[one // _REASONS], one % _REASONS, count, int(size), now_ms)
         counted_as, every = (np.cumsum(counted) * counted).tolist(), reasons.tolist()  # its number among them, from 1, or 0
         for row, of in batch.duplicates():
             if counted_as[row]:

@@ -19,6 +19,7 @@ from stream_dedup.document import DeadLetter, Message, Mode, Reason, Representat
 from stream_dedup.fingerprint import Fingerprinter, format_prints
 from stream_dedup.log import headers, records
 from stream_dedup.log.answers import Judgement, Verdicts
+from stream_dedup.log.frame import table_of
 from stream_dedup.messages import Messages
 from stream_dedup.worker.inputs import Decoder, Documents
 
@@ -209,9 +210,7 @@ class Preparer:
             part = slice(start, start + count)
             start += count
             chosen, asked = rows[part], judged[part]
-            # The partitions of the record, in the order in which they come first.
-            found, first, source = np.unique(messages.partitions[asked], return_index=True, return_inverse=True)
-            order = np.argsort(first)
+            partitions, source = table_of(messages.partitions[asked])
             self._number += 1
             raw = self._encode(
                 records.Batch(
@@ -219,8 +218,8 @@ class Preparer:
                     mode=self._mode,
                     nonce=self._nonce,
                     number=self._number,
-                    sources=tuple(sources[messages.topic, partition] for partition in found[order].tolist()),
-                    source=np.argsort(order)[source].astype(np.uint16),
+                    sources=tuple(sources[messages.topic, partition] for partition in partitions.tolist()),
+                    source=source.astype(np.uint16),
                     offset=messages.offsets[asked],
                     value_digest=np.fromiter(
                         map(value_digest, map(messages.values.__getitem__, asked.tolist())), np.uint64, count
