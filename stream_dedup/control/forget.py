@@ -1,14 +1,15 @@
 """Take-downs: whether the log knows an id, and whether it was forgotten already.
 
-Invariant: an id is looked for as the log holds it: shortened, or its keyed digest (`log_form`).
+Invariants: an id is looked for as the log holds it: shortened, or its keyed digest (`log_form`); a document counts once,
+however often its worker had to ask for its verdict, because a document is a position and not a row of the log.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stream_dedup.document import digest_id, shorten_id
-from stream_dedup.log.records import Control, LogRecord
+from stream_dedup.document import Position, digest_id, shorten_id
+from stream_dedup.log.records import Batch, Control, LogRecord
 
 
 def log_form(identifier: bytes, log_ids: str, key: bytes) -> bytes:
@@ -19,12 +20,25 @@ def log_form(identifier: bytes, log_ids: str, key: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Known:
-    """What the log says of one id. `documents` were ever recorded with it, `since` of them after it was last forgotten."""
+    """What the log says of one id. `documents` were ever recorded with it, `since` of them after it was last forgotten.
+
+    One that is asked for again behind a take-down counts in `since`: the log alone does not say that it stays down.
+    """
 
     id: bytes
-    documents: int = 0
-    since: int = 0
     forgotten_at: list[int] = field(default_factory=list)
+    _ever: set[Position] = field(default_factory=set)
+    _since: set[Position] = field(default_factory=set)
+
+    @property
+    def documents(self) -> int:
+        """How many documents were ever recorded with the id."""
+        return len(self._ever)
+
+    @property
+    def since(self) -> int:
+        """How many were recorded after it was last forgotten."""
+        return len(self._since)
 
     def fold(self, log_offset: int, record: LogRecord | None) -> None:
         """Take in the next record of the log."""
@@ -32,9 +46,9 @@ class Known:
             ids = record.fields.get("ids")
             if record.type == "forget" and isinstance(ids, list) and self.id.hex() in ids:
                 self.forgotten_at.append(log_offset)
-                self.since = 0
+                self._since.clear()
         elif record is not None:
-            ids_of = record.ids if hasattr(record, "ids") else record.batch.ids
-            count = ids_of.count(self.id)
-            self.documents += count
-            self.since += count
+            batch = record if isinstance(record, Batch) else record.batch
+            found = {batch.position(place) for place, one in enumerate(batch.ids) if one == self.id}
+            self._ever |= found
+            self._since |= found

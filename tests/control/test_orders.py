@@ -66,7 +66,7 @@ def test_an_id_is_known_until_it_is_forgotten() -> None:
     log = [
         declare(WIDE),
         batch([Doc(0, 0, 0, bytes(16), 0, id=b"url"), Doc(0, 1, 0, bytes(16), 0, id=b"other")]),
-        seed([Doc(0, 0, 0, bytes(16), 0, id=b"url")]),
+        seed([Doc(0, 0, 0, bytes(16), 0, id=b"url")], topic="seed:pages.txt"),
         forget(b"x", b"url"),
         forget(b"other"),
         None,
@@ -79,6 +79,21 @@ def test_an_id_is_known_until_it_is_forgotten() -> None:
     known.fold(6, decode(batch([Doc(0, 9, 0, bytes(16), 0, id=b"url")])))
 
     assert (known.documents, known.since) == (3, 1)
+
+
+def test_a_document_that_is_asked_for_again_is_one() -> None:
+    """A worker repeats a batch that no index answered; behind a take-down it counts again, as nobody can tell."""
+    known = Known(b"url")
+    ours, copy = (Doc(1, offset, offset, bytes(16), 0, id=b"url") for offset in (4, 6))
+    for offset, raw in enumerate((declare(WIDE), batch([ours, copy]), batch([ours, copy]), batch([copy], {1: (1, 5)}))):
+        known.fold(offset, decode(raw))
+
+    assert (known.documents, known.since) == (2, 2)
+
+    for offset, raw in enumerate((forget(b"url"), batch([copy]), batch([ours], topic="t")), 4):
+        known.fold(offset, decode(raw))
+
+    assert (known.documents, known.since) == (3, 2)
 
 
 def test_the_log_form_of_an_id_is_shortened_or_a_keyed_digest() -> None:
