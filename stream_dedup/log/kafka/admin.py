@@ -27,7 +27,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from stream_dedup.document import TopicPartitionKey
 from stream_dedup.errors import BrokerError, ConfigurationError, StreamDedupError
-from stream_dedup.log.kafka.client import _logger, admin_config, translate
+from stream_dedup.log.kafka.client import MOVES, _logger, admin_config, translate
 from stream_dedup.log.kafka.trouble import Trouble
 from stream_dedup.settings import Settings
 
@@ -38,10 +38,6 @@ _EARLIEST, _LATEST, _MAX_TIMESTAMP = (
     OffsetSpec.max_timestamp(),  # type: ignore[no-untyped-call]
 )
 _LOOK_SECONDS = 0.05
-# A group's coordinator has just started or moved, and reads the group first; the same question is answered seconds later.
-_COORDINATOR_MOVES = frozenset(
-    {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
-)
 _SILENT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT})
 
 
@@ -138,11 +134,15 @@ class Admin:
             return {}
         wanted = {TopicPartition(*key): spec for key in keys}
         level = IsolationLevel.READ_COMMITTED
-        futures = self._client.list_offsets(wanted, isolation_level=level, request_timeout=_TIMEOUT_SECONDS)
-        return {
-            (one.topic, one.partition): self._result(future, f"asking for offsets of {one.topic}-{one.partition}")
-            for one, future in futures.items()
-        }
+
+        def question() -> dict[TopicPartitionKey, Any]:
+            asked = self._client.list_offsets(wanted, isolation_level=level, request_timeout=_TIMEOUT_SECONDS)
+            return {(one.topic, one.partition): self._wait(future) for one, future in asked.items()}
+
+        found: dict[TopicPartitionKey, Any] = self._ask(
+            question, f"asking for offsets of {', '.join(sorted({topic for topic, _ in keys}))}"
+        )
+        return found
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, tuple[bytes, int]]:
         """Return (topic id, number of partitions) of those of the named topics that exist."""
@@ -173,12 +173,16 @@ class Admin:
     def end_offset(self, topic: str, partition: int) -> int:
         """Return the offset that the next record of a partition gets, whatever transactions are open there."""
         key = TopicPartition(topic, partition)
-        futures = self._client.list_offsets(
-            {key: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=_TIMEOUT_SECONDS,
-        )
-        return int(self._result(futures[key], f"asking for the end of {topic}-{partition}").offset)
+
+        def question() -> Any:
+            asked = self._client.list_offsets(
+                {key: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=_TIMEOUT_SECONDS,
+            )
+            return self._wait(asked[key])
+
+        return int(self._ask(question, f"asking for the end of {topic}-{partition}").offset)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic to `total` partitions."""
@@ -231,10 +235,11 @@ class Admin:
         """
         self.group_members(group)
 
-        def ask() -> Any:
-            return self._client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], require_stable=True)[group]
+        def question() -> Any:
+            wanted = [ConsumerGroupTopicPartitions(group)]
+            return self._wait(self._client.list_consumer_group_offsets(wanted, require_stable=True)[group])
 
-        return list(self._of_group(ask, f"reading the committed offsets of group {group}").topic_partitions)
+        return list(self._ask(question, f"reading the committed offsets of group {group}").topic_partitions)
 
     def write_committed(self, group: str, topic: str, changes: Mapping[int, tuple[int, str]]) -> None:
         """Write the committed (offset, metadata) of partitions for a group that has no members: all in one request.
@@ -245,40 +250,42 @@ class Admin:
         partitions = [TopicPartition(topic, part, offset, metadata) for part, (offset, metadata) in changes.items()]
         doing = f"writing the committed offsets of {topic} for group {group}"
 
-        def ask() -> Any:
-            return self._client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, partitions)])[group]
+        def order() -> Any:
+            wanted = [ConsumerGroupTopicPartitions(group, partitions)]
+            return self._wait(self._client.alter_consumer_group_offsets(wanted)[group])
 
-        for one in self._of_group(ask, doing).topic_partitions:
+        # Written twice it is the same, so it may be asked anew like a question.
+        for one in self._ask(order, doing).topic_partitions:
             if one.error is not None:
                 raise translate(one.error, doing)
 
     def group_members(self, group: str) -> int:
         """Return how many members the group has now."""
 
-        def ask() -> Any:
-            return self._client.describe_consumer_groups([group], request_timeout=_TIMEOUT_SECONDS)[group]
+        def question() -> Any:
+            return self._wait(self._client.describe_consumer_groups([group], request_timeout=_TIMEOUT_SECONDS)[group])
 
         try:
-            return len(self._wait_for_coordinator(ask).members)
+            return len(self._answer(question).members)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return 0
             raise self._translate(error, f"asking for the members of group {group}") from error
 
-    def _of_group(self, ask: Callable[[], Any], doing: str) -> Any:
+    def _ask(self, question: Callable[[], Any], doing: str) -> Any:
         try:
-            return self._wait_for_coordinator(ask)
+            return self._answer(question)
         except KafkaException as error:
             raise self._translate(error, doing) from error
 
-    def _wait_for_coordinator(self, ask: Callable[[], Any]) -> Any:
-        """Return what is asked of a group's coordinator, asking anew while that is elsewhere or not ready."""
+    def _answer(self, question: Callable[[], Any]) -> Any:
+        """Return what is asked of a leader or a coordinator, asking anew while that is elsewhere or not ready."""
         until = time.monotonic() + _TIMEOUT_SECONDS
         while True:
             try:
-                return self._wait(ask())
+                return question()
             except KafkaException as error:
-                if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() > until:
+                if error.args[0].code() not in MOVES or time.monotonic() > until:
                     raise
             self._client.poll(_LOOK_SECONDS)
 

@@ -10,6 +10,7 @@ import difflib
 import json
 import logging
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,22 @@ SOCKET_TIMEOUT_SECONDS = 10.0
 STATISTICS_EVENT = "librdkafka statistics"
 
 Acl = str | Mapping[int, str]
+
+# Whoever leads a partition or a group has just started or moved; the same question is answered moments later.
+MOVES = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+AGAIN_SECONDS = 0.1
 
 # The operator's properties are given to every client; librdkafka warns of each that is for the other kind.
 _CONSUMER_ONLY = re.compile(
@@ -233,6 +250,22 @@ def wait_for(call: Callable[[float], Any], doing: str, seconds: float = 30.0, ne
         return call(seconds)
     except KafkaException as error:
         raise translate(error, doing, needs) from error
+
+
+def ask(question: Callable[[float], Any], doing: str, seconds: float = 30.0, needs: Acl = "") -> Any:
+    """Return `question(timeout)`, which changes nothing, so it is asked anew for `seconds` in all where waiting can help.
+
+    It can while a leader or a coordinator moves, or has just started: the brokers learn of that one after another, and
+    librdkafka hands such an answer on. What else is raised is raised as one of ours; `needs` is the ACL for it.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return question(max(AGAIN_SECONDS, until - time.monotonic()))
+        except KafkaException as error:
+            if error.args[0].code() not in MOVES or time.monotonic() > until:
+                raise translate(error, doing, needs) from error
+        time.sleep(AGAIN_SECONDS)
 
 
 def is_retriable(error: KafkaException) -> bool:

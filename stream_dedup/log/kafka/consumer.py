@@ -21,6 +21,7 @@ from stream_dedup.document import Message, TopicPartitionKey, Unreadable
 from stream_dedup.errors import BrokerError, ConfigurationError
 from stream_dedup.log.kafka.client import (
     Acl,
+    ask,
     consumer_config,
     make_consumer,
     to_message,
@@ -147,13 +148,13 @@ class SourceConsumer:
     def _ask_committed(self, wanted: list[TopicPartition], doing: str) -> list[TopicPartition]:
         """Ask anew when no answer comes: after a broker's restart one question can hang while the next is answered."""
 
-        def ask(seconds: float) -> list[TopicPartition]:
+        def question(seconds: float) -> list[TopicPartition]:
             return list(self._consumer.committed(wanted, timeout=seconds))
 
         for _ in range(_QUESTIONS - 1):
             with contextlib.suppress(BrokerError):
-                return list(wait_for(ask, doing, _QUESTION_SECONDS))
-        return list(wait_for(ask, doing, _QUESTION_SECONDS, self._acls))
+                return list(ask(question, doing, _QUESTION_SECONDS))
+        return list(ask(question, doing, _QUESTION_SECONDS, self._acls))
 
     def commit_start(self, starts: Mapping[TopicPartitionKey, tuple[int, str]]) -> None:
         """Commit (offset, metadata) of partitions that had no committed offset, before anything of them is read."""
@@ -178,7 +179,7 @@ class SourceConsumer:
     def _watermarks(self, key: TopicPartitionKey) -> tuple[int, int]:
         partition = TopicPartition(*key)
         doing = f"reading the first and last offset of {key[0]}-{key[1]}"
-        low, high = wait_for(
+        low, high = ask(
             lambda seconds: self._consumer.get_watermark_offsets(partition, timeout=seconds),
             doing,
             _ANSWER_SECONDS,
@@ -281,7 +282,7 @@ class LogReader:
     def watermarks(self) -> tuple[int, int]:
         """Return (first offset held, offset of the next record)."""
         partition = TopicPartition(self._topic, self._partition)
-        low, high = wait_for(
+        low, high = ask(
             lambda seconds: self._consumer.get_watermark_offsets(partition, timeout=seconds),
             f"reading the first and last offset of {self._topic}",
             _ANSWER_SECONDS,
@@ -361,12 +362,12 @@ def read_partition(
     consumer = make_consumer(config)
     doing = f"reading {topic}-{partition}"
     try:
-        low, high = wait_for(
+        low, high = ask(
             lambda seconds: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=seconds), doing
         )
         if since_ms is not None:
             wanted = [TopicPartition(topic, partition, since_ms)]
-            (found,) = wait_for(lambda seconds: consumer.offsets_for_times(wanted, timeout=seconds), doing)
+            (found,) = ask(lambda seconds: consumer.offsets_for_times(wanted, timeout=seconds), doing)
             start = int(found.offset) if found.offset >= 0 else int(high)
         consumer.assign([TopicPartition(topic, partition, max(int(low), start))])
         heard = time.monotonic()

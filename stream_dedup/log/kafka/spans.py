@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -16,7 +17,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from stream_dedup.document import Message
 from stream_dedup.errors import BrokerError
-from stream_dedup.log.kafka.client import _logger, base_config, consumer_config, make_consumer, to_message, translate, wait_for
+from stream_dedup.log.kafka.client import _logger, ask, base_config, consumer_config, make_consumer, to_message, translate
 from stream_dedup.log.kafka.consumer import OwnedOffset, _messages
 from stream_dedup.log.kafka.unreadable import CODES, Suspects
 from stream_dedup.settings import Settings
@@ -42,16 +43,15 @@ def topic_bounds(settings: Settings, topic: str, partitions: int) -> dict[int, B
         BrokerError: a leader did not answer.
     """
     client = AdminClient(base_config(settings, "bounds", {}, {}), logger=_logger)
-    found = []
     specs: list[OffsetSpec] = [OffsetSpec.earliest(), OffsetSpec.latest()]  # type: ignore[no-untyped-call]
-    for spec in specs:
-        asked = {TopicPartition(topic, part): spec for part in range(partitions)}
-        futures = client.list_offsets(asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_SECONDS)
-        try:
-            found.append({one.partition: int(future.result(_SECONDS).offset) for one, future in futures.items()})
-        except KafkaException as error:
-            raise translate(error, f"reading the first and last offsets of {topic}") from error
-    low, end = found
+
+    def question(spec: OffsetSpec, seconds: float) -> dict[int, int]:
+        wanted = {TopicPartition(topic, part): spec for part in range(partitions)}
+        futures = client.list_offsets(wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=seconds)
+        return {one.partition: int(future.result(seconds).offset) for one, future in futures.items()}
+
+    doing = f"reading the first and last offsets of {topic}"
+    low, end = (ask(partial(question, spec), doing, _SECONDS) for spec in specs)
     return {part: Bounds(low[part], end[part]) for part in range(partitions)}
 
 
@@ -68,7 +68,7 @@ def group_offsets(settings: Settings, group: str, topic: str, partitions: int) -
     try:
         wanted = [TopicPartition(topic, part) for part in range(partitions)]
         doing = f"reading the committed offsets of group {group}, which a transaction that is left open can hold back"
-        found = wait_for(lambda seconds: consumer.committed(wanted, timeout=seconds), doing, _STABLE_SECONDS)
+        found = ask(lambda seconds: consumer.committed(wanted, timeout=seconds), doing, _STABLE_SECONDS)
     finally:
         consumer.close()
     for one in found:
