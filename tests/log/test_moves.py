@@ -81,8 +81,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
         monkeypatch.setattr(client, "AGAIN_SECONDS", 0.001)
         for room in (consumer, spans):
             monkeypatch.setattr(room, "make_consumer", lambda *_, **__: found)
-        for room in (admin, spans):
-            monkeypatch.setattr(room, "AdminClient", lambda *_, **__: found)
+        monkeypatch.setattr(admin, "AdminClient", lambda *_, **__: found)
         return found
 
     return put

@@ -5,10 +5,10 @@ Invariant: only `topics apply` and `rewind` change anything; the roles only ask.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from confluent_kafka import (
@@ -27,7 +27,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from stream_dedup.document import TopicPartitionKey
 from stream_dedup.errors import BrokerError, ConfigurationError, StreamDedupError
-from stream_dedup.log.kafka.client import MOVES, _logger, admin_config, translate
+from stream_dedup.log.kafka.client import _logger, admin_config, ask_anew, translate
 from stream_dedup.log.kafka.trouble import Trouble
 from stream_dedup.settings import Settings
 
@@ -108,10 +108,12 @@ class Admin:
             for name, one in found.items()
         }
 
-    def ends(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
-        """Return (first offset held, offset of the next record that readers of committed records will see)."""
-        low = self._list_offsets(keys, _EARLIEST)
-        high = self._list_offsets(keys, _LATEST)
+    def ends(
+        self, keys: Sequence[TopicPartitionKey], level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> dict[TopicPartitionKey, tuple[int, int]]:
+        """Return (first offset held, offset of the next record that readers of that level will see): the committed, or all."""
+        low = self._list_offsets(keys, _EARLIEST, level)
+        high = self._list_offsets(keys, _LATEST, level)
         return {key: (int(low[key].offset), int(high[key].offset)) for key in keys}
 
     def at_time(self, keys: Sequence[TopicPartitionKey], time_ms: int) -> dict[TopicPartitionKey, tuple[int, int | None]]:
@@ -129,20 +131,24 @@ class Admin:
         found = self._list_offsets([key], _MAX_TIMESTAMP)[key]
         return int(found.timestamp) if found.offset >= 0 and found.timestamp >= 0 else None
 
-    def _list_offsets(self, keys: Sequence[TopicPartitionKey], spec: Any) -> dict[TopicPartitionKey, Any]:
+    def _list_offsets(
+        self, keys: Sequence[TopicPartitionKey], spec: Any, level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> dict[TopicPartitionKey, Any]:
+        """Ask for all partitions at once, then anew for those whose leader moves."""
         if not keys:
             return {}
-        wanted = {TopicPartition(*key): spec for key in keys}
-        level = IsolationLevel.READ_COMMITTED
 
-        def question() -> dict[TopicPartitionKey, Any]:
-            asked = self._client.list_offsets(wanted, isolation_level=level, request_timeout=_TIMEOUT_SECONDS)
-            return {(one.topic, one.partition): self._wait(future) for one, future in asked.items()}
+        def asked(wanted: Iterable[TopicPartitionKey]) -> dict[Any, Any]:
+            specs = {TopicPartition(*key): spec for key in wanted}
+            return dict(self._client.list_offsets(specs, isolation_level=level, request_timeout=_TIMEOUT_SECONDS))
 
-        found: dict[TopicPartitionKey, Any] = self._ask(
-            question, f"asking for offsets of {', '.join(sorted({topic for topic, _ in keys}))}"
-        )
-        return found
+        first = asked(keys)
+
+        def answer(key: TopicPartitionKey) -> Any:
+            one = TopicPartition(*key)
+            return self._wait(first.pop(one) if one in first else asked([key])[one])
+
+        return {key: self._ask(partial(answer, key), f"asking for offsets of {key[0]}-{key[1]}") for key in keys}
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, tuple[bytes, int]]:
         """Return (topic id, number of partitions) of those of the named topics that exist."""
@@ -172,17 +178,8 @@ class Admin:
 
     def end_offset(self, topic: str, partition: int) -> int:
         """Return the offset that the next record of a partition gets, whatever transactions are open there."""
-        key = TopicPartition(topic, partition)
-
-        def question() -> Any:
-            asked = self._client.list_offsets(
-                {key: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                request_timeout=_TIMEOUT_SECONDS,
-            )
-            return self._wait(asked[key])
-
-        return int(self._ask(question, f"asking for the end of {topic}-{partition}").offset)
+        key = (topic, partition)
+        return int(self._list_offsets([key], _LATEST, IsolationLevel.READ_UNCOMMITTED)[key].offset)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic to `total` partitions."""
@@ -280,14 +277,7 @@ class Admin:
 
     def _answer(self, question: Callable[[], Any]) -> Any:
         """Return what is asked of a leader or a coordinator, asking anew while that is elsewhere or not ready."""
-        until = time.monotonic() + _TIMEOUT_SECONDS
-        while True:
-            try:
-                return question()
-            except KafkaException as error:
-                if error.args[0].code() not in MOVES or time.monotonic() > until:
-                    raise
-            self._client.poll(_LOOK_SECONDS)
+        return ask_anew(lambda _: question(), _TIMEOUT_SECONDS, self._client.poll)
 
     def _result(self, future: Any, doing: str, needs: str = "") -> Any:
         try:

@@ -253,10 +253,18 @@ def wait_for(call: Callable[[float], Any], doing: str, seconds: float = 30.0, ne
 
 
 def ask(question: Callable[[float], Any], doing: str, seconds: float = 30.0, needs: Acl = "") -> Any:
+    """Return `question(timeout)`, asked anew as `ask_anew` does, or raise what it raised as one of ours."""
+    try:
+        return ask_anew(question, seconds)
+    except KafkaException as error:
+        raise translate(error, doing, needs) from error
+
+
+def ask_anew(question: Callable[[float], Any], seconds: float, pause: Callable[[float], Any] = time.sleep) -> Any:
     """Return `question(timeout)`, which changes nothing, so it is asked anew for `seconds` in all where waiting can help.
 
     It can while a leader or a coordinator moves, or has just started: the brokers learn of that one after another, and
-    librdkafka hands such an answer on. What else is raised is raised as one of ours; `needs` is the ACL for it.
+    librdkafka hands such an answer on. What else is raised is raised at once.
     """
     until = time.monotonic() + seconds
     while True:
@@ -264,8 +272,8 @@ def ask(question: Callable[[float], Any], doing: str, seconds: float = 30.0, nee
             return question(max(AGAIN_SECONDS, until - time.monotonic()))
         except KafkaException as error:
             if error.args[0].code() not in MOVES or time.monotonic() > until:
-                raise translate(error, doing, needs) from error
-        time.sleep(AGAIN_SECONDS)
+                raise
+        pause(AGAIN_SECONDS)
 
 
 def is_retriable(error: KafkaException) -> bool:

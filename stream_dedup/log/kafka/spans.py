@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from stream_dedup.document import Message
 from stream_dedup.errors import BrokerError
-from stream_dedup.log.kafka.client import _logger, ask, base_config, consumer_config, make_consumer, to_message, translate
+from stream_dedup.log.kafka.admin import Admin
+from stream_dedup.log.kafka.client import ask, consumer_config, make_consumer, to_message, translate
 from stream_dedup.log.kafka.consumer import OwnedOffset, _messages
 from stream_dedup.log.kafka.unreadable import CODES, Suspects
 from stream_dedup.settings import Settings
 
-_SECONDS = 20.0
 _STABLE_SECONDS = 60.0
 # A worker's transactions are ended by Kafka after 30 s; so much longer and it is not one of them that is waited for.
 _PATIENCE_SECONDS = 60.0
@@ -42,17 +39,8 @@ def topic_bounds(settings: Settings, topic: str, partitions: int) -> dict[int, B
     Raises:
         BrokerError: a leader did not answer.
     """
-    client = AdminClient(base_config(settings, "bounds", {}, {}), logger=_logger)
-    specs: list[OffsetSpec] = [OffsetSpec.earliest(), OffsetSpec.latest()]  # type: ignore[no-untyped-call]
-
-    def question(spec: OffsetSpec, seconds: float) -> dict[int, int]:
-        wanted = {TopicPartition(topic, part): spec for part in range(partitions)}
-        futures = client.list_offsets(wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=seconds)
-        return {one.partition: int(future.result(seconds).offset) for one, future in futures.items()}
-
-    doing = f"reading the first and last offsets of {topic}"
-    low, end = (ask(partial(question, spec), doing, _SECONDS) for spec in specs)
-    return {part: Bounds(low[part], end[part]) for part in range(partitions)}
+    ends = Admin(settings).ends([(topic, part) for part in range(partitions)], IsolationLevel.READ_UNCOMMITTED)
+    return {part: Bounds(*found) for (_, part), found in ends.items()}
 
 
 def group_offsets(settings: Settings, group: str, topic: str, partitions: int) -> dict[int, OwnedOffset]:
