@@ -185,6 +185,8 @@ class Filter:
         )
         existing = self.admin.describe([topic.name for topic in declared])
         topics.apply(topics.plan(declared, existing), self.admin)
+        # Tests write records of times of their own, which Kafka would delete half a minute after its start, and every five.
+        self.admin.set_config(self.names.documents, {"retention.ms": "-1"})
         if documents_bytes_max is not None:
             self.admin.set_config(self.names.documents, {"max.message.bytes": str(documents_bytes_max)})
             for name in self.names.outputs:
