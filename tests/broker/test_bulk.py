@@ -141,6 +141,28 @@ def test_a_refused_record_is_named_and_nothing_is_visible(make_filter: Callable[
     assert sorted(one.key or b"" for one in crawl.read(topic)) == sorted(one.key or b"" for one in fits)
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_record_refused_while_others_are_written_is_named_too(make_filter: Callable[..., Filter], packed: bool) -> None:
+    """librdkafka takes no more of a transaction once it has heard of a refusal; that ends the transaction, not the process."""
+    crawl = make_filter(partitions=1)
+    transactions = transactions_of(crawl, **{"compression.type": "none"})
+    topic = crawl.names.unique
+    large, small = (Output(topic, 0, b"k", value, NOW_MS, []) for value in (bytes(12_000_000), b"small"))
+
+    class Hearing(Packed):
+        def __getitem__(self, place: Any) -> Any:
+            if place == 1:
+                transactions._producer.flush(1.0)  # what was written before is refused meanwhile
+            return super().__getitem__(place)
+
+    refused = transactions.run(Hearing([large, small, small], [packed, False, packed]), [], b"")
+
+    assert (refused.outcome, refused.refused) == (Ended.ABORTED, (0,))
+    assert transactions.run(Packed([small], [packed]), [], b"").outcome is Ended.COMMITTED
+    transactions.close()
+    assert [one.value for one in crawl.read(topic)] == [b"small"]
+
+
 def test_this_client_is_known() -> None:
     """The client that is installed is one whose layout was read; whoever takes a newer one reads `struct Handle` first, and
     says so in `bulk._KNOWN`. The handle that was found names itself as the producer does."""

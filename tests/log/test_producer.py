@@ -185,3 +185,59 @@ def test_a_broker_that_forgot_the_transaction_gets_a_new_producer(step: str, mon
 
     assert (result.outcome, Forgotten.made) == (Outcome.UNKNOWN, 2)
     assert "INVALID_TXN_STATE" in result.why
+
+
+class Broken(Fenced):
+    """A producer whose transaction breaks while it is written: a record is refused, and it takes no more of the others."""
+
+    def __init__(self, told: int | None) -> None:
+        self._told = told
+        self._reports: list[Any] = []
+        self.aborted = 0
+
+    def produce(self, _topic: str, _value: bytes, _key: bytes, _partition: int, report: Any, *_: Any) -> None:
+        if self._reports:
+            raise KafkaException(KafkaError(KafkaError._STATE, "Erroneous state"))
+        self._reports.append(report)
+
+    def flush(self, *_: Any) -> int:
+        if self._told is not None:
+            self._reports[0](KafkaError(self._told), None)
+        return 0
+
+    def send_offsets_to_transaction(self, *_: Any) -> None:
+        if self._told is None:
+            raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    def commit_transaction(self, *_: Any) -> None:
+        raise AssertionError("what is half written is committed")
+
+    def abort_transaction(self, *_: Any) -> None:
+        self.aborted += 1
+
+
+@pytest.mark.parametrize(
+    ("told", "refused", "why"),
+    [(KafkaError.MSG_SIZE_TOO_LARGE, (0,), "MSG_SIZE_TOO_LARGE"), (KafkaError._MSG_TIMED_OUT, (), "")],
+)
+def test_a_transaction_that_breaks_while_it_is_written_is_aborted(
+    monkeypatch: pytest.MonkeyPatch, told: int, refused: tuple[int, ...], why: str
+) -> None:
+    """The first record is refused before the second is handed over: it is named, and the process goes on."""
+    made = Broken(told)
+    monkeypatch.setattr(producer, "make_producer", lambda _: made)
+    outputs = [producer.Output("unique", 0, b"k", b"v", None, []) for _ in range(3)]
+
+    result = TransactionalOutput(Settings(), "worker-0", "outputs").run(outputs, [("documents", 0, 1, "")], b"")
+
+    assert (result.outcome, result.refused, made.aborted) == (Outcome.ABORTED, refused, 1)
+    assert why in result.why
+
+
+def test_a_transaction_that_breaks_for_want_of_an_acl_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record has a report then, and the next call tells."""
+    monkeypatch.setattr(producer, "make_producer", lambda _: Broken(None))
+    outputs = [producer.Output("unique", 0, b"k", b"v", None, []) for _ in range(3)]
+
+    with pytest.raises(BrokerError, match="needs the ACL Write on topic unique"):
+        TransactionalOutput(Settings(), "worker-0", "outputs").run(outputs, [("documents", 0, 1, "")], b"")

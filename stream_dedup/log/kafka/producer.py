@@ -117,6 +117,10 @@ class _UndeliveredError(AbortableError):
         self.is_refused = is_refused
 
 
+class _BrokenError(_UndeliveredError):
+    """A record that was written before has failed already, so librdkafka takes no more of this transaction."""
+
+
 class _UnwrittenError(AbortableError):
     """Outputs were not written in time, and nothing says why."""
 
@@ -407,15 +411,19 @@ class TransactionalOutput:
             self._producer.begin_transaction()  # 1
             reached("begin")
             if bulk is None:
-                self._write(outputs, range(len(outputs)), failures, one_by_one=one_by_one)  # 2
+                try:
+                    self._write(outputs, range(len(outputs)), failures, one_by_one=one_by_one)  # 2
+                except _BrokenError:
+                    with contextlib.suppress(_UnwrittenError):
+                        self._flush(len(outputs), failures)  # the report that says why may be on its way
+                    raise
             else:
                 self._write_in_bulk(outputs, bulk, failures)  # 2
             reached("outputs")
             self._flush(len(outputs), failures)  # 3
             reached("flushed")
             if failures:
-                errors = [(outputs[index].topic, error) for index, error in failures]
-                return self._abort(self._denied(errors, outputs, positions, stamp) or _failure(errors), failures)
+                return self._fail(None, failures, outputs, positions, stamp)
             if positions:
                 self._again(  # 4
                     lambda seconds: self._producer.send_offsets_to_transaction(positions, stamp, seconds),
@@ -424,7 +432,11 @@ class TransactionalOutput:
                 )
             reached("offsets")
         except _UnwrittenError as error:
-            return self._abort(self._denied([], outputs, positions, stamp) or error, failures)
+            return self._fail(error, failures, outputs, positions, stamp)
+        except _BrokenError as error:
+            if bulk is not None:
+                raise
+            return self._fail(error, failures, outputs, positions, stamp)
         except KafkaException as error:
             return self._abort(_translated(error.args[0], "writing a transaction"), failures)
         except AbortableError as error:
@@ -433,6 +445,19 @@ class TransactionalOutput:
             return self._abort(error, failures)
         reached("before-commit")
         return self._commit(needs, in_bulk=bulk is not None)  # 5
+
+    def _fail(
+        self,
+        why: AbortableError | None,
+        failures: list[tuple[int, KafkaError]],
+        outputs: Sequence[Output],
+        positions: list[TopicPartition],
+        stamp: bytes,
+    ) -> Result:
+        """Abort a transaction whose outputs failed: for want of an ACL, as they say themselves, or for `why`."""
+        errors = [(outputs[index].topic, error) for index, error in failures]
+        said = _failure(errors) if why is None or errors else why
+        return self._abort(self._denied(errors, outputs, positions, stamp) or said, failures)
 
     def _write_in_bulk(self, outputs: Sequence[Output], bulk: BulkWriter, failures: list[tuple[int, KafkaError]]) -> None:
         """Write the outputs in their order: runs of those that are packed at once, all others one by one."""
@@ -467,6 +492,10 @@ class TransactionalOutput:
                 except BufferError:
                     producer.poll(0.1)
                 except KafkaException as error:
+                    if error.args[0].code() == KafkaError._STATE:
+                        raise _BrokenError(
+                            "An output was not written, so Kafka's client takes no more of the transaction.", is_refused=False
+                        ) from error
                     if error.args[0].code() not in _REFUSALS:
                         raise
                     failures.append((index, error.args[0]))
