@@ -13,6 +13,13 @@ this process leaves it running, and it has to be ended by its process id, which 
 How ports are kept. On Linux a socket that is bound but never listens holds each port: with SO_REUSEADDR on both sides
 Java can still listen there, while the kernel gives the port to nobody else, neither to `bind(0)` nor to an outgoing
 connection. A client that tries to reach a killed broker would otherwise sooner or later get that very port for itself.
+
+How a killed node starts again. Its controller still counts the former process as alive until that one's session is over,
+and only then takes the leaders from its partitions, to give them back at once. By then the new process has found the
+transactions that were about to end, and tries to write their markers; Kafka 4.1 to 4.4 passes over the markers of a partition
+that has no leader, as if its topic had been deleted, and writes down that the transaction has ended (KAFKA-20734). The
+partition keeps it open for ever: its readers stop there, and a group waits for its offsets without end. Hence the controller
+runs alone first, with a session of a moment, until it has fenced the node; what is loaded after that finds leaders.
 """
 
 from __future__ import annotations
@@ -22,6 +29,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -49,6 +57,11 @@ LOG_LINES_SHOWN = 20
 ANSWER_TIMEOUT_SECONDS = 2.0
 POLL_SECONDS = 0.02
 _RECORD_SECONDS = 120.0
+# What the controller says when the session is over, and then of its record of it; before that it tells of earlier ones.
+_FENCED = re.compile(
+    rb"(?s)Fencing broker %d .*BrokerRegistrationChangeRecord\(brokerId=%d, [^\n]* fenced=1," % (NODE_ID, NODE_ID)
+)
+_FENCE_SECONDS = 10.0
 FOLDER_PREFIX = "stream-dedup-broker-"
 # A temporary folder younger than this is left alone by other processes: its owner may not have locked it yet.
 ORPHAN_AGE_SECONDS = 600
@@ -227,7 +240,7 @@ class LocalBroker:
         deadline = time.monotonic() + timeout_seconds
         for port in (self._port, self._controller_port):
             port.take()
-        self._prepare_folder()
+        settings = self._prepare_folder()
         command = [
             str(java),
             f"-Xmx{self._heap_mb}m",
@@ -241,6 +254,8 @@ class LocalBroker:
         ]
         if not (self.folder / "data" / "meta.properties").exists():
             self._format(command, deadline)
+        elif _was_killed(self.data) and _is_alone(settings):
+            self._fence(command, settings, deadline)
         if self._records_to is not None:
             command[1:1] = archive.recording_flags(self._records_to)
         self._child = _Child([*command, "kafka.Kafka", "server.properties"], self.folder, self._server_log)
@@ -314,7 +329,8 @@ class LocalBroker:
             raise LocalBrokerError(f"The broker at {self.bootstrap} does not run and {what}; call start() first.")
         return self._child
 
-    def _prepare_folder(self) -> None:
+    def _prepare_folder(self) -> dict[str, str]:
+        """Write what the node reads when it starts; return its settings."""
         try:
             if self._temporary:
                 _delete_orphans()
@@ -324,8 +340,8 @@ class LocalBroker:
             (self.folder / "tmp").mkdir()
             controllers = {NODE_ID: self._controller_port.number}
             settings = node_settings(NODE_ID, self._port.number, self._controller_port.number, controllers)
-            text = render_properties(settings | self._own_settings)
-            (self.folder / "server.properties").write_text(text, encoding="ascii")
+            settings |= self._own_settings
+            (self.folder / "server.properties").write_text(render_properties(settings), encoding="ascii")
             (self.folder / "log4j2.xml").write_text(_LOGGING, encoding="utf-8")
         except filelock.Timeout as error:
             raise LocalBrokerError(
@@ -335,6 +351,7 @@ class LocalBroker:
             raise LocalBrokerError(
                 f"The broker's folder {self.folder} cannot be written: {error}; take another folder."
             ) from error
+        return settings
 
     def _format(self, command: Sequence[str], deadline: float) -> None:
         """Let Kafka's own tool write the cluster's id and the feature levels of a new cluster."""
@@ -357,6 +374,25 @@ class LocalBroker:
                 raise LocalBrokerError(f"Java cannot be run: {error}; install the broker extra again.") from error
         if ended.returncode != 0:
             raise self._failure("could not format its folder")
+
+    def _fence(self, command: Sequence[str], settings: Mapping[str, str], deadline: float) -> None:
+        """Run the controller alone until it has fenced the node that was killed; see the top of this module."""
+        (self.folder / "controller.properties").write_text(render_properties(_of_controller(settings)), encoding="ascii")
+        self._server_log.touch()
+        before = self._server_log.stat().st_size
+        child = _Child([*command, "kafka.Kafka", "controller.properties"], self.folder, self._server_log)
+        until = min(deadline, time.monotonic() + _FENCE_SECONDS)
+        try:
+            while time.monotonic() < until and not child.ended.wait(POLL_SECONDS):
+                with self._server_log.open("rb") as log:
+                    log.seek(before)
+                    if _FENCED.search(log.read()):
+                        break
+            # If it has not come to that, the node starts as Kafka starts it.
+            child.send(signal.SIGTERM)
+            child.ended.wait(max(0.0, until - time.monotonic()))
+        finally:
+            child.end()
 
     def _record(self, to: Path) -> None:
         """Run another broker once; it writes down what it has loaded when it ends in order."""
@@ -385,6 +421,27 @@ class LocalBroker:
             f"The broker at {self.bootstrap} {what}; see what it said last, and start it again.\n"
             f"Last lines of {self._server_log}:\n{end}"
         )
+
+
+def _was_killed(data: Path) -> bool:
+    """Return whether a node has run here that did not end in order; one that did leaves a file that says so."""
+    return (data / "__cluster_metadata-0").exists() and not (data / ".kafka_cleanshutdown").exists()
+
+
+def _is_alone(settings: Mapping[str, str]) -> bool:
+    """Return whether the cluster has no other node, which could lead meanwhile."""
+    return "," not in settings["controller.quorum.voters"]
+
+
+def _of_controller(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a node without its broker, for which a session is over at once."""
+    name = settings["controller.listener.names"]
+    broker_only = {"advertised.listeners", "inter.broker.listener.name"}
+    return {key: value for key, value in settings.items() if key not in broker_only} | {
+        "process.roles": "controller",
+        "listeners": ",".join(one for one in settings["listeners"].split(",") if one.startswith(f"{name}://")),
+        "broker.session.timeout.ms": "100",
+    }
 
 
 def answers(port: int, timeout_seconds: float = ANSWER_TIMEOUT_SECONDS) -> bool:

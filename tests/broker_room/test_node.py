@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -19,7 +20,7 @@ from pathlib import Path
 import filelock
 import psutil
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -253,6 +254,70 @@ def test_ctrl_c_reaches_the_owner_and_not_the_broker(java: Callable[[str], None]
     assert group != os.getpgid(0)
 
 
+# The records that a controller replays first tell of fences of long ago; the one that counts comes after its own word for it.
+CONTROLLER = """
+import re, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("ended in order", flush=True)))
+if sys.argv[-1] == "server.properties":
+    sys.exit("the node")
+settings = open(sys.argv[-1]).read()
+print("alone:", *re.findall("^(?:process.roles|listeners|broker.session.timeout.ms)=.*", settings, re.M), flush=True)
+record = "Replayed BrokerRegistrationChangeRecord(brokerId=1, brokerEpoch=11, fenced=1, inControlledShutdown=0)"
+print(record, flush=True)
+time.sleep(0.3)
+print("Fencing broker 1 at epoch 11 because its session has timed out.\\nhandleBrokerFenced: changing partitions", flush=True)
+print(record, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("left", "voters", "expected"),
+    [
+        (["__cluster_metadata-0"], 1, True),
+        (["__cluster_metadata-0", ".kafka_cleanshutdown"], 1, False),
+        ([], 1, False),
+        (["__cluster_metadata-0"], 3, False),
+    ],
+    ids=["killed", "stopped", "never-run", "killed-of-three"],
+)
+def test_a_killed_node_is_fenced_before_it_starts(
+    java: Callable[[str], None], tmp_path: Path, left: list[str], voters: int, expected: bool
+) -> None:
+    """The controller runs alone until it says that it has fenced the node, and ends in order; nobody else is kept waiting."""
+    (tmp_path / "controller.py").write_text(CONTROLLER)
+    java(f'exec {sys.executable} {tmp_path / "controller.py"} "$@"')
+    for name in ("meta.properties", *left):
+        (tmp_path / "node" / "data" / name).mkdir(parents=True)
+    quorum = ",".join(f"{number}@127.0.0.1:{9000 + number}" for number in range(1, voters + 1))
+
+    with pytest.raises(LocalBrokerError, match="the node"):
+        LocalBroker(tmp_path / "node", settings={"controller.quorum.voters": quorum}).start()
+
+    said = (tmp_path / "node" / "server.log").read_text().splitlines()
+    alone = [line for line in said if line.startswith("alone: ")]
+    assert ("ended in order" in said, said[-1]) == (expected, "the node")
+    assert [re.sub("[0-9]{4,}", "N", line) for line in alone] == [
+        "alone: process.roles=controller listeners=CONTROLLER://127.0.0.1:N broker.session.timeout.ms=100"
+    ] * expected
+    assert ("handleBrokerFenced: changing partitions" in said) is expected
+
+
+def test_a_controller_that_fences_nobody_delays_the_node_only(
+    java: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node starts although its controller did not come to it."""
+    monkeypatch.setattr(node, "_FENCE_SECONDS", 0.2)
+    java('case "$*" in *controller.properties) exec sleep 600;; esac; echo the node; exit 3')
+    for name in ("meta.properties", "__cluster_metadata-0"):
+        (tmp_path / "node" / "data" / name).mkdir(parents=True)
+
+    with pytest.raises(LocalBrokerError, match="exit status 3"):
+        LocalBroker(tmp_path / "node").start()
+
+    assert (tmp_path / "node" / "server.log").read_text() == "the node\n"
+
+
 def test_a_folder_in_use_is_refused(java: Callable[[str], None], tmp_path: Path) -> None:
     """Two brokers do not share a folder; the second is told before it touches anything."""
     java("exit 0")
@@ -382,6 +447,60 @@ def test_a_killed_broker_recovers_what_it_had_on_the_same_port(broker: LocalBrok
     assert (refused, gone) == (True, True)
     assert (broker.bootstrap, broker.pid != pid) == (address, True)
     assert read_all(broker, "kept", 1) == [b"before the crash"]
+
+
+def write_transactions(broker: LocalBroker, name: str, stop: threading.Event) -> None:
+    """Write transactions of one record each, to a partition of a topic of its own, until told or the broker is gone."""
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap, "transactional.id": name, "linger.ms": 0, "transaction.timeout.ms": 5000}
+    )
+    with contextlib.suppress(KafkaException):
+        producer.init_transactions(20)
+        while not stop.is_set():
+            producer.begin_transaction()
+            producer.produce(name, b"whole")
+            producer.commit_transaction(2)
+
+
+@pytest.mark.broker
+def test_transactions_that_were_ending_at_a_kill_end_after_it(broker: LocalBroker) -> None:
+    """Of none is the end written down without its markers (KAFKA-20734), behind which no reader would ever come."""
+    names = [f"ending-{number}" for number in range(16)]
+    for name in names:
+        create_topic(broker, name)
+    stop = threading.Event()
+    writers = [threading.Thread(target=write_transactions, args=(broker, name, stop)) for name in names]
+    for writer in writers:
+        writer.start()
+    clients = [
+        Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "isolation.level": f"read_{level}"})
+        for level in ("committed", "uncommitted")
+    ]
+
+    def ends(name: str) -> list[int]:
+        try:
+            return [client.get_watermark_offsets(TopicPartition(name, 0), timeout=20)[1] for client in clients]
+        except KafkaException:  # a new topic, or one whose leader has just come back
+            for client in clients:
+                client.list_topics(name, timeout=20)
+            return [0, -1]
+
+    wait_until(lambda: min(ends(name)[0] for name in names) > 10, "all write")
+    before = len((broker.folder / "server.log").read_text())
+
+    broker.kill()
+    stop.set()
+    broker.start()
+
+    for writer in writers:
+        writer.join()
+    wait_until(lambda: all(len(set(ends(name))) == 1 for name in names), "no transaction is open")
+    for client in clients:
+        client.close()
+    said = (broker.folder / "server.log").read_text()[before:]
+    assert re.findall("Couldn't find leader endpoint for partitions .*", said) == []
+    # A coordinator that is elected before the node is fenced has transactions to end while there are no leaders.
+    assert said.index("Fencing broker 1 ") < said.index("Elected as the txn coordinator")
 
 
 @pytest.mark.broker

@@ -136,7 +136,7 @@ class SourceConsumer:
         wanted = [TopicPartition(topic, partition) for topic, partition in keys]
         if not wanted:
             return {}
-        doing = f"reading the committed offsets of {self._topic}"
+        doing = f"reading the committed offsets of {self._topic}, which a transaction that is left open can hold back"
         found = self._ask_committed(wanted, doing)
         result = {}
         for one in found:
