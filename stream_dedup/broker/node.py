@@ -257,7 +257,7 @@ class LocalBroker:
         if not (self.folder / "data" / "meta.properties").exists():
             self._format(command, deadline)
         elif _was_killed(self.data) and _is_alone(settings):
-            self._fence(command, settings, deadline)
+            self._fence(command, deadline)
         if self._records_to is not None:
             command[1:1] = archive.recording_flags(self._records_to)
         self._child = _Child([*command, "kafka.Kafka", "server.properties"], self.folder, self._server_log)
@@ -332,7 +332,7 @@ class LocalBroker:
         return self._child
 
     def _prepare_folder(self) -> dict[str, str]:
-        """Write what the node reads when it starts; return its settings."""
+        """Write what the node, and its controller alone, read when they start; return the node's settings."""
         try:
             if self._temporary:
                 _delete_orphans()
@@ -345,6 +345,8 @@ class LocalBroker:
             settings |= self._own_settings
             (self.folder / "server.properties").write_text(render_properties(settings), encoding="ascii")
             (self.folder / "log4j2.xml").write_text(_LOGGING.format(controller="INFO"), encoding="utf-8")
+            (self.folder / "controller.properties").write_text(render_properties(_of_controller(settings)), encoding="ascii")
+            (self.folder / "controller.log4j2.xml").write_text(_LOGGING.format(controller="DEBUG"), encoding="utf-8")
         except filelock.Timeout as error:
             raise LocalBrokerError(
                 f"The folder {self.folder} belongs to another running broker; stop that one, or take another folder."
@@ -377,12 +379,9 @@ class LocalBroker:
         if ended.returncode != 0:
             raise self._failure("could not format its folder")
 
-    def _fence(self, command: Sequence[str], settings: Mapping[str, str], deadline: float) -> None:
+    def _fence(self, command: Sequence[str], deadline: float) -> None:
         """Run the controller alone until it has fenced the node that was killed; see the top of this module."""
-        (self.folder / "controller.properties").write_text(render_properties(_of_controller(settings)), encoding="ascii")
-        (self.folder / "controller.log4j2.xml").write_text(_LOGGING.format(controller="DEBUG"), encoding="utf-8")
-        self._server_log.touch()
-        before = self._server_log.stat().st_size
+        before = self._server_log.stat().st_size if self._server_log.exists() else 0
         logging = "-Dlog4j2.configurationFile=controller.log4j2.xml"  # the last one counts
         child = _Child([*command, logging, "kafka.Kafka", "controller.properties"], self.folder, self._server_log)
         until = min(deadline, time.monotonic() + _FENCE_SECONDS)

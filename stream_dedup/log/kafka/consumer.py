@@ -137,13 +137,7 @@ class SourceConsumer:
         if not wanted:
             return {}
         doing = f"reading the committed offsets of {self._topic}, which a transaction that is left open can hold back"
-        found = self._ask_committed(wanted, doing)
-        result = {}
-        for one in found:
-            if one.error is not None:
-                raise translate(one.error, doing, self._acls)
-            result[one.topic, one.partition] = OwnedOffset(one.offset if one.offset >= 0 else None, one.metadata)
-        return result
+        return owned_offsets(self._ask_committed(wanted, doing), doing, self._acls)
 
     def _ask_committed(self, wanted: list[TopicPartition], doing: str) -> list[TopicPartition]:
         """Ask anew when no answer comes: after a broker's restart one question can hang while the next is answered."""
@@ -255,6 +249,16 @@ class SourceConsumer:
         consumer.incremental_unassign(partitions)
         if not self._is_leaving:
             self._listener.settled(self.stamp())
+
+
+def owned_offsets(found: Iterable[TopicPartition], doing: str, needs: Acl = "") -> dict[TopicPartitionKey, OwnedOffset]:
+    """Return what the coordinator answered for each partition, or raise what it said of one, met while `doing` something."""
+    result = {}
+    for one in found:
+        if one.error is not None:
+            raise translate(one.error, doing, needs)
+        result[one.topic, one.partition] = OwnedOffset(one.offset if one.offset >= 0 else None, one.metadata)
+    return result
 
 
 def generation(stamp: bytes) -> int | None:

@@ -431,17 +431,13 @@ class TransactionalOutput:
                     needs,
                 )
             reached("offsets")
-        except _UnwrittenError as error:
-            return self._fail(error, failures, outputs, positions, stamp)
-        except _BrokenError as error:
-            if bulk is not None:
-                raise
-            return self._fail(error, failures, outputs, positions, stamp)
         except KafkaException as error:
             return self._abort(_translated(error.args[0], "writing a transaction"), failures)
         except AbortableError as error:
             if bulk is not None and isinstance(error, _UndeliveredError):
                 raise
+            if isinstance(error, _UnwrittenError | _BrokenError):
+                return self._fail(error, failures, outputs, positions, stamp)
             return self._abort(error, failures)
         reached("before-commit")
         return self._commit(needs, in_bulk=bulk is not None)  # 5

@@ -16,7 +16,7 @@ from stream_dedup.document import Message
 from stream_dedup.errors import BrokerError
 from stream_dedup.log.kafka.admin import Admin
 from stream_dedup.log.kafka.client import ask, consumer_config, make_consumer, to_message, translate
-from stream_dedup.log.kafka.consumer import OwnedOffset, _messages
+from stream_dedup.log.kafka.consumer import OwnedOffset, _messages, owned_offsets
 from stream_dedup.log.kafka.unreadable import CODES, Suspects
 from stream_dedup.settings import Settings
 
@@ -59,10 +59,7 @@ def group_offsets(settings: Settings, group: str, topic: str, partitions: int) -
         found = ask(lambda seconds: consumer.committed(wanted, timeout=seconds), doing, _STABLE_SECONDS)
     finally:
         consumer.close()
-    for one in found:
-        if one.error is not None:
-            raise translate(one.error, doing)
-    return {one.partition: OwnedOffset(one.offset if one.offset >= 0 else None, one.metadata) for one in found}
+    return {part: owned for (_, part), owned in owned_offsets(found, doing).items()}
 
 
 class SpanReader:
