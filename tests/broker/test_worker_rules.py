@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
+from stream_dedup.document import TopicPartitionKey
 from stream_dedup.log import records
-from stream_dedup.log.kafka import SourceConsumer
+from stream_dedup.log.kafka import OwnedOffset, SourceConsumer
 from stream_dedup.settings import load_settings
 from stream_dedup.worker import role
 from tests.broker.harness import Filter, Outcome, run_in_process, synthetic, wait_until
@@ -157,3 +159,48 @@ def test_a_client_that_does_not_close_is_left_behind(
     gone.set()
 
     assert ended is None
+
+
+class Bystander:
+    """A member of the group that owns nothing yet and is told of nothing."""
+
+    def assigned(self, keys: Sequence[TopicPartitionKey]) -> Mapping[TopicPartitionKey, int]:
+        return dict.fromkeys(keys, 0)
+
+    def revoked(self, keys: Sequence[TopicPartitionKey]) -> None: ...
+
+    def lost(self, keys: Sequence[TopicPartitionKey]) -> None: ...
+
+    def settled(self, stamp: bytes) -> None: ...
+
+
+def test_committed_offsets_are_told_while_the_group_waits_for_a_member(make_filter: Callable[..., Filter]) -> None:
+    """A worker that must read again during a rebalance goes on with what it keeps; it does not wait until all have joined.
+
+    A question on the member's own connection to the coordinator waits behind its JoinGroup, because Kafka answers one request
+    of a connection at a time: for seconds, until the others' heartbeats, or until the session of one that has died is over.
+    """
+    crawl = make_filter(partitions=1)
+    crawl.produce(synthetic(10, 5, partitions=1))
+    key = (crawl.names.documents, 0)
+    admin = AdminClient({"bootstrap.servers": crawl.settings.kafka_bootstrap_servers})
+
+    def is_in(state: ConsumerGroupState) -> bool:
+        found = admin.describe_consumer_groups([crawl.settings.group])[crawl.settings.group]
+        return bool(found.result().state is state)
+
+    slow = crawl.settings.model_copy(update={"kafka": {"heartbeat.interval.ms": "20000", "session.timeout.ms": "30000"}})
+    deaf = SourceConsumer(slow, crawl.names.documents, "deaf", Bystander())
+    joining = None
+    try:
+        wait_until(lambda: len(deaf.take(1, 0.1)) == 1, "the first member reads")
+        deaf.commit_start({key: (7, "epoch")})
+        joining = SourceConsumer(crawl.settings, crawl.names.documents, "joining", Bystander())
+        wait_until(lambda: is_in(ConsumerGroupState.PREPARING_REBALANCING), "the group waits for its first member")
+
+        assert joining.committed([key]) == {key: OwnedOffset(7, "epoch")}
+        assert is_in(ConsumerGroupState.PREPARING_REBALANCING)
+    finally:
+        deaf.close()
+        if joining is not None:
+            joining.close()

@@ -11,6 +11,7 @@ from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
     KafkaError,
     KafkaException,
+    TopicPartition,
 )
 from confluent_kafka import Message as RawMessage
 
@@ -66,3 +67,32 @@ def test_columns_are_the_records_one_by_one() -> None:
     assert list(client.to_messages("documents", raws)) == [client.to_message(one) for one in raws]
     assert [one.timestamp_ms for one in client.to_messages("documents", raws[:3])] == [None, 0, 1_700_000_000_000]
     assert list(client.to_messages("documents", [])) == []
+
+
+class Leaving:
+    """A consumer to which the group gives a partition at the moment when it leaves, and which then takes none any more."""
+
+    def subscribe(self, topics: list[str], on_assign: Any, **_: Any) -> None:
+        self._on_assign, self._topic = on_assign, topics[0]
+
+    def consumer_group_metadata(self) -> bytes:
+        raise KafkaException(KafkaError(KafkaError._STATE, "the consumer is closed"))
+
+    def incremental_assign(self, *_: Any) -> None:
+        raise KafkaException(KafkaError(KafkaError._STATE, "the consumer is closing"))
+
+    def close(self) -> None:
+        if hasattr(self, "_on_assign"):
+            self._on_assign(self, [TopicPartition(self._topic, 0)])
+
+
+class Nobody:
+    def assigned(self, keys: Any) -> Any:
+        raise AssertionError(f"a worker that leaves was given {keys}")
+
+
+def test_partitions_that_come_while_leaving_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a callback raises in there would hide what ended the role, and asking for committed offsets would delay the end."""
+    monkeypatch.setattr(consumer, "make_consumer", lambda *_, **__: Leaving())
+
+    SourceConsumer(Settings(), "documents", "worker", Nobody()).close()  # type: ignore[arg-type]

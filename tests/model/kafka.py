@@ -484,7 +484,14 @@ class Consumer(Client):
                 room -= 1
         return found
 
+    @property
+    def _only_asks(self) -> bool:
+        """Whether it reads nothing and is no member: then nobody can tell when it polls or ends."""
+        return self._topic is None and not self._positions
+
     def poll(self, timeout: float) -> Report | None:
+        if self._only_asks:
+            return None
         found = self.consume(1, 0)
         if not found:
             self._step(idle_ms=max(1, int(timeout * 1000)))
@@ -492,7 +499,8 @@ class Consumer(Client):
         return found[0] if found else None
 
     def close(self) -> None:
-        self._step()
+        if not self._only_asks:
+            self._step()
         if self._topic is not None and self.member is not None:
             # The last callback runs in here, and the partitions go with it.
             if self._held:

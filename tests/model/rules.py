@@ -350,7 +350,7 @@ RULES = [
     Rule("a rewind raises the epoch", _same_epoch, ("alarm", "verdict", "twice"), REWINDS),
     Rule("a rewind never goes above the committed offset", _set(rewind, "_refusal", lambda *_: None), ("lost",), REWINDS,
          first=4),
-    Rule("a rewind writes all partitions at once", _one_by_one, ("twice",), Tuning(weights={**MANY, "vanish": 30}), 30, 119),
+    Rule("a rewind writes all partitions at once", _one_by_one, ("twice",), Tuning(weights={**MANY, "vanish": 30}), 30, 419),
     Rule("vanished offsets are not taken for a first start", _set(startup, "first_epoch", lambda *_: 0),
          ("twice", "alarm", "order"), Tuning(weights={**MANY, "vanish": 30})),
     Rule("a worker asks again whether this is the first start", _set(startup, "look_again", lambda _, cluster: cluster),

@@ -1,9 +1,10 @@
 """Reading: the source topic in a group, the log and the verdicts by assignment.
 
 Invariants: one thread owns a consumer, and rebalance callbacks run inside its `take`; the group's metadata is read
-together with the records it belongs to (`SourceConsumer.stamp`), never at commit; a source record that no client can
-read comes as `Unreadable`, one for each offset, and never stops its partition; the log and the verdicts are read with
-`assign()`, without a group and without commits, because their readers keep their own offsets.
+together with the records it belongs to (`SourceConsumer.stamp`), never at commit; committed offsets are asked for by a
+client that is no member, because a member's question waits behind its JoinGroup until all others have joined; a source
+record that no client can read comes as `Unreadable`, one for each offset, and never stops its partition; the log and the
+verdicts are read with `assign()`, without a group and without commits, because their readers keep their own offsets.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class SourceConsumer:
     def __init__(self, settings: Settings, topic: str, client: str, listener: RebalanceListener) -> None:
         config = consumer_config(settings, client, settings.group, {"partition.assignment.strategy": "cooperative-sticky"})
         self._consumer = make_consumer(config)
+        self._asker = make_consumer(consumer_config(settings, f"{client}-offsets", settings.group))
         self._listener = listener
         self._topic = topic
         # The group's coordinator asks for both.
@@ -91,6 +93,7 @@ class SourceConsumer:
             ConfigurationError: the topic is missing, or a committed offset lies outside the topic.
             BrokerError: the consumer cannot go on.
         """
+        self._asker.poll(0)  # it is assigned nothing: this serves its log and its tokens
         raws = _take_raw(self._consumer, most, timeout_seconds, self._topic)
         if raws and any(map(type(raws[0]).error, raws)):
             return Messages.of(self._one_by_one(raws))
@@ -143,7 +146,7 @@ class SourceConsumer:
         """Ask anew when no answer comes: after a broker's restart one question can hang while the next is answered."""
 
         def question(seconds: float) -> list[TopicPartition]:
-            return list(self._consumer.committed(wanted, timeout=seconds))
+            return list(self._asker.committed(wanted, timeout=seconds))
 
         for _ in range(_QUESTIONS - 1):
             with contextlib.suppress(BrokerError):
@@ -213,6 +216,7 @@ class SourceConsumer:
         # The last callback runs in here, when the group's metadata may be gone; what it raised would hide what ended the role.
         self._is_leaving = True
         self._consumer.close()
+        self._asker.close()
 
     def _pause(self, keys: Sequence[TopicPartitionKey]) -> None:
         if keys:
@@ -227,6 +231,8 @@ class SourceConsumer:
         self._pause([key for key in wanted if key in self._paused])
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._is_leaving:
+            return  # given while we leave, and taken again at once
         keys = [(one.topic, one.partition) for one in partitions]
         starts = self._listener.assigned(keys)
         consumer.incremental_assign([TopicPartition(topic, part, starts[topic, part]) for topic, part in keys])
