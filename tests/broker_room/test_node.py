@@ -30,7 +30,7 @@ from stream_dedup.errors import LocalBrokerError
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends a child with its parent on Linux only")
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
@@ -478,7 +478,13 @@ def write_transactions(broker: LocalBroker, name: str, stop: threading.Event) ->
         while not stop.is_set():
             producer.begin_transaction()
             producer.produce(name, b"whole")
-            producer.commit_transaction(2)
+            while not stop.is_set():
+                try:
+                    producer.commit_transaction(2)
+                    break
+                except KafkaException as error:  # a machine with much to do
+                    if not error.args[0].retriable():
+                        raise
 
 
 @pytest.mark.broker
