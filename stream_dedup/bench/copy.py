@@ -5,7 +5,9 @@ whole path is what the filter does, not how Kafka is used; but it writes as any 
 each record, and not in bulk. It is a child process like a worker, for the same reason.
 
 Invariants: each record is copied at the offset that its partition has come to, so what was taken of a partition before it
-moved is left to its new owner; between two calls nothing is in flight, so partitions may move at any time.
+moved is left to its new owner; between two calls nothing is in flight, so partitions may move at any time. A transaction
+during which they moved is aborted by Kafka, and its records are read again; any other abort ends the program, because a
+measurement with aborts would measure something else.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ class _Positions:
         self._admin = Admin(settings)
         self._group = settings.group
         self.next: dict[TopicPartitionKey, int] = {}
+        self.moves = 0
 
     def assigned(self, keys: Sequence[TopicPartitionKey]) -> Mapping[TopicPartitionKey, int]:
         committed = self._admin.stable_committed(self._group)
@@ -62,15 +65,15 @@ class _Positions:
                 copies.append(_output((target, partition, key, value, time_ms, given.get(place, []) if given else [])))
         return copies
 
-    def settled(self, stamp: bytes) -> None:
-        pass
+    def settled(self, stamp: bytes) -> None:  # noqa: ARG002 - the listener's signature
+        self.moves += 1
 
 
 def run(settings: Settings) -> None:
     """Copy until standard input ends.
 
     Raises:
-        StreamDedupError: a transaction did not commit; a measurement with aborts would measure something else.
+        StreamDedupError: a transaction did not commit, and not because partitions moved.
     """
     names = settings.topic_names
     target = names.named(TOPIC)
@@ -78,6 +81,7 @@ def run(settings: Settings) -> None:
     name = settings.worker_id or "copy"
     output = TransactionalOutput(settings, f"{settings.group}-{name}", f"{name}-output")
     source = SourceConsumer(settings, names.documents, name, positions)
+    aborted = 0
     try:
         while not _input_has_ended():
             taken = _fill(source, settings.batch_documents)
@@ -87,8 +91,14 @@ def run(settings: Settings) -> None:
             moved = {(names.documents, one.partition) for one in outputs}
             offsets = [(topic, partition, positions.next[topic, partition], "") for topic, partition in moved]
             result = output.run(outputs, offsets, source.stamp())
-            if result.outcome is not Outcome.COMMITTED:
+            if result.outcome is Outcome.COMMITTED:
+                continue
+            aborted += 1
+            # Of a move Kafka tells the transaction at once, and us by a callback soon after: one move may be behind.
+            if result.outcome is not Outcome.ABORTED or aborted > positions.moves:
                 raise StreamDedupError(f"A transaction of the copy ended as {result.outcome.value}: {result.why}")
+            positions.next |= {key: owned.offset or 0 for key, owned in source.committed(positions.next).items()}
+            source.restart_at(positions.next)
     finally:
         source.close()
         output.close()

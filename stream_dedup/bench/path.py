@@ -6,7 +6,8 @@ topics, 2 the documents, 3 the program or roles as child processes, 4 the group'
 all is committed, 5 the balance.
 
 Invariants: every variant is timed alike, from the first committed offsets at or past 5 % of the documents until all of them
-are committed, so that starting, joining and compiling are outside (with several workers, from when all of them have joined);
+are committed, so that starting, joining and compiling are outside (with several workers, from when all of them have joined and
+every partition has moved since);
 a ratio is of two measurements of one round, and the median is of such ratios; the order turns around from round to round;
 in = out is counted, or the exit code is 1.
 """
@@ -35,7 +36,7 @@ from stream_dedup.bench.path_fill import fill
 from stream_dedup.bench.path_machine import machine
 from stream_dedup.bench.path_peers import CopyPeer, find_peers, peer_environment
 from stream_dedup.bench.path_profile import STATISTICS_SETTINGS, Profiler, Share, find_py_spy
-from stream_dedup.bench.path_report import PLANS, Options, Reading, Report, Sample, order, window
+from stream_dedup.bench.path_report import PLANS, Options, Reading, Report, Sample, Start, order, window
 from stream_dedup.errors import BrokerError, StreamDedupError
 from stream_dedup.log.kafka import Admin, LoadProducer, reader
 from stream_dedup.settings import Settings, child_environment, load_settings
@@ -68,7 +69,7 @@ def run_path(options: Options, say: Say) -> Report:
     profiler = Profiler(options.profile, say, find_py_spy()) if options.profile is not None else None
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-bench-")))
-        broker = Cluster(options.broker) if options.broker else stack.enter_context(_own_broker(folder, say))
+        broker = Cluster(options.broker) if options.broker else stack.enter_context(own_broker(folder, say))
         report = Report(options, machine(broker.title))
         if options.with_peers:
             report.peers, report.missing = find_peers()
@@ -80,7 +81,7 @@ def run_path(options: Options, say: Say) -> Report:
             for variant in order(number, report.variants):
                 sample = bench.throughput(variant, number)
                 report.samples.append(sample)
-                say(f"round {number} of {options.rounds}, {variant}: {_count(sample.documents_per_second)} documents/s")
+                say(f"round {number} of {options.rounds}, {sample.told}")
         report.mean_value_bytes = bench.mean_value_bytes
         for plan in PLANS if options.with_latency else ():
             full = report.documents_per_second(plan)
@@ -293,7 +294,7 @@ class Bench:
         """Yield a reading whenever more is committed, until all is."""
         committed = 0
         moved = time.monotonic()
-        members = 0
+        start = Start(self._options.workers, self._options.partitions)
         problem = ""
         patience = _STANDSTILL_SECONDS + self._options.index_entries / _FOLDED_PER_SECOND_MIN
         while committed < total:
@@ -301,15 +302,15 @@ class Bench:
             for child in children:
                 child.check()
             try:
-                if members < self._options.workers:
-                    members = admin.group_members(group)
-                found = sum(offset for offset, _ in admin.committed(group).values())
+                offsets = {key: offset for key, (offset, _) in admin.committed(group).items()}
+                start.see(0 if start.is_joined else admin.group_members(group), offsets)
+                found = sum(offsets.values())
             except BrokerError as error:  # asked at a bad moment: a coordinator that loads, a transaction that ends
                 problem, found = str(error), 0
             now = time.monotonic()
             if found > committed:
                 committed, moved = found, now
-                yield Reading(now, committed, self._cpu_seconds(children), members >= self._options.workers)
+                yield Reading(now, committed, self._cpu_seconds(children), start.is_over)
             elif now - moved > patience:
                 logs = "\n".join(f"{child.name}:\n{child.log}" for child in children)
                 raise StreamDedupError(
@@ -370,10 +371,6 @@ def by_role(values: Iterable[tuple[str, Value]], merge: Callable[[list[Value]], 
     return {role: merge(of) for role, of in found.items()}
 
 
-def _count(value: float | None) -> str:
-    return "too few for a figure of" if value is None else f"{value:,.0f}"
-
-
 def _stages(children: Sequence[Child]) -> Mapping[str, float]:
     """Return how long each role's loops have been in each of their stages, by `role stage`."""
     found: dict[str, float] = {}
@@ -401,7 +398,8 @@ def _wait_for_counters(workers: Sequence[Child], total: int) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def _own_broker(folder: Path, say: Say) -> Iterator[Cluster]:
+def own_broker(folder: Path, say: Say) -> Iterator[Cluster]:
+    """Run a broker in the folder, that Java compiles as Kafka's own scripts have it."""
     from stream_dedup.broker import LocalBroker  # noqa: PLC0415 - an extra, not needed on somebody's own Kafka
     from stream_dedup.broker.jars import pinned_jars  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""A picture of what `bench path` measured: ratios and latencies as bars, in SVG.
+"""Pictures of what `bench path` and `bench scaling` measured: ratios, latencies and throughputs as bars, in SVG.
 
 Invariants: every bar begins at zero and carries its figure; bars of one panel share a scale; what was not measured has no bar.
 """
@@ -11,6 +11,7 @@ from html import escape
 from typing import Final
 
 from stream_dedup.bench.path_report import COPY, Report, median
+from stream_dedup.bench.scaling import SIZE, Curve
 
 _WIDTH: Final = 760
 _BARS_FROM: Final = 190
@@ -18,6 +19,7 @@ _BARS_WIDTH: Final = 480
 _ROW: Final = 24
 _HEAD: Final = 44
 _PERCENTILES: Final = (("p50", "p50_ms"), ("p99", "p99_ms"), ("p99.9", "p99_9_ms"))
+_RATES: Final = ("Documents per second", "Megabytes per second")
 _STYLE: Final = """
  svg { background: #fff }
  text { font: 14px sans-serif; fill: #222 } .s { font-size: 12px; fill: #555 } .b { font-weight: bold }
@@ -43,16 +45,28 @@ def draw(report: Report) -> str:
     options, cores = report.options, report.machine.get("cores", "?")
     size = f"{report.mean_value_bytes:,.0f} bytes"
     about = f"{options.documents:,} documents of {size}, {cores} cores, medians of {options.rounds} rounds"
+    return _picture("The whole path beside a plain copy", panels, about)
+
+
+def draw_curves(curves: Sequence[Curve]) -> str:
+    """Return the picture as SVG, with a panel for each axis: of all variants at each value, side by side."""
+    panels = [(f"{_RATES[curve.axis == SIZE]} by {curve.axis}", _rates(curve)) for curve in curves]
+    reports = [report for curve in curves for report in curve.points.values()]
+    cores, rounds = reports[0].machine.get("cores", "?"), reports[0].options.rounds
+    return _picture("The whole path along one axis at a time", panels, f"{cores} cores, medians of {rounds} rounds")
+
+
+def _picture(title: str, panels: Sequence[tuple[str, Sequence[Bar]]], about: str) -> str:
     lines: list[str] = []
     top = _HEAD
-    for title, bars in panels:
-        lines += _panel(title, bars, top)
+    for heading, bars in panels:
+        lines += _panel(heading, bars, top)
         top += _HEAD + _ROW * len(bars)
     lines.append(f'<text class="s" x="15" y="{top}">{escape(about)}</text>\n')
     height = top + 16
     size = f'viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}"'
     return f"""<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">
-<title>The whole path beside a plain copy</title>
+<title>{escape(title)}</title>
 <style>{_STYLE}</style>
 {"".join(lines)}</svg>
 """
@@ -76,6 +90,20 @@ def _latencies(report: Report) -> list[Bar]:
         for figures in [one.as_json()]
         for name, key in _PERCENTILES
     ]
+
+
+def _rates(curve: Curve) -> list[Bar]:
+    """Documents per second, of sizes megabytes per second: with documents the small ones would hide all others."""
+    found = []
+    for value, report in curve.points.items():
+        unit_bytes = report.mean_value_bytes / 1e6 if curve.axis == SIZE else 1.0
+        for variant in report.variants:
+            rate, ratio = report.documents_per_second(variant), median(report.ratios(variant))
+            if rate is None:
+                continue
+            share = "" if variant == COPY or ratio is None else f" ({ratio:.2f} of the copy)"
+            found.append(Bar(f"{value:,}, {variant}", rate * unit_bytes, f"{rate * unit_bytes:,.0f}{share}", variant == COPY))
+    return found
 
 
 def _panel(title: str, bars: Sequence[Bar], top: int) -> Iterator[str]:

@@ -11,10 +11,12 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from stream_dedup.bench.latency import Latency
 from stream_dedup.bench.path_peers import QUIX, CopyPeer
 from stream_dedup.demo.crawl import Page, endless
+from stream_dedup.document import TopicPartitionKey
 from stream_dedup.errors import InputError
 from stream_dedup.settings import Settings
 
@@ -26,6 +28,8 @@ PARTITIONS = 4
 TRANSACTION_DOCUMENTS_MAX: int = Settings.model_fields["batch_documents"].default
 WINDOW_FROM = 0.05
 _TRANSACTIONS_MIN = 20
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class Options:
 class Reading:
     """What was seen at one moment: the documents committed, and the CPU time of each role so far.
 
-    `is_complete` tells whether every worker had joined the group by then.
+    `is_complete` tells whether the workers' `Start` was over by then.
     """
 
     seconds: float
@@ -97,6 +101,32 @@ class Reading:
     def is_in_window(self, total: int) -> bool:
         """Whether what comes after it counts: start-up is over."""
         return self.is_complete and self.committed >= WINDOW_FROM * total
+
+
+class Start:
+    """When the workers' start is over: all have joined the group, and since then every partition has moved.
+
+    A member that joins has the others end what they do and give partitions away, for seconds: heartbeats tell them.
+    """
+
+    def __init__(self, workers: int, partitions: int) -> None:
+        self._workers = workers
+        self._partitions = partitions
+        self._joined_at: Mapping[TopicPartitionKey, int] | None = None
+        self.is_over = workers == 1
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether all had joined when last seen."""
+        return self.is_over or self._joined_at is not None
+
+    def see(self, members: int, committed: Mapping[TopicPartitionKey, int]) -> None:
+        """Learn how many members the group has, which matters until all have joined, and its committed offsets."""
+        if self._joined_at is None:
+            self._joined_at = committed if members >= self._workers else None
+        elif not self.is_over:
+            moved = [key for key, offset in committed.items() if offset > self._joined_at.get(key, 0)]
+            self.is_over = len(moved) == self._partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +158,12 @@ class Sample:
     def documents_per_second(self) -> float | None:
         """The throughput; None if there was no window."""
         return self.documents / self.seconds if self.seconds > 0 else None
+
+    @property
+    def told(self) -> str:
+        """The variant and its throughput, in words."""
+        rate = self.documents_per_second
+        return f"{self.variant}: " + ("too few for a figure of" if rate is None else f"{rate:,.0f}") + " documents/s"
 
     @property
     def is_balanced(self) -> bool:
@@ -269,9 +305,9 @@ class Report:
         }
 
 
-def order(number: int, variants: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the variants in the order of round `number`, from 1: there, and back in the next."""
-    return variants if number % 2 else variants[::-1]
+def order(number: int, measured: tuple[Item, ...]) -> tuple[Item, ...]:
+    """Return what is measured in the order of round `number`, from 1: there, and back in the next."""
+    return measured if number % 2 else measured[::-1]
 
 
 def window(readings: Sequence[Reading], total: int) -> tuple[Reading, Reading]:

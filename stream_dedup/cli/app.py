@@ -965,7 +965,7 @@ def plan(
 @bench_app.command("path")
 def bench_path(
     documents: Annotated[int, typer.Option("--documents", min=2000, help="How many; below 20,000 it is only a try.")] = 200_000,
-    size_bytes: Annotated[int, typer.Option("--size", help="Bytes of text in each, about; 250 to 20,000.")] = 1000,
+    size_bytes: Annotated[int, typer.Option("--size", help="Bytes of text in each, about; 250 to 1,000,000.")] = 1000,
     duplicate_share: Annotated[float, typer.Option("--duplicates", help="Share of near or exact copies, 0 to below 1.")] = 0.3,
     languages: Annotated[str, typer.Option("--languages", metavar="EN,..", help="Languages that take turns.")] = "en",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Measurements of each variant; medians are shown.")] = 3,
@@ -1025,6 +1025,44 @@ def bench_path(
         index_entries=index_entries,
     )
     raise typer.Exit(show_path(options, plot=plot, target=target))
+
+
+@bench_app.command("scaling")
+def bench_scaling(
+    axes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--axis",
+            metavar="NAME[=N,..]",
+            help="workers, partitions, entries (of the index) or size, with its usual values or these; may be repeated.  "
+            "[default: all four]",
+        ),
+    ] = None,
+    documents: Annotated[
+        int, typer.Option("--documents", min=2000, help="How many at each point; fewer of more than 2 kB.")
+    ] = 200_000,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Measurements of each point; medians are shown.")] = 3,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the generated documents.")] = 1,
+    brokers: Annotated[
+        str | None,
+        typer.Option(
+            "--broker", envvar="BROKER", metavar="HOST:PORT", help="Use this Kafka.  [default: a local one, set up for you]"
+        ),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw the curves there as bars.")] = None,
+    target: Annotated[
+        str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
+    ] = None,
+) -> None:
+    """Measure the whole path along one axis at a time: more workers, partitions, entries of the index, larger documents.
+
+    Each point is measured as by `bench path`, beside a plain copy under the same conditions. Takes an hour by default.
+    """
+    from stream_dedup.bench.path_report import Options
+    from stream_dedup.cli.bench import show_scaling
+
+    options = Options(documents=documents, rounds=rounds, seed=seed, broker=brokers, with_latency=False)
+    raise typer.Exit(show_scaling(options, axes or [], plot=plot, target=target))
 
 
 @bench_app.command("index")
@@ -1098,7 +1136,7 @@ def bench_pages(
 def bench_fingerprint(
     languages: Annotated[str, typer.Option("--languages", metavar="EN,..", help="Languages of the texts.")] = "en,zh,ja,ru",
     documents: Annotated[int, typer.Option("--documents", min=1, help="Texts in each language.")] = 300,
-    size_bytes: Annotated[int, typer.Option("--size", help="Bytes of each, about; 250 to 20,000.")] = 4000,
+    size_bytes: Annotated[int, typer.Option("--size", help="Bytes of each, about; 250 to 1,000,000.")] = 4000,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Measurements of each program; medians are shown.")] = 3,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the generated texts.")] = 1,
     presets: Annotated[list[str] | None, typer.Option("--preset", help="Recipes to measure.  [default: all]")] = None,

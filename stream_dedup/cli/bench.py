@@ -23,9 +23,10 @@ from stream_dedup.bench.latency import PERCENTILES
 from stream_dedup.bench.pages import measure, pages
 from stream_dedup.bench.path import run_path
 from stream_dedup.bench.path_peers import QUIX
-from stream_dedup.bench.path_plot import draw
+from stream_dedup.bench.path_plot import draw, draw_curves
 from stream_dedup.bench.path_report import COPY, PLANS, Options, Report, median, medians
 from stream_dedup.bench.peers import Peers, peers_command
+from stream_dedup.bench.scaling import Curve, parse, points, run_scaling
 from stream_dedup.cli.output import console, note, print_json, print_table
 from stream_dedup.cli.version import versions
 from stream_dedup.errors import InputError
@@ -60,6 +61,37 @@ def show_path(options: Options, *, plot: Path | None, target: str | None) -> int
     for complaint in report.complaints:
         note(complaint)
     return 1 if report.complaints else 0
+
+
+def show_scaling(options: Options, axes: Sequence[str], *, plot: Path | None, target: str | None) -> int:
+    """Measure and print a table for each axis as soon as it is done; return the exit code, 1 if there is a complaint.
+
+    JSON and picture go where `show_path` has them, and have what is measured so far if the rest fails.
+
+    Raises:
+        InputError: a file cannot be written or a point cannot be measured, which is found out before anything is.
+        StreamDedupError: the measurement failed.
+    """
+    chosen = points(options, parse(axes))
+    logs.kafka_logger().setLevel(logging.ERROR)  # what will be tried again is no news here
+    out = _out(target)
+    if plot is not None:
+        _check_writable(plot, "picture", "--plot")
+    curves: list[Curve] = []
+    try:
+        for curve in run_scaling(options, chosen, note):
+            curves.append(curve)
+            out.print()
+            out.print(_curve(curve))
+            if plot is not None:
+                plot.write_text(draw_curves(curves), encoding="utf-8")
+    finally:
+        _write({"curves": [curve.as_json() for curve in curves]}, target)
+    complaints = [f"{curve.axis}={value}: {complaint}" for curve in curves for value, report in curve.points.items()
+                  for complaint in report.complaints]  # fmt: skip
+    for complaint in complaints:
+        note(complaint)
+    return 1 if complaints else 0
 
 
 def show_quality(options: quality.Options, *, with_peers: bool, target: str | None) -> int:
@@ -366,6 +398,28 @@ def _throughput(report: Report) -> Table:
             ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in memory.items()),
             ", ".join(_number(one.documents_per_second) for one in samples),
         )
+    return table
+
+
+def _curve(curve: Curve) -> Table:
+    roles = ("copy", "broker", "index", "worker")
+    times = (f"{role}, us" for role in roles)
+    table = _table(curve.axis, "", "documents/s", "MB/s", "of the copy", "first commit, s", *times, "worker, MB")
+    for value, report in curve.points.items():
+        for variant in report.variants:
+            samples, rate = report.of(variant), report.documents_per_second(variant)
+            cpu, memory = _medians_of_cpu(report, variant), medians([one.memory_bytes_max for one in samples])
+            _row(
+                table,
+                f"{value:,}" if variant == COPY else "",
+                variant,
+                _number(rate),
+                _number(None if rate is None else rate * report.mean_value_bytes / 1e6, 1),
+                "" if variant == COPY else _number(median(report.ratios(variant)), 3),
+                _number(median([one.first_commit_seconds for one in samples]), 1),
+                *("" if role not in cpu else _number(cpu[role], 1) for role in roles),
+                _megabytes(int(memory.get("worker", memory.get("copy", 0)))),
+            )
     return table
 
 

@@ -39,6 +39,7 @@ EXAMPLES: Final = {
     "broker": "stream-dedup broker --port 9092 --folder ./kafka",
     "demo": "stream-dedup demo --documents 2000 --seed 7",
     "bench path": "stream-dedup bench path --documents 200000 --rounds 3",
+    "bench scaling": "stream-dedup bench scaling --axis workers --axis size=1000,100000 --json scaling.json",
     "bench quality": "stream-dedup bench quality --corpus corpora --plan wide --plan classic",
     "bench fingerprint": "stream-dedup bench fingerprint --languages en,zh --json figures.json",
     "bench pages": "stream-dedup bench pages",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -269,7 +270,13 @@ def _page(url: str, text: str, code: str, kind: str, of: str | None, number: int
     return Page(url, text, code, kind, of, url.encode(), json.dumps(record, ensure_ascii=False).encode())
 
 
-SIZE_BYTES_MIN, SIZE_BYTES_MAX = 250, 20_000
+SIZE_BYTES_MIN, SIZE_BYTES_MAX = 250, 1_000_000
+# A larger page is several sections, because a pool's sentences grow with the square of a section's.
+_SECTION_BYTES_MAX = 20_000
+# Long texts of one small vocabulary are far nearer than unrelated ones are: 40 bits of 128 apart at 10 kB and 28 at 100 kB,
+# where real English texts are 58 and 52. With this share of its words its own, a page is 55 and 52 from another.
+_OWN_WORDS_FROM_BYTES = 5000
+_OWN_WORDS_PERCENT = 25
 _ORIGINALS_MIN = 10**8
 _SENTENCES_MIN = 4000
 
@@ -285,13 +292,15 @@ def endless(
     """Yield `pages` pages (None: without end) of about `size_bytes` of UTF-8 text, fast enough to load a broker.
 
     The languages take turns. Originals are distinct for sure: two of one language share at most three sentences, and never
-    more than a third of them, for the first 10^8 originals of a language. A copy is made of any original before it, each
-    as likely: the same page again (`re-crawl`), the same text elsewhere (`mirror`), or one sentence put in or exchanged
-    (`edit`), which leaves a Jaccard above 0.8. Everything follows from the page's number, so no earlier page is kept.
-    A page has three sentences at least, so Hindi and Thai ones are never shorter than some 500 bytes.
+    more than a third of them, for the first 10^8 originals of a language. Pages above 20 kB are made of sections, of which that
+    is true, and share at most a third of all sentences. Above 5 kB a quarter of a page's words are its own, as in real texts.
+    A copy is made of any original before it, each as likely: the same page again (`re-crawl`), the same text elsewhere
+    (`mirror`), or one sentence put in or exchanged (`edit`), which leaves a Jaccard above 0.8. Everything follows from a page's
+    number, so no earlier page is kept. A page has three sentences at least, so Hindi and Thai ones are never shorter than some
+    500 bytes.
 
     Raises:
-        InputError: a size below 250 bytes or above 20 kB; a share outside of 0 to 1; an unknown language.
+        InputError: a size below 250 bytes or above 1 MB; a share outside of 0 to 1; an unknown language.
     """
     if not SIZE_BYTES_MIN <= size_bytes <= SIZE_BYTES_MAX:
         raise InputError(f"There are no endless pages of {size_bytes} bytes; ask for {SIZE_BYTES_MIN} to {SIZE_BYTES_MAX}.")
@@ -304,7 +313,8 @@ def endless(
 
 
 def _endless(seed: int, pages: int | None, size_bytes: int, duplicate_share: float, languages: Sequence[str]) -> Iterator[Page]:
-    pools = [_Pool(seed, code, size_bytes) for code in languages]
+    sections = math.ceil(size_bytes / _SECTION_BYTES_MAX)
+    pools = [_Pool(seed, code, size_bytes // sections) for code in languages]
     dice = Dice("endless", seed)
     originals = 0
     number = 0
@@ -312,7 +322,8 @@ def _endless(seed: int, pages: int | None, size_bytes: int, duplicate_share: flo
         copied = originals > 0 and dice.roll() < duplicate_share
         original = dice.below(originals) if copied else originals
         pool = pools[original % len(pools)]
-        chosen = pool.sentences(original // len(pools))
+        first = original // len(pools) * sections
+        chosen = [sentence for section in range(first, first + sections) for sentence in pool.sentences(section)]
         url = of = f"https://{pool.hosts[original % 3]}/{pool.code}/{original}"
         kind = "original"
         if copied:
@@ -323,6 +334,8 @@ def _endless(seed: int, pages: int | None, size_bytes: int, duplicate_share: flo
                 chosen = pool.edited(chosen, dice)
         else:
             originals += 1
+        if size_bytes > _OWN_WORDS_FROM_BYTES:
+            chosen = pool.in_own_words(chosen, zlib.crc32(f"{seed}:{pool.code}:{original}".encode()))
         yield _page(url, pool.gap.join(chosen), pool.code, kind, of if copied else None, number)
         number += 1
 
@@ -350,6 +363,7 @@ class _Pool:
         self.hosts = [name for (name,) in said.lists["host"]]
         self.gap = "" if code in HAN else " "
         self._asides = said.texts["aside"]
+        self._letters = sorted({letter for sentence in pool for letter in sentence if letter.isalpha()})
         self._pool = list(pool)[: places * self._prime]
         points = dice.shuffled(range(self._prime))
         self._places = [(place * self._prime, points[place]) for place in range(places)]
@@ -380,6 +394,27 @@ class _Pool:
             return [*sentences[:place], dice.pick(self._pool), *sentences[place + 1 :]]
         place = dice.below(len(sentences)) if len(sentences) >= 6 else len(sentences)
         return [*sentences[:place], dice.pick(self._asides), *sentences[place:]]
+
+    def in_own_words(self, sentences: list[str], page: int) -> list[str]:
+        """Return the sentences with some of their words exchanged for words as long, which follow from word and page alone, so
+        that an edited copy has the same; where nothing stands between words, their characters.
+        """
+        letters, count = self._letters, len(self._letters)
+        exchanged: dict[str, str] = {}
+
+        def exchange(word: str) -> str:
+            found = exchanged.get(word)
+            if found is None:
+                found, draw = word, zlib.crc32(word.encode(), page)
+                if draw % 100 < _OWN_WORDS_PERCENT:
+                    draws = (zlib.crc32(b"%d" % place, draw) for place in range(len(word)))
+                    found = "".join(
+                        letters[one % count] if old.isalpha() else old for old, one in zip(word, draws, strict=True)
+                    )
+                exchanged[word] = found
+            return found
+
+        return [self.gap.join(map(exchange, one.split(self.gap) if self.gap else one)) for one in sentences]
 
 
 def _prime_from(number: int) -> int:

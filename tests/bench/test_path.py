@@ -18,7 +18,7 @@ from stream_dedup.bench.path_bytes import on_disk, over_loopback
 from stream_dedup.bench.path_peers import PEERS, CopyPeer, find_peers
 from stream_dedup.bench.path_plot import draw
 from stream_dedup.bench.path_profile import Profiler, shares, statistics_in
-from stream_dedup.bench.path_report import VARIANTS, Options, Reading, Report, Sample, medians, order, window
+from stream_dedup.bench.path_report import VARIANTS, Options, Reading, Report, Sample, Start, medians, order, window
 from stream_dedup.errors import InputError, StreamDedupError
 from stream_dedup.log.kafka import STATISTICS_EVENT
 from stream_dedup.settings import child_environment
@@ -64,6 +64,27 @@ def test_the_window_waits_for_all_workers() -> None:
 
     assert [one.seconds for one in window(early, 1000)] == [2, 3]
     assert [one.seconds for one in window(late, 1000)] == [7, 7]
+
+
+def test_a_start_is_over_when_all_have_joined_and_every_partition_has_moved_since() -> None:
+    """One that a member gave away stands still until its new owner commits; one worker has nothing to wait for."""
+    start = Start(workers=2, partitions=3)
+    steps = [
+        (1, {("d", 0): 5, ("d", 1): 5}),
+        (2, {("d", 0): 6, ("d", 1): 6}),
+        (2, {("d", 0): 9, ("d", 1): 6, ("d", 2): 4}),
+        (2, {("d", 0): 9, ("d", 1): 7}),
+    ]
+    for members, committed in steps:
+        start.see(members, committed)
+        assert not start.is_over
+        assert start.is_joined == (members == 2)
+
+    start.see(0, {("d", 0): 9, ("d", 1): 7, ("d", 2): 4})
+    assert start.is_over
+    start.see(0, {})  # the coordinator moved: nothing is told, and nothing begins again
+    assert start.is_over
+    assert Start(workers=1, partitions=3).is_over
 
 
 def test_figures_are_of_roles() -> None:
@@ -174,7 +195,7 @@ def test_memory_is_the_child_s_own(tmp_path: Path) -> None:
     ("arguments", "code", "sentence"),
     [
         (["--documents", "1999"], 2, "2000"),
-        (["--size", "10"], 1, "ask for 250 to 20000."),
+        (["--size", "10"], 1, "ask for 250 to 1000000."),
         (["--duplicates", "1"], 1, "leaves no originals"),
         (["--workers", "5"], 1, "Of 5 workers only 4 would have a partition; give --partitions 5"),
         (["--languages", "en,xx"], 1, "There are no texts in xx"),

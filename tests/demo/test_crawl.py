@@ -5,12 +5,15 @@ from collections import Counter, defaultdict
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 
 from stream_dedup.demo import truth
 from stream_dedup.demo.crawl import KINDS, Page, endless, mini_crawl
 from stream_dedup.demo.texts import LANGUAGES, LISTS, TEXTS, Dice, Language, Writer, language
 from stream_dedup.errors import FormatError, InputError
+from stream_dedup.fingerprint import Fingerprinter, Recipe
+from stream_dedup.index.plan import PLANS
 
 SEEDS = (1, 2, 3)
 
@@ -268,7 +271,9 @@ def test_endless_pages_have_the_size_and_share_asked_for(size_bytes: int) -> Non
     assert {"en", "de"} == {page.language for page in pages}
 
 
-@pytest.mark.parametrize(("languages", "size_bytes"), [(("en",), 250), (LANGUAGES, 900), (("zh", "hi"), 4000)])
+@pytest.mark.parametrize(
+    ("languages", "size_bytes"), [(("en",), 250), (LANGUAGES, 900), (("zh", "hi"), 4000), (("en", "ja"), 6000)]
+)
 def test_endless_originals_are_distinct_and_copies_are_duplicates(languages: tuple[str, ...], size_bytes: int) -> None:
     """Two originals have a Jaccard below 0.5 and a copy one above 0.8 with the page it names, in every language."""
     pages = list(endless(6, 400, size_bytes=size_bytes, languages=languages))
@@ -299,6 +304,29 @@ def test_endless_originals_share_few_sentences(size_bytes: int, shared_at_most: 
     assert most > 0
 
 
+@pytest.mark.parametrize("size_bytes", [30_000, 1_000_000])
+def test_large_endless_originals_share_a_third_of_their_sentences_at_most(size_bytes: int) -> None:
+    """Pages of several sections have the size asked for, and are distinct: two with the same sections would share all."""
+    pages = list(endless(9, 12, size_bytes=size_bytes, duplicate_share=0))
+    sentences = [set(page.text.split(". ")) for page in pages]
+
+    assert 0.85 * size_bytes < sum(len(page.text.encode()) for page in pages) / len(pages) < 1.15 * size_bytes
+    for earlier, later in itertools.combinations(sentences, 2):
+        assert len(earlier & later) < len(later) / 3
+
+
+@pytest.mark.parametrize(("size_bytes", "pages"), [(10_000, 200), (100_000, 40)])
+def test_long_endless_originals_are_as_unlike_as_real_texts(size_bytes: int, pages: int) -> None:
+    """Long texts of one small vocabulary would be near each other by their prints, and a bench would measure that."""
+    texts = [page.text for page in endless(4, pages, size_bytes=size_bytes, duplicate_share=0, languages=("en", "zh"))]
+    found = Fingerprinter(Recipe()).fingerprint(texts).prints
+    bits = np.unpackbits(found.view(np.uint8), axis=1).astype(np.int32)
+    apart = (bits @ (1 - bits).T + (1 - bits) @ bits.T)[np.triu_indices(pages, 1)]
+
+    assert apart.min() > PLANS["wide"].threshold
+    assert 50 < apart.mean() < 64
+
+
 def test_endless_goes_on_without_a_number() -> None:
     """Without a number of pages there is always a next one, and every URL but a re-crawl's is new."""
     pages = list(itertools.islice(endless(1), 3000))
@@ -311,8 +339,8 @@ def test_endless_goes_on_without_a_number() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"size_bytes": 249}, "250 to 20000"),
-        ({"size_bytes": 20_001}, "250 to 20000"),
+        ({"size_bytes": 249}, "250 to 1000000"),
+        ({"size_bytes": 1_000_001}, "250 to 1000000"),
         ({"duplicate_share": 1.0}, "below 1"),
         ({"languages": ("en", "xx")}, "no texts in xx"),
         ({"languages": ()}, "choose from en"),

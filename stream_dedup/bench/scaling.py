@@ -1,0 +1,142 @@
+"""`bench scaling`: the measurements of `bench path` along one axis at a time, where the curves are flat and where they bend.
+
+Invariants: along an axis one thing changes and all else is as the options say, but for the number of documents: four times as
+many for several workers and the one beside them, because a start takes seconds in which one does all, and fewer where they are
+large, so that a point is some hundreds of megabytes at most; a ratio is of two measurements of one round at one
+point; points and variants are measured in an order that turns around from round to round; each axis has a broker of its own,
+warmed up before.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from stream_dedup.bench.path import Bench, Cluster, Say, own_broker
+from stream_dedup.bench.path_machine import machine
+from stream_dedup.bench.path_report import Options, Report, order
+from stream_dedup.errors import InputError
+
+SIZE: Final = "size"
+_POINT_BYTES: Final = 400_000_000
+_DOCUMENTS_MIN: Final = 400
+_STARTS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What changes: its name, its usual values of which the first is the least, and the options at one of them."""
+
+    name: str
+    values: tuple[int, ...]
+    at: Callable[[Options, int], Options]
+
+
+def _of_workers(options: Options, count: int) -> Options:
+    return replace(options, workers=count, documents=_STARTS * options.documents)
+
+
+def _of_size(options: Options, size: int) -> Options:
+    documents = min(options.documents, max(_DOCUMENTS_MIN, _POINT_BYTES // size))
+    return replace(options, size_bytes=size, documents=documents)
+
+
+AXES: Final = {
+    axis.name: axis
+    for axis in (
+        Axis("workers", (1, 2, 3, 4), _of_workers),
+        Axis("partitions", (1, 4, 16, 64), lambda options, count: replace(options, partitions=count)),
+        Axis("entries", (0, 1_000_000, 10_000_000), lambda options, count: replace(options, index_entries=count)),
+        Axis(SIZE, (250, 1000, 10_000, 100_000, 1_000_000), _of_size),
+    )
+}
+
+
+@dataclass(slots=True)
+class Curve:
+    """What was found along one axis: a report of `bench path` at each value."""
+
+    axis: str
+    points: dict[int, Report] = field(default_factory=dict)
+
+    def as_json(self) -> Mapping[str, object]:
+        """Return everything, raw samples included."""
+        return {"axis": self.axis, "points": {str(value): report.as_json() for value, report in self.points.items()}}
+
+
+def parse(asked: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Return the values of each axis that is asked for: `workers` has its usual ones, `workers=1,2` these; none means all.
+
+    Raises:
+        InputError: there is no such axis, or a value is no whole number that it can have.
+    """
+    found = {}
+    for one in asked or AXES:
+        name, _, values = one.partition("=")
+        axis = AXES.get(name)
+        if axis is None:
+            raise InputError(f"There is no axis {name!r}; choose from {', '.join(AXES)}.")
+        try:
+            found[name] = tuple(int(value) for value in values.split(",")) if values else axis.values
+        except ValueError:
+            found[name] = ()
+        if min(found[name], default=-1) < axis.values[0]:
+            like = ",".join(map(str, axis.values))
+            raise InputError(f"{one!r} is no axis with whole numbers from {axis.values[0]} on; write it like {name}={like}.")
+    return found
+
+
+def points(options: Options, values: Mapping[str, Sequence[int]]) -> dict[str, dict[int, Options]]:
+    """Return what is measured at each value of each axis.
+
+    Raises:
+        InputError: a point cannot be measured; it says which.
+    """
+    found: dict[str, dict[int, Options]] = {}
+    for name, chosen in values.items():
+        for value in chosen:
+            at = AXES[name].at(options, value)
+            try:
+                at.check()
+            except InputError as error:
+                raise InputError(f"{name}={value} cannot be measured: {error}") from error
+            found.setdefault(name, {})[value] = at
+    return found
+
+
+def run_scaling(options: Options, chosen: Mapping[str, Mapping[int, Options]], say: Say) -> Iterator[Curve]:
+    """Measure every point of each axis, and yield its curve; `say` is told in a line what is going on.
+
+    `options` are those of the broker and its warming up, `chosen` is what `points` gave.
+
+    Raises:
+        StreamDedupError: the broker or a child did not come up or ended, or the documents stopped moving.
+    """
+    for name, at in chosen.items():
+        yield _curve(name, at, options, say)
+
+
+def _curve(name: str, chosen: Mapping[int, Options], options: Options, say: Say) -> Curve:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-bench-")))
+        broker = Cluster(options.broker) if options.broker else stack.enter_context(own_broker(folder, say))
+        about = machine(broker.title)
+        curve = Curve(name, {value: Report(at, about) for value, at in chosen.items()})
+        Bench(options, broker, folder, say).warm_up()
+        benches = {value: Bench(at, broker, folder, say) for value, at in chosen.items()}
+        for number in range(1, options.rounds + 1):
+            for value in order(number, tuple(chosen)):
+                report = curve.points[value]
+                for variant in order(number, report.variants):
+                    sample = benches[value].throughput(variant, number)
+                    report.samples.append(sample)
+                    say(f"round {number} of {options.rounds}, {name}={value}, {sample.told}")
+                report.mean_value_bytes = benches[value].mean_value_bytes
+        if options.broker:
+            names = ", ".join(bench.name for bench in benches.values())
+            say(f"The topics that begin with {names} stay on {options.broker}; delete them when you like.")
+    return curve
