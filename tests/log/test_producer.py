@@ -187,6 +187,37 @@ def test_a_broker_that_forgot_the_transaction_gets_a_new_producer(step: str, mon
     assert "INVALID_TXN_STATE" in result.why
 
 
+class Turn:
+    """A producer that tells who commits; the first one's broker forgets its third transaction."""
+
+    def __init__(self, made: list[str], told: list[str], name: str) -> None:
+        made.append(name)
+        self._name, self._told = f"{name} {made.count(name)}", told
+
+    def send_offsets_to_transaction(self, *_: Any) -> None:
+        if self._name == "worker-0 1" and self._name in self._told:
+            raise KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, "in an invalid state"))
+
+    def commit_transaction(self, *_: Any) -> None:
+        self._told.append(self._name)
+
+    def __getattr__(self, _: str) -> Any:
+        return lambda *_: 0
+
+
+def test_where_one_producer_was_lost_the_other_is_made_anew_at_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both know the same brokers: what made the one wait for ever makes the other wait as long, and then a third time."""
+    made: list[str] = []
+    told: list[str] = []
+    monkeypatch.setattr(producer, "make_producer", lambda config: Turn(made, told, config["transactional.id"]))
+    transactions = TransactionalOutput(Settings(), "worker-0", "outputs", in_turns=True)
+
+    outcomes = [transactions.run([], [("documents", 0, 1, "")], b"").outcome for _ in range(7)]
+
+    assert outcomes == [Outcome.COMMITTED] * 2 + [Outcome.UNKNOWN] + [Outcome.COMMITTED] * 4
+    assert told == ["worker-0 1", "worker-0~2 1", "worker-0 2", "worker-0~2 2", "worker-0 2", "worker-0~2 2"]
+
+
 class Broken(Fenced):
     """A producer whose transaction breaks while it is written: a record is refused, and it takes no more of the others."""
 

@@ -329,7 +329,8 @@ class TransactionalOutput:
 
     With `in_turns` two producers take turns, the second with the id `<transactional_id>~2`. Still one transaction ends before
     the next one begins; but a producer whose last one is still being marked in its topics is told CONCURRENT_TRANSACTIONS
-    and asks again only after 20 ms (librdkafka's AddPartitionsToTxn), and the other need not wait for that.
+    and asks again only after 20 ms (librdkafka's AddPartitionsToTxn), and the other need not wait for that. When one was
+    thrown away, so is the other at its turn: it may have lost its coordinator with the same broker, and be waited for too.
     """
 
     def __init__(self, settings: Settings, transactional_id: str, client: str, *, in_turns: bool = False) -> None:
@@ -349,6 +350,7 @@ class TransactionalOutput:
 
         self._config, self._producer = make(transactional_id)
         self._other = make(f"{transactional_id}~2") if in_turns else None
+        self._is_turn_over = self._is_other_doubtful = False
         self._socket_timeout_seconds = float(self._config["socket.timeout.ms"]) / 1000
         self._caller = Caller()
 
@@ -371,6 +373,8 @@ class TransactionalOutput:
             FencedError: another worker has the same transactional id.
             BrokerError: the producer cannot go on.
         """
+        if self._is_turn_over:
+            self._take_turns()
         positions = [TopicPartition(topic, part, offset, metadata) for topic, part, offset, metadata in offsets]
         bulk = None
         if isinstance(outputs, PackedOutputs) and not one_by_one:
@@ -556,9 +560,17 @@ class TransactionalOutput:
             return self._abort(error, [])
         if time.monotonic() - began >= self._socket_timeout_seconds:
             return self._recycle("The commit took as long as the socket timeout.")
-        if self._other is not None:
-            (self._config, self._producer), self._other = self._other, (self._config, self._producer)
+        self._is_turn_over = True
         return Result(Outcome.COMMITTED)
+
+    def _take_turns(self) -> None:
+        self._is_turn_over = False
+        if self._other is None:
+            return
+        (self._config, self._producer), self._other = self._other, (self._config, self._producer)
+        if self._is_other_doubtful:
+            self._is_other_doubtful = False
+            self._producer = self._new_producer(self._config)
 
     def _abort(self, why: BrokerError, failures: list[tuple[int, KafkaError]]) -> Result:
         if not isinstance(why, AbortableError):
@@ -582,6 +594,7 @@ class TransactionalOutput:
         """Throw the producer away: its late EndTxn is fenced by the epoch that the next one gets."""
         self._caller = Caller()
         self._producer = self._new_producer(self._config)
+        self._is_other_doubtful = True
         return Result(Outcome.UNKNOWN, why=why)
 
     def _new_producer(self, config: dict[str, Any]) -> Producer:
