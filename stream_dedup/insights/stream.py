@@ -3,7 +3,8 @@
 What is guarded against, because of what Faust 0.15.3 does: it creates no topic (`topics/` is the one source); it opens no
 port; everything is raw bytes, so that nothing on a topic is ever unpickled; a record is acknowledged by us, after what it
 changed is durable, because Faust acknowledges one whose handler raised; its transport is aiokafka, because its confluent one
-does not work.
+does not work; a group without committed offsets is taken to the first record after each rebalance, because Faust throws away
+what it reads meanwhile and goes back to committed offsets only.
 
 Invariants: one partition, so one owner; `take` gives each record of an assignment once, in order; what was taken under an
 assignment that is gone is neither written nor acknowledged.
@@ -205,8 +206,12 @@ class HostStream:
         self.owns = any(str(one.topic) == self._table.changelog_topic_name for one in assigned)
         # Faust has read the group's offsets by now, and tells them nowhere else.
         offsets = self.app.consumer._committed_offset
-        found = [offsets.get(one) for one in assigned if str(one.topic) == self._source]
-        self.begins_at = next((offset for offset in found if offset is not None), 0)
+        found = {one: offsets.get(one) for one in assigned if str(one.topic) == self._source}
+        self.begins_at = next((offset for offset in found.values() if offset is not None), 0)
+        new = [one for one, offset in found.items() if offset is None]
+        if new:
+            # What it threw away meanwhile would wait for the next start.
+            await self.app.consumer.seek_wait(await self.app.consumer.earliest_offsets(*new))
 
 
 def group_of(settings: Settings) -> str:
