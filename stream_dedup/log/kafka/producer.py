@@ -350,7 +350,7 @@ class TransactionalOutput:
 
         self._config, self._producer = make(transactional_id)
         self._other = make(f"{transactional_id}~2") if in_turns else None
-        self._is_turn_over = self._is_other_doubtful = False
+        self._doubtful: Producer | None = None
         self._socket_timeout_seconds = float(self._config["socket.timeout.ms"]) / 1000
         self._caller = Caller()
 
@@ -373,8 +373,9 @@ class TransactionalOutput:
             FencedError: another worker has the same transactional id.
             BrokerError: the producer cannot go on.
         """
-        if self._is_turn_over:
-            self._take_turns()
+        if self._producer is self._doubtful:
+            self._doubtful = None
+            self._producer = self._new_producer(self._config)
         positions = [TopicPartition(topic, part, offset, metadata) for topic, part, offset, metadata in offsets]
         bulk = None
         if isinstance(outputs, PackedOutputs) and not one_by_one:
@@ -560,17 +561,9 @@ class TransactionalOutput:
             return self._abort(error, [])
         if time.monotonic() - began >= self._socket_timeout_seconds:
             return self._recycle("The commit took as long as the socket timeout.")
-        self._is_turn_over = True
+        if self._other is not None:
+            (self._config, self._producer), self._other = self._other, (self._config, self._producer)
         return Result(Outcome.COMMITTED)
-
-    def _take_turns(self) -> None:
-        self._is_turn_over = False
-        if self._other is None:
-            return
-        (self._config, self._producer), self._other = self._other, (self._config, self._producer)
-        if self._is_other_doubtful:
-            self._is_other_doubtful = False
-            self._producer = self._new_producer(self._config)
 
     def _abort(self, why: BrokerError, failures: list[tuple[int, KafkaError]]) -> Result:
         if not isinstance(why, AbortableError):
@@ -594,7 +587,8 @@ class TransactionalOutput:
         """Throw the producer away: its late EndTxn is fenced by the epoch that the next one gets."""
         self._caller = Caller()
         self._producer = self._new_producer(self._config)
-        self._is_other_doubtful = True
+        if self._other is not None:
+            self._doubtful = self._other[1]
         return Result(Outcome.UNKNOWN, why=why)
 
     def _new_producer(self, config: dict[str, Any]) -> Producer:
