@@ -64,7 +64,16 @@ BrokersOption = Annotated[
     str | None,
     typer.Option("--bootstrap-servers", "-b", metavar="HOST:PORT", help="First brokers to ask."),
 ]
+OwnBrokerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--broker", envvar="BROKER", metavar="HOST:PORT", help="Use this Kafka.  [default: a local one, set up for you]"
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+FiguresOption = Annotated[
+    str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
+]
 FitOption = Annotated[
     bool,
     typer.Option(
@@ -927,12 +936,7 @@ def broker(
 def demo(
     documents: Annotated[int | None, typer.Option("--documents", min=100, help="Size of the generated crawl.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the generated crawl.")] = 1,
-    brokers: Annotated[
-        str | None,
-        typer.Option(
-            "--broker", envvar="BROKER", metavar="HOST:PORT", help="Use this Kafka.  [default: a local one, set up for you]"
-        ),
-    ] = None,
+    brokers: OwnBrokerOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run the whole filter on a generated crawl in many languages, on a real Kafka, and show what it found."""
@@ -970,12 +974,7 @@ def bench_path(
     languages: Annotated[str, typer.Option("--languages", metavar="EN,..", help="Languages that take turns.")] = "en",
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Measurements of each variant; medians are shown.")] = 3,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the generated documents.")] = 1,
-    brokers: Annotated[
-        str | None,
-        typer.Option(
-            "--broker", envvar="BROKER", metavar="HOST:PORT", help="Use this Kafka.  [default: a local one, set up for you]"
-        ),
-    ] = None,
+    brokers: OwnBrokerOption = None,
     latency: Annotated[
         bool, typer.Option(help="Then measure latency too, at 10 %, 50 % and all of the full throughput.")
     ] = True,
@@ -998,9 +997,7 @@ def bench_path(
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw ratios and latencies there as bars.")
     ] = None,
-    target: Annotated[
-        str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
-    ] = None,
+    target: FiguresOption = None,
 ) -> None:
     """Measure the whole path with the plans wide and classic beside a plain exactly-once copy of the same documents.
 
@@ -1043,16 +1040,9 @@ def bench_scaling(
     ] = 200_000,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Measurements of each point; medians are shown.")] = 3,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the generated documents.")] = 1,
-    brokers: Annotated[
-        str | None,
-        typer.Option(
-            "--broker", envvar="BROKER", metavar="HOST:PORT", help="Use this Kafka.  [default: a local one, set up for you]"
-        ),
-    ] = None,
+    brokers: OwnBrokerOption = None,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.svg", help="Draw the curves there as bars.")] = None,
-    target: Annotated[
-        str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
-    ] = None,
+    target: FiguresOption = None,
 ) -> None:
     """Measure the whole path along one axis at a time: more workers, partitions, entries of the index, larger documents.
 
@@ -1079,9 +1069,7 @@ def bench_index(
         typer.Option("--folder", metavar="DIR", help="Where the volumes go.  [default: the system's for such files]"),
     ] = None,
     peers: Annotated[bool, typer.Option("--peers", help="Measure other layouts and programs too; needs `make peers`.")] = False,
-    target: Annotated[
-        str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
-    ] = None,
+    target: FiguresOption = None,
 ) -> None:
     """Measure the index alone: judging, restarts, a kill, a snapshot, a rebuild, sizes; every planted copy is checked.
 
@@ -1105,9 +1093,7 @@ def bench_quality(
     keys: Annotated[int, typer.Option("--keys", min=1, help="Hash keys to measure with, the public one first.")] = 1,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the streams' order and of the template pages.")] = 1,
     peers: Annotated[bool, typer.Option("--peers", help="Measure other programs too; needs `make peers`.")] = False,
-    target: Annotated[
-        str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
-    ] = None,
+    target: FiguresOption = None,
 ) -> None:
     """Measure what recipes and plans find among real texts with known near-duplicates, and what they drop falsely."""
     from stream_dedup.bench.quality import Options, presets_named
@@ -1144,9 +1130,7 @@ def bench_fingerprint(
         Path | None, typer.Option("--corpus", metavar="DIR", help="Take texts of these sets instead of generated ones.")
     ] = None,
     peers: Annotated[bool, typer.Option("--peers", help="Measure other programs too; needs `make peers`.")] = False,
-    target: Annotated[
-        str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
-    ] = None,
+    target: FiguresOption = None,
 ) -> None:
     """Measure how fast texts become fingerprints, on one core, beside other programs on the same texts."""
     from stream_dedup.bench.fingerprint import Options
