@@ -67,9 +67,7 @@ def run_path(options: Options, say: Say) -> Report:
         StreamDedupError: the broker or a child did not come up or ended, or the documents stopped moving.
     """
     profiler = Profiler(options.profile, say, find_py_spy()) if options.profile is not None else None
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-bench-")))
-        broker = Cluster(options.broker) if options.broker else stack.enter_context(own_broker(folder, say))
+    with kafka_of(options, say) as (folder, broker):
         report = Report(options, machine(broker.title))
         if options.with_peers:
             report.peers, report.missing = find_peers()
@@ -78,11 +76,7 @@ def run_path(options: Options, say: Say) -> Report:
         bench = Bench(options, broker, folder, say, report.peers)
         bench.warm_up()
         for number in range(1, options.rounds + 1):
-            for variant in order(number, report.variants):
-                sample = bench.throughput(variant, number)
-                report.samples.append(sample)
-                say(f"round {number} of {options.rounds}, {sample.told}")
-        report.mean_value_bytes = bench.mean_value_bytes
+            bench.add_round(report, number)
         for plan in PLANS if options.with_latency else ():
             full = report.documents_per_second(plan)
             if full is not None:
@@ -146,6 +140,14 @@ class Bench:
                 _WARM_UP_SECONDS,
                 self._options.partitions,
             )
+
+    def add_round(self, report: Report, number: int, where: str = "") -> None:
+        """Measure the throughput of each variant once and add it to the report; `where` is told with it."""
+        for variant in order(number, report.variants):
+            sample = self.throughput(variant, number)
+            report.samples.append(sample)
+            self._say(f"round {number} of {self._options.rounds}, {where}{sample.told}")
+        report.mean_value_bytes = self.mean_value_bytes
 
     def throughput(self, variant: str, number: int) -> Sample:
         """Measure a variant once; `number` is the round's.
@@ -398,7 +400,15 @@ def _wait_for_counters(workers: Sequence[Child], total: int) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def own_broker(folder: Path, say: Say) -> Iterator[Cluster]:
+def kafka_of(options: Options, say: Say) -> Iterator[tuple[Path, Cluster]]:
+    """Give a folder for a while, and the Kafka of the options, or one of our own that runs in there meanwhile."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-bench-")))
+        yield folder, Cluster(options.broker) if options.broker else stack.enter_context(_own_broker(folder, say))
+
+
+@contextlib.contextmanager
+def _own_broker(folder: Path, say: Say) -> Iterator[Cluster]:
     """Run a broker in the folder, that Java compiles as Kafka's own scripts have it."""
     from stream_dedup.broker import LocalBroker  # noqa: PLC0415 - an extra, not needed on somebody's own Kafka
     from stream_dedup.broker.jars import pinned_jars  # noqa: PLC0415

@@ -9,14 +9,11 @@ warmed up before.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
-from stream_dedup.bench.path import Bench, Cluster, Say, own_broker
+from stream_dedup.bench.path import Bench, Say, kafka_of
 from stream_dedup.bench.path_machine import machine
 from stream_dedup.bench.path_report import Options, Report, order
 from stream_dedup.errors import InputError
@@ -121,21 +118,14 @@ def run_scaling(options: Options, chosen: Mapping[str, Mapping[int, Options]], s
 
 
 def _curve(name: str, chosen: Mapping[int, Options], options: Options, say: Say) -> Curve:
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-bench-")))
-        broker = Cluster(options.broker) if options.broker else stack.enter_context(own_broker(folder, say))
+    with kafka_of(options, say) as (folder, broker):
         about = machine(broker.title)
         curve = Curve(name, {value: Report(at, about) for value, at in chosen.items()})
         Bench(options, broker, folder, say).warm_up()
         benches = {value: Bench(at, broker, folder, say) for value, at in chosen.items()}
         for number in range(1, options.rounds + 1):
             for value in order(number, tuple(chosen)):
-                report = curve.points[value]
-                for variant in order(number, report.variants):
-                    sample = benches[value].throughput(variant, number)
-                    report.samples.append(sample)
-                    say(f"round {number} of {options.rounds}, {name}={value}, {sample.told}")
-                report.mean_value_bytes = benches[value].mean_value_bytes
+                benches[value].add_round(curve.points[value], number, f"{name}={value}, ")
         if options.broker:
             names = ", ".join(bench.name for bench in benches.values())
             say(f"The topics that begin with {names} stay on {options.broker}; delete them when you like.")

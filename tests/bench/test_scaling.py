@@ -41,7 +41,7 @@ def test_an_axis_has_its_usual_values_or_those_given() -> None:
 )
 def test_what_cannot_be_measured_is_refused_before_anything_is(asked: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sentence names the axis, and no broker is started for an axis before it."""
-    monkeypatch.setattr("stream_dedup.bench.scaling.own_broker", pytest.fail)
+    monkeypatch.setattr("stream_dedup.bench.scaling.kafka_of", pytest.fail)
 
     with pytest.raises(InputError, match=said):
         list(run_scaling(Options(), points(Options(), parse(["partitions=4", asked])), print))
