@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,18 +10,15 @@ import pytest
 from confluent_kafka import Producer
 
 from stream_dedup.insights.stream import HostStream
-from tests.broker.harness import Filter
+from tests.broker.harness import Filter, wait_until
 
 pytestmark = pytest.mark.broker
 
 RECORDS = 3
 
 
-async def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        await asyncio.sleep(0.05)
+async def until(condition: Callable[[], bool], what: str) -> None:
+    await asyncio.to_thread(wait_until, condition, what)  # the streams go on meanwhile
 
 
 @pytest.mark.parametrize("committed", [0, 1])
