@@ -33,7 +33,7 @@ from stream_dedup.demo.crawl import Page, mini_crawl
 from stream_dedup.document import Message
 from stream_dedup.errors import StreamDedupError
 from stream_dedup.log.headers import text_of
-from stream_dedup.log.kafka import Admin, LoadProducer, reader
+from stream_dedup.log.kafka import LINGER_MS, Admin, LoadProducer, reader
 from stream_dedup.service import logs
 from stream_dedup.settings import Settings, child_environment, load_settings
 
@@ -152,7 +152,7 @@ def _roles(settings: Settings, folder: Path) -> Iterator[None]:
 
 def _run_crawl(settings: Settings, names: topics.TopicNames, pages: Sequence[Page], folder: Path, out: Console) -> Seen:
     """Send the crawl at a crawler's pace and read what comes out meanwhile."""
-    producer = LoadProducer(settings)
+    producer = LoadProducer(settings, linger_ms=LINGER_MS)
     seen = Seen()
     waiting_for = {names.unique: seen.unique, names.duplicates: seen.duplicates, names.dead_letters: seen.dead}
     columns = (TextColumn("   {task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[tally]}"))

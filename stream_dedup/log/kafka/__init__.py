@@ -19,6 +19,7 @@ from stream_dedup.log.kafka.consumer import (
     sample,
 )
 from stream_dedup.log.kafka.producer import (
+    LINGER_MS,
     Caller,
     InsightsSender,
     LoadProducer,
@@ -34,6 +35,7 @@ from stream_dedup.log.kafka.spans import Bounds, GroupStamp, SpanReader, group_o
 from stream_dedup.log.kafka.whole import read_whole
 
 __all__ = [
+    "LINGER_MS",
     "STATISTICS_EVENT",
     "Admin",
     "Bounds",

@@ -17,7 +17,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -652,11 +652,15 @@ def _failure(errors: Sequence[tuple[str, KafkaError]]) -> BrokerError:
     return AbortableError(f"An output was not written: {first.str()} ({first.name()}).")
 
 
+# How long producers of Kafka gather records unless told otherwise (linger.ms of 4.0, KIP-1030): it is part of a record's age.
+LINGER_MS: Final = 5
+
+
 class LoadProducer:
     """A producer for `load` and other commands: idempotent, with back-pressure, counting what failed."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._producer = make_producer(producer_config(settings, "load", {"linger.ms": 20}, {}))
+    def __init__(self, settings: Settings, *, linger_ms: int = 20) -> None:
+        self._producer = make_producer(producer_config(settings, "load", {"linger.ms": linger_ms}, {}))
         self.failed = 0
         self.first_failure = ""
 
