@@ -98,7 +98,7 @@ def test_a_leader_or_coordinator_that_moves_is_asked_anew(cluster: Callable[...,
     assert asked.asked >= 3
 
 
-@pytest.mark.parametrize("question", [one for one in QUESTIONS if one != "committed, as a worker"])  # asked anew whatever it is
+@pytest.mark.parametrize("question", QUESTIONS)
 def test_what_waiting_does_not_mend_is_told_at_once(cluster: Callable[..., Cluster], question: str) -> None:
     """A missing right stays missing."""
     asked = cluster(KafkaError.TOPIC_AUTHORIZATION_FAILED)
@@ -116,3 +116,22 @@ def test_the_waiting_has_an_end(cluster: Callable[..., Cluster], monkeypatch: py
     with pytest.raises(BrokerError, match=r"first and last offset of log, Kafka said: .*NOT_LEADER_FOR_PARTITION"):
         LogReader(SETTINGS, "log", "reader").watermarks()
     assert asked.asked > 1
+
+
+@pytest.mark.parametrize("question", ["committed, as a worker", "committed, as an audit"])
+class TestCommittedOffsets:
+    """After a broker's restart one question about them can hang while the next is answered."""
+
+    def test_a_question_that_hangs_is_asked_again(self, cluster: Callable[..., Cluster], question: str) -> None:
+        asked = cluster(KafkaError._TIMED_OUT)
+        ask, answer = QUESTIONS[question]
+
+        assert ask() == answer
+        assert asked.asked == 2
+
+    def test_but_not_for_ever(self, cluster: Callable[..., Cluster], question: str) -> None:
+        asked = cluster(*[KafkaError._TIMED_OUT] * 1000)
+
+        with pytest.raises(BrokerError, match=r"committed offsets of .*, Kafka said: .*_TIMED_OUT"):
+            QUESTIONS[question][0]()
+        assert asked.asked == consumer._QUESTIONS

@@ -276,6 +276,11 @@ def ask_anew(question: Callable[[float], Any], seconds: float, pause: Callable[[
         pause(AGAIN_SECONDS)
 
 
+def is_denied(error: KafkaException) -> bool:
+    """Whether an ACL is missing, which waiting does not mend."""
+    return error.args[0].code() in _DENIED
+
+
 def is_retriable(error: KafkaException) -> bool:
     """Return whether the same call may simply be made again."""
     kafka_error = error.args[0]

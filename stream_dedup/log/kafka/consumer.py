@@ -9,7 +9,6 @@ verdicts are read with `assign()`, without a group and without commits, because 
 
 from __future__ import annotations
 
-import contextlib
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,9 @@ from stream_dedup.errors import BrokerError, ConfigurationError
 from stream_dedup.log.kafka.client import (
     Acl,
     ask,
+    ask_anew,
     consumer_config,
+    is_denied,
     make_consumer,
     to_message,
     to_messages,
@@ -137,21 +138,7 @@ class SourceConsumer:
             BrokerError: the coordinator did not answer in time.
         """
         wanted = [TopicPartition(topic, partition) for topic, partition in keys]
-        if not wanted:
-            return {}
-        doing = f"reading the committed offsets of {self._topic}, which a transaction that is left open can hold back"
-        return owned_offsets(self._ask_committed(wanted, doing), doing, self._acls)
-
-    def _ask_committed(self, wanted: list[TopicPartition], doing: str) -> list[TopicPartition]:
-        """Ask anew when no answer comes: after a broker's restart one question can hang while the next is answered."""
-
-        def question(seconds: float) -> list[TopicPartition]:
-            return list(self._asker.committed(wanted, timeout=seconds))
-
-        for _ in range(_QUESTIONS - 1):
-            with contextlib.suppress(BrokerError):
-                return list(ask(question, doing, _QUESTION_SECONDS))
-        return list(ask(question, doing, _QUESTION_SECONDS, self._acls))
+        return ask_committed(self._asker, wanted, f"of {self._topic}", self._acls) if wanted else {}
 
     def commit_start(self, starts: Mapping[TopicPartitionKey, tuple[int, str]]) -> None:
         """Commit (offset, metadata) of partitions that had no committed offset, before anything of them is read."""
@@ -257,8 +244,31 @@ class SourceConsumer:
             self._listener.settled(self.stamp())
 
 
-def owned_offsets(found: Iterable[TopicPartition], doing: str, needs: Acl = "") -> dict[TopicPartitionKey, OwnedOffset]:
-    """Return what the coordinator answered for each partition, or raise what it said of one, met while `doing` something."""
+def ask_committed(
+    consumer: Consumer, wanted: list[TopicPartition], whose: str, needs: Acl = ""
+) -> dict[TopicPartitionKey, OwnedOffset]:
+    """Return the committed offset and metadata of each partition, once no transaction on them is open.
+
+    Asked anew when no answer comes: after a broker's restart one question can hang while the next is answered. The consumer is
+    of the group, and no member of it.
+
+    Raises:
+        BrokerError: the coordinator did not answer in time, or not for this user; `whose` stands in its sentence.
+    """
+    doing = f"reading the committed offsets {whose}, which a transaction that is left open can hold back"
+    left = _QUESTIONS
+    while True:
+        left -= 1
+        try:
+            found = ask_anew(lambda seconds: consumer.committed(wanted, timeout=seconds), _QUESTION_SECONDS)
+        except KafkaException as error:
+            if not left or is_denied(error):
+                raise translate(error, doing, needs) from error
+        else:
+            return _owned_offsets(found, doing, needs)
+
+
+def _owned_offsets(found: Iterable[TopicPartition], doing: str, needs: Acl) -> dict[TopicPartitionKey, OwnedOffset]:
     result = {}
     for one in found:
         if one.error is not None:

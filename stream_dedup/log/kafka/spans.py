@@ -15,12 +15,11 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from stream_dedup.document import Message
 from stream_dedup.errors import BrokerError
 from stream_dedup.log.kafka.admin import Admin
-from stream_dedup.log.kafka.client import ask, consumer_config, make_consumer, to_message, translate
-from stream_dedup.log.kafka.consumer import OwnedOffset, _messages, owned_offsets
+from stream_dedup.log.kafka.client import consumer_config, make_consumer, to_message, translate
+from stream_dedup.log.kafka.consumer import OwnedOffset, _messages, ask_committed
 from stream_dedup.log.kafka.unreadable import CODES, Suspects
 from stream_dedup.settings import Settings
 
-_STABLE_SECONDS = 60.0
 # A worker's transactions are ended by Kafka after 30 s; so much longer and it is not one of them that is waited for.
 _PATIENCE_SECONDS = 60.0
 _RECORDS_AT_ONCE = 2000
@@ -55,11 +54,10 @@ def group_offsets(settings: Settings, group: str, topic: str, partitions: int) -
     consumer = make_consumer(consumer_config(settings, "offsets", group))
     try:
         wanted = [TopicPartition(topic, part) for part in range(partitions)]
-        doing = f"reading the committed offsets of group {group}, which a transaction that is left open can hold back"
-        found = ask(lambda seconds: consumer.committed(wanted, timeout=seconds), doing, _STABLE_SECONDS)
+        found = ask_committed(consumer, wanted, f"of group {group}")
     finally:
         consumer.close()
-    return {part: owned for (_, part), owned in owned_offsets(found, doing).items()}
+    return {part: owned for (_, part), owned in found.items()}
 
 
 class SpanReader:
