@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.deploy.tools import ROOT
 DEPLOY = ROOT / "deploy"
 BIN = Path(sys.executable).parent
 MEGABYTES_MAX = 220
+ROLES = ("cli/run.py", "worker/role.py", "indexer.py", "insights/stream.py")
 
 
 def passes(*command: str | Path) -> bool:
@@ -45,6 +47,22 @@ def test_the_dockerfile_keeps_what_the_pods_rely_on() -> None:
     assert re.search(r'^ENTRYPOINT \["stream-dedup"\]$', last, re.MULTILINE)
     assert "stream-dedup compile" in text.removesuffix(last)
     assert f"COMPRESSED_BYTES_MAX={MEGABYTES_MAX}000000" in (DEPLOY / "build-without-daemon.sh").read_text()
+
+
+def test_the_image_has_the_bytecode_of_what_the_roles_import(tmp_path: Path) -> None:
+    """The official image of Python has none of its own library's, and nothing can be written where ours runs."""
+    last = (DEPLOY / "Dockerfile").read_text().rpartition("\nFROM ")[2]
+    before, _, _ = last.partition("\nENV ")
+    found = re.search(r'^RUN /opt/stream-dedup/bin/python -c "([^"]+)"$', before, re.MULTILINE)
+    assert found
+
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", found[1]], env=environment, timeout=120, check=True)
+
+    kept = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.pyc")}
+    library = Path(os.__file__).parent
+    for module in (library / "argparse.py", *(ROOT / "stream_dedup" / name for name in ROLES)):
+        assert any(one.startswith(module.with_suffix("").as_posix().lstrip("/") + ".") for one in kept), module
 
 
 def test_compose_is_a_compose_file(tmp_path: Path) -> None:
