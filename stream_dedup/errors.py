@@ -59,6 +59,10 @@ class BrokerError(StreamDedupError):
     """Kafka refused or failed for good; the role stops and a restart recovers."""
 
 
+class TopicExistsError(BrokerError):
+    """A topic that was missing a moment ago cannot be made: somebody else has made it, or it is being deleted."""
+
+
 class AbortableError(BrokerError):
     """The open transaction must be aborted; the process may go on from the committed offset."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.text import Text
 
 from stream_dedup.cli.output import print_json, print_table
-from stream_dedup.errors import ConfigurationError
+from stream_dedup.errors import ConfigurationError, TopicExistsError
 from stream_dedup.log.kafka import Admin
 from stream_dedup.settings import Settings
 from stream_dedup.topics import (
@@ -24,6 +25,8 @@ from stream_dedup.topics import (
     with_partitions,
 )
 
+# What was made just now may not be in every list yet.
+_AGAIN_SECONDS = 0.1
 _COLOURS = {"create": "green", "grow": "green", "set": "yellow", "refuse": "bold red", "none": "dim"}
 
 
@@ -41,17 +44,35 @@ def apply_plan(settings: Settings, folder: Path | None, partitions: int | None, 
         ConfigurationError: something cannot be done; then nothing was.
         BrokerError: Kafka refused a step; those before it are done.
     """
-    admin, desired, changes = _compare(settings, folder, partitions, fit_brokers=fit_brokers)
-    apply(changes, admin)
+    desired, changes = _carry_out(settings, folder, partitions, fit_brokers=fit_brokers)
     _print(desired, changes, as_json=as_json)
     return 0
 
 
 def apply_topics(settings: Settings, *, partitions: int | None = None, fit_brokers: bool = True) -> list[Change]:
     """Bring a cluster to the declared topics without printing, as `broker` and `demo` do; return what was changed."""
-    admin, _, changes = _compare(settings, None, partitions, fit_brokers=fit_brokers)
-    apply(changes, admin)
-    return changes
+    return _carry_out(settings, None, partitions, fit_brokers=fit_brokers)[1]
+
+
+def _carry_out(
+    settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool
+) -> tuple[Sequence[Topic], list[Change]]:
+    """Plan and apply; where somebody else does the same at the same moment (`broker` makes the topics too), plan anew.
+
+    Each new plan finds one topic more, so there are no more of them than topics.
+    """
+    admin, desired, changes = _compare(settings, folder, partitions, fit_brokers=fit_brokers)
+    for left in reversed(range(len(desired))):
+        try:
+            apply(changes, admin)
+        except TopicExistsError:
+            if not left:
+                raise
+            time.sleep(_AGAIN_SECONDS)
+            admin, desired, changes = _compare(settings, folder, partitions, fit_brokers=fit_brokers)
+        else:
+            break
+    return desired, changes
 
 
 def _compare(

@@ -26,7 +26,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from stream_dedup.document import TopicPartitionKey
-from stream_dedup.errors import BrokerError, ConfigurationError, StreamDedupError
+from stream_dedup.errors import BrokerError, ConfigurationError, StreamDedupError, TopicExistsError
 from stream_dedup.log.kafka.client import _logger, admin_config, ask_anew, translate
 from stream_dedup.log.kafka.trouble import Trouble
 from stream_dedup.settings import Settings
@@ -170,7 +170,12 @@ class Admin:
         return found
 
     def create(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> None:
-        """Create a topic."""
+        """Create a topic.
+
+        Raises:
+            TopicExistsError: it is there, or on its way.
+            BrokerError: Kafka refused it.
+        """
         topic = NewTopic(name, partitions, replication_factor, config=dict(config))
         for future in self._client.create_topics([topic], operation_timeout=_TIMEOUT_SECONDS).values():
             self._result(future, f"creating topic {name}")
@@ -304,6 +309,10 @@ class Admin:
                 f"No broker answered at {self._bootstrap} within {_TIMEOUT_SECONDS:.0f} s while {doing}. Is Kafka up there, "
                 f"and do STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS and the TLS and SASL settings fit its listener?"
                 f"{self._trouble.last()}"
+            )
+        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return TopicExistsError(
+                f"While {doing}, it was there, though it was in no list: somebody is making or deleting it. Try again."
             )
         return translate(error, doing, needs)
 

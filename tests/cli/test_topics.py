@@ -1,0 +1,65 @@
+"""`topics apply` beside somebody who makes the same topics at the same moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from stream_dedup.cli import topics as command
+from stream_dedup.errors import BrokerError, TopicExistsError
+from stream_dedup.log.kafka import TopicState
+from stream_dedup.settings import Settings
+from stream_dedup.topics import Action, read_topics
+
+SETTINGS = Settings(group="g", kafka_bootstrap_servers="127.0.0.1:1")
+
+
+class Cluster:
+    """One broker on which another `apply` makes every other topic just before we do."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, TopicState] = {}
+        self.created: list[str] = []
+
+    def broker_count(self) -> int:
+        return 1
+
+    def describe(self, names: Iterable[str]) -> Mapping[str, TopicState]:
+        return {name: self.found[name] for name in names if name in self.found}
+
+    def create(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> None:
+        if name in self.found:
+            raise AssertionError(f"{name} was planned though it is there")
+        self.found[name] = TopicState(name, bytes(16), partitions, dict(config), replication_factor)
+        if len(self.found) % 2:
+            raise TopicExistsError(f"the topic {name} is there")
+        self.created.append(name)
+
+
+def test_the_loser_of_a_race_plans_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`stream-dedup broker` makes the topics too: an `apply` right behind it ended one of the two, at worst the broker."""
+    cluster = Cluster()
+    monkeypatch.setattr(command, "Admin", lambda _: cluster)
+
+    changes = command.apply_topics(SETTINGS)
+
+    declared = {topic.name for topic in read_topics(SETTINGS.topic_names)}
+    assert set(cluster.found) == declared
+    assert 0 < len(cluster.created) < len(declared)
+    assert {change.action for change in changes} <= {Action.CREATE}
+
+
+def test_what_is_there_and_not_there_for_ever_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that is being deleted is in the way, and in no list."""
+    cluster = Cluster()
+    monkeypatch.setattr(command, "Admin", lambda _: cluster)
+    monkeypatch.setattr(cluster, "describe", lambda _: {})
+    monkeypatch.setattr(cluster, "create", _there)
+
+    with pytest.raises(BrokerError, match="is there"):
+        command.apply_topics(SETTINGS)
+
+
+def _there(name: str, *_: object) -> None:
+    raise TopicExistsError(f"the topic {name} is there")
