@@ -58,7 +58,7 @@ _log = structlog.get_logger("stream_dedup.worker")
 _IDLE_SECONDS = 0.1
 _ANSWER_SECONDS = 0.003
 _FULL_SECONDS = 0.02
-# While a question is open, what comes is gathered for so long: each small batch costs broker and index as much as a large one.
+# What comes after a read is gathered for so long: each small batch costs broker and index as much as a large one.
 _GATHER_SECONDS = 0.02
 # A batch of so many records is prepared in a thread of its own; what is smaller is prepared sooner than handed over.
 _ASIDE_RECORDS = 500
@@ -207,7 +207,7 @@ class _Worker:
         self._health.beat()
         none_prepares = self._none_prepares(0.0 if self._flow.in_flight else _ANSWER_SECONDS)
         wanted = self._wanted() if take_in else 0
-        if (none_prepares or wanted) and not (take_in and self._gathers()):
+        if (none_prepares or wanted) and not self._gathers_for():
             self._take(wanted)
         self._appender.poll()
         self._hear()
@@ -215,6 +215,8 @@ class _Worker:
             self._resolve_stale()
         self._commit()
         self._look_around()
+        if take_in and not (self._flow.in_flight or self._is_preparing) and (rest := self._gathers_for()):
+            time.sleep(rest)  # nothing is on its way
 
     def _wanted(self) -> int:
         """How many records there is room for, beside what is being prepared and what was read ahead of it."""
@@ -258,9 +260,9 @@ class _Worker:
             self._ahead.messages.append(messages)
             self._ahead.sources.update(sources)
 
-    def _gathers(self) -> bool:
-        """Whether what comes now is left to gather, because a question is open and was asked a moment ago."""
-        return self._flow.awaits and time.monotonic() - self._read_at < _GATHER_SECONDS
+    def _gathers_for(self) -> float:
+        """How many seconds longer what comes is left to gather, because a batch was read a moment ago."""
+        return max(0.0, self._read_at + _GATHER_SECONDS - time.monotonic())
 
     def _make(self, read: _Read) -> None:
         """Make a batch and take it in; of many records, in a thread of its own."""
