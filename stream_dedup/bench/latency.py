@@ -15,12 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stream_dedup.bench.children import Child
 from stream_dedup.demo.crawl import Page
 from stream_dedup.document import Message
 from stream_dedup.errors import StreamDedupError
-from stream_dedup.log.kafka import LINGER_MS, LoadProducer, reader
+from stream_dedup.log.header_columns import HeaderColumns
+from stream_dedup.log.kafka import LINGER_MS, LoadProducer, RecordColumns, reader
 from stream_dedup.settings import Settings
 
 PERCENTILES = {"p50_ms": 50.0, "p99_ms": 99.0, "p99_9_ms": 99.9, "max_ms": 100.0}
@@ -101,15 +103,42 @@ class _Sender(threading.Thread):
 
     def run(self) -> None:
         """Send all, then wait until they are written."""
+        count = len(self._pages)
+        due_ms = np.arange(count) / self._per_second * 1000
+        columns = self._columns(np.zeros(count, np.int64))
+        writer = self._producer.in_bulk(columns)
         began, began_ms = time.monotonic(), time.time() * 1000
-        for number, page in enumerate(self._pages):
-            due = number / self._per_second
-            while time.monotonic() - began < due:
-                time.sleep(_TICK_SECONDS)
-            partition = number % self._partitions
-            self._producer.send(self._topic, page.key, page.value, timestamp_ms=int(began_ms + due * 1000), partition=partition)
+        columns.timestamps_ms[:] = began_ms + due_ms
+        sent = 0
+        while sent < count:
+            due = min(count, int((time.monotonic() - began) * self._per_second) + 1)
+            sent = self._send_one_by_one(columns, sent, due) if writer is None else writer.write(sent, due)
+            self._producer.poll()
+            time.sleep(_TICK_SECONDS)
         self._producer.flush()
         self.failure = self._producer.first_failure
+
+    def _columns(self, timestamps_ms: NDArray[np.int64]) -> RecordColumns:
+        """Return the pages as records to write, the partitions in turn."""
+        count = len(self._pages)
+        numbers, none = np.zeros(count, np.int64), np.zeros(0, np.uint8)
+        return RecordColumns(
+            topics=[self._topic],
+            topic=np.zeros(count, np.uint8),
+            partitions=(np.arange(count) % self._partitions).astype(np.int32),
+            keys=[page.key for page in self._pages],
+            values=[page.value for page in self._pages],
+            timestamps_ms=timestamps_ms,
+            headers=HeaderColumns([], none, numbers[:0], numbers, none),
+            packed=np.ones(count, np.bool_),
+        )
+
+    def _send_one_by_one(self, columns: RecordColumns, start: int, stop: int) -> int:
+        for place in range(start, stop):
+            key, value = columns.keys[place], columns.values[place]
+            time_ms, partition = int(columns.timestamps_ms[place]), int(columns.partitions[place])
+            self._producer.send(self._topic, key, value, timestamp_ms=time_ms, partition=partition)
+        return stop
 
 
 def _run(sender: _Sender, outputs: Iterator[Message | None], children: Sequence[Child]) -> list[float]:
