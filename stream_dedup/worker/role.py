@@ -43,6 +43,7 @@ from stream_dedup.messages import Messages
 from stream_dedup.service.collector import collect_rarely
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
+from stream_dedup.service.memory import give_back, keep_memory
 from stream_dedup.service.metrics import WorkerMetrics
 from stream_dedup.settings import Settings
 from stream_dedup.worker import identity, startup
@@ -68,6 +69,8 @@ _LAG_SECONDS = 1.0
 _DRAIN_SECONDS = 20.0
 _CLOSE_SECONDS = 8.0
 _ABORT_PAUSE_SECONDS = 0.5
+# A batch of more has taken several times what a usual one takes, and is followed by giving back what would be kept of it.
+_LARGE_BYTES = 32 << 20
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
@@ -77,6 +80,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
         ConfigurationError: something must be changed by an operator (exit 78).
         StreamDedupError: the worker cannot go on; a restart begins at the committed offsets.
     """
+    keep_memory()
     recipe = recipe_of(settings)
     metrics = WorkerMetrics(recipe.id)
     health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
@@ -302,6 +306,8 @@ class _Worker:
         for part in self._flow.admit(batch):
             self._append(part)
         self._appender.poll()
+        if int(batch.messages.value_bytes.sum()) > _LARGE_BYTES:
+            give_back()
         self._failpoints.reach("worker.appended", self._flow.in_flight)
 
     def _wait(self) -> None:

@@ -1,0 +1,29 @@
+"""After a large batch a worker gives back the memory that it would keep of it, and after a usual one it does not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+
+from stream_dedup.document import Message
+from stream_dedup.messages import Messages
+from stream_dedup.worker import role
+from stream_dedup.worker.prepare import InFlight
+
+
+@pytest.mark.parametrize(
+    ("count", "value_bytes", "gives_back"), [(8000, 1100, 0), (1, 20 << 20, 0), (4, 9 << 20, 1), (1, 250 << 20, 1)]
+)
+def test_memory_goes_back_after_a_large_batch(count: int, value_bytes: int, gives_back: int) -> None:
+    """The size of all values together tells, because texts and buffers are as large."""
+    value = bytes(value_bytes)
+    messages = Messages.of([Message("documents", 0, offset, None, value, None, []) for offset in range(count)])
+    nothing = SimpleNamespace(admit=lambda _: [], poll=lambda: None, reach=lambda *_: None, in_flight=1)
+    worker = SimpleNamespace(_flow=nothing, _appender=nothing, _failpoints=nothing)
+
+    with mock.patch.object(role, "give_back") as give_back:
+        role._Worker._admit(worker, InFlight(messages, [None] * count, [None] * count, [], b"", {}))
+
+    assert give_back.call_count == gives_back
