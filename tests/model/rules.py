@@ -340,7 +340,7 @@ RULES = [
     Rule("an abort drops the batch that is being prepared", _set(role._Worker, "_forget_prepared", lambda _: None),
          ("lost", "committed", "order", "alarm"), COMMITS),
     Rule("an abort drops what was read ahead", _set(role._Worker, "_forget_prepared", _keeps_what_was_read),
-         ("lost", "committed", "order", "alarm", "twice"), COMMITS, first=187),
+         ("lost", "committed", "order", "alarm", "twice"), replace(COMMITS, gathers=False), first=187),
     Rule("a log record states what a commit confirmed", _unconfirmed, ("alarm",), COMMITS),
     Rule("group metadata is captured with the batch", _stamp_at_commit, ("twice", "lost", "order"), ZOMBIES, 400, 8),
     Rule("the offsets carry the group's generation", _no_generation, ("twice", "lost", "order", "alarm"), ZOMBIES, first=2),

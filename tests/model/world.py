@@ -87,6 +87,8 @@ class Tuning:
     aside: bool = True
     """Whether a worker's transactions and what prepares its batches run beside its loop; or are over as soon as they begin,
     and what comes is read at once, as if Kafka took no time."""
+    gathers: bool = True
+    """Whether what comes is gathered for as long as a worker gathers, or read at once, so that more is read ahead."""
 
 
 class Violation(Exception):  # noqa: N818 - it is what the model looks for, not an error of its own
@@ -1020,7 +1022,8 @@ def run(world: World) -> None:
     """
     global WORLD  # noqa: PLW0602 - what stands in place of the rest finds it here
     globals()["WORLD"] = world
-    aside, gather_seconds = (2, role._GATHER_SECONDS) if world.tuning.aside else (sys.maxsize, 0.0)
+    aside = 2 if world.tuning.aside else sys.maxsize
+    gather_seconds = role._GATHER_SECONDS if world.tuning.aside and world.tuning.gathers else 0.0
     with mock.patch.multiple(role, _ASIDE_RECORDS=aside, _GATHER_SECONDS=gather_seconds):
         world.run()
 
