@@ -12,16 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from stream_dedup.connection import address_and_reason
+
 AGAIN_SECONDS = 60.0
 
 # librdkafka: facility, client, thread, broker, what happened. FAIL: a connection; ERROR: a client has none left; REQTMOUT: a
 # broker was silent; GETPID: no coordinator for a producer.
-_LINE = re.compile(
-    r"(?:FAIL|ERROR|REQTMOUT|GETPID) \[[^\]]*\] \[thrd:(?P<thread>[^\]]*)\]: (?P<what>.*)", re.DOTALL
-)
-_BROKER = re.compile(r"(?:\w+://)?(?P<address>\S+:\d+)/(?:bootstrap|\d+): (?P<what>.*)", re.DOTALL)
-_CONNECT = re.compile(r"Connect to \S+ failed: (?P<why>.*)", re.DOTALL)
-_STATE = re.compile(r" \(after \d+ms in state .*\)\Z")
+_LINE = re.compile(r"(?:FAIL|ERROR|REQTMOUT|GETPID) \[[^\]]*\] \[thrd:[^\]]*\]: (?P<what>.*)", re.DOTALL)
 _NOWHERE = re.compile(r"brokers are down|transport failure|timed out|no brokers available", re.IGNORECASE)
 _AIOKAFKA = re.compile(
     r"Unable connect to |Unable to request metadata|Unable to update metadata|Failed fetch messages from |Heartbeat failed |"
@@ -37,13 +34,10 @@ def reason_of(line: str) -> tuple[str, str] | None:
     found = _LINE.fullmatch(line)
     if found is None:
         return None
-    what = found["what"]
-    broker = _BROKER.fullmatch(what)
-    if broker is None:
-        return ("", "") if _NOWHERE.search(what) else None
-    text = _STATE.sub("", broker["what"])
-    connect = _CONNECT.fullmatch(text)
-    return broker["address"], connect["why"] if connect is not None else text
+    address, why = address_and_reason(found["what"])
+    if address:
+        return address, why
+    return ("", "") if _NOWHERE.search(why) else None
 
 
 def reason_of_aiokafka(line: str) -> tuple[str, str] | None:

@@ -1,0 +1,19 @@
+"""What librdkafka says of a connection, without the names of its insides. A pure function of the text."""
+
+from __future__ import annotations
+
+import re
+
+_BROKER = re.compile(r"(?:\w+://)?(?P<address>\S+:\d+)/(?:bootstrap|\d+): (?P<what>.*)", re.DOTALL)
+_CONNECT = re.compile(r"Connect to \S+ failed: (?P<why>.*)", re.DOTALL)
+_STATE = re.compile(r" \(after \d+ms in state .*\)\Z")
+
+
+def address_and_reason(text: str) -> tuple[str, str]:
+    """Return where and why: of `kafka:9092/1: Connect to ipv4#10.0.0.1:9092 failed: Connection refused (after 0ms in state
+    CONNECT)` it is `kafka:9092` and `Connection refused`. The address is empty if the text names none.
+    """
+    broker = _BROKER.fullmatch(text)
+    what = _STATE.sub("", text if broker is None else broker["what"])
+    connect = _CONNECT.fullmatch(what)
+    return "" if broker is None else broker["address"], what if connect is None else connect["why"]
