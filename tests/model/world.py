@@ -112,6 +112,7 @@ class Silent:
 
 
 SILENT: Any = Silent()
+ANSWERS: Any = SimpleNamespace(is_silent=bool)  # Kafka is never away here
 
 
 class Health(Silent):
@@ -393,7 +394,8 @@ class World:
 
         def body() -> None:
             if slot.startswith("worker"):
-                process.role = role._Worker(settings, RECIPE, SILENT, Health())  # type: ignore[attr-defined, arg-type]
+                waits = Waits(Health(), SILENT)
+                process.role = role._Worker(settings, RECIPE, SILENT, Health(), waits, ANSWERS, process)  # type: ignore[attr-defined, arg-type]
             else:
                 process.role = indexer._Indexer(settings, SILENT, Health(), SILENT)  # type: ignore[attr-defined, arg-type]
             process.role.run(process)  # type: ignore[attr-defined]
