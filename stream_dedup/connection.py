@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_BROKER = re.compile(r"(?:\w+://)?(?P<address>\S+:\d+)/(?:bootstrap|\d+): (?P<what>.*)", re.DOTALL)
+# A broker by address and number, or one that is spoken to as somebody: `GroupCoordinator: kafka:9092: ...`.
+_BROKER = re.compile(r"(?:\w+: )?(?:\w+://)?(?P<address>[^\s/]+:\d+)(?:/(?:bootstrap|\d+))?: (?P<what>.*)", re.DOTALL)
 _CONNECT = re.compile(r"Connect to \S+ failed: (?P<why>.*)", re.DOTALL)
 _STATE = re.compile(r" \(after \d+ms in state .*\)\Z")
 

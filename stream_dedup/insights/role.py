@@ -55,16 +55,18 @@ def run(settings: Settings, stop: threading.Event) -> None:
     try:
         with Watch(settings, Waits(health, _log)) as watch:
             if watch.wait(stop):
-                asyncio.run(_main(settings, metrics, health, console, stop))
+                asyncio.run(_main(settings, metrics, health, console, watch, stop))
     finally:
         server.stop()
 
 
-async def _main(settings: Settings, metrics: InsightsMetrics, health: Health, console: Console, stop: threading.Event) -> None:
+async def _main(
+    settings: Settings, metrics: InsightsMetrics, health: Health, console: Console, watch: Watch, stop: threading.Event
+) -> None:
     admin = Admin(settings)
     names = settings.topic_names
     _check_topics(admin, names)
-    role = _Insights(settings, names, admin, metrics, health, console)
+    role = _Insights(settings, names, admin, metrics, health, console, watch)
     await role.run(stop)
 
 
@@ -91,8 +93,10 @@ class _Insights:
         metrics: InsightsMetrics,
         health: Health,
         console: Console,
+        watch: Watch,
     ) -> None:
         self._settings = settings
+        self._watch = watch
         self._names = names
         self._admin = admin
         self._metrics = metrics
@@ -219,6 +223,9 @@ class _Insights:
         key = (self._names.insights, 0)
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
+            if self._watch.is_silent():
+                self._waiting_since = None
+                continue
             try:
                 low, end = (await asyncio.to_thread(self._admin.ends, [key]))[key]
             except BrokerError as error:

@@ -21,7 +21,7 @@ AGAIN_SECONDS = 60.0
 _LINE = re.compile(r"(?:FAIL|ERROR|REQTMOUT|GETPID) \[[^\]]*\] \[thrd:[^\]]*\]: (?P<what>.*)", re.DOTALL)
 _NOWHERE = re.compile(r"brokers are down|transport failure|timed out|no brokers available", re.IGNORECASE)
 _AIOKAFKA = re.compile(
-    r"Unable connect to |Unable to request metadata|Unable to update metadata|Failed fetch messages from |Heartbeat failed |"
+    r"Unable connect to |Unable to request metadata|Unable to update metadata|Failed fetch messages from |Heartbeat failed |Heartbeat send request failed|"
     r"Group Coordinator Request failed|Marking the coordinator dead|Heartbeat session expired|OffsetCommit failed|"
     r"Error sending \w+ to node|Got error produce response|Failed to connect to|Topic .* is not available"
 )
@@ -83,12 +83,12 @@ class ConnectionLines(logging.Filter):
         passed = None if self._said is None else now - self._said
         if passed is not None and passed < AGAIN_SECONDS:
             return False
-        where = ", ".join(f"{one} ({count})" if passed is not None else one for one, count in self._tried.most_common())
         if passed is None or passed > 2 * AGAIN_SECONDS:
             where = ", ".join(self._tried)
             text = f"{self._why}: no connection to Kafka at {where}. It is tried until it answers, and said once a minute."
         else:
-            text = f"{self._why}: no connection to Kafka, tried in the last {passed:.0f} s at (times) {where}."
+            tried = " and ".join(f"{count:,} times at {one}" for one, count in self._tried.most_common())
+            text = f"{self._why}: no connection to Kafka in the last {passed:.0f} s, tried {tried}."
         record.msg, record.args = text, ()
         record.levelno, record.levelname = logging.WARNING, "WARNING"
         self._said = now

@@ -56,7 +56,7 @@ def test_it_is_said_again_each_minute_with_what_was_tried() -> None:
         assert not heard(REFUSED.replace("127.0.0.1:1", "127.0.0.1:2"))
     now[0] = 60.0
     assert heard(REFUSED) == (
-        "Connection refused: no connection to Kafka, tried in the last 60 s at (times) 127.0.0.1:1 (10), 127.0.0.1:2 (9)."
+        "Connection refused: no connection to Kafka in the last 60 s, tried 10 times at 127.0.0.1:1 and 9 times at 127.0.0.1:2."
     )
     now[0] = 600.0
     assert "until it answers" in heard(REFUSED)
@@ -81,6 +81,11 @@ def test_debug_shows_every_line() -> None:
             "FAIL [c#consumer-1] [thrd:sasl_ssl://kafka:9093/bootstrap]: sasl_ssl://kafka:9093/bootstrap: Failed to resolve "
             "'kafka:9093': Name or service not known (after 5ms in state CONNECT)",
             ("kafka:9093", "Failed to resolve 'kafka:9093': Name or service not known"),
+        ),
+        (
+            "FAIL [c#consumer-16] [thrd:GroupCoordinator]: GroupCoordinator: 127.0.0.1:43787: Connect to ipv4#127.0.0.1:43787 "
+            "failed: Connection refused (after 0ms in state CONNECT)",
+            ("127.0.0.1:43787", "Connection refused"),
         ),
         ("SESSTMOUT [c#consumer-1] [thrd:main]: Consumer group session timed out (in join-state steady)", None),
         ("CONFWARN [c#consumer-1] [thrd:app]: Configuration property x is a producer property", None),
