@@ -40,8 +40,8 @@ def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iter
         problems.append(
             warning(
                 "roles",
-                f"{facts.waiting:,} records of {names.documents} wait, and no worker is a member of the group {settings.group}. "
-                "Start one with: stream-dedup run worker",
+                f"{facts.waiting:,} records of {names.documents} wait, and no worker is a member of the group "
+                f"{settings.group}. Start one with: stream-dedup run worker",
             )
         )
     if facts.asked is not None and facts.asked[1] > _LATE_MS and (facts.answered is None or facts.answered < facts.asked[0]):
@@ -50,8 +50,8 @@ def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iter
             warning(
                 "roles",
                 f"No index has answered the batch at offset {facts.asked[0]} of {names.fingerprints} for "
-                f"{facts.asked[1] / 1000:,.0f} s ({last}), so workers wait. Start one with: stream-dedup run index. One that runs "
-                "says at /readyz what it does.",
+                f"{facts.asked[1] / 1000:,.0f} s ({last}), so workers wait. Start one with: stream-dedup run index. One that "
+                "runs says at /readyz what it does.",
             )
         )
     workers = f"{facts.workers} worker{'' if facts.workers == 1 else 's'}"

@@ -29,7 +29,18 @@ from stream_dedup.settings import Settings
 from stream_dedup.worker.declaration import declaration
 
 _COLOURS = {State.OK: "green", State.WARNING: "yellow", State.REFUSED: "bold red", State.NOT_CHECKED: "dim"}
-_OF_THE_CLUSTER = ("topics", "log", "replicas", "log sizes", "output sizes", "retention", "offsets", "clock", "declaration", "roles")
+_OF_THE_CLUSTER = (
+    "topics",
+    "log",
+    "replicas",
+    "log sizes",
+    "output sizes",
+    "retention",
+    "offsets",
+    "clock",
+    "declaration",
+    "roles",
+)
 
 
 def examine(settings: Settings) -> list[Finding]:

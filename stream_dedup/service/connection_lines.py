@@ -1,7 +1,8 @@
 """What Kafka's clients log while a broker cannot be reached: one sentence at once, then one a minute with what was tried.
 
-librdkafka and aiokafka log a line for each attempt of each client, several thousand a minute in all. Invariants: only lines about
-a connection are held back, and none at level `debug`; each address that was tried is in the next sentence, the reason first.
+librdkafka and aiokafka log a line for each attempt of each client, several thousand a minute in all. Invariants: only lines
+about a connection are held back, and none at level `debug`; each address that was tried is in the next sentence, the reason
+first.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ AGAIN_SECONDS = 60.0
 _LINE = re.compile(r"(?:FAIL|ERROR|REQTMOUT|GETPID) \[[^\]]*\] \[thrd:[^\]]*\]: (?P<what>.*)", re.DOTALL)
 _NOWHERE = re.compile(r"brokers are down|transport failure|timed out|no brokers available", re.IGNORECASE)
 _AIOKAFKA = re.compile(
-    r"Unable connect to |Unable to request metadata|Unable to update metadata|Failed fetch messages from |Heartbeat failed |Heartbeat send request failed|"
-    r"Group Coordinator Request failed|Marking the coordinator dead|Heartbeat session expired|OffsetCommit failed|"
+    r"Unable connect to |Unable to request metadata|Unable to update metadata|Failed fetch messages from |Heartbeat failed |"
+    r"Heartbeat send request failed|Group Coordinator Request failed|Marking the coordinator dead|Heartbeat session expired|OffsetCommit failed|"
     r"Error sending \w+ to node|Got error produce response|Failed to connect to|Topic .* is not available"
 )
 _AIOKAFKA_CONNECT = re.compile(r"\[Errno \d+\] (?P<why>Connect call failed|.*?) \('(?P<host>[^']+)', (?P<port>\d+)\)")
-_GONE = re.compile(r"NodeNotReadyError|KafkaConnectionError|ConnectionError|RequestTimedOutError|CoordinatorNotAvailable|coordinator")
+_GONE = re.compile(r"NodeNotReady|ConnectionError|RequestTimedOut|CoordinatorNotAvailable|coordinator")
 
 
 def reason_of(line: str) -> tuple[str, str] | None:
-    """Return (address, reason) of a line about a connection, either of them empty where it says none; None for any other line."""
+    """Return (address, reason) of a line about a connection, empty where it says none; None for any other line."""
     found = _LINE.fullmatch(line)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""What a role waits for: a log line when a wait begins, one a minute while it lasts, one when it ends; meanwhile it is not ready.
+"""What a role waits for: a log line when a wait begins, one a minute, one when it ends; meanwhile it is not ready.
 
     waiting for Kafka        why="Connection refused at kafka:9092"
     waiting for Kafka        why="Connection refused at kafka:9092" waited_seconds=60

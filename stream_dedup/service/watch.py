@@ -92,4 +92,3 @@ class Watch:
             self._refusal = None
             self._waits.over(_KAFKA)
         self._asked.set()
-

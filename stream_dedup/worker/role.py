@@ -193,9 +193,7 @@ class _Worker:
         self._next_check = time.monotonic() + _CHECK_TOPICS_SECONDS
         self._next_lag = 0.0
         self._hosts = counter_of(settings, client, metrics.insights)
-        self._source = SourceConsumer(
-            settings, names.documents, client, self, Patience(watch.is_silent, stop, health.beat)
-        )
+        self._source = SourceConsumer(settings, names.documents, client, self, Patience(watch.is_silent, stop, health.beat))
         _log.info(
             "worker started",
             name=client,

@@ -22,7 +22,9 @@ def test_a_silent_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         held.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
         address = f"127.0.0.1:{held.getsockname()[1]}"
 
-        with pytest.raises(BrokerError, match=rf"refused: no broker answered at {address} .*STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS"):
+        with pytest.raises(
+            BrokerError, match=rf"refused: no broker answered at {address} .*STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS"
+        ):
             Admin(Settings(kafka_bootstrap_servers=address)).topic_ids(["documents"])
 
 

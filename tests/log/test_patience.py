@@ -69,7 +69,9 @@ def begun(patience: Patience) -> Any:
 
 
 @pytest.mark.parametrize(("ask", "answer"), [(committed, 7), (begun, True)])
-def test_a_question_is_asked_until_kafka_is_back(put: Callable[[Away], Away], ask: Callable[[Patience], Any], answer: Any) -> None:
+def test_a_question_is_asked_until_kafka_is_back(
+    put: Callable[[Away], Away], ask: Callable[[Patience], Any], answer: Any
+) -> None:
     """The loop is alive meanwhile, which the probe is told; a role that is to end does not wait."""
     away, beats = put(Away(AWAY_QUESTIONS)), []
 

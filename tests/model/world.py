@@ -39,6 +39,7 @@ from stream_dedup.index.plan import parse as parse_plan
 from stream_dedup.log import records
 from stream_dedup.log.kafka import consumer as consumer_module
 from stream_dedup.log.kafka import producer as producer_module
+from stream_dedup.service.waits import Waits
 from stream_dedup.settings import Settings
 from stream_dedup.topics import TopicNames
 from stream_dedup.worker import declaration, flow, marks, role, startup

@@ -16,6 +16,7 @@ REFUSED = (
     "FAIL [stream-dedup-admin#producer-1] [thrd:127.0.0.1:1/bootstrap]: 127.0.0.1:1/bootstrap: Connect to ipv4#127.0.0.1:1 "
     "failed: Connection refused (after 0ms in state CONNECT, 120 identical error(s) suppressed)"
 )
+TLS = "sasl_ssl://kafka:9093/bootstrap"
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -30,7 +31,9 @@ def test_a_broker_that_is_away_is_one_sentence() -> None:
     for _ in range(385):
         logs.kafka_logger().error("%s", REFUSED)
         logs.kafka_logger().error("ERROR [c#producer-1] [thrd:app]: c#producer-1: 1/1 brokers are down")
-        logging.getLogger("aiokafka").error("Unable connect to node with id 1: [Errno 111] Connect call failed ('127.0.0.1', 1)")
+        logging.getLogger("aiokafka").error(
+            "Unable connect to node with id 1: [Errno 111] Connect call failed ('127.0.0.1', 1)"
+        )
         logging.getLogger("aiokafka").error("Unable to update metadata from [1]")
     logs.kafka_logger().warning("MAXPOLL [c#consumer-1] [thrd:main]: Application maximum poll interval exceeded")
 
@@ -78,13 +81,11 @@ def test_debug_shows_every_line() -> None:
     [
         (REFUSED, ("127.0.0.1:1", "Connection refused")),
         (
-            "FAIL [c#consumer-1] [thrd:sasl_ssl://kafka:9093/bootstrap]: sasl_ssl://kafka:9093/bootstrap: Failed to resolve "
-            "'kafka:9093': Name or service not known (after 5ms in state CONNECT)",
+            f"FAIL [c#consumer-1] [thrd:{TLS}]: {TLS}: Failed to resolve 'kafka:9093': Name or service not known",
             ("kafka:9093", "Failed to resolve 'kafka:9093': Name or service not known"),
         ),
         (
-            "FAIL [c#consumer-16] [thrd:GroupCoordinator]: GroupCoordinator: 127.0.0.1:43787: Connect to ipv4#127.0.0.1:43787 "
-            "failed: Connection refused (after 0ms in state CONNECT)",
+            REFUSED.replace("127.0.0.1:1/bootstrap: C", "GroupCoordinator: 127.0.0.1:43787: C"),
             ("127.0.0.1:43787", "Connection refused"),
         ),
         ("SESSTMOUT [c#consumer-1] [thrd:main]: Consumer group session timed out (in join-state steady)", None),

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 import structlog
+from structlog.testing import capture_logs
 
 from stream_dedup.errors import BrokerError, ConfigurationError
 from stream_dedup.service import watch as watch_module

@@ -117,7 +117,9 @@ class Admin:
         self._client.poll(0)
         self._trouble.check()
         if not self._trouble.last():  # or the client has said why already
-            _logger.warning("No answer from Kafka at %s yet; it is waited for %.0f s at most.", self._bootstrap, _TIMEOUT_SECONDS)
+            _logger.warning(
+                "No answer from Kafka at %s yet; it is waited for %.0f s at most.", self._bootstrap, _TIMEOUT_SECONDS
+            )
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
         """Return the state of those of the named topics that exist."""

@@ -25,9 +25,9 @@ from stream_dedup.messages import NO_TIMESTAMP, Messages
 from stream_dedup.settings import MASK, Settings, environment_name, is_secret
 
 SOCKET_TIMEOUT_SECONDS = 10.0
-# Whose worker was killed waits for its session to end; Kafka's own 45 s are for consumers to which a rebalance is dear, and here
-# it costs a second. librdkafka's own thread sends the heartbeats, so that no batch is too long for it; only a machine or a broker
-# that stands still for ten of them in a row costs a rebalance, and no document.
+# A killed worker's partitions wait for its session to end. Kafka's own 45 s are for those to whom a rebalance is dear; here
+# it costs a second, and no document. librdkafka's thread sends the heartbeats, so that no batch is too long for it: only a
+# machine or a broker that stands still for ten of them in a row costs a rebalance.
 SESSION_MS = 10_000
 HEARTBEAT_MS = 1_000
 STATISTICS_EVENT = "librdkafka statistics"
