@@ -23,8 +23,8 @@ _LINE = re.compile(r"(?:FAIL|ERROR|REQTMOUT|GETPID) \[[^\]]*\] \[thrd:[^\]]*\]: 
 _NOWHERE = re.compile(r"brokers are down|transport failure|timed out|no brokers available", re.IGNORECASE)
 _AIOKAFKA = re.compile(
     r"Unable connect to |Unable to request metadata|Unable to update metadata|Failed fetch messages from |Heartbeat failed |"
-    r"Heartbeat send request failed|Group Coordinator Request failed|Marking the coordinator dead|Heartbeat session expired|OffsetCommit failed|"
-    r"Error sending \w+ to node|Got error produce response|Failed to connect to|Topic .* is not available"
+    r"Heartbeat send request failed|Group Coordinator Request failed|Marking the coordinator dead|Heartbeat session expired|"
+    r"OffsetCommit failed|Error sending \w+ to node|Got error produce response|Failed to connect to|Topic .* is not available"
 )
 _AIOKAFKA_CONNECT = re.compile(r"\[Errno \d+\] (?P<why>Connect call failed|.*?) \('(?P<host>[^']+)', (?P<port>\d+)\)")
 _GONE = re.compile(r"NodeNotReady|ConnectionError|RequestTimedOut|CoordinatorNotAvailable|coordinator")

@@ -256,6 +256,11 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
     stalls = Stalls(crawl.committed, lambda: sent)
     nemesis.struck = stalls.strikes
     stalls.start()
+
+    def healed() -> bool:
+        nemesis.mend()
+        return crawl.committed() >= sent
+
     while (passed := time.monotonic() - began) < asked.minutes * 60:
         due = min(len(documents), int(passed * pace) + STEP_DOCUMENTS)
         if due > sent:
@@ -265,12 +270,8 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
         time.sleep(nemesis.dice.uniform(0.5, 4.0))
         if asked.singly:
             sent += crawl.produce(documents[sent : sent + 100])  # else nothing might stand still
-            wait_until(lambda: nemesis.mend() or crawl.committed() >= sent, f"{fault} has healed", 300)
+            wait_until(healed, f"{fault} has healed", 300)
     sent += crawl.produce(documents[sent:])
-
-    def healed() -> bool:
-        nemesis.mend()
-        return crawl.committed() >= sent
 
     wait_until(healed, f"all {sent} records are committed after healing", 900)
     healing = time.monotonic() - began - asked.minutes * 60

@@ -40,6 +40,7 @@ _EARLIEST, _LATEST, _MAX_TIMESTAMP = (
 )
 _LOOK_SECONDS = 0.05
 _SAID_AFTER_SECONDS = 3.0
+_FIRST_QUESTION_SECONDS = 1.0
 _SILENT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT})
 
 
@@ -90,28 +91,36 @@ class Admin:
             ConfigurationError: the brokers refuse the credentials, or their certificate cannot be trusted.
         """
         try:
-            self._client.list_topics(topic, timeout=seconds)
+            self._list(seconds, topic)
         except KafkaException as error:
-            if error.args[0].code() not in _SILENT:
-                return ""  # whoever says no is there
-            self._client.poll(0)
-            self._trouble.check()
-            return self._trouble.last() or "No broker has answered"
+            # Whoever says no is there.
+            return "" if error.args[0].code() not in _SILENT else self._trouble.last() or "No broker has answered"
         return ""
 
     def _metadata(self, doing: str) -> Any:
         """Return the cluster's brokers and topics; who waits for longer than a moment is told what for."""
-        until = time.monotonic() + _TIMEOUT_SECONDS
-        is_said = False
+        try:
+            return self._list(_TIMEOUT_SECONDS, say_after=_SAID_AFTER_SECONDS)
+        except KafkaException as error:
+            raise self._translate(error, doing) from error
+
+    def _list(self, seconds: float, topic: str | None = None, say_after: float = float("inf")) -> Any:
+        """Ask for so long at most, in questions that take longer and longer: what the client logs comes out in between."""
+        began, asked = time.monotonic(), _FIRST_QUESTION_SECONDS
         while True:
-            left = until - time.monotonic()
+            left = began + seconds - time.monotonic()
+            is_last = left <= 2 * asked
             try:
-                return self._client.list_topics(timeout=max(0.1, left if is_said else min(left, _SAID_AFTER_SECONDS)))
+                return self._client.list_topics(topic, timeout=max(0.1, left if is_last else asked))
             except KafkaException as error:
-                if error.args[0].code() not in _SILENT or is_said or left <= _SAID_AFTER_SECONDS:
-                    raise self._translate(error, doing) from error
-            self._say()
-            is_said = True
+                self._client.poll(0)
+                self._trouble.check()
+                if error.args[0].code() not in _SILENT or is_last:
+                    raise
+            asked *= 2
+            if time.monotonic() - began >= say_after:
+                say_after = float("inf")
+                self._say()
 
     def _say(self) -> None:
         self._client.poll(0)
