@@ -25,7 +25,7 @@ _KAFKA = "Kafka"
 class Asked(Protocol):
     """What is asked: `Admin`, or what stands in for it."""
 
-    def silence(self, topic: str, seconds: float) -> str:
+    def silence(self, seconds: float) -> str:
         """Return why no broker answered; nothing if one did."""
 
 
@@ -73,7 +73,7 @@ class Watch:
         while not self._ended.is_set():
             try:
                 asked = asked or self._make(self._settings)
-                why = asked.silence(self._settings.topic_names.fingerprints, _ASK_SECONDS)
+                why = asked.silence(_ASK_SECONDS)
             except ConfigurationError as error:
                 self._refusal = error  # ends a role that waits at its start; one that runs goes on, and says it
                 asked, why = None, str(error)

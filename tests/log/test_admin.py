@@ -116,3 +116,17 @@ def test_the_reason_comes_first_and_a_long_wait_is_told(
         with pytest.raises(BrokerError):
             Admin(Settings(kafka_bootstrap_servers=address)).cluster_id()
         assert f"No answer from Kafka at {address} yet" in caplog.text
+
+
+def test_a_silent_cluster_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    """What the client says comes out while the answer is waited for."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        asked = Admin(Settings(kafka_bootstrap_servers=f"127.0.0.1:{held.getsockname()[1]}"))
+
+        assert asked.silence(1.0) == "Connection refused"
+        assert "Connection refused" in caplog.text
+
+        held.listen()
+        other = Admin(Settings(kafka_bootstrap_servers=f"127.0.0.1:{held.getsockname()[1]}"))
+        assert other.silence(1.0) == "No broker has answered"

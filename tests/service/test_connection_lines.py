@@ -88,6 +88,10 @@ def test_debug_shows_every_line() -> None:
             REFUSED.replace("127.0.0.1:1/bootstrap: C", "GroupCoordinator: 127.0.0.1:43787: C"),
             ("127.0.0.1:43787", "Connection refused"),
         ),
+        (
+            f"FAIL [c#consumer-1] [thrd:{TLS}]: {TLS}: ApiVersionRequest failed: Local: Timed out: probably due to broker version",
+            ("kafka:9093", "It takes connections and does not answer"),
+        ),
         ("SESSTMOUT [c#consumer-1] [thrd:main]: Consumer group session timed out (in join-state steady)", None),
         ("CONFWARN [c#consumer-1] [thrd:app]: Configuration property x is a producer property", None),
     ],

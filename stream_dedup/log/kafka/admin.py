@@ -84,14 +84,20 @@ class Admin:
         """Return the cluster's own id."""
         return str(self._metadata("asking for the cluster's id").cluster_id)
 
-    def silence(self, topic: str, seconds: float) -> str:
+    def silence(self, seconds: float) -> str:
         """Return why no broker has answered a small question within so many seconds; nothing if one has.
+
+        It names no topic: a broker may make a topic that is asked for and is not there.
 
         Raises:
             ConfigurationError: the brokers refuse the credentials, or their certificate cannot be trusted.
         """
         try:
-            self._list(seconds, topic)
+            future = self._client.describe_cluster(request_timeout=seconds)
+            while not futures.wait([future], _LOOK_SECONDS).done:
+                self._client.poll(0)
+                self._trouble.check()
+            future.result()
         except KafkaException as error:
             # Whoever says no is there.
             return "" if error.args[0].code() not in _SILENT else self._trouble.last() or "No broker has answered"
@@ -100,18 +106,18 @@ class Admin:
     def _metadata(self, doing: str) -> Any:
         """Return the cluster's brokers and topics; who waits for longer than a moment is told what for."""
         try:
-            return self._list(_TIMEOUT_SECONDS, say_after=_SAID_AFTER_SECONDS)
+            return self._list(_TIMEOUT_SECONDS, _SAID_AFTER_SECONDS)
         except KafkaException as error:
             raise self._translate(error, doing) from error
 
-    def _list(self, seconds: float, topic: str | None = None, say_after: float = float("inf")) -> Any:
+    def _list(self, seconds: float, say_after: float) -> Any:
         """Ask for so long at most, in questions that take longer and longer: what the client logs comes out in between."""
         began, asked = time.monotonic(), _FIRST_QUESTION_SECONDS
         while True:
             left = began + seconds - time.monotonic()
             is_last = left <= 2 * asked
             try:
-                return self._client.list_topics(topic, timeout=max(0.1, left if is_last else asked))
+                return self._client.list_topics(timeout=max(0.1, left if is_last else asked))
             except KafkaException as error:
                 self._client.poll(0)
                 self._trouble.check()
