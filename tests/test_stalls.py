@@ -29,3 +29,14 @@ def test_a_stall_belongs_to_the_fault_before_it() -> None:
     passes(2, 0)
 
     assert stalls.table() == {"kill worker": 11.0, "nothing": 2.0}
+
+    passes(1, 100)
+    sent[0] = 300
+    passes(0.5, 0)
+    stalls.strikes("broker away")
+    passes(70, 0)
+    stalls.strikes("broker away, once it is back", anew=True)
+    passes(12, 0)
+
+    assert stalls.table()["broker away"] == 70.5
+    assert stalls.table()["broker away, once it is back"] == 12.0

@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable
 
 LOOK_SECONDS = 0.25
+# What has stood still for so short a time has only not been looked at, or waits for its turn.
+BRIEF_SECONDS = 1.0
 
 
 class Stalls:
@@ -37,9 +39,17 @@ class Stalls:
         self._stop.set()
         self._thread.join(30)
 
-    def strikes(self, fault: str) -> None:
-        """Say which fault is about to happen; what stands still already stays with the one before."""
+    def strikes(self, fault: str, *, anew: bool = False) -> None:
+        """Say which fault is about to happen; what stands still already stays with the one before.
+
+        With `anew` the stall begins now: what a fault itself took, such as an hour without a broker, is not counted.
+        """
         self._fault = fault
+        now = self._now_seconds()
+        if anew:
+            self._since = now
+        if self._since is not None and now - self._since < BRIEF_SECONDS:
+            self._blamed = fault
 
     def look(self) -> None:
         """Look once."""

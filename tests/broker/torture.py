@@ -53,7 +53,7 @@ class Nemesis:
 
     def __init__(self, broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, seed: int, session_seconds: float) -> None:
         self.session_seconds = session_seconds
-        self.struck: Callable[[str], None] = lambda _: None
+        self.struck: Callable[..., None] = lambda *_, **__: None
         self.ended: list[str] = []
         self.broker = broker
         self.proxy = proxy
@@ -162,6 +162,7 @@ class Nemesis:
         time.sleep(AWAY_SECONDS)
         self.ended += [f"{role.name}: {role.log[-2000:]}" for role in alive if role.process.poll() is not None]
         self.broker.start()
+        self.struck("broker away, once it is back", anew=True)
 
     def _one_more_worker(self, _: int) -> None:
         """Two rebalances, in mid-stream."""
