@@ -83,7 +83,7 @@ def test_a_role_waits_for_kafka_at_its_start_and_says_when_it_is_away_later(kafk
     kafka.why = "Connection refused"
     begun: list[bool] = []
     with Watch(Settings(), Waits(health, structlog.get_logger()), lambda _: kafka) as watch:
-        waiting = threading.Thread(target=lambda: begun.append(watch.wait(stop)))
+        waiting = threading.Thread(target=lambda: begun.append(watch.wait(stop)), daemon=True)
         waiting.start()
         until(lambda: kafka.asked > 3)
         assert not begun
