@@ -406,6 +406,13 @@ class Settings(BaseSettings):
         description="Most batches that wait for the index at once. More hides a slow index at the cost of memory; "
         "fewer means less work repeated after an abort.",
     )
+    worker_memory: Annotated[Size, Field(ge=384 << 20)] | None = Field(
+        default=None,
+        description="Most memory that a worker may take, such as `1GiB`. What it reads ahead, holds and sends is bounded by "
+        "it, so large documents travel in smaller batches. Without it, the limit of the worker's control group, which is that "
+        "of its pod or container; where there is none, a quarter of the machine's memory, at most 1 GiB.",
+        json_schema_extra={"default_text": "the pod's limit"},
+    )
     state_dir: Folder = Field(
         default_factory=lambda: Path(platformdirs.user_state_dir("stream-dedup")),
         description="Folder for what a role keeps between starts, such as the worker's name. Small.",

@@ -43,10 +43,13 @@ from stream_dedup.messages import Messages
 from stream_dedup.service.collector import collect_rarely
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
-from stream_dedup.service.memory import give_back, keep_memory
+from stream_dedup.service.memory import FreedMemory
+from stream_dedup.service.memory_limit import limit_of_group, machine_bytes, resident_bytes
 from stream_dedup.service.metrics import WorkerMetrics
 from stream_dedup.settings import Settings
 from stream_dedup.worker import identity, startup
+from stream_dedup.worker.allowance import Allowance, Amount
+from stream_dedup.worker.budget import Budget, RecordSizes, limit_of
 from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.inputs import Decoder
 from stream_dedup.worker.insights import counter_of
@@ -61,16 +64,15 @@ _ANSWER_SECONDS = 0.003
 _FULL_SECONDS = 0.02
 # What comes after a read is gathered for so long: each small batch costs broker and index as much as a large one.
 _GATHER_SECONDS = 0.02
-# A batch of so many records is prepared in a thread of its own; what is smaller is prepared sooner than handed over.
+# A batch of so many records or bytes is prepared in a thread of its own; what is smaller is prepared sooner than handed over.
 _ASIDE_RECORDS = 500
+_ASIDE_BYTES = 1 << 20
 _PAUSE_AFTER_SECONDS = 1.0
 _CHECK_TOPICS_SECONDS = 30.0
 _LAG_SECONDS = 1.0
 _DRAIN_SECONDS = 20.0
 _CLOSE_SECONDS = 8.0
 _ABORT_PAUSE_SECONDS = 0.5
-# A batch of more has taken several times what a usual one takes, and is followed by giving back what would be kept of it.
-_LARGE_BYTES = 32 << 20
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
@@ -80,7 +82,6 @@ def run(settings: Settings, stop: threading.Event) -> None:
         ConfigurationError: something must be changed by an operator (exit 78).
         StreamDedupError: the worker cannot go on; a restart begins at the committed offsets.
     """
-    keep_memory()
     recipe = recipe_of(settings)
     metrics = WorkerMetrics(recipe.id)
     health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
@@ -102,6 +103,11 @@ class _Read(NamedTuple):
     sources: dict[TopicPartitionKey, records.Source]
     stamp: bytes
 
+    @property
+    def amount(self) -> Amount:
+        """How much was read."""
+        return Amount(sum(map(len, self.messages)), sum(one.held_bytes for one in self.messages))
+
 
 class _Committing(NamedTuple):
     """The transaction that runs."""
@@ -111,10 +117,25 @@ class _Committing(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """A transaction that has ended, and what it was to carry."""
+    """A transaction that has ended, what it was to carry, and how long it took."""
 
     result: Result
     leaving: Leavings
+    seconds: float
+
+
+def _budget_of(settings: Settings) -> Budget:
+    """Return what the worker may hold, from what it takes now that its dictionary is read."""
+    budget = Budget.of(limit_of(settings.worker_memory, limit_of_group(), machine_bytes()), resident_bytes())
+    tell = _log.warning if budget.is_tight else _log.info
+    tell(
+        "memory is tight: give the worker more, or set STREAM_DEDUP_WORKER_MEMORY to what it may take"
+        if budget.is_tight
+        else "memory is divided",
+        limit_mib=budget.limit_bytes >> 20,
+        batch_mib=budget.part_bytes >> 20,
+    )
+    return budget
 
 
 class _Worker:
@@ -127,6 +148,12 @@ class _Worker:
         self._cluster = startup.inspect(settings, names, recipe)
         health.startup(0.3, "loading the recipe")
         fingerprinter = Fingerprinter(recipe)
+        self._budget = _budget_of(settings)
+        self._memory = FreedMemory(self._budget.limit_bytes, self._budget.part_bytes)
+        self._sizes = RecordSizes()
+        self._allowance = Allowance(Amount(settings.batch_documents, self._budget.part_bytes))
+        # The clients' queues are part of the budget.
+        settings = self._budget.settings_for_clients(settings, self._cluster.record_bytes_max)
         health.startup(0.8, "joining the group")
         self._identity = identity.claim(settings)
         nonce = os.urandom(NONCE_BYTES)
@@ -158,6 +185,7 @@ class _Worker:
         self._committer = Caller("committing")
         self._preparing = Caller("preparing")
         self._is_preparing = False
+        self._prepared_bytes = 0  # of the batch that is being prepared
         self._ahead: _Read | None = None  # only while a batch is being prepared
         self._read_at = 0.0
         self._fail_open_seconds = None if settings.fail_open is None else settings.fail_open.total_seconds()
@@ -224,9 +252,13 @@ class _Worker:
 
     def _wanted(self) -> int:
         """How many records there is room for, beside what is being prepared and what was read ahead of it."""
-        if self._ahead is not None:
-            return max(0, self._flow.wants(1) - sum(map(len, self._ahead.messages)))
-        return self._flow.wants(1 if self._is_preparing else 0)
+        most = self._flow.wants(1 if self._is_preparing else 0)
+        if not most:
+            return 0
+        allowed = self._allowance.now
+        room = self._budget.room(self._flow.held_bytes + (self._prepared_bytes if self._is_preparing else 0))
+        ahead = Amount(0, 0) if self._ahead is None else self._ahead.amount
+        return self._sizes.records(min(most, allowed.documents) - ahead.documents, min(room, allowed.bytes) - ahead.bytes)
 
     def _take(self, wanted: int) -> None:
         """Read what there is room for; when there is none, stay in the group without reading."""
@@ -254,6 +286,7 @@ class _Worker:
             _log.error("a record cannot be read; it becomes a dead letter", position=where, reason=one.why)
         self._failpoints.reach("worker.consumed", self._flow.in_flight + 1)
         self._read_at = time.monotonic()
+        self._sizes.read(messages)
         sources = {key: self._flow.source(key) for key in messages.last_offsets()}
         read = _Read([messages], sources, self._source.stamp())
         if not self._is_preparing:
@@ -270,10 +303,12 @@ class _Worker:
 
     def _make(self, read: _Read) -> None:
         """Make a batch and take it in; of many records, in a thread of its own."""
-        if sum(map(len, read.messages)) < _ASIDE_RECORDS:
+        amount = read.amount
+        if amount.documents < _ASIDE_RECORDS and amount.bytes < _ASIDE_BYTES:
             self._admit(self._prepare(read))
         else:
             self._is_preparing = True
+            self._prepared_bytes = amount.bytes
             self._preparing.start(lambda: self._prepare(read))
 
     def _prepare(self, read: _Read) -> InFlight:
@@ -287,7 +322,7 @@ class _Worker:
         """
         if self._is_preparing and self._preparing.ended(wait_seconds):
             self._is_preparing = False
-            self._admit(self._preparing.result)
+            self._admit(self._preparing.take_result())
             ahead, self._ahead = self._ahead, None
             if ahead is not None:
                 self._make(ahead)
@@ -299,6 +334,7 @@ class _Worker:
         while self._is_preparing:
             self._health.beat()
             self._is_preparing = not self._preparing.ended(_IDLE_SECONDS)
+        self._preparing.take_result()
 
     def _admit(self, batch: InFlight) -> None:
         """Take a batch in flight, and ask the log."""
@@ -306,8 +342,7 @@ class _Worker:
         for part in self._flow.admit(batch):
             self._append(part)
         self._appender.poll()
-        if int(batch.messages.value_bytes.sum()) > _LARGE_BYTES:
-            give_back()
+        self._memory.used(int(batch.messages.value_bytes.sum()))
         self._failpoints.reach("worker.appended", self._flow.in_flight)
 
     def _wait(self) -> None:
@@ -375,7 +410,7 @@ class _Worker:
             self._none_runs(0.0)
 
     def _begin(self) -> None:
-        ready = self._flow.ready()
+        ready = self._flow.ready(self._allowance.now)
         if not ready:
             return
         now = time.monotonic()
@@ -391,7 +426,8 @@ class _Worker:
     def _carry_out(self, ready: Sequence[InFlight], offsets: Sequence[tuple[str, int, int, str]]) -> _Ended:
         """Run one transaction, in its own thread."""
         leaving = self._outputs.of(*ready)
-        return _Ended(self._transact(leaving, offsets, ready[0].stamp), leaving)
+        began = time.monotonic()
+        return _Ended(self._transact(leaving, offsets, ready[0].stamp), leaving, time.monotonic() - began)
 
     def _none_runs(self, wait_seconds: float, *, rereads: bool = True) -> bool:
         """Return whether no transaction runs, after waiting so long at most, and taking in how it ended."""
@@ -418,9 +454,11 @@ class _Worker:
 
     def _end(self, committing: _Committing, *, rereads: bool = True) -> None:
         (ready, offsets), self._committing = committing, None
-        ended: _Ended = self._committer.result
-        result, leaving = ended
+        ended: _Ended = self._committer.take_result()
+        result, leaving, seconds = ended
         self._metrics.transaction(result.outcome.value)
+        carried = Amount(sum(len(batch.messages) for batch in ready), sum(batch.messages.held_bytes for batch in ready))
+        self._allowance.ended(carried, seconds, is_committed=result.outcome is Outcome.COMMITTED)
         if result.outcome is Outcome.COMMITTED:
             self._flow.committed(ready)
             self._metrics.took(sum(batch.live_records for batch in ready))
@@ -429,7 +467,8 @@ class _Worker:
             self._failpoints.reach("worker.after-commit", self._flow.in_flight + 1)
             return
         _log.warning("a transaction did not commit; its records are read again", outcome=result.outcome.value,
-                     reason=result.why)  # fmt: skip
+                     reason=result.why, documents=carried.documents, seconds=round(seconds, 1),
+                     next_documents_max=self._allowance.now.documents)  # fmt: skip
         if result.refused:
             self._retract(leaving, offsets, ready[0].stamp, result)
         self._forget_prepared()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+import weakref
 from typing import Any
 
 import pytest
@@ -52,12 +54,36 @@ def test_its_owner_goes_on_while_a_call_runs() -> None:
     assert not caller.ended(0.01)
     go_on.set()
     assert caller.ended(10)
-    assert caller.result == "done"
+    assert caller.take_result() == "done"
     assert not caller.ended(0.0)
 
     caller.start(lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         caller.ended(10)
+
+
+class Large:
+    """Something that can be looked for."""
+
+
+def test_a_caller_keeps_nothing_of_a_call_that_has_ended() -> None:
+    """A transaction's batches and outputs are as large as all else that a worker holds: they go when it has ended."""
+    caller = Caller()
+
+    def start() -> tuple[weakref.ref[Large], weakref.ref[Large]]:
+        carried, made = Large(), [Large()]
+        result = weakref.ref(made[0])
+        caller.start(lambda: made.pop() if carried else None)
+        return weakref.ref(carried), result
+
+    carried, made = start()
+    assert caller.ended(10)
+    caller.take_result()
+    until = time.monotonic() + 10
+    while (carried() or made()) and time.monotonic() < until:
+        time.sleep(0.01)  # its thread lets go a moment after it has said so
+
+    assert (carried(), made()) == (None, None)
 
 
 class Fenced:

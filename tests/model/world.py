@@ -859,7 +859,7 @@ class Caller:
 
     def __init__(self, _name: str = "") -> None:
         self._fiber: Fiber | None = None
-        self.result: Any = None
+        self._result: Any = None
 
     def call(self, function: Callable[[], Any], seconds: float) -> None:
         function()
@@ -882,10 +882,13 @@ class Caller:
             WORLD.scheduler.step(idle_ms=int(seconds * 1000))
         if not fiber.has_ended:
             return False
-        self._fiber, self.result = None, fiber.result
+        self._fiber, self._result = None, fiber.result
         if fiber.error is not None:
             raise fiber.error
         return True
+
+    def take_result(self) -> Any:
+        return self._result
 
 
 class Time:

@@ -133,7 +133,7 @@ class Caller:
     """
 
     def __init__(self, name: str = "transactions") -> None:
-        self.result: Any = None
+        self._result: Any = None
         self._calls: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name=name, daemon=True).start()
@@ -143,14 +143,19 @@ class Caller:
         self._calls.put(function)
 
     def ended(self, seconds: float) -> bool:
-        """Return whether it has ended, after waiting so long at most, and raise what it raised; `result` is what it gave."""
+        """Return whether it has ended, after waiting so long at most, and raise what it raised."""
         try:
-            self.result, error = self._done.get(timeout=seconds)
+            self._result, error = self._done.get(timeout=seconds)
         except queue.Empty:
             return False
         if error is not None:
             raise error
         return True
+
+    def take_result(self) -> Any:
+        """Return what the call gave that ended last. It is not kept: a batch and its transaction are large."""
+        result, self._result = self._result, None
+        return result
 
     def call(self, function: Callable[[], Any], seconds: float) -> None:
         """Run `function` and raise what it raises.
@@ -164,11 +169,15 @@ class Caller:
 
     def _serve(self) -> None:
         while True:
-            function = self._calls.get()
-            try:
-                self._done.put((function(), None))
-            except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
-                self._done.put((None, error))
+            self._done.put(_outcome(self._calls.get()))
+
+
+def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """Return what a function gave, and what it raised. So its caller keeps nothing of it while it waits for the next."""
+    try:
+        return function(), None
+    except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
+        return None, error
 
 
 def _told(error: KafkaException | SystemError) -> KafkaError | None:
