@@ -41,21 +41,20 @@ class Allowance:
     def ended(self, carried: Amount, seconds: float, *, is_committed: bool) -> None:
         """Learn how long a transaction took that carried so much.
 
-        One that carried less than half of what is allowed says nothing: whatever held it up was not its size. Nor was size at
-        fault with one that was aborted soon. One that was read before the allowance shrank may carry more than is allowed now;
-        what follows from it is measured by what it carried, so several of them do not shrink it several times.
+        After one that timed out the next carries a quarter of it, whatever was allowed: so it fits at last. One that aborted
+        sooner failed for another reason than its size. Of those that were committed, one that carried less than half of what is
+        allowed says nothing. One that was read before the allowance shrank may carry more than is allowed now; what follows is
+        measured by what it carried, so several of them do not shrink the allowance several times.
         """
-        allowed = self.now
-        if 2 * carried.documents < allowed.documents and 2 * carried.bytes < allowed.bytes:
-            return
         share = max(done / limit for done, limit in zip(carried, self._most, strict=True))
         if not is_committed:
             if seconds >= TIMED_OUT_SECONDS:
                 self._shrink_to(share / 4)
-        elif seconds > SLOW_SECONDS:
-            self._shrink_to(share / 2)
-        elif seconds < SLOW_SECONDS / 2:
-            self._share = min(1.0, self._share * (2.0 if seconds < SLOW_SECONDS / 8 else 1.25))
+        elif 2 * carried.documents >= self.now.documents or 2 * carried.bytes >= self.now.bytes:
+            if seconds > SLOW_SECONDS:
+                self._shrink_to(share / 2)
+            elif seconds < SLOW_SECONDS / 2:
+                self._share = min(1.0, self._share * (2.0 if seconds < SLOW_SECONDS / 8 else 1.25))
 
     def _shrink_to(self, share: float) -> None:
         self._share = max(_LEAST_SHARE, min(self._share, share))

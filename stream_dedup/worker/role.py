@@ -470,7 +470,7 @@ class _Worker:
                      reason=result.why, documents=carried.documents, seconds=round(seconds, 1),
                      next_documents_max=self._allowance.now.documents)  # fmt: skip
         if result.refused:
-            self._retract(leaving, offsets, ready[0].stamp, result)
+            self._retract(leaving, offsets, ready[0].stamp, result, carried)
         self._forget_prepared()
         dropped = self._flow.drop_all()
         if rereads and not self._stop.is_set():
@@ -497,10 +497,20 @@ class _Worker:
                 reached=lambda step: self._failpoints.reach(f"worker.{step}", lambda: self._flow.in_flight),
             )
 
-    def _retract(self, leaving: Leavings, offsets: Sequence[tuple[str, int, int, str]], stamp: bytes, result: Result) -> None:
+    def _retract(
+        self,
+        leaving: Leavings,
+        offsets: Sequence[tuple[str, int, int, str]],
+        stamp: bytes,
+        result: Result,
+        carried: Amount,
+    ) -> None:
         """An output refused a record for what it is: find it, and tell the log that it represents nobody."""
         if len(result.refused) > 1:
+            began = time.monotonic()
             result = self._transact(leaving, offsets, stamp, one_by_one=True)
+            if not result.refused:  # written one by one so many take too long; of fewer it is found
+                self._allowance.ended(carried, time.monotonic() - began, is_committed=False)
         for index in result.refused:
             one = leaving[index]
             where = f"{one.message.topic}-{one.message.partition}@{one.message.offset}"
