@@ -632,7 +632,8 @@ class _Worker:
                 lag = self._source.lag(key, self._flow.committed_offset(key))
                 if lag is not None:
                     self._metrics.lag(key[0], key[1], lag)
-            self._metrics.in_flight(self._flow.in_flight, self._flow.documents_in_flight)
+            self._metrics.in_flight(self._flow.in_flight, self._flow.documents_in_flight, self._flow.held_bytes)
+            self._metrics.allowed(self._allowance.now.documents)
             self._metrics.unemitted(self._flow.unemitted if self._settings.judging_mode.delivers else 0)
             self._health.startup(1.0, "started")
             if owned:
