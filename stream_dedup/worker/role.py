@@ -127,14 +127,11 @@ class _Ended(NamedTuple):
 def _budget_of(settings: Settings) -> Budget:
     """Return what the worker may hold, from what it takes now that its dictionary is read."""
     budget = Budget.of(limit_of(settings.worker_memory, limit_of_group(), machine_bytes()), resident_bytes())
-    tell = _log.warning if budget.is_tight else _log.info
-    tell(
-        "memory is tight: give the worker more, or set STREAM_DEDUP_WORKER_MEMORY to what it may take"
-        if budget.is_tight
-        else "memory is divided",
-        limit_mib=budget.limit_bytes >> 20,
-        batch_mib=budget.part_bytes >> 20,
-    )
+    sizes = {"limit_mib": budget.limit_bytes >> 20, "batch_mib": budget.part_bytes >> 20}
+    if budget.is_tight:
+        _log.warning("memory is tight: raise the limit, or set STREAM_DEDUP_WORKER_MEMORY to what may be taken", **sizes)
+    else:
+        _log.info("memory is divided", **sizes)
     return budget
 
 
