@@ -190,8 +190,10 @@ class Nemesis:
         self.proxy.add(self.dice.choice(LOSABLE), "delay", seconds=self.dice.uniform(1, 12))
 
     def _slow_outputs(self, at: int) -> None:
-        """A fifth of what comes is let through, for longer than a transaction may take."""
+        """More comes than is let through, for longer than a transaction may take."""
         with producer_quota(self.crawl.bootstrap, f"{self.crawl.settings.group}-worker-{at}-outputs", QUOTA_BYTES):
+            made = large_documents(400, 12_000, self.dice.randrange(1 << 30), partitions=4)
+            self.sent += self.crawl.produce(made)
             time.sleep(self.dice.uniform(20, 35))
 
     def _large_documents(self, _: int) -> None:
