@@ -395,8 +395,9 @@ class Settings(BaseSettings):
         default=8000,
         ge=1,
         le=100_000,
-        description="Most documents in one transaction; of large ones fewer, as `worker_memory` allows. A backlog moves in such "
-        "batches; a lone document leaves at once. Larger costs memory and latency under load, smaller costs throughput (on two cores, "
+        description="Most documents in one transaction; of large ones fewer, as `worker_memory` allows. A backlog moves in "
+        "such batches; a lone document leaves at once. Larger costs memory and latency under load, smaller costs throughput (on "
+        "two cores, "
         "transactions of 1,000 carried half as much as of 5,000, and of 8,000 an eighth more).",
     )
     batches_in_flight: Annotated[int, Whole] = Field(
