@@ -41,14 +41,14 @@ from stream_dedup.log.kafka import consumer as consumer_module
 from stream_dedup.log.kafka import producer as producer_module
 from stream_dedup.settings import Settings
 from stream_dedup.topics import TopicNames
-from stream_dedup.worker import declaration, flow, marks, role, startup
+from stream_dedup.worker import declaration, flow, marks, prepare, role, startup
 from tests.model import kafka
 from tests.model.scheduler import Fiber, Killed, Process, Scheduler
 
 START_MS = 1_790_000_000_000
 FLOOR = 3
 RECIPE = SimpleNamespace(
-    id="model:64:0", width=64, words=1, key=b"key", floor=FLOOR, method=SimpleNamespace(takes_vectors=False)
+    id="model:64:0", width=64, words=1, key=b"key", floor=FLOOR, method=SimpleNamespace(takes_vectors=False, is_at_once=False)
 )
 PLANS = ("64:4:0:3", "64:4:0:3", "64:0:0:6", "64:4:1:7", "64:8:0:4")
 TURNS = 420
@@ -89,6 +89,8 @@ class Tuning:
     and what comes is read at once, as if Kafka took no time."""
     gathers: bool = True
     """Whether what comes is gathered for as long as a worker gathers, or read at once, so that more is read ahead."""
+    cuts: bool | None = None
+    """Whether preparing is so slow that each batch is cut behind its first record; None lets the seed say."""
 
 
 class Violation(Exception):  # noqa: N818 - it is what the model looks for, not an error of its own
@@ -1024,7 +1026,12 @@ def run(world: World) -> None:
     globals()["WORLD"] = world
     aside = 2 if world.tuning.aside else sys.maxsize
     gather_seconds = role._GATHER_SECONDS if world.tuning.aside and world.tuning.gathers else 0.0
-    with mock.patch.multiple(role, _ASIDE_RECORDS=aside, _GATHER_SECONDS=gather_seconds):
+    cuts = world.seed % 8 == 5 if world.tuning.cuts is None else world.tuning.cuts
+    slow = {"_SLICE_SECONDS": 0.0} if cuts else {}
+    with (
+        mock.patch.multiple(role, _ASIDE_RECORDS=aside, _GATHER_SECONDS=gather_seconds, **slow),
+        mock.patch.object(prepare, "_SLOW_BYTES", 1),
+    ):
         world.run()
 
 
