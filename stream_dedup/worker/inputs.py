@@ -91,7 +91,9 @@ class Decoder:
                 "STREAM_DEDUP_TEXT_FIELD to the field with the list of numbers."
             )
         self._takes_vectors = takes_vectors
-        self._extractor = Extractor() if settings.text_is == "html" and not takes_vectors else None
+        self._extractor = (
+            Extractor(settings.page_cpu.total_seconds()) if settings.text_is == "html" and not takes_vectors else None
+        )
         self._base64 = settings.text_encoding == "base64"
         self._text_field = settings.text_field
         self._id_field = settings.id_field
@@ -227,7 +229,7 @@ class Decoder:
         if self._extractor is None:
             return written if isinstance(written, str) else written.decode("utf-8", "replace")
         found = self._extractor.extract(written if isinstance(written, str) else decode_page(written))
-        return DeadLetter("fingerprint", found.kind, found.message) if isinstance(found, Failure) else found
+        return DeadLetter("fingerprint", *found) if isinstance(found, Failure) else found
 
     def _text_of(self, fields: Any) -> str | DeadLetter:
         found = _at(fields, self._text_field)

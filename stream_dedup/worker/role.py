@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import structlog
 
-from stream_dedup.document import NONCE_BYTES, TopicPartitionKey
+from stream_dedup.document import NONCE_BYTES, DeadLetter, Message, TopicPartitionKey
 from stream_dedup.errors import BrokerError, ConfigurationError, FormatError, InvariantError, StreamDedupError
 from stream_dedup.failpoints import VARIABLE, Failpoints
 from stream_dedup.fingerprint import Fingerprinter, Recipe
@@ -356,6 +356,7 @@ class _Worker:
     def _admit(self, batch: InFlight) -> None:
         """Take a batch in flight, and ask the log."""
         batch.taken = time.monotonic()
+        self._retract_timed(batch)
         for part in self._flow.admit(batch):
             self._append(part)
         self._appender.poll()
@@ -524,16 +525,27 @@ class _Worker:
                 )
             _log.error("an output refused a record; it is retracted and becomes a dead letter", position=where,
                        topic=one.output.topic, reason=result.why)  # fmt: skip
-            source = self._flow.source((one.message.topic, one.message.partition))
-            fields = {
-                "topic": source.topic,
-                "topic_id": source.topic_id.hex(),
-                "partition": source.partition,
-                "offset": one.message.offset,
-                "value_digest": value_digest(one.message.value),
-            }
-            self._appender.send(records.encode_control(records.Control("retract", fields)), None, lambda _: None)
+            self._send_retraction(one.message)
         self._appender.flush()
+
+    def _retract_timed(self, batch: InFlight) -> None:
+        """Tell the log of what a limit of time made a dead letter: another worker may have had it judged, uncommitted."""
+        timed = [row for row, one in batch.decided_here() if isinstance(one, DeadLetter) and one.is_timed]
+        for row in timed:
+            self._send_retraction(batch.messages[row])
+        if timed:
+            self._appender.flush()  # before the dead letter can be committed
+
+    def _send_retraction(self, message: Message) -> None:
+        source = self._flow.source((message.topic, message.partition))
+        fields = {
+            "topic": source.topic,
+            "topic_id": source.topic_id.hex(),
+            "partition": source.partition,
+            "offset": message.offset,
+            "value_digest": value_digest(message.value),
+        }
+        self._appender.send(records.encode_control(records.Control("retract", fields)), None, lambda _: None)
 
     def _reread(self, keys: Sequence[TopicPartitionKey]) -> None:
         """Go back to the committed offsets, as the broker has them now."""
