@@ -323,6 +323,7 @@ class _Worker:
         """Take in flight the batch that is done."""
         batch, self._left = self._preparing.result
         self._is_preparing = False
+        self._retract_timed(batch)
         self._admit(batch)
 
     def _finish_preparing(self) -> None:
@@ -356,7 +357,6 @@ class _Worker:
     def _admit(self, batch: InFlight) -> None:
         """Take a batch in flight, and ask the log."""
         batch.taken = time.monotonic()
-        self._retract_timed(batch)
         for part in self._flow.admit(batch):
             self._append(part)
         self._appender.poll()
