@@ -361,8 +361,15 @@ class Settings(BaseSettings):
     text_is: Literal["text", "html"] = Field(
         default="text",
         description="`html`: the text is a web page, and its main text is judged, without navigation, banners and footers; "
-        "needs `stream-dedup[html]`. A page that breaks the extractor, or takes more than two seconds of CPU, "
+        "needs `stream-dedup[html]`. A page that breaks the extractor, or takes more CPU than `page_cpu`, "
         "becomes a dead letter. Pages judged as `text` are near each other by their templates.",
+    )
+    page_cpu: Duration = Field(
+        default=timedelta(seconds=2),
+        ge=timedelta(milliseconds=100),
+        le=timedelta(minutes=1),
+        description="How much CPU the extractor may take for one page before it becomes a dead letter, with `text_is` `html`. "
+        "A page of 1 MB takes some 50 ms, one made to hurt takes hours. Of all workers of a group the same.",
     )
     text_encoding: Literal["plain", "base64"] = Field(
         default="plain",
@@ -396,9 +403,8 @@ class Settings(BaseSettings):
         ge=1,
         le=100_000,
         description="Most documents in one transaction; of large ones fewer, as `worker_memory` allows. A backlog moves in "
-        "such batches; a lone document leaves at once. Larger costs memory and latency under load, smaller costs throughput (on "
-        "two cores, "
-        "transactions of 1,000 carried half as much as of 5,000, and of 8,000 an eighth more).",
+        "such batches; a lone document leaves at once. Larger costs memory and latency under load, smaller costs throughput "
+        "(on two cores, transactions of 1,000 carried half as much as of 5,000, and of 8,000 an eighth more).",
     )
     batches_in_flight: Annotated[int, Whole] = Field(
         default=4,

@@ -40,6 +40,7 @@ class Paced(role._Worker):
         self._is_preparing = is_preparing
         self._ahead = None
         self._prepared_bytes = 0
+        self._left = None
         self._budget = Budget(1 << 30, 1 << 20)
         self._sizes = RecordSizes()
         self._allowance = Allowance(Amount(10, 1 << 20))

@@ -38,6 +38,7 @@ def reading(*, flight: int = 0, prepared: int | None = None, ahead: int = 0, all
         _sizes=sizes,
         _is_preparing=prepared is not None,
         _prepared_bytes=prepared or 7 * MIB,
+        _left=None,
         _ahead=role._Read([of_records(ahead)], {}, b"") if ahead else None,
     )
 
@@ -62,11 +63,10 @@ def test_a_read_brings_what_there_is_room_for(worker: Any, expected: int) -> Non
     assert wanted * RECORD > expected - 1.1 * RECORD
 
 
-def test_a_batch_of_few_but_large_records_is_prepared_aside() -> None:
-    """Twenty of 1 MB take a second to prepare, in which the loop must turn."""
+def test_what_is_being_prepared_is_counted() -> None:
+    """Until it is in flight."""
     started: list[Any] = []
     worker = SimpleNamespace(
-        _prepare=lambda _: pytest.fail("prepared in the loop"),
         _preparing=SimpleNamespace(start=started.append),
         _is_preparing=False,
     )
