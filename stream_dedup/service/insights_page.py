@@ -42,23 +42,23 @@ class Console:
     HOSTS_MAX: Final = 200
 
     def __init__(self) -> None:
-        self._view = View()
-        self._owns = False
+        self.show(View(), owns=False)
 
     def show(self, view: View, *, owns: bool) -> None:
         """Show this from now on. `owns`: whether this replica is the one that counts."""
-        self._view, self._owns = view, owns
+        self._page: Kept[Response] = Kept(lambda: HTMLResponse(page_of(view, owns=owns), headers=_HEADERS))
+        self._hosts: Kept[Response] = Kept(
+            lambda: JSONResponse(json_of(view, owns=owns), headers={"Cache-Control": "no-store"})
+        )
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes for `HttpServer`."""
-        kept_page = Kept(lambda: HTMLResponse(page_of(self._view, owns=self._owns), headers=_HEADERS))
-        kept_hosts = Kept(lambda: JSONResponse(json_of(self._view, owns=self._owns), headers={"Cache-Control": "no-store"}))
 
         async def page(_: Request) -> Response:
-            return await kept_page.get()
+            return await self._page.get()
 
         async def hosts(_: Request) -> Response:
-            return await kept_hosts.get()
+            return await self._hosts.get()
 
         return [Route("/", page, methods=["GET"]), Route("/v1/hosts", hosts, methods=["GET"])]
 
