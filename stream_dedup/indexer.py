@@ -72,7 +72,6 @@ class _Indexer:
         admin = Admin(settings)
         found = hold("index", settings, names, admin)
         folder = Path(settings.index_dir)
-        folder.mkdir(parents=True, exist_ok=True)
         self._memory = settings.index_memory
         self._warned: set[str] = set()
         self._index = Index(RocksStore(folder), Budget(self._memory, folder) if self._memory else None)

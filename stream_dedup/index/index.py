@@ -34,6 +34,7 @@ from stream_dedup.errors import (
     FutureFormatError,
     InvariantError,
     StoreError,
+    VolumeError,
 )
 from stream_dedup.index import contents, layout
 from stream_dedup.index.apply import Declared, State, step
@@ -106,7 +107,7 @@ class Index:
         except FutureFormatError:
             raise
         except FormatError as error:
-            raise StoreError(str(error)) from error
+            raise VolumeError(str(error)) from error
 
     @property
     def applied(self) -> int:
@@ -209,7 +210,7 @@ class Index:
                 self._write()
         except FormatError as error:  # a page of the volume, not a record: those are values
             self._failure = str(error)
-            raise StoreError(str(error)) from error
+            raise VolumeError(str(error)) from error
         except BaseException as error:
             self._failure = str(error) or type(error).__name__
             raise
