@@ -35,6 +35,7 @@ def test_stats_as_a_table_and_as_json(run: Callable[..., Any], volume: Path) -> 
     assert found["state_digest"]["digest"] in table
     assert found["state_digest"]["log_offset"] == 6
     assert "hottest" in table
+    assert "hottest" not in run("index", "stats", volume, "--hottest", 0).out
     assert json.loads(run("index", "stats", "--no-digest", "--json").out)["state_digest"] is None
 
 

@@ -292,7 +292,7 @@ def test_what_is_no_volume_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("place", ["/proc/nope", "/proc/nope/below", "/dev/null/below", "x" * 300])
-def test_a_directory_that_cannot_be_is_a_sentence(place: str, read_only: bool) -> None:  # noqa: FBT001 - a parameter of pytest
+def test_a_directory_that_cannot_be_is_a_sentence(place: str, read_only: bool) -> None:
     """Where nothing can be made, or looked into: what, why, and the setting that names another one; and 78."""
     with pytest.raises(StoreError) as caught:
         RocksStore(place, read_only=read_only)
