@@ -99,6 +99,21 @@ class Messages(Lazy[Message]):
             unreadable,
         )
 
+    def part(self, start: int, stop: int) -> Messages:
+        """Return those from one place up to another."""
+        if start == 0 and stop == len(self):
+            return self
+        return Messages(
+            self.topic,
+            self.partitions[start:stop],
+            self.offsets[start:stop],
+            self.keys[start:stop],
+            self.values[start:stop],
+            self.timestamps_ms[start:stop],
+            {place - start: given for place, given in self.headers.items() if start <= place < stop},
+            {place - start: one for place, one in self.unreadable.items() if start <= place < stop},
+        )
+
     def __len__(self) -> int:
         return len(self.offsets)
 
@@ -132,6 +147,11 @@ class Messages(Lazy[Message]):
         partitions, from_behind = np.unique(self.partitions[::-1], return_index=True)
         offsets = self.offsets[len(self) - 1 - from_behind].tolist()
         return {(self.topic, part): offset for part, offset in zip(partitions.tolist(), offsets, strict=True)}
+
+    def first_offsets(self) -> dict[TopicPartitionKey, int]:
+        """Return the offset of the first record of each partition among them."""
+        partitions, places = np.unique(self.partitions, return_index=True)
+        return {(self.topic, part): int(self.offsets[place]) for part, place in zip(partitions.tolist(), places, strict=True)}
 
     def of_partitions(self, keys: set[TopicPartitionKey]) -> NDArray[np.bool_]:
         """Return which are of one of these partitions, (n,)."""

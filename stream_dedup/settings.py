@@ -364,8 +364,15 @@ class Settings(BaseSettings):
     text_is: Literal["text", "html"] = Field(
         default="text",
         description="`html`: the text is a web page, and its main text is judged, without navigation, banners and footers; "
-        "needs `stream-dedup[html]`. A page that breaks the extractor, or takes more than two seconds of CPU, "
+        "needs `stream-dedup[html]`. A page that breaks the extractor, or takes more CPU than `page_cpu`, "
         "becomes a dead letter. Pages judged as `text` are near each other by their templates.",
+    )
+    page_cpu: Duration = Field(
+        default=timedelta(seconds=2),
+        ge=timedelta(milliseconds=100),
+        le=timedelta(minutes=1),
+        description="How much CPU the extractor may take for one page before it becomes a dead letter, with `text_is` `html`. "
+        "A page of 1 MB takes some 50 ms, one made to hurt takes hours. Of all workers of a group the same.",
     )
     text_encoding: Literal["plain", "base64"] = Field(
         default="plain",

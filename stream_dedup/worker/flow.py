@@ -129,6 +129,11 @@ class Flow:
             for batch, places in found
         )
 
+    @property
+    def has_room(self) -> bool:
+        """Whether one more batch may come in of what was read already."""
+        return len(self._batches) < self._window and not self._stale
+
     def wants(self, besides: int = 0) -> int:
         """Return how many more records may be taken in when so many batches are on their way here already; 0 means wait."""
         if len(self._batches) + besides >= self._window or self._stale:
