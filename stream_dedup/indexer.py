@@ -74,7 +74,7 @@ class _Indexer:
         folder = Path(settings.index_dir)
         self._memory = settings.index_memory
         self._warned: set[str] = set()
-        self._index = Index(RocksStore(folder), Budget(self._memory, folder) if self._memory else None)
+        self._index = Index(RocksStore(folder), Budget(self._memory, folder) if self._memory else None, health.beat)
         self._desk = Desk(folder)
         self._index.bind(f"{admin.cluster_id()}/{found[names.fingerprints].topic_id.hex()}")
         client = f"index-{os.uname().nodename}"
