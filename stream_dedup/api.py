@@ -136,18 +136,37 @@ class Index:
         """Judge a document, and keep it if it is unique. `scope`: only documents of the same one are compared.
 
         Raises:
+            InputError: the id is no text, or the content neither a text nor a `Print`.
             ConfigurationError: the print is of another recipe.
         """
-        return self.add_many([(identifier, content)], scope=scope)[0]
+        number = _scope(scope)
+        pair = _pair((identifier, content))
+        prints = self._prints([pair[1]])
+        with self._lock:
+            return self._judge([pair[0]], prints, number)[0]
 
     def add_many(self, documents: Iterable[tuple[str, str | Print]], *, scope: str | None = None) -> list[Answer]:
-        """Judge documents in their order, each also against those before it; a thousand at a time, which is much faster."""
+        """Judge documents in their order, each also against those before it; a thousand at a time, which is much faster.
+
+        All are read and fingerprinted before the first is judged, so one that cannot be used leaves the index as it was.
+
+        Raises:
+            InputError: a row is no pair of an id and a text or `Print`; the sentence names the first one, counted from 0.
+            ConfigurationError: a print is of another recipe.
+        """
+        number = _scope(scope)
+        names: list[str] = []
+        prints: list[Print] = []
         source = iter(documents)
-        found: list[Answer] = []
         while batch := list(islice(source, records.DOCUMENTS_MAX)):
-            prints = self._prints([content for _, content in batch])
+            pairs = [_pair(document, f"Row {row}: ") for row, document in enumerate(batch, len(names))]
+            prints += self._prints([content for _, content in pairs], len(names))
+            names += [identifier for identifier, _ in pairs]
+        found: list[Answer] = []
+        for first in range(0, len(names), records.DOCUMENTS_MAX):
+            part = slice(first, first + records.DOCUMENTS_MAX)
             with self._lock:
-                found += self._judge([identifier for identifier, _ in batch], prints, scope)
+                found += self._judge(names[part], prints[part], number)
         return found
 
     def query(self, content: str | Print, *, scope: str | None = None, limit: int = 100) -> list[Match]:
@@ -206,20 +225,22 @@ class Index:
                 "begin another index."
             )
 
-    def _prints(self, contents: Sequence[str | Print]) -> list[Print]:
+    def _prints(self, contents: Sequence[str | Print], first_row: int | None = None) -> list[Print]:
+        """Return the prints of texts and prints; `first_row`: how the caller counts the first of many."""
         made = iter(_prints([content for content in contents if isinstance(content, str)], self.recipe))
         found = [next(made) if isinstance(content, str) else content for content in contents]
-        for one in found:
+        for place, one in enumerate(found):
+            where = "" if first_row is None else f"Row {first_row + place}: "
             if not isinstance(one, Print):
-                raise InputError(f"A text or a Print is needed, and a {type(one).__name__} was given.")
+                raise InputError(f"{where}A text or a Print is needed, and a {type(one).__name__} was given.")
             if one.recipe != self.recipe.id:
                 raise ConfigurationError(
-                    f"The index has the recipe {self.recipe.id}, and a print of {one.recipe} was given; make it with the "
-                    "recipe of the index."
+                    f"{where}The index has the recipe {self.recipe.id}, and a print of {one.recipe} was given; make it with "
+                    "the recipe of the index."
                 )
         return found
 
-    def _judge(self, names: Sequence[str], prints: Sequence[Print], scope: str | None) -> list[Answer]:
+    def _judge(self, names: Sequence[str], prints: Sequence[Print], scope: int) -> list[Answer]:
         rows = [row for row, one in enumerate(prints) if not one.is_empty]
         ids = [shorten_id(name.encode("utf-8", "replace")) for name in names]
         judged: dict[int, answers.Judgement] = {}
@@ -228,7 +249,7 @@ class Index:
         for count in records.split_sizes([len(ids[row]) for row in rows], width, 1):
             part = rows[start : start + count]
             start += count
-            answer = answers.decode(self._apply(self._record(part, ids, prints, _scope(scope))), "An answer of the index")
+            answer = answers.decode(self._apply(self._record(part, ids, prints, scope)), "An answer of the index")
             if not isinstance(answer, answers.Answer):
                 raise InvariantError(f"The index did not judge a batch: {answer!r}.")
             judged.update(zip(part, answer.judgements, strict=True))
@@ -307,7 +328,21 @@ def _words(one: Print) -> list[int]:
     return [number >> _WORD_BITS * place & (1 << _WORD_BITS) - 1 for place in range(count)]
 
 
+def _pair(document: object, where: str = "") -> tuple[str, str | Print]:
+    """Return a document's id and content if they are of the kinds that are needed."""
+    if not isinstance(document, tuple | list) or len(document) != 2:
+        raise InputError(f"{where}A pair of an id and a text or Print is needed, and a {type(document).__name__} was given.")
+    identifier, content = document
+    if not isinstance(identifier, str):
+        raise InputError(f"{where}An id must be a text, and a {type(identifier).__name__} was given.")
+    if not isinstance(content, str | Print):
+        raise InputError(f"{where}A text or a Print is needed, and a {type(content).__name__} was given.")
+    return identifier, content
+
+
 def _scope(name: str | None) -> int:
+    if name is not None and not isinstance(name, str):
+        raise InputError(f"A scope must be a text or None, and a {type(name).__name__} was given.")
     return 0 if name is None else scope_number(name)
 
 

@@ -5,8 +5,9 @@
     |   `-- FirstStartError     no committed offset, and nothing proves that this is the first start
     |-- InputError              a file or argument of a command cannot be read as asked: exit 1
     |-- FormatError             bytes on a topic or on disk that are not ours, or are damaged
-    |   `-- FutureFormatError   written by a newer version of this program: the role stops
+    |   `-- FutureFormatError   written by a newer version of this program: exit 78, an operator must act
     |-- StoreError              the index's volume failed to open, read or write: the role stops, a restart recovers
+    |   `-- VolumeError         it is damaged, foreign, or no directory of ours: exit 78, an operator must act
     |-- BrokerError             Kafka refused or failed for good: the role stops, a restart recovers
     |   |-- AbortableError      the transaction must be aborted; the process may go on
     |   `-- FencedError         another worker uses the same transactional id
@@ -50,9 +51,17 @@ class FormatError(StreamDedupError):
 class FutureFormatError(FormatError):
     """Bytes written by a newer version of this program; upgrade before going on."""
 
+    exit_code = ConfigurationError.exit_code
+
 
 class StoreError(StreamDedupError):
     """The index's volume failed; nothing was answered from the failed step, and a restart replays it."""
+
+
+class VolumeError(StoreError):
+    """The index's volume is damaged, another program's, or no directory that can be used; a restart meets the same."""
+
+    exit_code = ConfigurationError.exit_code
 
 
 class BrokerError(StreamDedupError):

@@ -76,10 +76,9 @@ class _Indexer:
         admin = Admin(settings)
         found = hold("index", settings, names, admin)
         folder = Path(settings.index_dir)
-        folder.mkdir(parents=True, exist_ok=True)
         self._memory = settings.index_memory
         self._warned: set[str] = set()
-        self._index = Index(RocksStore(folder), Budget(self._memory, folder) if self._memory else None)
+        self._index = Index(RocksStore(folder), Budget(self._memory, folder) if self._memory else None, health.beat)
         self._desk = Desk(folder)
         self._index.bind(f"{admin.cluster_id()}/{found[names.fingerprints].topic_id.hex()}")
         client = f"index-{os.uname().nodename}"

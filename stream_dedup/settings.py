@@ -90,6 +90,9 @@ FROM_FILE_PROPERTIES = frozenset(
         "ssl.ca.pem",
     }
 )
+_SHOWN_NAME = re.compile(r"[\w.-]*")
+_QUOTED = re.compile(r"""\s*(?:'((?:[^'\\]|\\.)*)'|"(?:[^"\\]|\\.)*")""")
+_MARK = re.compile(r"\W|<[a-z ]+>")  # a character or a kind of token, as parsers name what they expected
 _PROPERTY_NAME = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*\Z")
 # Kubernetes gives every container variables for every Service of its namespace; a Service called `stream-dedup-index`
 # makes STREAM_DEDUP_INDEX_SERVICE_HOST and STREAM_DEDUP_INDEX_PORT=tcp://..., which nobody wrote and nobody reads.
@@ -715,7 +718,7 @@ class _Layer:
     def put_property(self, prop: str, value: object, where: str) -> None:
         """Take one Kafka property, unless it is not ours to set."""
         if not _PROPERTY_NAME.match(prop):
-            self.problems.append(f"{where} would be the Kafka property {_cut(prop)}, which is not a property's name.")
+            self.problems.append(f"{where} would be the Kafka property {_cut(_name(prop))}, which is not a property's name.")
         elif prop in _DECIDED_PROPERTIES:
             self.problems.append(
                 f"{where} would set the Kafka property {prop}, which is not free: {_DECIDED_PROPERTIES[prop]}."
@@ -800,8 +803,9 @@ def _read_file(layer: _Layer, path: Path) -> None:
         else:
             layer.problems.append(f"The configuration file {path} must end in .toml, .yaml or .yml.")
             return
-    except (tomllib.TOMLDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
-        layer.problems.append(f"The configuration file {path} cannot be parsed: {' '.join(str(error).split())}.")
+    except (tomllib.TOMLDecodeError, yaml.YAMLError, RecursionError, ValueError, AttributeError) as error:
+        # AttributeError is what PyYAML makes of a text that is marked as a time and is none.
+        layer.problems.append(f"The configuration file {path} cannot be parsed: {_mistake(error)}.")
         return
     if content is None:
         return
@@ -809,10 +813,10 @@ def _read_file(layer: _Layer, path: Path) -> None:
         layer.problems.append(f"The configuration file {path} must hold names and values, as in `group: crawl`.")
         return
     for name, value in content.items():
-        where = f"{name} in {path}"
+        where = f"{_name(str(name))} in {path}"
         if name == "kafka" and isinstance(value, dict):
             for prop, inner in _flatten(value):
-                layer.put_property(prop, inner, f"kafka.{prop} in {path}")
+                layer.put_property(prop, inner, f"kafka.{_name(prop)} in {path}")
         elif name == "kafka":
             layer.problems.append(f"{where} must be a table of Kafka properties.")
         elif name in Settings.model_fields:
@@ -914,6 +918,31 @@ def _must(kind: str, context: Mapping[str, Any], message: str, value: object) ->
     if kind == "string_pattern_mismatch":
         return f"must be {_PATTERNS[context['pattern']]}"
     return f"it cannot be used: {message}"
+
+
+def _mistake(error: Exception) -> str:
+    """Return what is wrong in a file and where, without the words that stand there: they may be a password."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        where = "" if mark is None else f", at line {mark.line + 1}, column {mark.column + 1}"
+        return _without_words(error.problem or error.context or "it is no YAML") + where
+    if isinstance(error, yaml.YAMLError | tomllib.TOMLDecodeError):
+        return _without_words(str(error))
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return "a value of it cannot be what its tag (!!int, !!timestamp) says"
+
+
+def _without_words(text: str) -> str:
+    kept = _QUOTED.sub(lambda found: found[0] if _MARK.fullmatch(found[1] or "") else "", text)
+    return " ".join(re.sub(r"\([\s,]*\)", "", kept).split())
+
+
+def _name(text: str) -> str:
+    """Return a name in a file as it may be shown: `password=secret` without its end, where a colon and a space were meant."""
+    found = _SHOWN_NAME.match(text)
+    shown = found[0] if found else ""
+    return shown if shown == text else f"{shown}..."
 
 
 def _why(error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,45 @@ def test_a_print_keeps_its_value() -> None:
     assert one.hex in repr(one)
     assert fingerprint(" ").is_empty
     assert Index().query(" ") == []
+
+
+@pytest.mark.parametrize(
+    ("use", "sentence"),
+    [
+        (lambda index: index.add(5, "a text"), "^An id must be a text, and a int was given"),
+        (lambda index: index.add(None, "a text"), "^An id must be a text, and a NoneType was given"),
+        (lambda index: index.add(b"id", "a text"), "^An id must be a text, and a bytes was given"),
+        (lambda index: index.add("id", None), "^A text or a Print is needed, and a NoneType was given"),
+        (lambda index: index.add("id", b"a text"), "^A text or a Print is needed, and a bytes was given"),
+        (lambda index: index.add("id", "a text", scope=5), "^A scope must be a text or None, and a int was given"),
+        (lambda index: index.query(5), "^A text or a Print is needed, and a int was given"),
+        (lambda index: index.query("a text", scope=b"x"), "^A scope must be a text or None, and a bytes was given"),
+        (lambda index: index.add_many([("a", "b"), "ab"]), "^Row 1: A pair of an id and a text or Print is needed, and a str"),
+        (lambda index: index.add_many([("a", "b"), ("a", "b", "c")]), "^Row 1: A pair of an id and a text or Print is needed"),
+        (lambda index: index.add_many([5]), "^Row 0: A pair of an id and a text or Print is needed, and a int was given"),
+        (lambda index: index.add_many([(5, "b")]), "^Row 0: An id must be a text, and a int was given"),
+    ],
+)
+def test_what_is_no_document_is_a_sentence(use: Callable[[Index], object], sentence: str) -> None:
+    """Each argument of the wrong kind is named with what was given, and nothing is kept."""
+    index = Index()
+    with pytest.raises(InputError, match=sentence):
+        use(index)
+
+    assert len(index) == 0
+
+
+def test_many_documents_are_added_or_none(tmp_path: Path) -> None:
+    """One bad row, however late, leaves the index as it was and is named; the same rows without it are then judged as new."""
+    rows: list[tuple[str, object]] = [(page.id, page.text) for page in mini_crawl(5, 3000)]
+    bad = [*rows[:2500], ("bad", None), *rows[2500:]]
+    foreign = [*rows[:2500], ("bad", fingerprint("a text", Recipe(key=b"another key of sixteen bytes")))]
+    with Index(tmp_path / "index") as index:
+        for given, error in ((bad, InputError), (foreign, ConfigurationError)):
+            with pytest.raises(error, match=r"^Row 2500: "):
+                index.add_many(iter(given))  # type: ignore[arg-type]
+            assert len(index) == 0
+        found = index.add_many(iter(rows))  # type: ignore[arg-type]
+
+        assert len(found) == len(rows)
+        assert found == Index().add_many(rows)  # type: ignore[arg-type]

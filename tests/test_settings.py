@@ -482,3 +482,58 @@ class TestReferencePage:
             numbers = re.findall(r"\d+", said)
             last = [plan.threshold, *([plan.ratio] if plan.ratio else [])]
             assert [*numbers[:2], *numbers[-len(last) :]] == [str(number) for number in (plan.width, plan.blocks, *last)]
+
+
+MISTYPED = "hunter2"
+
+
+class TestSecretsInFiles:
+    """A file that cannot be used is reported by the place and the kind of the mistake, never by what stands there."""
+
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            ("s.yaml", f"kafka:\n  security.protocol: ssl\n  sasl.password:{MISTYPED}\n  a: b\n"),
+            ("s.yaml", f'kafka:\n  sasl.password: "{MISTYPED}\n'),
+            ("s.yaml", f'kafka:\n  sasl.password: "{MISTYPED}" {MISTYPED}\n'),
+            ("s.yaml", f"kafka:\n  sasl.password: {MISTYPED}: {MISTYPED}\n"),
+            ("s.yaml", f"kafka:\n  sasl.password: *{MISTYPED}\n"),
+            ("s.yaml", f"kafka:\n  sasl.password: !{MISTYPED} x\n"),
+            ("s.yaml", f"kafka:\n  sasl.password: !!{MISTYPED} x\n"),
+            ("s.yaml", f"kafka:\n  sasl.password: !!int {MISTYPED}\n"),
+            ("s.yaml", f"kafka:\n  sasl.password: !!int \"it's {MISTYPED}\"\n"),
+            ("s.yaml", f"kafka:\n  sasl.password: !!timestamp {MISTYPED}\n"),
+            ("s.yaml", f"kafka:\n  sasl.password: @{MISTYPED}\n"),
+            ("s.yaml", f"kafka:\n  sasl.password: %{MISTYPED}\n"),
+            ("s.yaml", f"kafka:\n  sasl.password: &{MISTYPED} a\n  ssl.key.password: &{MISTYPED}! b\n"),
+            ("s.yaml", f"kafka: {{sasl.password:{MISTYPED}}}\n"),
+            ("s.yaml", f"kafka: {{sasl.password={MISTYPED}: x}}\n"),
+            ("s.yaml", f"kafka: sasl.password={MISTYPED}\n"),
+            ("s.yaml", f"{{sasl.password:{MISTYPED}}}\n"),
+            ("s.yaml", f"? sasl.password={MISTYPED}\n"),
+            ("s.yaml", f"sasl.password:{MISTYPED}\n"),
+            ("s.yaml", f"%YAML {MISTYPED}\n---\na: b\n"),
+            ("s.toml", f"[kafka]\nsasl.password = {MISTYPED}\n"),
+            ("s.toml", f'[kafka]\nsasl.password = "{MISTYPED}\n'),
+            ("s.toml", f'[kafka]\n"sasl.password={MISTYPED}" = 1\n'),
+            ("s.toml", f"[kafka]\nsasl.password {MISTYPED}\n"),
+            ("s.toml", f'[kafka]\nsasl.password = "\\{MISTYPED}"\n'),
+            ("s.toml", f"[kafka]\nsasl = {{password = 1, {MISTYPED} = 1, {MISTYPED} = 2}}\n"),
+            ("s.toml", f'[kafka]\nsasl.password = ["{MISTYPED}"]\n'),
+        ],
+    )  # fmt: skip
+    def test_no_complaint_shows_what_may_be_a_password(self, tmp_path: Path, name: str, text: str) -> None:
+        """Whatever was mistyped."""
+        found = problems(file=write(tmp_path, name, text))
+
+        assert found
+        assert not any(MISTYPED in problem for problem in found), found
+        assert all(problem.endswith((".", "?")) for problem in found), found
+
+    def test_the_place_is_named(self, tmp_path: Path) -> None:
+        """Line and column, as an editor counts them, and what is wrong there."""
+        yaml = problems(file=write(tmp_path, "s.yaml", f"group: a\nkafka:\n  sasl.password: *{MISTYPED}\n"))
+        toml = problems(file=write(tmp_path, "s.toml", f"group = 'a'\n[kafka]\nsasl.password = {MISTYPED}\n"))
+
+        assert "s.yaml cannot be parsed: found undefined alias, at line 3, column 18." in yaml[0]
+        assert "s.toml cannot be parsed: Invalid value (at line 3, column 17)." in toml[0]

@@ -89,7 +89,7 @@ def _folder(check: str, folder: Path, setting: str) -> Iterator[Finding]:
 def _disk(folder: Path) -> Iterator[Finding]:
     try:
         free = shutil.disk_usage(_nearest(folder)).free
-        held = sum(path.stat().st_size for path in folder.glob("*") if path.is_file())
+        held = sum(one.stat().st_size for one in os.scandir(folder) if one.is_file()) if _nearest(folder) == folder else 0
     except OSError as error:
         yield not_checked("disk", f"The free space of {folder} is not known: {error.strerror}.")
         return
@@ -106,8 +106,9 @@ def _disk(folder: Path) -> Iterator[Finding]:
 
 
 def _nearest(folder: Path) -> Path:
-    """Return the folder, or the first of its parents that is there."""
-    return next((path for path in (folder, *folder.absolute().parents) if path.exists()), Path("/"))
+    """Return the folder, or the first of its parents that is there, for all that this user can see."""
+    # Not Path.exists(), which raises where a parent may not be looked into or a name is too long.
+    return next((path for path in (folder, *folder.absolute().parents) if os.path.exists(path)), Path("/"))  # noqa: PTH110
 
 
 def _gigabytes(size: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 from stream_dedup.checks.finding import Finding, not_checked, ok, refused, warning
@@ -23,7 +24,12 @@ def check_volume(settings: Settings, log: str | None, ask_log_end: Callable[[], 
     follows a log that grows meanwhile.
     """
     folder = settings.index_dir
-    if not folder.is_dir() or not any(folder.iterdir()):
+    try:
+        is_there = os.path.isdir(folder) and bool(os.listdir(folder))  # noqa: PTH112, PTH208 - is_dir() raises where a parent is shut
+    except OSError as error:
+        yield not_checked("volume", f"The folder {folder} cannot be looked into: {error.strerror}.")
+        return
+    if not is_there:
         yield not_checked("volume", f"There is no index in {folder} on this machine.")
         return
     try:

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from stream_dedup.cli.output import console, note, print_json, print_table, progress
-from stream_dedup.errors import BrokerError, ConfigurationError, FormatError, FutureFormatError, InputError, StoreError
+from stream_dedup.errors import (
+    BrokerError,
+    ConfigurationError,
+    FormatError,
+    FutureFormatError,
+    InputError,
+    VolumeError,
+)
 from stream_dedup.index import contents, report, snapshot, verify
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.index import Index
@@ -188,7 +195,7 @@ def _read(store: RocksStore) -> contents.Contents:
     except FutureFormatError:
         raise
     except FormatError as error:
-        raise StoreError(str(error)) from error
+        raise VolumeError(str(error)) from error
 
 
 def _fold_and_compare(
@@ -229,7 +236,7 @@ def _fold_and_compare(
     except FutureFormatError:
         raise
     except FormatError as error:
-        raise StoreError(f"The volume cannot be compared to its end: {error}") from error
+        raise VolumeError(f"The volume cannot be compared to its end: {error}") from error
     finally:
         again.close()
     return result

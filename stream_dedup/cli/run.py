@@ -11,6 +11,7 @@ import structlog
 
 from stream_dedup.errors import ConfigurationError, StreamDedupError
 from stream_dedup.service import logs
+from stream_dedup.service.files import allow_many_files
 from stream_dedup.service.signals import stop_on_signals
 from stream_dedup.settings import Settings
 
@@ -22,6 +23,7 @@ _log = structlog.get_logger("stream_dedup.run")
 def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) -> int:
     """Run a role until it is told to stop; return its exit code. What ends it is one log line, traceback if unexpected."""
     logs.configure(settings.log_level, settings.log_format, role=role)
+    allow_many_files()
     with stop_on_signals() as stop:
         if stop_with_parent:
             threading.Thread(target=_stop_at_end_of_input, args=(stop,), name="parent", daemon=True).start()

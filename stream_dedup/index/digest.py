@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from stream_dedup.errors import FormatError, FutureFormatError, StoreError
+from stream_dedup.errors import FormatError, FutureFormatError, VolumeError
 from stream_dedup.index import contents, layout
 from stream_dedup.index.contents import Contents
 from stream_dedup.index.contract import Store
@@ -60,7 +60,7 @@ def state_digest(store: Store) -> StateDigest:
     except FutureFormatError:
         raise
     except FormatError as error:
-        raise StoreError(str(error)) from error
+        raise VolumeError(str(error)) from error
 
 
 def digest_of(state: Contents) -> StateDigest:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +21,7 @@ from stream_dedup.document import Reason
 from stream_dedup.errors import FormatError, InvariantError
 from stream_dedup.index import kernels
 from stream_dedup.index.contract import Store
+from stream_dedup.index.idtags import IdTags
 from stream_dedup.index.layout import (
     PAGE_ENTRIES,
     PREFIX_PAGE,
@@ -110,8 +111,11 @@ def columns_of(rows: NDArray[Any]) -> kernels.Columns:
 class Entries:
     """All entries of a volume whose prints have `words` words."""
 
-    def __init__(self, store: Store, words: int) -> None:
+    def __init__(self, store: Store, words: int, beat: Callable[[], None] = lambda: None) -> None:
+        """`beat` is called now and then in what may take long, to say that it goes on."""
         self._store = store
+        self._beat = beat
+        self._tags = IdTags(store)
         self._words = words
         self._type = row_type(words)
         self._row = struct.Struct(f"<B16s{8 * words}sQIIqQqQHqH")
@@ -134,6 +138,7 @@ class Entries:
         """
         self.count = count
         self._sealed = count // SEGMENT_ENTRIES
+        self._tags.load(self._sealed)
         names = segment_type(self._words).names or ()
         numbers, parts = [np.empty(0, np.int64)], [self._columns_of(np.empty(0, segment_type(self._words)))]
         for key, segment in self._store.scan(PREFIX_SEGMENT):
@@ -148,7 +153,7 @@ class Entries:
         pages = range(self._sealed * SEGMENT_ENTRIES // PAGE_ENTRIES, -(-count // PAGE_ENTRIES))
         for page, value in zip(pages, self._store.get_many([page_key(page) for page in pages]), strict=True):
             size = min(PAGE_ENTRIES, count - page * PAGE_ENTRIES)
-            rows = np.zeros(size, self._type)  # a page that was dropped whole
+            rows, ids = np.zeros(size, self._type), b""  # a page that was dropped whole
             if value is not None:
                 found, raw, ids = split_rows(value, self._row.size)
                 if found != size:
@@ -158,6 +163,7 @@ class Entries:
                     self._open[page] = Page(rows.tobytes(), ids)
             part = self._segment_rows(rows, page * PAGE_ENTRIES)
             self._tail.append(part)
+            self._tags.append(_cut(rows, ids))
             live = part["state"] != STATE_REMOVED
             parts.append(self._columns_of(part[live]))
             numbers.append(page * PAGE_ENTRIES + np.flatnonzero(live))
@@ -190,6 +196,7 @@ class Entries:
     def append(self, rows: NDArray[Any], ids: Sequence[bytes]) -> None:
         """Add entries; `rows` (n,) of the row type, whose `ids_end` is set here, `ids` one for each."""
         self._tail.append(self._segment_rows(rows, self.count))
+        self._tags.append(ids)
         done = 0
         while done < len(rows):
             number, used = divmod(self.count, PAGE_ENTRIES)
@@ -277,18 +284,21 @@ class Entries:
             self._segments[segment] = rows[~np.isin(rows["place"], places)]
 
     def find_ids(self, ids: Collection[bytes]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return (numbers, which are live) of all rows with one of these ids, ascending; reads every page."""
-        found, live = [], []
-        for page, rows, blob in self._all_pages():
-            if not any(one in blob for one in ids):
-                continue
-            ends = rows["ids_end"].tolist()
-            for place, (begin, end) in enumerate(itertools.pairwise([0, *ends])):
-                if blob[begin:end] in ids:
-                    found.append(page * PAGE_ENTRIES + place)
-                    live.append(rows["state"][place] != STATE_REMOVED)
-        order = np.argsort(found, kind="stable")
-        return np.array(found, np.int64)[order], np.array(live, np.bool_)[order]
+        """Return (numbers, which are live) of all rows with one of these ids, ascending; reads what their tags point at."""
+        found: list[int] = []
+        live: list[bool] = []
+        for numbers in self._tags.candidates(ids, self._beat):
+            pages = _grouped(numbers, PAGE_ENTRIES)
+            for (page, places), value in zip(pages, self._there([page for page, _ in pages]), strict=True):
+                if value is None:
+                    continue
+                rows, blob = value
+                begins = [0, *rows["ids_end"].tolist()]
+                for place in places.tolist():
+                    if blob[begins[place] : begins[place + 1]] in ids:
+                        found.append(page * PAGE_ENTRIES + place)
+                        live.append(rows["state"][place] != STATE_REMOVED)
+        return np.array(found, np.int64), np.array(live, np.bool_)
 
     def wipe(self, numbers: NDArray[np.int64]) -> None:
         """Leave nothing of removed entries but that they were there: no id, no print, no position."""
@@ -297,8 +307,7 @@ class Entries:
                 continue
             opened = self._opened(page)
             rows = np.frombuffer(opened.data, self._type).copy()
-            ends = [0, *rows["ids_end"].tolist()]
-            parts = [bytes(opened.ids[begin:end]) for begin, end in itertools.pairwise(ends)]
+            parts = _cut(rows, bytes(opened.ids))
             for place in places.tolist():
                 if rows["state"][place] != STATE_REMOVED:
                     raise InvariantError("A live entry was to be wiped; this is a fault of the program.")
@@ -307,6 +316,8 @@ class Entries:
             rows["ids_end"] = np.cumsum([len(part) for part in parts])
             self._open[page] = Page(rows.tobytes(), b"".join(parts))
             self._changed.add(page)
+        for segment, places in _grouped(numbers, SEGMENT_ENTRIES):
+            self._tags.wipe(segment, places)
 
     def collect(self, writes: Writes) -> None:
         """Add the pages and segments that changed since the last call."""
@@ -328,6 +339,7 @@ class Entries:
             while len(tail) >= SEGMENT_ENTRIES:
                 whole, tail = tail[:SEGMENT_ENTRIES], tail[SEGMENT_ENTRIES:]
                 self._segments[self._sealed] = whole[whole["state"] != STATE_REMOVED]
+                self._tags.seal()
                 self._sealed += 1
             self._tail = [tail.copy()]
         for segment, left in self._segments.items():
@@ -335,7 +347,9 @@ class Entries:
                 writes.put(segment_key(segment), encode_segment(left))
             else:
                 writes.delete(segment_key(segment))
+                self._tags.drop(segment)
         self._segments.clear()
+        self._tags.collect(writes)
 
     def _opened(self, number: int) -> Page:
         (page,) = self._pages([number])
@@ -344,16 +358,19 @@ class Entries:
             page = self._open[number] = Page(decode_columns(rows, count, self._type).tobytes(), ids)
         return page
 
-    def _all_pages(self) -> Iterator[tuple[int, NDArray[Any], bytes]]:
-        """Yield (page number, rows, ids) of every page that is there, as it is now."""
-        dropped = set(self._dropped)
-        for key, value in self._store.scan(PREFIX_PAGE):
-            page = number_of(key)
-            if page not in self._open and page not in dropped:
-                count, rows, ids = split_rows(value, self._row.size)
-                yield page, decode_columns(rows, count, self._type), ids
-        for page in sorted(self._open):
-            yield page, np.frombuffer(bytes(self._open[page].data), self._type), bytes(self._open[page].ids)
+    def _there(self, pages: Sequence[int]) -> list[tuple[NDArray[Any], bytes] | None]:
+        """Return (rows, ids) of each page as it is now, None for one that was dropped; nothing of them is kept."""
+        read = self._store.get_many([page_key(page) for page in pages])
+        found: list[tuple[NDArray[Any], bytes] | None] = []
+        for page, value in zip(pages, read, strict=True):
+            if page in self._open:
+                found.append((np.frombuffer(bytes(self._open[page].data), self._type), bytes(self._open[page].ids)))
+            elif value is None or page in self._dropped:
+                found.append(None)
+            else:
+                count, raw, ids = split_rows(value, self._row.size)
+                found.append((decode_columns(raw, count, self._type), ids))
+        return found
 
     def _columns_of(self, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
         return {name: rows[name] for name in rows.dtype.names or ()}
@@ -403,6 +420,11 @@ class Entries:
             if value is None:
                 raise FormatError(_LACKS)
             self._kept[number] = value
+
+
+def _cut(rows: NDArray[Any], ids: bytes) -> list[bytes]:
+    """Return the ids of a page's rows one by one."""
+    return [ids[begin:end] for begin, end in itertools.pairwise([0, *rows["ids_end"].tolist()])]
 
 
 def _grouped(numbers: NDArray[np.int64], size: int) -> list[tuple[int, NDArray[np.int64]]]:

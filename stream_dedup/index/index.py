@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from stream_dedup.errors import (
     FutureFormatError,
     InvariantError,
     StoreError,
+    VolumeError,
 )
 from stream_dedup.index import contents, layout
 from stream_dedup.index.apply import Declared, State, step
@@ -83,7 +84,7 @@ class Similar:
 class Index:
     """An index on one store. Opening it reads the volume; an empty one begins at log offset 0.
 
-    `budget` bounds the process's memory: see `index.budget`.
+    `budget` bounds the process's memory: see `index.budget`. `beat` is called now and then in a step that may take long.
 
     Raises:
         ConfigurationError: the entries do not fit into the budget.
@@ -91,8 +92,9 @@ class Index:
         StoreError: the volume is damaged or cannot be read.
     """
 
-    def __init__(self, store: Store, budget: Budget | None = None) -> None:
+    def __init__(self, store: Store, budget: Budget | None = None, beat: Callable[[], None] = lambda: None) -> None:
         self._store = store
+        self._beat = beat
         self._budget = budget
         self._lock = threading.Lock()
         self._failure: str | None = None
@@ -106,7 +108,7 @@ class Index:
         except FutureFormatError:
             raise
         except FormatError as error:
-            raise StoreError(str(error)) from error
+            raise VolumeError(str(error)) from error
 
     @property
     def applied(self) -> int:
@@ -209,7 +211,7 @@ class Index:
                 self._write()
         except FormatError as error:  # a page of the volume, not a record: those are values
             self._failure = str(error)
-            raise StoreError(str(error)) from error
+            raise VolumeError(str(error)) from error
         except BaseException as error:
             self._failure = str(error) or type(error).__name__
             raise
@@ -436,7 +438,7 @@ class Index:
     def _open_rooms(self, state: State) -> None:
         if state.plan is None:
             raise InvariantError("A batch was judged before a plan was declared; this is a fault of the program.")
-        entries = state.entries = Entries(self._store, state.print_words)
+        entries = state.entries = Entries(self._store, state.print_words, self._beat)
         state.neighbours = Neighbours(state.plan, state.print_words, entries.identities, budget=self._budget)
 
     def _read_volume(self) -> None:

@@ -14,6 +14,8 @@
     h segment(u64)          of the full pages of 4,096 entries, what is read at opening of those that are live:
                             count(u16), and column by column: place(u16) in the segment, state(u8) features(u32)
                             digest_tag(u32) position_tag(u32) scope(u64) print
+    i segment(u64)          of the same entries, removed ones too, the CRC-32 of each id(u32 x 4,096), by which take-downs find
+                            them; of the empty id where it was wiped. Volumes of 0.1.0 before it lack it, and are read whole
     v log_offset(u64)       the verdicts kept of one log record: count(u16) kept* ids
     t                       log time in ms(i64)
     g                       the generations of entries: (first entry(u64), log time at which it ends, in ms(i64))*
@@ -30,8 +32,8 @@
 
 Numbers in keys are big-endian, so that a scan goes in their order; in values little-endian. A page of entries is
 written anew when entries join it (it then is the last page) or one of its entries is removed, a segment when one of its
-entries is removed; all other values but `m`, `k`, `t`, `g` and `v` are written once. A page or segment whose entries are
-all removed goes. Tags: `kernels.tag_digests`, `kernels.tag_positions`.
+entries is removed, the tags of its ids when one is wiped; all other values but `m`, `k`, `t`, `g` and `v` are written once.
+A page or segment whose entries are all removed goes, with the tags. Tags: `kernels.tag_digests`, `kernels.tag_positions`.
 
 Invariants: the bytes are a function of the fields alone; a volume of a newer version is told apart from a damaged one.
 Frozen in tests/golden/index_layout.json; a change of any byte is a new version.
@@ -67,6 +69,7 @@ PREFIX_SOURCE: Final = b"s"
 PREFIX_MARK: Final = b"k"
 PREFIX_PAGE: Final = b"e"
 PREFIX_SEGMENT: Final = b"h"
+PREFIX_ID_TAGS: Final = b"i"
 PREFIX_KEPT: Final = b"v"
 PREFIX_ANSWER: Final = b"a"
 
@@ -181,6 +184,11 @@ def page_key(page: int) -> bytes:
 def segment_key(segment: int) -> bytes:
     """Return the key of a segment of entries."""
     return PREFIX_SEGMENT + _U64.pack(segment)
+
+
+def id_tags_key(segment: int) -> bytes:
+    """Return the key of the tags of a segment's ids."""
+    return PREFIX_ID_TAGS + _U64.pack(segment)
 
 
 def kept_key(log_offset: int) -> bytes:

@@ -290,7 +290,7 @@ class Neighbours:
         sizes = tuple((1 << power, count) for power, count in enumerate(classes.tolist()) if count)
         hottest = []
         most = min(most, len(lengths))
-        for at in np.argpartition(lengths, len(lengths) - most)[len(lengths) - most :].tolist():
+        for at in np.argpartition(lengths, len(lengths) - most)[len(lengths) - most :].tolist() if most else []:
             if lengths[at]:
                 table = int(np.searchsorted(self._keys.base, at, side="right")) - 1
                 hottest.append((table, at - int(self._keys.base[table]), int(lengths[at])))

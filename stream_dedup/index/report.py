@@ -47,8 +47,17 @@ def stats(index: Index, digest: StateDigest | None, hottest: int = 10) -> dict[s
             "hottest": [{"table": table, "key": f"{key:x}", "entries": count} for table, key, count in buckets.hottest],
         },
         "chain": index.chain.hex(),
-        "state_digest": None if digest is None else {"log_offset": digest.log_offset, "digest": digest.digest},
-    }
+    } | of_digest(digest)
+
+
+def of_digest(digest: StateDigest | None) -> dict[str, Any]:
+    """Return the field of the report that tells the state digest, if it was computed."""
+    return {"state_digest": None if digest is None else {"log_offset": digest.log_offset, "digest": digest.digest}}
+
+
+def shortened(found: dict[str, Any], hottest: int) -> dict[str, Any]:
+    """Return the report with so many of the hottest buckets that it lists."""
+    return found | {"buckets": found["buckets"] | {"hottest": found["buckets"]["hottest"][:hottest]}}
 
 
 def similar(index: Index, found: Similar) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stream_dedup import __version__
-from stream_dedup.errors import ConfigurationError, FormatError, FutureFormatError, InputError, StoreError
+from stream_dedup.errors import ConfigurationError, FormatError, FutureFormatError, InputError, StoreError, VolumeError
 from stream_dedup.index import contents, layout
 from stream_dedup.index.contract import Store
 from stream_dedup.index.digest import digest_of
@@ -239,7 +239,7 @@ def _describe(volume: Path, sizes: Mapping[str, int]) -> Manifest:
         state = _read(store)
         digest = digest_of(state)
     except FormatError as error:
-        raise StoreError(f"The volume is damaged, and its snapshot was thrown away: {error}") from error
+        raise VolumeError(f"The volume is damaged, and its snapshot was thrown away: {error}") from error
     finally:
         store.close()
     files = tuple(File(name, size, _digest(volume / name)) for name, size in sizes.items())

@@ -13,6 +13,7 @@ Beside a running writer a volume can be opened `read_only`: that takes no lock a
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from rocksdict import (
     WriteBatch,
 )
 
-from stream_dedup.errors import StoreError
+from stream_dedup.errors import StoreError, VolumeError
 
 _BLOCK_CACHE_BYTES: Final = 64 << 20
 _WRITE_BUFFER_BYTES: Final = 32 << 20
@@ -39,23 +40,28 @@ _WAL_BYTES_MAX: Final = 128 << 20
 _FOREIGN: Final = frozenset({"lost+found"})  # what a freshly made file system holds
 _READ_ONLY_TRIES: Final = 5
 _MARKER: Final = '{"raw_mode":true,"prefix_extractors":{}}'
-_CAUSES: Final = (
+_SET: Final = "name one that can be, with STREAM_DEDUP_INDEX_DIR"
+_CAUSES: Final[tuple[tuple[tuple[str, ...], str, type[StoreError]], ...]] = (
     (
         ("lock hold by current process", "No locks available", "While lock file"),
         "another process has it open; stop that index, or give this one its own volume",
+        StoreError,
     ),
     (
         ("No space left on device", "Disk quota exceeded", "File too large"),
         "the disk is full; free or add space, then restart",
+        StoreError,
     ),
     (
         ("Permission denied", "Read-only file system", "Operation not permitted"),
         "it may not be written; check its owner and its mount",
+        VolumeError,
     ),
-    (("Not a directory", "File exists"), "it is not a directory; name a directory"),
+    (("Not a directory", "File exists"), "it is not a directory; name a directory", VolumeError),
     (
         ("Corruption", "No such file or directory", "checksum mismatch"),
         "a file of it is damaged or missing; give the index an empty directory, and it is rebuilt from the log",
+        VolumeError,
     ),
 )
 
@@ -67,15 +73,19 @@ class RocksStore:
     moment is seen, what it writes later is not.
 
     Raises:
-        StoreError: the directory cannot be opened; the sentence names the cause and the remedy.
+        VolumeError: the directory cannot be used, or what it holds; an operator must act.
+        StoreError: it cannot be opened now, because it is in use or the disk is full.
     """
 
     def __init__(self, path: Path | str, *, read_only: bool = False) -> None:
         self._path = Path(path)
         self._read_only = read_only
-        self._failure: str | None = None
+        self._failure: StoreError | None = None
         self._database: Rdict | None = None
-        self._check_directory()
+        try:
+            self._check_directory()
+        except OSError as error:
+            raise VolumeError(f"The index volume {self._path} cannot be looked into ({error.strerror}); {_SET}.") from error
         if read_only and not (self._path / "CURRENT").exists():
             raise StoreError(f"The directory {self._path} holds no index volume to read; name that of an index.")
         had_data = any(file.stat().st_size for kind in ("*.sst", "*.log") for file in self._path.glob(kind))
@@ -83,13 +93,15 @@ class RocksStore:
             if read_only:
                 self._database = _open_beside(self._path)
                 return
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._make_directory()
             self._database = Rdict(str(self._path), _options())
+        except StoreError:
+            raise
         except Exception as error:
             raise self._error("open", error) from error
         if had_data and next(self.scan(b""), None) is None:
             self.close()
-            raise StoreError(
+            raise VolumeError(
                 f"The index volume {self._path} held data and opens as an empty one: RocksDB's file MANIFEST is damaged. Give "
                 "the index an empty directory, and it is rebuilt from the log, or restore a snapshot."
             )
@@ -173,33 +185,41 @@ class RocksStore:
 
     def _open(self) -> Rdict:
         if self._failure is not None:
-            raise StoreError(f"{self._failure} Nothing more is read or written until it is opened again.")
+            raise type(self._failure)(f"{self._failure} Nothing more is read or written until it is opened again.")
         if self._database is None:
             raise StoreError(f"The index volume {self._path} was closed; open it again before using it.")
         return self._database
 
     def _fail(self, doing: str, error: Exception) -> NoReturn:
-        failure = self._error(doing, error)
-        self._failure = str(failure)
-        raise failure from error
+        self._failure = self._error(doing, error)
+        raise self._failure from error
 
     def _error(self, doing: str, error: Exception) -> StoreError:
         told = str(error)
-        cause = next((cause for signs, cause in _CAUSES if any(sign in told for sign in signs)), None)
-        if cause is None:
-            return StoreError(f"Could not {doing} the index volume {self._path}: {told}; restart the index.")
-        return StoreError(f"Could not {doing} the index volume {self._path}: {cause} (RocksDB says: {told}).")
+        for signs, cause, kind in _CAUSES:
+            if any(sign in told for sign in signs):
+                return kind(f"Could not {doing} the index volume {self._path}: {cause} (RocksDB says: {told}).")
+        return StoreError(f"Could not {doing} the index volume {self._path}: {told}; restart the index.")
+
+    def _make_directory(self) -> None:
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            kind = StoreError if error.errno in (errno.ENOSPC, errno.EDQUOT) else VolumeError
+            raise kind(
+                f"Could not open the index volume {self._path}: the directory cannot be made ({error.strerror}); {_SET}."
+            ) from error
 
     def _check_directory(self) -> None:
         if not self._path.is_dir():
             if self._path.exists():
-                raise StoreError(f"The index volume {self._path} is not a directory; name a directory.")
+                raise VolumeError(f"The index volume {self._path} is not a directory; name a directory.")
             return
         names = {file.name for file in self._path.iterdir()} - _FOREIGN
         if not names:
             return
         if "CURRENT" not in names:
-            raise StoreError(
+            raise VolumeError(
                 f"The directory {self._path} is not empty and holds no index volume (RocksDB's file CURRENT is missing: "
                 f"there are {', '.join(sorted(names)[:5])}); name an empty directory, and the index is rebuilt from "
                 "the log."
@@ -211,12 +231,12 @@ class RocksStore:
             # volume it is, the index tells by its format key.
             raw_mode: Any = _MARKER.startswith(text) or json.loads(text)["raw_mode"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StoreError(
+            raise VolumeError(
                 f"The directory {self._path} holds a RocksDB without a readable {marker.name}; it was not made by this "
                 "index, or is damaged. Name an empty directory, and the index is rebuilt from the log."
             ) from error
         if raw_mode is not True:
-            raise StoreError(
+            raise VolumeError(
                 f"The directory {self._path} holds a RocksDB of another program (its values are pickled, raw_mode is "
                 f"{raw_mode!r}); name an empty directory."
             )

@@ -1,15 +1,18 @@
 """Probes and metrics over HTTP, served by a thread beside the role's loop.
 
 Invariants: GET and HEAD only, nothing is changed through it; every answer but `/metrics` is JSON with a sentence; the
-port is bound before `start` returns, so that a taken port ends the role at once rather than leaving it without probes.
+port is bound before `start` returns, so that a taken port ends the role at once rather than leaving it without probes; however
+many clients there are, what is logged about them is at most one line a minute, and probes are answered (`door`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any, Final
 
 import structlog
 import uvicorn
@@ -22,12 +25,20 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from stream_dedup.errors import ConfigurationError, StreamDedupError
+from stream_dedup.service.door import Connection, Pace
 from stream_dedup.service.health import Health, State
+from stream_dedup.service.kept import Kept
 
 _log = structlog.get_logger("stream_dedup.http")
 
 _START_SECONDS = 10.0
 _STOP_SECONDS = 5.0
+_TROUBLE_SECONDS: Final = 60.0
+# The loop takes as many new connections at once as its backlog has, before it can close others for them: few, because each
+# is a file of the process. The kernel's own queue may be long; nothing of ours waits in it.
+_TAKEN_AT_ONCE: Final = 32
+_QUEUED: Final = 1024
+_FORMATS_MAX: Final = 8
 
 
 class HttpServer:
@@ -53,26 +64,35 @@ class HttpServer:
         async def startupz(_: Request) -> Response:
             return _probe(health.startup_state(), "started")
 
-        def metrics(request: Request) -> Response:  # may take a while, so it gets a thread of its own
+        scrapes: dict[str, Kept[bytes]] = {}
+
+        async def metrics(request: Request) -> Response:
             encode, content_type = choose_encoder(request.headers.get("accept", ""))
-            return Response(encode(registry), headers={"Content-Type": content_type})
+            if content_type not in scrapes:
+                if len(scrapes) >= _FORMATS_MAX:
+                    scrapes.clear()
+                scrapes[content_type] = Kept(lambda: encode(registry))
+            return Response(await scrapes[content_type].get(), headers={"Content-Type": content_type})
 
         own = {"/livez": livez, "/readyz": readyz, "/startupz": startupz, "/metrics": metrics}
         app = Starlette(
             routes=[*(Route(path, endpoint, methods=["GET"]) for path, endpoint in own.items()), *routes],
             exception_handlers={HTTPException: _on_http_error, Exception: _on_error},
         )
+        self._pace = Pace(app, frozenset(own))
         config = uvicorn.Config(
-            app,
+            self._pace,
+            http=Connection,
+            loop="asyncio",
+            backlog=_TAKEN_AT_ONCE,
             log_config=None,  # our own logs; its loggers propagate to them
-            log_level="warning",
+            log_level="error",  # it warns of every request that is no HTTP
             access_log=False,
             lifespan="off",
             server_header=False,
-            timeout_keep_alive=5,
             timeout_graceful_shutdown=1,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         self._socket: socket.socket | None = None
         self._thread: threading.Thread | None = None
 
@@ -80,6 +100,16 @@ class HttpServer:
     def port(self) -> int:
         """The port that is bound; 0 before `start`."""
         return int(self._socket.getsockname()[1]) if self._socket else 0
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._server.server_state.connections)
+
+    @property
+    def requests_waiting(self) -> int:
+        """How many requests wait for their answer, probes and metrics not counted."""
+        return self._pace.waiting
 
     def start(self) -> None:
         """Bind the port and serve.
@@ -96,6 +126,7 @@ class HttpServer:
             if not self._thread.is_alive() or time.monotonic() > until:
                 raise StreamDedupError(f"The HTTP server on {self._host} port {port} did not start; see the log above.")
             time.sleep(0.005)
+        self._socket.listen(_QUEUED)
         _log.info("serving probes and metrics", host=self._host, port=port)
 
     def stop(self) -> None:
@@ -119,6 +150,29 @@ class HttpServer:
                 f"({getattr(error, 'strerror', None) or error}); set STREAM_DEDUP_HTTP_PORT to a free port (0 takes any) "
                 "and STREAM_DEDUP_HTTP_HOST to an address of this machine."
             ) from error
+
+
+class _Server(uvicorn.Server):
+    """Says what fails in its loop, such as taking a connection when the process may open no more files, once a minute."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._quiet_until = 0.0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._on_trouble)
+        await super().startup(sockets)
+
+    def _on_trouble(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if time.monotonic() >= self._quiet_until:
+            self._quiet_until = time.monotonic() + _TROUBLE_SECONDS
+            cause = context.get("exception")
+            _log.error(
+                "The HTTP server could not serve a client; the like is not logged again for a minute. If files run out, raise "
+                "the limit of open files (ulimit -n).",
+                what=str(context.get("message")),
+                error="" if cause is None else f"{type(cause).__name__}: {cause}",
+            )
 
 
 def _probe(state: State, what: str) -> JSONResponse:

@@ -6,18 +6,21 @@ The index knows neither texts nor the key that fingerprints are made under, so w
     /v1/stats[?hottest=N][&digest=true]
 
 Invariants: a look-up holds the index for one look, and at most `LOOKUPS_MAX` wait at a time, the others being sent away; the
+report is made once for all who ask at a time, and kept for a while, because it counts every bucket while the index waits; the
 state digest is read through an opening of the volume of its own, so that it never holds up the index, and by one request
 at a time; answers hold at most `RESULTS_MAX` documents.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -27,12 +30,14 @@ from stream_dedup.index import report
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.index import Index
 from stream_dedup.index.store import RocksStore
+from stream_dedup.service.kept import Kept
 
 RESULTS_MAX: Final = 1000
 LOOKUPS_MAX: Final = 8
 _RESULTS: Final = 100
 _HOTTEST_MAX: Final = 1000
 _WAIT_SECONDS: Final = 2.0
+_KEPT_SECONDS: Final = 1.0
 _HEX: Final = re.compile(r"[0-9a-f]+\Z")
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 
@@ -50,13 +55,16 @@ class IndexApi:
 
     def __init__(self, volume: Path) -> None:
         self._volume = volume
-        self._index: Index | None = None
-        self._lookups = threading.BoundedSemaphore(LOOKUPS_MAX)
+        self._serving: tuple[Index, Kept[dict[str, Any]]] | None = None
+        self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
         self._digests = threading.BoundedSemaphore(1)
 
     def serve(self, index: Index | None) -> None:
         """Answer from this index from now on; None: it is being closed."""
-        self._index = index
+        if index is None:
+            self._serving = None
+        else:
+            self._serving = index, Kept(lambda: report.stats(index, None, _HOTTEST_MAX), _KEPT_SECONDS)
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes for `HttpServer`."""
@@ -65,13 +73,12 @@ class IndexApi:
             Route("/v1/stats", self._answering(self._stats), methods=["GET"]),
         ]
 
-    def _answering(self, answer: Callable[[Index, Mapping[str, str]], object]) -> Callable[[Request], Response]:
-        def endpoint(request: Request) -> Response:  # not async: it gets a thread of its own
+    def _answering(self, answer: Callable[..., Awaitable[object]]) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
             try:
-                index = self._index
-                if index is None:
+                if self._serving is None:
                     raise _RefusedError(503, "The index is still opening its volume, or is closing; see /startupz.")
-                return JSONResponse(answer(index, request.query_params), headers=_NO_STORE)
+                return JSONResponse(await answer(*self._serving, request.query_params), headers=_NO_STORE)
             except _RefusedError as refused:
                 return JSONResponse({"text": str(refused)}, refused.status, headers=_NO_STORE)
             except ConfigurationError as error:
@@ -81,7 +88,7 @@ class IndexApi:
 
         return endpoint
 
-    def _similar(self, index: Index, query: Mapping[str, str]) -> object:
+    async def _similar(self, index: Index, _: Kept[dict[str, Any]], query: Mapping[str, str]) -> object:
         recipe = query.get("recipe", "")
         print_digits = _digits(query, "print", (16, 32, 48, 64))
         digest = bytes.fromhex(_digits(query, "digest", (32,)))
@@ -97,19 +104,22 @@ class IndexApi:
             )
         number = int(print_digits, 16)
         words = [(number >> shift) & (2**64 - 1) for shift in range(0, 4 * len(print_digits), 64)]
-        if not self._lookups.acquire(timeout=_WAIT_SECONDS):
-            raise _RefusedError(503, f"{LOOKUPS_MAX} look-ups are waiting already; try again.")
         try:
-            return report.similar(index, index.similar(words, digest, features, scope, limit))
+            await asyncio.wait_for(self._lookups.acquire(), _WAIT_SECONDS)
+        except TimeoutError:
+            raise _RefusedError(503, f"{LOOKUPS_MAX} look-ups are waiting already; try again.") from None
+        try:
+            return await run_in_threadpool(lambda: report.similar(index, index.similar(words, digest, features, scope, limit)))
         finally:
             self._lookups.release()
 
-    def _stats(self, index: Index, query: Mapping[str, str]) -> object:
+    async def _stats(self, _: Index, kept: Kept[dict[str, Any]], query: Mapping[str, str]) -> object:
         hottest = _number(query, "hottest", 10, 0, _HOTTEST_MAX)
         wanted = query.get("digest", "false")
         if wanted not in ("true", "false"):
             raise _RefusedError(400, f"The parameter digest must be true or false, not {wanted!r:.40}.")
-        return report.stats(index, self._state_digest() if wanted == "true" else None, hottest)
+        digest = await run_in_threadpool(self._state_digest) if wanted == "true" else None
+        return report.shortened(await kept.get(), hottest) | report.of_digest(digest)
 
     def _state_digest(self) -> StateDigest:
         if not self._digests.acquire(blocking=False):

@@ -1,7 +1,8 @@
 """The console: what the hosts do, as a page at `/` and as JSON at `/v1/hosts`. GET only.
 
 Invariants: everything that came from a crawl is escaped, and no address is a link; the page loads nothing from elsewhere, and
-says so in its policy; what is shown was made by the loop as one value, so that no request holds it up.
+says so in its policy; what is shown was made by the loop as one value, so that no request holds it up; it is rendered once for
+all who ask at a time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from starlette.routing import BaseRoute, Route
 from stream_dedup.insights.counts import Counts
 from stream_dedup.insights.ledger import Begun, Signals, View, rfc3339
 from stream_dedup.printable import printable
+from stream_dedup.service.kept import Kept
 
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -40,21 +42,23 @@ class Console:
     HOSTS_MAX: Final = 200
 
     def __init__(self) -> None:
-        self._view = View()
-        self._owns = False
+        self.show(View(), owns=False)
 
     def show(self, view: View, *, owns: bool) -> None:
         """Show this from now on. `owns`: whether this replica is the one that counts."""
-        self._view, self._owns = view, owns
+        self._page: Kept[Response] = Kept(lambda: HTMLResponse(page_of(view, owns=owns), headers=_HEADERS))
+        self._hosts: Kept[Response] = Kept(
+            lambda: JSONResponse(json_of(view, owns=owns), headers={"Cache-Control": "no-store"})
+        )
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes for `HttpServer`."""
 
-        def page(_: Request) -> Response:
-            return HTMLResponse(page_of(self._view, owns=self._owns), headers=_HEADERS)
+        async def page(_: Request) -> Response:
+            return await self._page.get()
 
-        def hosts(_: Request) -> Response:
-            return JSONResponse(json_of(self._view, owns=self._owns), headers={"Cache-Control": "no-store"})
+        async def hosts(_: Request) -> Response:
+            return await self._hosts.get()
 
         return [Route("/", page, methods=["GET"]), Route("/v1/hosts", hosts, methods=["GET"])]
 

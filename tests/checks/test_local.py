@@ -132,6 +132,14 @@ class TestMachine:
         assert of(findings, "index folder").state is of(findings, "state folder").state is State.REFUSED
         assert "STREAM_DEDUP_INDEX_DIR" in of(findings, "index folder").sentence
 
+    @pytest.mark.parametrize("place", ["/proc/nope", "/dev/null/below", "x" * 300])
+    def test_a_folder_that_no_system_would_make(self, place: str) -> None:
+        """Whatever is named as a folder, the checks end with findings and not with an exception."""
+        settings = Settings(state_dir=Path(place), index_dir=Path(place))
+
+        assert {one.check for one in check_machine(settings, None)} >= {"index folder", "state folder", "disk"}
+        assert of(volume.check_volume(settings, None, lambda: None), "volume").state is State.NOT_CHECKED
+
     def test_probes_that_nobody_can_reach(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """On the loopback address in a pod; not on a laptop, and not on all addresses."""
         at_home = of(check_machine(Settings(), "index"), "probes").state

@@ -35,6 +35,8 @@ def test_stats_as_a_table_and_as_json(run: Callable[..., Any], volume: Path) -> 
     assert found["state_digest"]["digest"] in table
     assert found["state_digest"]["log_offset"] == 6
     assert "hottest" in table
+    without = run("index", "stats", volume, "--hottest", 0)
+    assert (without.code, "representatives" in without.out, "hottest" in without.out) == (0, True, False)
     assert json.loads(run("index", "stats", "--no-digest", "--json").out)["state_digest"] is None
 
 

@@ -139,11 +139,13 @@ BAD: dict[str, tuple[Callable[[Path], object], type[StreamDedupError], str]] = {
 
 @pytest.mark.parametrize("what", BAD)
 def test_a_bad_volume_is_refused_with_cause_and_remedy(volume: Path, what: str) -> None:
-    """Each kind of damage or mistake ends the opening with its sentence, for a role and for a reader beside it."""
+    """Each kind of damage or mistake ends the opening with its sentence, and with 78: a restart would meet the same."""
     spoil, error, sentence = BAD[what]
     spoil(volume)
-    with pytest.raises(error, match=sentence):
+    with pytest.raises(error, match=sentence) as caught:
         opened(volume)
+
+    assert caught.value.exit_code == 78
 
 
 def test_the_sound_volume_opens(volume: Path, digests: dict[int, str]) -> None:
@@ -250,8 +252,9 @@ def test_a_full_disk_stops_the_index_and_loses_no_step(
                 filler.flush()
         except OSError:
             pass
-    with pytest.raises(StoreError, match="the disk is full; free or add space, then restart"):
+    with pytest.raises(StoreError, match="the disk is full; free or add space, then restart") as caught:
         apply_each(index, records)
+    assert caught.value.exit_code == 1  # a restart goes on once there is room
     with pytest.raises(StoreError, match=r"cannot go on.*Open it again"):
         index.similar([0, 0], bytes(16), 100)
     index.close()

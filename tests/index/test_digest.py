@@ -162,4 +162,5 @@ def test_buckets_tell_how_full_they_are() -> None:
     assert sum(count for _, count in found.sizes) == found.used
     assert found.buckets == 4 * 65536
     assert found.hottest[0] == (0, 0xABCD, full)
+    assert index.buckets(0).hottest == ()
     assert [entries for _, _, entries in found.hottest] == sorted((e for _, _, e in found.hottest), reverse=True)

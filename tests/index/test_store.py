@@ -263,8 +263,9 @@ OPENER = "import sys; from stream_dedup.index.store import RocksStore; RocksStor
 def test_two_openings_exclude_each_other(tmp_path: Path) -> None:
     """A volume that this or another process has open is refused, and the sentence says what to do."""
     store = RocksStore(tmp_path / "v")
-    with pytest.raises(StoreError, match="another process has it open"):
+    with pytest.raises(StoreError, match="another process has it open") as caught:
         RocksStore(tmp_path / "v")
+    assert caught.value.exit_code == 1  # it may have ended by the next start
     other = subprocess.run(
         [sys.executable, "-c", OPENER, tmp_path / "v"], capture_output=True, text=True, check=False, timeout=60
     )
@@ -287,6 +288,17 @@ def test_what_is_no_volume_is_refused(tmp_path: Path) -> None:
     Rdict(str(tmp_path / "pickled")).close()
     with pytest.raises(StoreError, match="raw_mode is False"):
         RocksStore(tmp_path / "pickled")
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("place", ["/proc/nope", "/proc/nope/below", "/dev/null/below", "x" * 300])
+def test_a_directory_that_cannot_be_is_a_sentence(place: str, read_only: bool) -> None:
+    """Where nothing can be made, or looked into: what, why, and the setting that names another one; and 78."""
+    with pytest.raises(StoreError) as caught:
+        RocksStore(place, read_only=read_only)
+
+    assert place in str(caught.value)
+    assert read_only or (caught.value.exit_code, "STREAM_DEDUP_INDEX_DIR" in str(caught.value)) == (78, True)
 
 
 def test_a_fresh_file_system_is_an_empty_volume(tmp_path: Path) -> None:
@@ -329,10 +341,11 @@ def test_a_damaged_file_found_by_a_read_stops_the_store(tmp_path: Path) -> None:
     path = filled(tmp_path / "v")
     damage(path, "flipped")
     store = RocksStore(path)
-    with pytest.raises(StoreError, match="damaged"):
+    with pytest.raises(StoreError, match="damaged") as caught:
         store.get_many([number.to_bytes(8, "big") for number in range(2000)])
-    with pytest.raises(StoreError, match="until it is opened again"):
+    with pytest.raises(StoreError, match="until it is opened again") as later:
         store.get_many([bytes(8)])
+    assert caught.value.exit_code == later.value.exit_code == 78
     store.close()
 
 

@@ -131,6 +131,7 @@ def test_stats_tell_what_the_index_holds(server: HttpServer, index: Index) -> No
     assert len(plain["buckets"]["hottest"]) == 2
     assert digest == {"log_offset": 2, "digest": index.state_digest().digest}
     assert ask(server, "/v1/stats?digest=maybe")[0] == 400
+    assert json.loads(ask(server, "/v1/stats?hottest=0")[1])["buckets"]["hottest"] == []
 
 
 def test_an_index_that_is_opening_or_closed_says_so(server: HttpServer, api: IndexApi, index: Index) -> None:

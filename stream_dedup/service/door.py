@@ -1,0 +1,123 @@
+"""Who gets in at a role's HTTP port, how long a client is waited for, and how often it is answered.
+
+Invariants: at most `CONNECTIONS_MAX` connections stay open. One more closes the one that has asked nothing for longest, so a
+probe always gets in. A client has `PATIENCE_SECONDS` to say what it wants, and as long to take the answer. Probes and metrics
+are answered at once; of everything else at most `REQUESTS_MAX` requests wait, and they are begun `PACE_SECONDS` apart, because
+what answers them takes the interpreter from the role's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import time
+from typing import Any, Final
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+CONNECTIONS_MAX: Final = 128
+REQUESTS_MAX: Final = 64
+PATIENCE_SECONDS = 5.0
+PACE_SECONDS: Final = 0.01
+
+
+class Connection(H11Protocol):
+    """One client. It waits for us while its request is being answered; else we wait for it, and not for ever."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._since = 0.0
+        self._waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a client in, and another out if there are too many."""
+        super().connection_made(transport)
+        self._wait_for_client()
+        others: set[Any] = self.connections - {self}
+        if len(others) >= CONNECTIONS_MAX:
+            min(others, key=Connection._staying).cut()
+
+    def handle_events(self) -> None:
+        """Read what has come; once that is a whole request, the client waits for us."""
+        super().handle_events()
+        if self._is_answering:
+            self._wait_no_more()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, and for what is left of the answer to be taken."""
+        self._wait_for_client()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """Wait for the client, which does not take its answer as fast as we give it."""
+        super().pause_writing()
+        self._wait_for_client()
+
+    def resume_writing(self) -> None:
+        """Go on with the answer."""
+        super().resume_writing()
+        if self._is_answering:
+            self._wait_no_more()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the client."""
+        self._wait_no_more()
+        super().connection_lost(exc)
+
+    def cut(self) -> None:
+        """End the connection at once, whatever has not been sent."""
+        self._wait_no_more()
+        self.connections.discard(self)  # it counts no longer, though the loop will only say later that it is lost
+        if self.transport.get_write_buffer_size():  # nor is the kernel to keep what the client does not take
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _staying(self) -> tuple[bool, float]:
+        """Return what is least for the connection that is closed first: we wait for it, and have for longest."""
+        return self._waiting is None, self._since
+
+    def _wait_for_client(self) -> None:
+        self._wait_no_more()
+        self._since = time.monotonic()
+        self._waiting = self.loop.call_later(PATIENCE_SECONDS, self.cut)
+
+    def _wait_no_more(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+
+class Pace:
+    """The application, but for what need not be answered at once: that is begun one after another, and bounded."""
+
+    def __init__(self, app: ASGIApp, at_once: frozenset[str]) -> None:
+        self._app = app
+        self._at_once = at_once
+        self._next = 0.0
+        self.waiting = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request in its turn, or say that too many wait."""
+        if scope["type"] != "http" or scope["path"] in self._at_once:
+            await self._app(scope, receive, send)
+            return
+        if self.waiting >= REQUESTS_MAX:
+            text = f"{REQUESTS_MAX} requests are waiting for an answer already; ask again in a second."
+            await JSONResponse({"text": text}, 503, {"Retry-After": "1"})(scope, receive, send)
+            return
+        self.waiting += 1
+        try:
+            now = time.monotonic()
+            turn = max(now, self._next)
+            self._next = turn + PACE_SECONDS
+            await asyncio.sleep(turn - now)
+            await self._app(scope, receive, send)
+        finally:
+            self.waiting -= 1

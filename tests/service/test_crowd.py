@@ -1,0 +1,319 @@
+"""What many, slow and greedy clients can do to a role's HTTP port: nothing to its probes, and little to its work."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from stream_dedup.index import report
+from stream_dedup.index.index import Index
+from stream_dedup.index.plan import PLANS
+from stream_dedup.index.store import RocksStore
+from stream_dedup.service import door
+from stream_dedup.service.health import Health
+from stream_dedup.service.http import HttpServer
+from stream_dedup.service.index_api import IndexApi
+from tests.index.logs import APPEND_MS, Doc, batch, declare
+from tests.service.test_http import ask
+
+CROWD = 1100
+FILES_MAX = 400
+WAIT_SECONDS = 30.0
+
+ROLE = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))
+from prometheus_client import CollectorRegistry
+from stream_dedup.service import logs
+from stream_dedup.service.health import Health
+from stream_dedup.service.http import HttpServer
+logs.configure()
+server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry())
+server.start()
+print(server.port, flush=True)
+sys.stdin.read()
+open("/dev/null").close()
+server.stop()
+print("ended well", flush=True)
+"""
+
+
+def until(found: Callable[[], bool], what: str) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + WAIT_SECONDS
+    while not found():
+        assert time.monotonic() < end, what
+        time.sleep(0.01)
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), WAIT_SECONDS)
+
+
+def status_of(port: int, path: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Return whether the other side has closed a connection that brings nothing else."""
+    try:
+        return connection.recv(65536) == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\n"], ids=["idle", "half a request"])
+def test_a_crowd_keeps_no_probe_out_and_takes_no_files_from_the_role(tmp_path: Path, sent: bytes) -> None:
+    """1,100 connections that ask nothing, against a process that may open 400 files: probes, files and log are unharmed."""
+    errors = tmp_path / "errors"
+    with (
+        errors.open("wb") as log,
+        subprocess.Popen(
+            [sys.executable, "-c", ROLE.format(files=FILES_MAX)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+        ) as role,
+        ExitStack() as open_connections,
+    ):  # fmt: skip
+        try:
+            assert role.stdout is not None
+            port = int(role.stdout.readline())
+            for number in range(CROWD):
+                open_connections.enter_context(connect(port)).sendall(sent)
+                if number % 100 == 99:
+                    assert status_of(port, "/livez") == 200
+            assert status_of(port, "/readyz") == 503
+            assert status_of(port, "/metrics") == 200
+            told, _ = role.communicate(timeout=WAIT_SECONDS)
+        finally:
+            role.kill()
+    assert told == "ended well\n"
+    assert errors.stat().st_size < 2000, errors.read_text()[:5000]
+
+
+@pytest.fixture
+def big() -> bytes:
+    return bytes(32 << 20)
+
+
+@pytest.fixture
+def server(big: bytes) -> Iterator[HttpServer]:
+    async def own(_: Request) -> Response:
+        return JSONResponse({"own": 1})
+
+    async def much(_: Request) -> Response:
+        return Response(big)
+
+    one = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), [Route("/v1/own", own), Route("/v1/much", much)])
+    one.start()
+    yield one
+    one.stop()
+
+
+@pytest.mark.parametrize("first", [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"], ids=["first request", "second request"])
+def test_a_head_that_trickles_in_is_not_awaited_for_ever(
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
+    """A byte now and then keeps no connection open, not even one that asked properly before."""
+    monkeypatch.setattr(door, "PATIENCE_SECONDS", 0.3)
+    with connect(server.port) as slow:
+        if first:
+            slow.sendall(first)
+            assert slow.recv(65536).startswith(b"HTTP/1.1 200")
+        slow.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\nX-Slow: ")
+        slow.settimeout(0.02)
+        gone = False
+
+        def trickle() -> bool:
+            nonlocal gone
+            try:
+                slow.sendall(b"a")
+                gone = is_closed(slow)
+            except TimeoutError:
+                pass
+            except ConnectionError:
+                gone = True
+            return gone
+
+        until(trickle, "the connection is still open")
+    assert ask(server, "/livez")[0] == 200
+
+
+def test_an_answer_that_nobody_takes_is_dropped(server: HttpServer, monkeypatch: pytest.MonkeyPatch, big: bytes) -> None:
+    """A client that asks for much and reads nothing is cut off; one that reads gets all of it."""
+    monkeypatch.setattr(door, "PATIENCE_SECONDS", 0.3)
+    with socket.socket() as greedy:
+        greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        greedy.connect(("127.0.0.1", server.port))
+        greedy.sendall(b"GET /v1/much HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert greedy.recv(1, socket.MSG_PEEK)
+        until(lambda: server.connections == 0, "the connection is still open")
+        until(lambda: is_closed(greedy), "no end")
+
+    assert ask(server, "/v1/much")[1] == big
+
+
+def test_what_is_not_http_is_not_worth_a_log_line_each(server: HttpServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever sends rubbish would else fill the disk with our words."""
+    with caplog.at_level(logging.INFO):
+        for _ in range(20):
+            with connect(server.port) as rude:
+                rude.sendall(b"\x16\x03\x01 rubbish\r\n\r\n")
+                until(lambda rude=rude: is_closed(rude), "no end")  # type: ignore[misc]
+
+    assert len(caplog.records) <= 1, caplog.text
+
+
+def test_what_is_no_probe_is_paced(server: HttpServer) -> None:
+    """Many clients that ask without a pause get so many answers a second, all of them; probes are not held up."""
+    statuses: list[int] = []
+
+    def hammer() -> None:
+        statuses.extend(status_of(server.port, "/v1/own") for _ in range(5))
+
+    begun = time.monotonic()
+    threads = [threading.Thread(target=hammer) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_SECONDS)
+
+    assert statuses == [200] * 50
+    assert time.monotonic() - begun >= 49 * door.PACE_SECONDS
+
+
+def test_more_requests_than_may_wait_are_sent_away_and_probes_are_not() -> None:
+    """While as many as may be wait for a slow route, the next is told to come again, and a probe is answered."""
+    inside, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(_: Request) -> Response:
+        inside.release()
+        go_on.wait(WAIT_SECONDS)
+        return JSONResponse({})
+
+    server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), [Route("/v1/slow", slow)])
+    server.start()
+    statuses: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: statuses.append(status_of(server.port, "/v1/slow"))) for _ in range(door.REQUESTS_MAX)
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        until(lambda: server.requests_waiting == door.REQUESTS_MAX, "not all of them came")
+        status, body, headers = ask(server, "/v1/slow")
+        assert (status, headers["Retry-After"]) == (503, "1")
+        assert "ask again" in json.loads(body)["text"]
+        assert ask(server, "/livez")[0] == 200
+        assert ask(server, "/metrics")[0] == 200
+        go_on.set()
+        for thread in threads:
+            thread.join(WAIT_SECONDS)
+        assert statuses == [200] * door.REQUESTS_MAX
+    finally:
+        go_on.set()
+        server.stop()
+
+
+def test_metrics_are_made_once_for_all_who_ask_at_a_time() -> None:
+    """A scrape that is under way serves everybody who asks meanwhile."""
+    entered, go_on, made = threading.Event(), threading.Event(), []
+
+    class Slow(Collector):
+        def collect(self) -> Iterator[object]:  # type: ignore[override]
+            made.append(threading.current_thread().name)
+            entered.set()
+            go_on.wait(WAIT_SECONDS)
+            return iter(())
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Slow())
+    made.clear()
+    entered.clear()
+    server = HttpServer("127.0.0.1", 0, Health(), registry)
+    server.start()
+    statuses: list[int] = []
+    threads = [threading.Thread(target=lambda: statuses.append(status_of(server.port, "/metrics"))) for _ in range(20)]
+    try:
+        for thread in threads:
+            thread.start()
+        assert entered.wait(WAIT_SECONDS)
+        until(lambda: server.connections >= 20, "not all of them came")
+        assert ask(server, "/livez")[0] == 200
+        go_on.set()
+        for thread in threads:
+            thread.join(WAIT_SECONDS)
+    finally:
+        go_on.set()
+        server.stop()
+
+    assert statuses == [200] * 20
+    assert len(made) == 1
+    assert made != ["http"]
+
+
+def test_stats_are_made_once_for_all_who_ask_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 clients ask for the hottest buckets, 1,000 or fewer of them: one pass over the buckets, and no probe waits."""
+    index = Index(RocksStore(tmp_path / "volume"))
+    index.bind("cluster/0123")
+    index.apply([(0, APPEND_MS, declare(PLANS["wide"])), (1, APPEND_MS, batch([Doc(0, 0, 1, b"a" * 16, 3**70)]))])
+    entered, go_on, made = threading.Event(), threading.Event(), []
+    original = report.stats
+
+    def slow(*given: object) -> object:
+        made.append(threading.current_thread().name)
+        entered.set()
+        go_on.wait(WAIT_SECONDS)
+        return original(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(report, "stats", slow)
+    api = IndexApi(tmp_path / "volume")
+    api.serve(index)
+    server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), api.routes())
+    server.start()
+    lengths: list[tuple[int, int]] = []
+
+    def asked(hottest: int) -> None:
+        status, body, _ = ask(server, f"/v1/stats?hottest={hottest}")
+        assert status == 200
+        lengths.append((hottest, len(json.loads(body)["buckets"]["hottest"])))
+
+    threads = [threading.Thread(target=asked, args=(number % 3 or 1000,)) for number in range(40)]
+    try:
+        for thread in threads:
+            thread.start()
+        assert entered.wait(WAIT_SECONDS)
+        until(lambda: server.requests_waiting == 40, "not all of them came")
+        assert ask(server, "/livez")[0] == 200
+        go_on.set()
+        for thread in threads:
+            thread.join(WAIT_SECONDS)
+    finally:
+        go_on.set()
+        server.stop()
+        index.close()
+
+    assert len(lengths) == 40
+    assert all(found == min(hottest, 8) for hottest, found in lengths)
+    assert len(made) == 1
+    assert made != ["http"]
