@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from stream_dedup.document import Headers, Message, TopicPartitionKey, Unreadable
 from stream_dedup.lazy import Lazy
 
-NO_TIMESTAMP = -1  # as Kafka has it
+# As Kafka has it. One of 0 or below says the same: librdkafka cannot write 0, and no client of Kafka's own a lower one.
+NO_TIMESTAMP = -1
 
 
 class Messages(Lazy[Message]):
-    """Records of one topic, (n,). By place, `headers` has those that have some, and `unreadable` those that cannot be read.
+    """Records of one topic, (n,). By place, `headers` has those that have some, and `unreadable` those of which the client
+    could not read all.
 
     A timestamp of `NO_TIMESTAMP` means that the record has none.
     """
