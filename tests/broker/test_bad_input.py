@@ -139,7 +139,7 @@ def table() -> list[Row]:
 
 
 def large_table() -> list[Row]:
-    """Return rows for topics as they are declared: they take 1 MB in a batch, which under zstd or gzip holds what no letter can."""
+    """Return rows for topics as they are declared: in 1 MB they take, under zstd or gzip, what no letter can hold."""
     return [
         Row("a header larger than a letter", text("h"), "dead", "size", [("a", b"1"), ("b", b"x" * 2_000_000), ("c", b"")],
             codec="zstd"),
@@ -217,6 +217,8 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
             # A stranger may write to the log too; none of this is a record of ours.
             crawl.produce([(0, None, junk, []) for junk in (b"", b"not a record", b"SDF1" + bytes(40), None)],
                           topic=crawl.names.fingerprints)  # fmt: skip
+            for topic in (crawl.names.fingerprints, crawl.names.verdicts):
+                crawl.produce([(0, None, b"not a record", [(LATIN1, b"")])], topic=topic)
             crawl.produce([(0, b"warm", text("the first good one"), [])])
             crawl.wait_until_committed(1)
             before = peak_bytes(worker.process.pid)
@@ -251,8 +253,8 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
 
 
 def test_what_no_letter_can_hold_is_cut_and_says_so(make_filter: Callable[..., Filter]) -> None:
-    """Keys, values and headers that are larger, and more headers than clients read: each record leaves once, `audit` agrees, each
-    letter says what it lacks, and `dlq redrive` sends none of them back."""
+    """Keys, values and headers that are larger, and more headers than clients read: each record leaves once, `audit` agrees,
+    each letter says what it lacks, and `dlq redrive` sends none of them back."""
     crawl = make_filter(partitions=1, value_format="json")
     crawl.start("index")
     worker = crawl.start("worker")

@@ -3,8 +3,9 @@
 Faults rotate every few seconds: a worker or an index is killed, stopped and continued, or told to end; an index comes
 back with an empty volume, with an older copy of it, or finds its disk full; the broker is killed and restarted, or stops
 for a while; workers join and leave; two workers have one transactional id; connections are cut, go dark or lose one kind
-of answer (the second worker and the second index are behind a proxy). The seed is printed; the order of faults is a
-function of it, the moments at which they strike are not. The last two lines are a summary, for people and as JSON.
+of answer (the second worker and the second index are behind a proxy). Among the documents are records that no output can
+hold or no client reads as a whole (`strange`). The seed is printed; the order of faults is a function of it, the moments at
+which they strike are not. The last two lines are a summary, for people and as JSON.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from stream_dedup.broker import LocalBroker
 from tests.broker import kproxy
 from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until
 from tests.broker.kproxy import KafkaProxy
+from tests.broker.strange import send_strange
 
 STEP_DOCUMENTS = 2000
 # A broker that was killed a moment ago may let each step of a transaction run into its time-out first.
@@ -226,17 +228,20 @@ def main() -> int:
 def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.Namespace) -> int:
     documents = synthetic(asked.documents, asked.seed, partitions=4)
     nemesis = Nemesis(broker, proxy, crawl, asked.seed)
+    dice = random.Random(f"strange {asked.seed}")
     pace = asked.documents / max(1.0, asked.minutes * 60)
     began = time.monotonic()
-    sent = 0
+    sent = strange = 0
     while (passed := time.monotonic() - began) < asked.minutes * 60:
         due = min(len(documents), int(passed * pace) + STEP_DOCUMENTS)
         if due > sent:
-            sent += crawl.produce(documents[sent:due])
+            crawl.produce(documents[sent:due])
+            sent = due
+            strange += send_strange(crawl.produce, dice, 4)
         fault = nemesis.strike()
         print(f"{passed:7.1f} s  {sent:8d} sent  {crawl.committed():8d} committed  {fault}", flush=True)
         time.sleep(nemesis.dice.uniform(0.5, 4.0))
-    sent += crawl.produce(documents[sent:])
+    sent += strange + crawl.produce(documents[sent:])
 
     def healed() -> bool:
         nemesis.mend()

@@ -58,7 +58,7 @@ _headers_new, _header_add, _headers_destroy, _produceva, _error_destroy = map(_e
 class RecordColumns(NamedTuple):
     """Records to write, as columns, (n,) each: record i goes to partition `partitions[i]` of `topics[topic[i]]`.
 
-    A timestamp of 0 lets the client stamp it. Those that are not `packed` are not written from here.
+    A timestamp of 0 lets the client stamp it, `NO_TIMESTAMP` is none. Those that are not `packed` are not written from here.
     """
 
     topics: Sequence[str]
