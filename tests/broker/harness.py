@@ -436,15 +436,17 @@ class Outcome:
         total = len(self.unique) + len(self.duplicates) + len(self.dead)
         assert len(self.source) == total, f"{len(self.source)} went in and {total} came out"
         for part, sources in expected.items():
-            dead = [_whole(one, source_at) for one in self.dead if one.partition == part]
-            came = Counter(fingerprint_of(one) for topic in (self.unique, self.duplicates, dead)
-                           for one in topic if one.partition == part)  # fmt: skip
+            unique, duplicates, dead = (
+                sorted((one for one in topic if one.partition == part), key=lambda one: one.offset)
+                for topic in (self.unique, self.duplicates, self.dead)
+            )
+            dead = [_whole(one, source_at) for one in dead]  # ordered by where the letters lie, not by where their sources do
+            came = Counter(fingerprint_of(one) for topic in (unique, duplicates, dead) for one in topic)
             lost, added = list(Counter(sources) - came), list(came - Counter(sources))
             assert (lost, added) == ([], []), f"partition {part}: lost {lost!r:.600}, came from nowhere {added!r:.600}"
-            for topic in (self.unique, self.duplicates, dead):
-                leaving = [fingerprint_of(one) for one in sorted(topic, key=lambda m: m.offset) if one.partition == part]
+            for topic in (unique, duplicates, dead):
                 rest = iter(sources)
-                assert all(one in rest for one in leaving), f"partition {part}: the order was not kept"
+                assert all(fingerprint_of(one) in rest for one in topic), f"partition {part}: the order was not kept"
 
     def _check_verdicts(self) -> None:
         """Every verdict equals the plain fold of the log, and every duplicate's representative is in `unique`."""
