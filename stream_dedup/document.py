@@ -91,7 +91,10 @@ _VERDICTS = {
 
 
 class Message(NamedTuple):
-    """One record as read. `headers` in the order in which they came; a timestamp of None means that it has none."""
+    """One record as read. `headers` in the order in which they came.
+
+    A timestamp of None means that it has none, which is what one of 0 or below says too.
+    """
 
     topic: str
     partition: int
@@ -102,6 +105,10 @@ class Message(NamedTuple):
     headers: Headers
 
 
+UNREADABLE = "Unreadable"
+"""The error class of a dead letter that has nothing of its record."""
+
+
 class Unreadable(Message):
     """A record that the broker has and no client can read: a batch with a wrong checksum, or one that expands too far.
 
@@ -109,6 +116,15 @@ class Unreadable(Message):
     """
 
     why: str = ""
+
+
+class UnreadableHeaders(Unreadable):
+    """A record whose headers the client cannot give, because the name of one is not UTF-8; all else is there, as it came.
+
+    `why` is the client's own sentence; `name` is the name of one such header, in ASCII, as Python writes bytes.
+    """
+
+    name: str = ""
 
 
 class Position(NamedTuple):

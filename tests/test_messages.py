@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import pytest
 
-from stream_dedup.document import Message, Unreadable
+from stream_dedup.document import Headers, Message, Unreadable
 from stream_dedup.messages import Messages, sizes_of
 
 
@@ -51,3 +52,13 @@ def test_two_topics_are_refused() -> None:
     """What lies in columns is of one topic."""
     with pytest.raises(ValueError, match="several topics"):
         Messages.of([Message(topic, 0, 0, None, None, None, []) for topic in ("a", "b")])
+
+
+def test_headers_weigh_what_python_makes_of_them() -> None:
+    """A record may have nearly 100,000 headers in 300 kB, and each is three objects."""
+    given: Headers = [(f"{at:04x}", b"1") for at in range(10_000)]
+    held = sum(sys.getsizeof(one) + sys.getsizeof(name) + sys.getsizeof(value) for one in given for name, value in [one])
+
+    messages = Messages.of([Message("documents", 0, 7, b"k", b"v", 1, given)])
+
+    assert held <= messages.held_bytes < 1.2 * held

@@ -7,11 +7,20 @@ unambiguous form of all four parts.
 
 from __future__ import annotations
 
+import enum
 import hashlib
 from typing import NamedTuple
 
 from stream_dedup.document import Headers, Message
 from stream_dedup.log import headers
+
+
+class Cut(enum.Enum):
+    """What a dead letter lacks of its record, because its topic could not hold it."""
+
+    NOTHING = "nothing"
+    VALUE = "a part of its value"
+    ENVELOPE = "a part of its key, or headers"
 
 
 class Content(NamedTuple):
@@ -33,11 +42,20 @@ def of_output(message: Message) -> Content:
 
 
 def of_dead_letter(message: Message) -> Content:
-    """Return the digests of what a dead letter was; where its value was cut, only the first one says something."""
+    """Return the digests of what a dead letter was; what they say of one that was cut, `cut_of` says."""
     foreign, own = split_dead_letter(message.headers)
     stamp = headers.text_of(own, headers.ERROR_TIMESTAMP)
-    timestamp_ms = int(stamp) if stamp.isascii() and stamp.lstrip("-").isdigit() else None
+    timestamp_ms = int(stamp) if stamp.isascii() and stamp.isdigit() else None
     return _digests(message.key, message.value, timestamp_ms, foreign)
+
+
+def cut_of(own: Headers) -> Cut:
+    """Return what a dead letter lacks, by our own headers on it: with `VALUE` its first digest still stands, and with
+    `ENVELOPE` neither.
+    """
+    if headers.text_of(own, headers.ERROR_KEY_TRUNCATED) or headers.text_of(own, headers.ERROR_HEADERS_DROPPED):
+        return Cut.ENVELOPE
+    return Cut.VALUE if headers.text_of(own, headers.ERROR_TRUNCATED) else Cut.NOTHING
 
 
 def split_verdict(found: Headers) -> tuple[Headers, Headers]:

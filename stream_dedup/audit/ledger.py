@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.audit.content import Content
+from stream_dedup.audit.content import Content, Cut
 from stream_dedup.audit.findings import Findings, Kind
 from stream_dedup.audit.fold import Partition
 from stream_dedup.audit.outline import Outline
@@ -93,7 +93,7 @@ class Ledger:
 
     def came(
         self, message: Message, content: Content, source: tuple[Partition, int] | None, *,
-        is_released: bool = False, is_cut: bool = False,
+        is_released: bool = False, cut: Cut = Cut.NOTHING,
     ) -> None:  # fmt: skip
         """Take in a record of an output; `source` is the position that it names, None if it names none."""
         came = self._came[message.topic, message.partition]
@@ -112,7 +112,7 @@ class Ledger:
             self._release(message, source)
         else:
             offset = source[1]
-            self._claim(_at(message), message.partition, offset, content, is_cut=is_cut)
+            self._claim(_at(message), message.partition, offset, content, cut)
         came.sources.append(offset)
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class Ledger:
                 Kind.TWICE, _at(message), f"{self._position(*key)} was released twice; the second time at {_at(message)}."
             )
 
-    def _claim(self, where: str, part: int, offset: int, content: Content, *, is_cut: bool) -> None:
+    def _claim(self, where: str, part: int, offset: int, content: Content, cut: Cut) -> None:
         went, span = self._went.get(part), self._spans.get(part)
         if went is None or span is None or offset >= span.end:
             self._findings.add(
@@ -146,12 +146,9 @@ class Ledger:
         if at is None:
             self.counts[TRIMMED] += 1  # below what is held, or compacted away
             return
-        if is_cut:
-            has_changed, what = content.envelope != went.envelopes[at], "key, timestamp or headers"
-        else:
-            has_changed = content.whole != went.wholes[at]
-            what = "value" if content.envelope == went.envelopes[at] else "key, timestamp or headers"
-        if has_changed:
+        is_envelope_same = content.envelope == went.envelopes[at]
+        what = "value" if is_envelope_same else "key, timestamp or headers"
+        if (cut is Cut.NOTHING and content.whole != went.wholes[at]) or (cut is Cut.VALUE and not is_envelope_same):
             self._findings.add(
                 Kind.CHANGED, where, f"{where} differs from {self._position(part, offset)}, which it came from, in its {what}."
             )

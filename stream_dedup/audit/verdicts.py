@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stream_dedup.audit.content import Content, of_dead_letter, of_output, split_dead_letter, split_verdict
+from stream_dedup.audit.content import Content, cut_of, of_dead_letter, of_output, split_dead_letter, split_verdict
 from stream_dedup.audit.findings import Findings, Kind
 from stream_dedup.audit.fold import Partition
 from stream_dedup.audit.ledger import Ledger
@@ -101,9 +101,8 @@ class Outputs:
             )
             return
         partition = (*self.source, int(part))
-        is_cut = bool(headers.text_of(own, headers.ERROR_TRUNCATED))
         self._dead.add((partition, int(offset)))
-        self.ledger.came(message, of_dead_letter(message), (partition, int(offset)), is_cut=is_cut)
+        self.ledger.came(message, of_dead_letter(message), (partition, int(offset)), cut=cut_of(own))
 
     def _verdict(self, message: Message) -> None:
         _, own = split_verdict(message.headers)

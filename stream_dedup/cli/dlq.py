@@ -2,7 +2,8 @@
 
 A letter that is sent back becomes a new record at the end of its source partition, as it first came. What was sent back is
 recorded as committed offsets of the group `GROUP-redrive`, in the transaction that sends: below a partition's offset every
-letter is settled, but those that its metadata names as left behind (a filter passed them over, or their value was cut).
+letter is settled, but those that its metadata names as left behind (a filter passed them over, or they lack a part of their
+record).
 
 The order: take the transactional id, which ends what a killed run left open and fences one beside this; read the committed
 offsets; read the letters; for each transaction outputs, then offsets. After an unclear end both are read again.
@@ -21,7 +22,7 @@ from typing import Any
 
 from stream_dedup.audit.content import split_dead_letter
 from stream_dedup.cli.output import note, print_json, print_table
-from stream_dedup.document import Headers, Message
+from stream_dedup.document import UNREADABLE, Headers, Message, UnreadableHeaders
 from stream_dedup.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.log import headers
 from stream_dedup.log.kafka import (
@@ -41,6 +42,13 @@ _AT_ONCE = 1000
 _ATTEMPTS = 5
 # Kafka keeps 4096 bytes of metadata unless the broker says otherwise.
 _METADATA_MAX = 4000
+# With one of these headers a letter is not the whole record.
+_LACKS = (
+    headers.ERROR_TRUNCATED,
+    headers.ERROR_KEY_TRUNCATED,
+    headers.ERROR_HEADERS_DROPPED,
+    headers.ERROR_HEADERS_UNREADABLE,
+)
 _METADATA = re.compile(r"stream-dedup left=([0-9,-]*)\Z")
 
 
@@ -55,7 +63,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter. `size` is the full size of its value; `is_cut` says that the letter holds less of it."""
+    """A dead letter. `size` is the full size of its value; `is_cut` says that the letter lacks a part of its record."""
 
     message: Message
     topic: str
@@ -286,7 +294,7 @@ def letter_of(message: Message) -> Letter:
     return Letter(
         message, text(headers.DLQ_TOPIC), part if is_whole else None, offset if is_whole else None, text(headers.ERROR_STAGE),
         text(headers.ERROR_CLASS), text(headers.DLQ_MESSAGE), len(message.value or b"") if full is None else full,
-        full is not None,
+        isinstance(message, UnreadableHeaders) or text(headers.ERROR_CLASS) == UNREADABLE or any(map(text, _LACKS)),
     )  # fmt: skip
 
 
@@ -369,7 +377,7 @@ def _print(settings: Settings, rows: Sequence[Letter], totals: Counter[str], *, 
                 [[stage or "-", kind or "-", f"{count:,}"] for (stage, kind), count in counts.most_common()],
             )
     reasons = {
-        "cut": "were cut, because the dead letters' topic could not hold them; send their source records anew",
+        "cut": "lack a part of their record, which was cut or could not be read; send the source records anew",
         "foreign": f"did not come from {names.documents}",
         "no such partition": f"came from a partition that {names.documents} does not have",
     }

@@ -32,6 +32,9 @@ ERROR_STAGE = "dedup.error.stage"
 ERROR_CLASS = "dedup.error.class"
 ERROR_TIMESTAMP = "dedup.error.timestamp"
 ERROR_TRUNCATED = "dedup.error.truncated"
+ERROR_KEY_TRUNCATED = "dedup.error.key.truncated"
+ERROR_HEADERS_DROPPED = "dedup.error.headers.dropped"
+ERROR_HEADERS_UNREADABLE = "dedup.error.headers.unreadable"
 DLQ_TOPIC = "__dlq.errors.topic"
 DLQ_PARTITION = "__dlq.errors.partition"
 DLQ_OFFSET = "__dlq.errors.offset"
@@ -41,6 +44,8 @@ DLQ_MESSAGE = "__dlq.errors.message"
 MESSAGE_BYTES_MAX = 1000
 # Names, numbers, an id and a topic name at their longest; a dead letter's message instead of the id is no longer.
 OWN_BYTES_MAX = 1024 + ID_BYTES_MAX + MESSAGE_BYTES_MAX
+# librdkafka gives none of more than 100,000, and ours come on top.
+FOREIGN_HEADERS_MAX = 100_000 - 20
 _DAY_MS = 86_400_000
 _FIXED_BYTES = 200 + OWN_BYTES_MAX  # of a record without key, value and headers
 
@@ -136,10 +141,10 @@ def _date(day: int) -> str:
 
 
 def too_large(messages: Messages, most: int) -> list[int]:
-    """Return the places of the records that have more bytes than `most` by `record_bytes`."""
+    """Return the places of the records that have more bytes than `most` by `record_bytes`, or more headers than can be read."""
     sizes = messages.value_bytes + sizes_of(messages.keys)
     for place, given in messages.headers.items():
-        sizes[place] += record_bytes(None, None, given) - _FIXED_BYTES
+        sizes[place] += most if len(given) > FOREIGN_HEADERS_MAX else record_bytes(None, None, given) - _FIXED_BYTES
     found: list[int] = np.flatnonzero(sizes + _FIXED_BYTES > most).tolist()
     return found
 
@@ -148,5 +153,10 @@ def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[tuple
     """Return an upper bound of a record's size on an output topic, uncompressed, with our largest headers added."""
     size = _FIXED_BYTES + len(key or b"") + len(value or b"")
     for name, header in headers:
-        size += 4 * len(name) + len(PRIOR_PREFIX) + len(header or b"") + 10
+        size += header_bytes(name, header)
     return size
+
+
+def header_bytes(name: str, value: bytes | None) -> int:
+    """Return an upper bound of what a header of a source record adds to an output."""
+    return 4 * len(name) + len(PRIOR_PREFIX) + len(value or b"") + 10

@@ -20,7 +20,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Message, Reason, Unreadable, shorten_id
+from stream_dedup.document import (
+    ID_BYTES_MAX,
+    UNREADABLE,
+    DeadLetter,
+    Message,
+    Reason,
+    Unreadable,
+    UnreadableHeaders,
+    shorten_id,
+)
 from stream_dedup.errors import ConfigurationError, InputError
 from stream_dedup.fingerprint import Content, Vector, as_vector
 from stream_dedup.inputs.charset import decode_page
@@ -128,6 +137,7 @@ class Decoder:
         found = Documents(
             places, texts, ids, np.clip(messages.timestamps_ms[places], 0, _TIME_MS_MAX), np.zeros(len(places), np.uint64), {}
         )
+        rest += messages.unreadable
         return self._read_rest(messages, found, rest, skipped) if rest or skipped else found
 
     def _read_plain(
@@ -179,6 +189,7 @@ class Decoder:
                 if isinstance(outcome, Document):
                     documents[place] = outcome
                 else:
+                    documents.pop(place, None)  # what cannot be read as a whole may have looked like a document
                     passed_over[place] = outcome
         places = sorted(place for place in documents if place not in skipped)
         chosen = [documents[place] for place in places]
@@ -194,8 +205,10 @@ class Decoder:
     def decode(self, message: Message) -> Document | DeadLetter | Reason:
         """Return the document, or why there is none: a dead letter, or the reason to pass the record on unjudged."""
         value = message.value
+        if isinstance(message, Unreadable):
+            return _unreadable(message)
         if value is None:
-            return _unreadable(message) if isinstance(message, Unreadable) else Reason.TOMBSTONE
+            return Reason.TOMBSTONE
         if self._allow_bypass and _asks_for_bypass(message):
             return Reason.BYPASS
         fields: Any = None
@@ -290,9 +303,16 @@ def parse_json(value: bytes) -> Any:
 
 
 def _unreadable(message: Unreadable) -> DeadLetter:
+    if isinstance(message, UnreadableHeaders):
+        return DeadLetter(
+            "decode",
+            "UnreadableHeaders",
+            f"The name of a header is not UTF-8 ({message.name}), and Kafka's client then gives none of the record's headers: "
+            "key and value are here, the headers at its place only. Have the crawler send names in UTF-8.",
+        )
     return DeadLetter(
         "decode",
-        "Unreadable",
+        UNREADABLE,
         f"The record cannot be read from Kafka, and those behind it could; it is still at its place: {message.why}.",
     )
 

@@ -2,7 +2,7 @@
 
 Invariants: key, value bytes, timestamp and foreign headers leave as they came; the output partition is the source
 partition, so order within a partition is kept; a record leaves on exactly one of the three topics. The one exception to
-"as they came": a dead letter that its topic could not hold is cut, and a header states its full size.
+"as they came": a dead letter that its topic could not hold is cut (`fitting`), and headers say what of it.
 
 What the index judged and came without headers, nearly all there is, lies in columns and is written from there; what leaves of
 it is by definition what the long way says of one record (`Leavings.__getitem__`), and a test compares them.
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import DeadLetter, Headers, Message, Mode, Position, Reason, Verdict
+from stream_dedup.document import DeadLetter, Message, Mode, Position, Reason, UnreadableHeaders, Verdict
 from stream_dedup.errors import InvariantError
 from stream_dedup.lazy import Item, Lazy
 from stream_dedup.log import headers
@@ -26,6 +26,7 @@ from stream_dedup.log.answers import Judgement, Named, Verdicts
 from stream_dedup.log.header_columns import of_verdicts
 from stream_dedup.log.kafka import Output, PackedOutputs, RecordColumns, warm_up_writer
 from stream_dedup.messages import NO_TIMESTAMP, Messages
+from stream_dedup.worker.fitting import fit
 from stream_dedup.worker.prepare import Decided, InFlight
 
 _REFUSED = DeadLetter(
@@ -125,14 +126,14 @@ class Outputs:
         if isinstance(decided, Judgement):
             reason, place, distance, of = decided
             if reason is Reason.RETRACTED:
-                return self._dead_letter(message, _REFUSED, passed), _REFUSED
+                return self._dead_letter(message, _REFUSED), _REFUSED
             own = headers.of_verdict(reason, self._recipe, fingerprint, place, distance, of)
             topic = self._duplicates if reason.verdict is Verdict.DUPLICATE else self._unique
         elif isinstance(decided, Reason):
             own = headers.of_verdict(decided, self._recipe, None, None)
             topic = self._unique
         elif decided is not None:
-            return self._dead_letter(message, decided, passed), decided
+            return self._dead_letter(message, decided), decided
         else:
             raise InvariantError(
                 f"The record {message.topic}-{message.partition}@{message.offset} is to be written without a verdict."
@@ -141,15 +142,14 @@ class Outputs:
             own = passed + own
         return Output(topic, message.partition, message.key, message.value, message.timestamp_ms, own), decided
 
-    def _dead_letter(self, message: Message, letter: DeadLetter, passed: Headers) -> Output:
+    def _dead_letter(self, message: Message, letter: DeadLetter) -> Output:
         position = Position(message.topic, b"", message.partition, message.offset)
-        passed += headers.of_dead_letter(letter, position, self._group, message.timestamp_ms)
-        value = message.value
-        over = headers.record_bytes(message.key, value, message.headers) - self._dead_bytes_max
-        if value is not None and over > 0:
-            passed.append((headers.ERROR_TRUNCATED, b"%d" % len(value)))
-            value = value[: max(0, len(value) - over)]
-        return Output(self._dead, message.partition, message.key, value, message.timestamp_ms, passed)
+        own = headers.of_dead_letter(letter, position, self._group, message.timestamp_ms)
+        if isinstance(message, UnreadableHeaders):
+            own.append((headers.ERROR_HEADERS_UNREADABLE, message.name.encode()))
+        fitted = fit(message, self._dead_bytes_max)
+        written = headers.passed_on(fitted.headers) + own + fitted.said
+        return Output(self._dead, message.partition, fitted.key, fitted.value, message.timestamp_ms, written)
 
 
 class _PackedOutputs(Lazy[Output], PackedOutputs):
@@ -214,7 +214,7 @@ class Leavings(Lazy[Leaving]):
             partitions=messages.partitions,
             keys=messages.keys,
             values=messages.values,
-            timestamps_ms=np.maximum(messages.timestamps_ms, 0),
+            timestamps_ms=messages.timestamps_ms,
             headers=of_verdicts(self._recipe, written, verdicts, packed),
             packed=packed,
         )

@@ -225,6 +225,13 @@ class Preparer:
             yield stop
 
     def _too_large(self, message: Message) -> DeadLetter:
+        if len(message.headers) > headers.FOREIGN_HEADERS_MAX:
+            return DeadLetter(
+                "size",
+                "TooManyHeaders",
+                f"The record has {len(message.headers)} headers. With ours they would be more than the 100,000 that librdkafka "
+                f"reads, so at most {headers.FOREIGN_HEADERS_MAX} are passed on. Have the crawler send fewer.",
+            )
         size = headers.record_bytes(message.key, message.value, message.headers)
         return DeadLetter(
             "size",

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import structlog
 
-from stream_dedup.document import NONCE_BYTES, DeadLetter, Message, TopicPartitionKey
+from stream_dedup.document import NONCE_BYTES, DeadLetter, Message, TopicPartitionKey, UnreadableHeaders
 from stream_dedup.errors import BrokerError, ConfigurationError, FormatError, InvariantError, StreamDedupError
 from stream_dedup.failpoints import VARIABLE, Failpoints
 from stream_dedup.fingerprint import Fingerprinter, Recipe
@@ -320,6 +320,8 @@ class _Worker:
         if not messages:
             return
         for one in messages.unreadable.values():
+            if isinstance(one, UnreadableHeaders):
+                continue  # like any other dead letter: a crawler may send many
             where = f"{one.topic}-{one.partition}@{one.offset}"
             _log.error("a record cannot be read; it becomes a dead letter", position=where, reason=one.why)
         self._failpoints.reach("worker.consumed", self._flow.in_flight + 1)

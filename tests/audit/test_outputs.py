@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -102,6 +103,26 @@ def test_what_workers_write_is_clean(scan: bool) -> None:
     assert found == []
     assert (outputs.compared, dict(book.counts)) == (4, {})
     assert outputs.reasons == {"new": 2, "near": 1, "exact": 1, "empty": 1, "dead:decode": 1}
+
+
+@pytest.mark.parametrize(
+    ("cut", "changed", "is_clean"),
+    [
+        ([], {}, True), ([], {"value": b""}, False), ([], {"key": b""}, False),
+        ([(headers.ERROR_TRUNCATED, b"2")], {"value": b""}, True), ([(headers.ERROR_TRUNCATED, b"2")], {"key": b""}, False),
+        ([(headers.ERROR_KEY_TRUNCATED, b"2")], {"key": b""}, True),
+        ([(headers.ERROR_HEADERS_DROPPED, b"1")], {"headers": []}, True), ([], {"headers": []}, False),
+    ],
+)  # fmt: skip
+def test_a_letter_may_lack_what_it_says(cut: Headers, changed: dict[str, Any], is_clean: bool) -> None:
+    """And nothing else of it may differ from its record; one whose key or headers were cut is held to its place."""
+    scene = Scene()
+    *rest, letter = scene.left()
+    _, own = content.split_dead_letter(letter.headers)
+    foreign = changed.get("headers", letter.headers[: -len(own)])
+    letter = letter._replace(**changed | {"headers": [*foreign, *own, *cut]})
+
+    assert kinds(scene.audit([*rest, letter])) == ([] if is_clean else ["changed dlq.documents-0@0"])
 
 
 @pytest.mark.parametrize("at", range(6))

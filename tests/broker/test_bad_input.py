@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
@@ -15,11 +16,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.cli.audit import examine
+from stream_dedup.cli.dlq import letter_of
 from stream_dedup.document import Headers
 from tests.broker.harness import Filter, Outcome, fingerprint_of, header
+from tests.broker.latin1 import Latin1
 from tests.broker.test_main_path import LONG
 
 pytestmark = pytest.mark.broker
@@ -51,6 +55,7 @@ def text(content: str) -> bytes:
     return json.dumps({"text": content}).encode()
 
 
+LATIN1 = Latin1("référent")
 EXPANDED_BYTES = 250_000_000
 
 
@@ -114,6 +119,14 @@ def table() -> list[Row]:
         Row("a binary key", text("the key is binary"), "unique", "too-short", key=b"\xff\x00\x1b[31m\n"),
         Row("a huge key", text("the key is huge"), "unique", "too-short", key=b"k" * 100_000),
         Row("a time far in the future", text("from the future"), "unique", "too-short", timestamp_ms=253_402_300_800_000),
+        Row("no time", text("without a time"), "unique", "too-short", timestamp_ms=-1),
+        Row("a time before all times", text("from before all times"), "unique", "too-short", timestamp_ms=-5),
+        Row("a dead letter without a time", b"no JSON", "dead", "decode", timestamp_ms=-1),
+        Row("a header's name that is not UTF-8", text("Latin-1"), "dead", "decode", [("a", b"1"), (LATIN1, b"x")]),
+        Row("many such names", text("many"), "dead", "decode", [(LATIN1, b"")] * 200),
+        Row("the same without a value", None, "dead", "decode", [(LATIN1, b"x")]),
+        Row("the same, no JSON", b"{", "dead", "decode", [(LATIN1, b"x" * 100_000)], key=b"k" * 100_000),
+        Row("no name, and a long one", text("odd names"), "unique", "too-short", [("", b"1"), ("n" * 100_000, b"")]),
         Row("a time long ago", text("from long ago"), "unique", "too-short", timestamp_ms=1),
         # 250 MB in 243 kB: no setting of a broker or a client limits what gzip expands to, only the topic's size of a batch.
         Row("one record that gzip made a thousandth", b"\0" * EXPANDED_BYTES, "dead", "size", codec="gzip"),
@@ -125,15 +138,34 @@ def table() -> list[Row]:
     ]
 
 
+def large_table() -> list[Row]:
+    """Return rows for a topic that takes 1 MB: under zstd or gzip that holds what no output and no letter can."""
+    return [
+        Row("a header larger than a letter", text("h"), "dead", "size", [("a", b"1"), ("b", b"x" * 3_000_000), ("c", b"")],
+            codec="zstd"),
+        Row("a key larger than a letter", text("k"), "dead", "size", [("a", b"1")], key=b"k" * 10_000_000, codec="gzip"),
+        Row("all of it larger than a letter", text("c" * 3_000_000), "dead", "size", [("n", b"x" * 400_000)] * 5,
+            key=b"k" * 3_000_000, codec="zstd"),
+        Row("a tombstone with a huge header", None, "dead", "size", [("h", b"x" * 3_000_000)], codec="zstd"),
+        Row("a large header with a name that is not UTF-8", b"{", "dead", "decode", [(LATIN1, b"x" * 3_000_000)], codec="zstd"),
+        Row("a large value beside such a name", text("c" * 3_000_000), "dead", "size", [(LATIN1, b"")], codec="zstd"),
+        Row("all headers that leave room for ours", text("so many"), "unique", "too-short", [("", b"")] * 99_980),
+        Row("all headers that the client reads", text("more"), "dead", "size", [("", b"")] * 100_000),
+        # What the client does not say nobody knows: see docs/reference/headers.md.
+        Row("more headers than the client reads", text("most"), "unique", "too-short", [("", b"")] * 100_001),
+        Row("a last good one", text("the last one"), "unique", "too-short"),
+    ]  # fmt: skip
+
+
 # Copies beyond the first of what is unique are exact duplicates of it.
 UNREADABLE = ("one record that zstd made a thousandth", "three records of a damaged batch")
 
 
-def produce_table(crawl: Filter) -> tuple[list[str], list[int]]:
+def produce_table(crawl: Filter, table: list[Row]) -> tuple[list[str], list[int]]:
     """Write the table into one partition; return the row's name of each offset, and the offsets of damaged batches."""
     names: list[str] = []
     damaged: list[int] = []
-    for codec, rows in itertools.groupby(table(), lambda row: row if row.codec != "none" or row.damaged else "none"):
+    for codec, rows in itertools.groupby(table, lambda row: row if row.codec != "none" or row.damaged else "none"):
         for (timestamp_ms, _), some in itertools.groupby(
             rows, lambda row: (row.timestamp_ms, row.name if row.copies > 1 else "")
         ):
@@ -185,6 +217,8 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
             # A stranger may write to the log too; none of this is a record of ours.
             crawl.produce([(0, None, junk, []) for junk in (b"", b"not a record", b"SDF1" + bytes(40), None)],
                           topic=crawl.names.fingerprints)  # fmt: skip
+            for topic in (crawl.names.fingerprints, crawl.names.verdicts):
+                crawl.produce([(0, None, b"not a record", [(LATIN1, b"")])], topic=topic)
             crawl.produce([(0, b"warm", text("the first good one"), [])])
             crawl.wait_until_committed(1)
             before = peak_bytes(worker.process.pid)
@@ -192,7 +226,7 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
                 crawl.names.documents, {"max.message.bytes": "30000000", "message.timestamp.after.max.ms": str(2**63 - 1)}
             )
             worker.process.send_signal(signal.SIGSTOP)  # or it would read the batch before it is damaged
-            names, damaged = produce_table(crawl)
+            names, damaged = produce_table(crawl, table())
             for offset in damaged:
                 damage(tmp_path / "kafka", crawl.names.documents, offset + 1)
             began = time.monotonic()
@@ -208,7 +242,7 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
             audited = examine(crawl.settings, finished=True)
             assert [one.sentence for one in audited.findings.shown] == []
             assert audited.records[crawl.names.documents] == len(outcome.source)
-            assert ends_of(outcome, names) == expected_ends(names)
+            assert ends_of(outcome, names) == expected_ends(names, table())
             for one in outcome.dead:
                 assert header(one, "__dlq.errors.message").endswith((".", ")")), "the header says why in a sentence"
             assert worker.log.count("a record cannot be read") == sum(name in UNREADABLE for name in names)
@@ -216,6 +250,57 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
             assert grown < 3 * EXPANDED_BYTES
         finally:
             crawl.stop()
+
+
+def test_what_no_letter_can_hold_is_cut_and_says_so(make_filter: Callable[..., Filter]) -> None:
+    """Keys, values and headers that are larger, and more headers than clients read: each record leaves once, `audit` agrees,
+    each letter says what it lacks, and `dlq redrive` sends none of them back."""
+    crawl = make_filter(partitions=1, value_format="json")
+    for name in crawl.names.outputs[:2]:
+        crawl.admin.set_config(name, {"max.message.bytes": "2500000"})  # by our upper bound a header takes 22 bytes at least
+    crawl.start("index")
+    worker = crawl.start("worker")
+    crawl.produce([(0, b"warm", text("the first good one"), [])])
+    names, _ = produce_table(crawl, large_table())
+    crawl.wait_until_committed(1 + len(names))
+
+    outcome = Outcome(crawl)
+
+    outcome.check()
+    assert [one.sentence for one in examine(crawl.settings, finished=True).findings.shown] == []
+    assert ends_of(outcome, names) == expected_ends(names, large_table())
+    assert "a record cannot be read" not in worker.log  # a line for each would be as many as a crawler sends
+    letters = {names[int(header(one, "__dlq.errors.offset")) - 1]: letter_of(one) for one in outcome.dead}
+    assert all(one.is_cut for one in letters.values())
+    assert letters["a header larger than a letter"].message.headers[:2] == [("a", b"1"), ("c", b"")]
+    beside = letters["a large value beside such a name"].message
+    assert header(beside, "dedup.error.headers.unreadable") == r"r\xe9f\xe9rent"
+    lost = [one for one in outcome.unique if one.value == text("most")]
+    assert [name for name, _ in lost[0].headers][:3] == ["dedup.verdict", "dedup.reason", "dedup.recipe"]
+
+
+def test_a_timestamp_of_zero_is_none(make_filter: Callable[..., Filter]) -> None:
+    """librdkafka cannot write it, and other clients do: the record leaves without a timestamp, and `audit` finds nothing."""
+    crawl = make_filter(partitions=1)
+    crawl.start("index")
+    crawl.start("worker")
+    asyncio.run(send_with_times(crawl, [0, 1]))
+    crawl.wait_until_committed(2)
+
+    outcome = Outcome(crawl)
+
+    outcome.check()
+    assert sorted((one.value, one.timestamp_ms) for one in outcome.unique) == [(b"words 0", None), (b"words 1", 1)]
+    assert [one.sentence for one in examine(crawl.settings, finished=True).findings.shown] == []
+
+
+async def send_with_times(crawl: Filter, times_ms: list[int]) -> None:
+    """Write one record for each timestamp, in their order."""
+    producer = AIOKafkaProducer(bootstrap_servers=crawl.bootstrap)
+    await producer.start()
+    for time_ms in times_ms:
+        await producer.send_and_wait(crawl.names.documents, b"words %d" % time_ms, None, 0, time_ms)
+    await producer.stop()
 
 
 def ends_of(outcome: Outcome, names: list[str]) -> list[tuple[str, str, str]]:
@@ -235,9 +320,9 @@ def ends_of(outcome: Outcome, names: list[str]) -> list[tuple[str, str, str]]:
     return [(name, *by_source[offset]) for offset, name in enumerate(names, 1)]
 
 
-def expected_ends(names: list[str]) -> list[tuple[str, str, str]]:
+def expected_ends(names: list[str], table: list[Row]) -> list[tuple[str, str, str]]:
     """Return what `ends_of` must return."""
-    rows = {row.name: row for row in table()}
+    rows = {row.name: row for row in table}
     seen: set[str] = set()
     expected = []
     for name in names:

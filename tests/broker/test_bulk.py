@@ -15,7 +15,7 @@ from stream_dedup.document import Headers
 from stream_dedup.log.header_columns import HeaderColumns
 from stream_dedup.log.kafka import Outcome as Ended
 from stream_dedup.log.kafka import Output, PackedOutputs, RecordColumns, TransactionalOutput, bulk
-from stream_dedup.messages import Messages
+from stream_dedup.messages import NO_TIMESTAMP, Messages
 from tests.broker.harness import Filter
 
 pytestmark = pytest.mark.broker
@@ -49,7 +49,7 @@ class Packed(PackedOutputs):
             np.array([one.partition for one in self._outputs], np.int32),
             [one.key for one in self._outputs],
             [one.value for one in self._outputs],
-            np.array([one.timestamp_ms or 0 for one in self._outputs], np.int64),
+            np.array([one.timestamp_ms or NO_TIMESTAMP for one in self._outputs], np.int64),
             HeaderColumns(
                 names,
                 np.array([names.index(name) for name, _ in headers], np.uint8),
@@ -120,7 +120,7 @@ def test_what_is_read_is_what_was_written(make_filter: Callable[..., Filter], sh
             assert len(found.get(partition, [])) == len(expected)
             for (key, value, time_ms, headers), one in zip(found.get(partition, []), expected, strict=True):
                 assert (key, value, headers) == (one.key, one.value, one.headers)
-                assert time_ms == one.timestamp_ms or (one.timestamp_ms is None and (time_ms or 0) > 0)
+                assert time_ms == one.timestamp_ms
 
 
 def test_a_refused_record_is_named_and_nothing_is_visible(make_filter: Callable[..., Filter]) -> None:

@@ -4,9 +4,10 @@ Faults rotate every few seconds: a worker or an index is killed, stopped and con
 with an empty volume, with an older copy of it, or finds its disk full; the broker is killed and restarted, stops for a while,
 or is away for longer than any time-out; workers join and leave; two workers have one transactional id; connections are cut,
 go dark or lose one kind of answer (the second worker and the second index are behind a proxy); outputs are written slowly, by
-a quota; documents of up to 900 kB come, and no worker may take more memory than it was given. The seed is printed; the order
-of faults is a function of it, the moments at which they strike are not. At the end stands how long documents stood still at
-most after each kind of fault; the last two lines are a summary, for people and as JSON.
+a quota; documents of up to 900 kB come, and records that no output can hold or no client reads as a whole (`strange`); no
+worker may take more memory than it was given. The seed is printed; the order of faults is a function of it, the moments at
+which they strike are not. At the end stands how long documents stood still at most after each kind of fault; the last two
+lines are a summary, for people and as JSON.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tests.broker.harness import Filter, Outcome, Role, large_documents, peak_by
 from tests.broker.kproxy import KafkaProxy
 from tests.broker.quotas import producer_quota
 from tests.broker.stalls import Stalls
+from tests.broker.strange import send_strange
 
 STEP_DOCUMENTS = 2000
 # A broker that was killed a moment ago may let each step of a transaction run into its time-out first.
@@ -281,21 +283,24 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
         part, url, value, headers = documents[at]
         documents[at] = part, url, b"<div>" * 15_000 + value, headers
     nemesis = Nemesis(broker, proxy, crawl, asked.seed, asked.session)
+    dice = random.Random(f"strange {asked.seed}")
     pace = asked.documents / max(1.0, asked.minutes * 60)
     began = time.monotonic()
-    sent = 0
-    stalls = Stalls(crawl.committed, lambda: sent + nemesis.sent)
+    sent = strange = 0
+    stalls = Stalls(crawl.committed, lambda: sent + strange + nemesis.sent)
     nemesis.struck = stalls.strikes
     stalls.start()
 
     def healed() -> bool:
         nemesis.mend()
-        return crawl.committed() >= sent + nemesis.sent
+        return crawl.committed() >= sent + strange + nemesis.sent
 
     while (passed := time.monotonic() - began) < asked.minutes * 60:
         due = min(len(documents), int(passed * pace) + STEP_DOCUMENTS)
         if due > sent:
-            sent += crawl.produce(documents[sent:due])
+            crawl.produce(documents[sent:due])
+            sent = due
+            strange += send_strange(crawl.produce, dice, 4)
         fault = nemesis.strike()
         print(f"{passed:7.1f} s  {sent:8d} sent  {crawl.committed():8d} committed  {fault}", flush=True)
         time.sleep(nemesis.dice.uniform(0.5, 4.0))
@@ -304,7 +309,7 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
             wait_until(healed, f"{fault} has healed", 300)
     sent += crawl.produce(documents[sent:])
 
-    wait_until(healed, f"all {sent + nemesis.sent} records are committed after healing", 900)
+    wait_until(healed, f"all {sent + strange + nemesis.sent} records are committed after healing", 900)
     healing = time.monotonic() - began - asked.minutes * 60
     stalls.stop()
     nemesis.weigh()
@@ -313,7 +318,7 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
     problems = [f"ended while the broker was away: {one}" for one in nemesis.ended]
     if nemesis.peak_bytes >= MEMORY_BYTES:
         problems.append(f"a worker took {nemesis.peak_bytes} bytes of {MEMORY_BYTES}")
-    sent += nemesis.sent
+    sent += strange + nemesis.sent
     try:
         Outcome(crawl, by_plain_scan=sent <= PLAIN_MAX).check()
     except AssertionError as error:

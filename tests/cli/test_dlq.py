@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stream_dedup.cli.dlq import Filter, Progress, letter_of, original
-from stream_dedup.document import DeadLetter, Headers, Message, Position
+from stream_dedup.document import DeadLetter, Headers, Message, Position, UnreadableHeaders
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.log import headers
 
@@ -52,6 +52,26 @@ def test_a_record_that_is_no_letter_is_shown_and_never_sent() -> None:
 
     assert (foreign.source, foreign.partition, foreign.stage) == ("", None, "")
     assert (cut.is_cut, cut.size) == (True, 5000)
+
+
+@pytest.mark.parametrize(
+    "lacks",
+    [
+        (headers.ERROR_TRUNCATED, b"5000"), (headers.ERROR_KEY_TRUNCATED, b"5000"), (headers.ERROR_HEADERS_DROPPED, b"1"),
+        (headers.ERROR_HEADERS_UNREADABLE, b"r\\xe9"), (headers.ERROR_CLASS, b"Unreadable"),
+    ],
+)  # fmt: skip
+def test_a_letter_that_lacks_something_is_not_sent_back(lacks: tuple[str, bytes]) -> None:
+    """It would come back as another record: without its value a tombstone, without its headers one that never had them."""
+    assert letter_of(dead([])._replace(headers=[*dead([]).headers, lacks])).is_cut
+    assert not letter_of(dead([lacks])).is_cut  # a header of that name that a crawler sent
+
+
+def test_a_letter_whose_own_headers_cannot_be_read_is_shown_and_never_sent() -> None:
+    """Somebody else's record on the topic may have any header."""
+    foreign = letter_of(UnreadableHeaders("dlq.documents", 0, 0, None, b"x", None, []))
+
+    assert (foreign.source, foreign.is_cut) == ("", True)
 
 
 def test_filters_look_at_stage_class_and_reason() -> None:

@@ -44,7 +44,7 @@ def of(reason: Reason) -> headers.Headers:
 
 
 def dead() -> headers.Headers:
-    return headers.of_dead_letter(DeadLetter("decode", "JSONDecodeError", "It is no JSON."), PLACE, "stream-dedup", -1)
+    return headers.of_dead_letter(DeadLetter("decode", "JSONDecodeError", "It is no JSON."), PLACE, "stream-dedup", 1)
 
 
 def test_each_header_of_the_code_is_in_schema_and_page() -> None:
@@ -85,6 +85,9 @@ def test_the_headers_of_a_dead_letter_are_valid() -> None:
     """As the code writes them, and with the size of a value that was cut; a stage of another name is not."""
     assert valid(dead())
     assert valid([*dead(), (headers.ERROR_TRUNCATED, b"5242880")])
+    assert valid([*dead(), (headers.ERROR_KEY_TRUNCATED, b"5242880"), (headers.ERROR_HEADERS_DROPPED, b"1")])
+    assert valid([*dead(), (headers.ERROR_HEADERS_UNREADABLE, rb"r\xe9f\xe9rent")])
+    assert not valid([*dead(), (headers.ERROR_HEADERS_DROPPED, b"one")])
     assert not valid([*dead(), (headers.VERDICT, b"unique")])
     assert not valid([(name, b"parse" if name == headers.ERROR_STAGE else value) for name, value in dead()])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Headers, Message, Reason, Unreadable
+from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Headers, Message, Reason, Unreadable, UnreadableHeaders
 from stream_dedup.messages import Messages
 from stream_dedup.settings import Settings
 from stream_dedup.worker.inputs import Decoder, Document, parse_json
@@ -56,6 +56,26 @@ def test_a_record_that_cannot_be_read_is_no_tombstone() -> None:
     assert isinstance(letter, DeadLetter)
     assert (letter.stage, letter.error_class) == ("decode", "Unreadable")
     assert letter.message.endswith("failed CRC32C check.")
+
+
+@pytest.mark.parametrize("value", [b'{"text": "some words"}', b"", None])
+@pytest.mark.parametrize("settings", [{}, {"value_format": "json"}, {"text_encoding": "base64"}, {"allow_bypass": True}])
+def test_a_record_without_its_headers_is_a_dead_letter(value: bytes | None, settings: dict[str, Any]) -> None:
+    """Whatever its value would have been, also among others: its headers cannot leave as they came."""
+    one = UnreadableHeaders("documents", 0, 7, b"k", value, 1_790_000_000_000, [])
+    one.why, one.name = "'utf-8' codec can't decode", r"r\xe9f\xe9rent"
+    good = Message("documents", 0, 8, b"k", b'{"text": "d29yZHM="}', 1_790_000_000_000, [])
+    decoder = Decoder(Settings(**settings))
+
+    letter = decoder.decode(one)
+    found = decoder.decode_all(Messages.of([one, good, one, good]), {2})
+
+    assert isinstance(letter, DeadLetter)
+    assert (letter.stage, letter.error_class) == ("decode", "UnreadableHeaders")
+    assert r"(r\xe9f\xe9rent)" in letter.message
+    assert found.passed_over[0] == letter
+    assert set(found.passed_over) <= {0, 1, 3}
+    assert not {0, 2} & set(found.places)
 
 
 def test_invalid_utf8_is_replaced() -> None:

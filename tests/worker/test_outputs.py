@@ -8,10 +8,21 @@ import weakref
 
 import pytest
 
-from stream_dedup.document import DeadLetter, Headers, LogPlace, Message, Mode, Position, Reason, Representative
+from stream_dedup.document import (
+    DeadLetter,
+    Headers,
+    LogPlace,
+    Message,
+    Mode,
+    Position,
+    Reason,
+    Representative,
+    UnreadableHeaders,
+)
 from stream_dedup.errors import InvariantError
 from stream_dedup.log.answers import Answer, Judgement, Verdicts, decode, encode
 from stream_dedup.log.kafka import Output
+from stream_dedup.messages import NO_TIMESTAMP
 from stream_dedup.worker.outputs import Leavings, Left, Outputs
 from stream_dedup.worker.prepare import Decided, InFlight, Part
 
@@ -66,6 +77,23 @@ def test_what_was_retracted_is_a_dead_letter() -> None:
     assert dict(retracted.output.headers)["dedup.error.class"] == b"Refused"
 
 
+def test_a_letter_says_that_its_headers_could_not_be_read() -> None:
+    """Key, value bytes and timestamp are as they came; one of the names is told, and the place is in the headers as ever."""
+    message = UnreadableHeaders("documents", 0, 7, b"k", b"v", 1000, [])
+    message.name = r"r\xe9f\xe9rent"
+    keys = {("documents", 0)}
+    letter = DeadLetter("decode", "UnreadableHeaders", "why")
+    batch = InFlight([message], [letter], [None], [], b"s", dict.fromkeys(keys, 0), set(keys))
+
+    (one,) = Outputs("unique", "duplicates", "dead", "g", "r", 10_000).of(batch)
+
+    own = dict(one.output.headers)
+    assert one.output[:5] == ("dead", 0, b"k", b"v", 1000)
+    assert own["dedup.error.headers.unreadable"] == rb"r\xe9f\xe9rent"
+    assert own["__dlq.errors.offset"] == b"7"
+    assert "dedup.error.truncated" not in own
+
+
 def test_records_of_a_lost_partition_stay() -> None:
     """Only records of partitions that are still ours leave, in the order in which they were read."""
     messages = [Message("documents", n % 2, n, None, b"v", 0, []) for n in range(4)]
@@ -97,7 +125,7 @@ def batches(chance: random.Random) -> list[InFlight]:
                     chance.choice([None, b"", b"key"]),
                     b"v" * chance.randrange(9),
                 ),
-                *(chance.choice([None, 0, 1_700_000_000_000 + at]), [("a", b"1")] if chance.random() < 0.1 else []),
+                *(chance.choice([None, 1, 1_700_000_000_000 + at]), [("a", b"1")] if chance.random() < 0.1 else []),
             )
             for at in range(count)
         ]
@@ -145,7 +173,7 @@ def test_columns_are_the_records_one_by_one(seed: int) -> None:
                 columns.topics[columns.topic[at]], int(columns.partitions[at]), columns.keys[at], columns.values[at],
                 int(columns.timestamps_ms[at]), headers,
             )  # fmt: skip
-            assert output == expected._replace(timestamp_ms=expected.timestamp_ms or 0), f"seed {seed}"
+            assert output == expected._replace(timestamp_ms=expected.timestamp_ms or NO_TIMESTAMP), f"seed {seed}"
     assert all(
         columns.packed[at] == (isinstance(one.decided, Judgement) and one.decided.reason is not Reason.FAIL_OPEN
                                and not one.message.headers)

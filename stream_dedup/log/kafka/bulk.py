@@ -33,6 +33,7 @@ from stream_dedup.messages import sizes_of
 # Of these the C structure behind a `Producer` was read: librdkafka's handle is its first member (confluent_kafka.h, `Handle`).
 _KNOWN = (2, 0), (2, 16)
 _HANDLE_AT = object.__basicsize__
+_WRITABLE = {bytes, type(None)}
 _BYTES_AT = bytes.__basicsize__ - 1  # of CPython: the bytes stand at the end of the object, with a zero behind them
 
 # rdkafka.h: `rd_kafka_vtype_t`, `RD_KAFKA_MSG_F_COPY`, and the size of `rd_kafka_vu_t` in words of 8 bytes.
@@ -57,7 +58,7 @@ _headers_new, _header_add, _headers_destroy, _produceva, _error_destroy = map(_e
 class RecordColumns(NamedTuple):
     """Records to write, as columns, (n,) each: record i goes to partition `partitions[i]` of `topics[topic[i]]`.
 
-    A timestamp of 0 lets the client stamp it. Those that are not `packed` are not written from here.
+    A timestamp of 0 lets the client stamp it, `NO_TIMESTAMP` is none. Those that are not `packed` are not written from here.
     """
 
     topics: Sequence[str]
@@ -135,7 +136,14 @@ def warm_up_writer() -> None:
 
 
 def _addresses(parts: Sequence[bytes | None]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return where the bytes of each begin, 0 for None, and how many there are. They lie there while `parts` does."""
+    """Return where the bytes of each begin, 0 for None, and how many there are. They lie there while `parts` does.
+
+    Raises:
+        TypeError: one is neither, and its bytes lie elsewhere: what stands here would be written, whatever it is.
+    """
+    others = set(map(type, parts)) - _WRITABLE
+    if others:
+        raise TypeError(f"records are bytes or None, and some are of {sorted(one.__name__ for one in others)}")
     starts = np.fromiter(map(id, parts), np.uint64, len(parts))
     starts = np.where(starts == np.uint64(id(None)), np.uint64(0), starts + np.uint64(_BYTES_AT))
     return starts, sizes_of(parts).astype(np.uint64)

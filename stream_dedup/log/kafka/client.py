@@ -19,8 +19,9 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient
 
-from stream_dedup.document import Message, maker_of
+from stream_dedup.document import Message, UnreadableHeaders, maker_of
 from stream_dedup.errors import AbortableError, BrokerError, ConfigurationError, FencedError
+from stream_dedup.log.kafka.given import headers_of, shown_name
 from stream_dedup.messages import NO_TIMESTAMP, Messages
 from stream_dedup.settings import MASK, Settings, environment_name, is_secret
 
@@ -193,9 +194,19 @@ def _origin(settings: Settings, name: str) -> str:
 def to_message(raw: RawMessage) -> Message:
     """Return a record of the library as ours."""
     kind, timestamp = raw.timestamp()
-    return _message(
-        (raw.topic(), raw.partition(), raw.offset(), raw.key(), raw.value(), timestamp if kind else None, raw.headers() or [])
+    (headers,), failed = headers_of([raw])
+    has_time = kind != TIMESTAMP_NOT_AVAILABLE and timestamp > 0
+    message = _message(
+        (raw.topic(), raw.partition(), raw.offset(), raw.key(), raw.value(), timestamp if has_time else None, headers or [])
     )
+    return _without_headers(message, failed[0]) if failed else message
+
+
+def _without_headers(message: Message, error: UnicodeDecodeError) -> UnreadableHeaders:
+    """Return a record whose headers the client could not read."""
+    unreadable = UnreadableHeaders(*message)
+    unreadable.why, unreadable.name = str(error), shown_name(error)
+    return unreadable
 
 
 def to_messages(topic: str, raws: Sequence[RawMessage]) -> Messages:
@@ -205,10 +216,11 @@ def to_messages(topic: str, raws: Sequence[RawMessage]) -> Messages:
     raw: Any = type(raws[0])  # its methods, looked up once
     kinds, times = zip(*map(raw.timestamp, raws), strict=True)
     timestamps_ms = np.array(times, np.int64)
+    timestamps_ms[timestamps_ms <= 0] = NO_TIMESTAMP
     if TIMESTAMP_NOT_AVAILABLE in kinds:
         timestamps_ms[np.array(kinds) == TIMESTAMP_NOT_AVAILABLE] = NO_TIMESTAMP
-    given = list(map(raw.headers, raws))
-    return Messages(
+    given, failed = headers_of(raws)
+    messages = Messages(
         topic,
         np.fromiter(map(raw.partition, raws), np.int32, len(raws)),
         np.fromiter(map(raw.offset, raws), np.int64, len(raws)),
@@ -218,6 +230,9 @@ def to_messages(topic: str, raws: Sequence[RawMessage]) -> Messages:
         {place: headers for place, headers in enumerate(given) if headers} if any(given) else {},
         {},
     )
+    if failed:
+        messages.unreadable = {place: _without_headers(messages[place], error) for place, error in failed.items()}
+    return messages
 
 
 def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -> BrokerError:

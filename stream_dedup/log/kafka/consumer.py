@@ -88,6 +88,7 @@ class SourceConsumer:
         self._paused: set[TopicPartitionKey] = set()
         self._starts: dict[TopicPartitionKey, int] = {}
         self._suspects = Suspects()
+        self._given_up: set[TopicPartitionKey] = set()
         self._is_leaving = False
         self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
@@ -99,10 +100,23 @@ class SourceConsumer:
             BrokerError: the consumer cannot go on.
         """
         self._asker.poll(0)  # it is assigned nothing: this serves its log and its tokens
+        self._given_up.clear()
         raws = _take_raw(self._consumer, most, timeout_seconds, self._topic)
+        if self._given_up:
+            raws = self._without_given_up(raws)
         if raws and any(map(type(raws[0]).error, raws)):
             return Messages.of(self._one_by_one(raws))
         return to_messages(self._topic, raws)
+
+    def _without_given_up(self, raws: Sequence[RawMessage]) -> list[RawMessage]:
+        """Return what was taken of partitions that were ours all the while.
+
+        A callback runs between two records, and what came before it of a partition that it took away is nobody's here. If the
+        partition came back meanwhile, what came after it may be among them too: it is read again from where it was given.
+        """
+        back = {key: start for key, start in self._starts.items() if key in self._given_up}
+        self.restart_at(back)
+        return [raw for raw in raws if (self._topic, raw.partition()) not in self._given_up]
 
     def _one_by_one(self, raws: Sequence[RawMessage]) -> list[Message]:
         """Return the records among what was taken, and deal with the errors."""
@@ -243,6 +257,9 @@ class SourceConsumer:
         keys = [(one.topic, one.partition) for one in partitions]
         tell(keys)
         self._paused.difference_update(keys)
+        self._given_up.update(keys)
+        for key in keys:
+            self._starts.pop(key, None)
         consumer.incremental_unassign(partitions)
         if not self._is_leaving:
             self._listener.settled(self.stamp())

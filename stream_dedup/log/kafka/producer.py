@@ -32,6 +32,7 @@ from stream_dedup.log.kafka.client import (
     translate,
 )
 from stream_dedup.log.kafka.patience import IMPATIENT, Patience
+from stream_dedup.messages import NO_TIMESTAMP
 from stream_dedup.settings import Settings
 
 _FLUSH_SECONDS = 25.0
@@ -75,7 +76,7 @@ _FORGOTTEN = frozenset(
 
 
 class Output(NamedTuple):
-    """One record to write. A timestamp of None lets the client stamp it."""
+    """One record to write. With a timestamp of None it is written without one, as it came."""
 
     topic: str
     partition: int
@@ -534,8 +535,8 @@ class TransactionalOutput:
             while True:
                 try:
                     # By place, not by name, which takes two thirds of the time: `report` is the callback, and None its other
-                    # name. A timestamp of 0 lets the client stamp it.
-                    producer.produce(topic, value, key, partition, report, None, timestamp_ms or 0, headers)
+                    # name.
+                    producer.produce(topic, value, key, partition, report, None, timestamp_ms or NO_TIMESTAMP, headers)
                 except BufferError:
                     producer.poll(0.1)
                     if time.monotonic() >= self._outputs_until and not failures:
