@@ -21,9 +21,10 @@ from stream_dedup.index import apply, layout
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.positions import Positions
+from stream_dedup.log import records
 from stream_dedup.log.kafka import producer as producer_module
 from stream_dedup.log.records import Source
-from stream_dedup.worker import flow, rewind, role, startup
+from stream_dedup.worker import beginnings, flow, rewind, role, startup
 from tests.model import kafka
 from tests.model import world as worlds
 from tests.model.world import Tuning
@@ -293,14 +294,37 @@ def _same_epoch(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(rewind, "_change", unraised))
 
 
-def _one_by_one(stack: contextlib.ExitStack) -> None:
-    write = worlds.Admin.write_committed
+def _written_down_before_the_commit(stack: contextlib.ExitStack) -> None:
+    """That a partition was begun is written down before its first offset is committed."""
+    has = beginnings.Beginnings.has
 
-    def apart(self: Any, group: str, topic: str, changes: Any) -> None:
-        for part, change in changes.items():
-            write(self, group, topic, {part: change})
+    def has_and_note(self: beginnings.Beginnings, partition: int) -> bool:
+        found = has(self, partition)
+        self.note([partition])
+        return found
 
-    stack.enter_context(mock.patch.object(worlds.Admin, "write_committed", apart))
+    stack.enter_context(mock.patch.object(beginnings.Beginnings, "has", has_and_note))
+
+
+def _by_the_first_records(stack: contextlib.ExitStack) -> None:
+    """Whether a partition was begun is told by the first fifty records of the log."""
+
+    def sampled(self: beginnings.Beginnings, partition: int) -> bool:
+        first = itertools.islice(worlds.WORLD.broker.read(self._names.fingerprints, 0), 50)
+        told = [record for one in first if isinstance(record := records.decode(one.value), records.Batch)]
+        return any(one.topic_id == self._begun.topic_id for record in told for one in record.sources)
+
+    stack.enter_context(mock.patch.object(beginnings.Beginnings, "has", sampled))
+
+
+_LOOK = beginnings.Beginnings.look
+
+
+def _looks_once(self: beginnings.Beginnings) -> None:
+    """What was begun is read when the worker starts, and never again."""
+    if not getattr(worlds.WORLD.scheduler.current, "has_looked", False):
+        worlds.WORLD.scheduler.current.has_looked = True  # type: ignore[union-attr]
+        _LOOK(self)
 
 
 def _window_at_once(stack: contextlib.ExitStack) -> None:
@@ -319,6 +343,9 @@ COMMITS = Tuning(weights={**MANY, "commit": 30, "abort": 4}, happenings=20)
 ZOMBIES = Tuning(weights={**MANY, "pause": 30, "rebalance": 10})
 REPLICAS = Tuning(weights={**MANY, "index": 25, "rebuild": 10, "restore": 10, "checkpoint": 8})
 ALONE = replace(REPLICAS, indexes=1)
+VANISHED = Tuning(weights={**MANY, "vanish": 30})
+FOREIGN = replace(VANISHED, foreign=1.0)
+BEGINNINGS = Tuning(weights={**MANY, "crash": 25, "rebalance": 15})
 REWINDS = Tuning(weights={**MANY, "rewind": 25, "crash": 6})
 
 RULES = [
@@ -350,11 +377,16 @@ RULES = [
     Rule("a rewind raises the epoch", _same_epoch, ("alarm", "verdict", "twice"), REWINDS),
     Rule("a rewind never goes above the committed offset", _set(rewind, "_refusal", lambda *_: None), ("lost",), REWINDS,
          first=4),
-    Rule("a rewind writes all partitions at once", _one_by_one, ("twice",), Tuning(weights={**MANY, "vanish": 30}), 30, 419),
     Rule("vanished offsets are not taken for a first start", _set(startup, "first_epoch", lambda *_: 0),
          ("twice", "alarm", "order"), Tuning(weights={**MANY, "vanish": 30})),
-    Rule("a worker asks again whether this is the first start", _set(startup, "look_again", lambda _, cluster: cluster),
-         ("twice",), Tuning(aside=False), 5, 20262233),
+    Rule("whether a partition was begun is not told by the first records of the log", _by_the_first_records, ("twice",), FOREIGN),
+    Rule("that a partition was begun is written down before it is read", _set(beginnings.Beginnings, "note", lambda *_: None),
+         ("twice", "alarm", "order"), VANISHED),
+    Rule("that a partition was begun is written down once its offset is committed", _written_down_before_the_commit, ("alarm",),
+         BEGINNINGS),
+    Rule("what was begun before that was written down is told by the group and the log",
+         _set(beginnings.Beginnings, "open", lambda *_: None), ("twice", "alarm", "order"), VANISHED),
+    Rule("a worker asks again what was begun", _set(beginnings.Beginnings, "look", _looks_once), ("twice",), VANISHED),
     Rule("a stale answer nobody committed may be of a topic created again", _set(role._Worker, "_check_topics", lambda _: None),
          ("alarm",), Tuning(aside=False), 3, 20263420),
     Rule("what changes the flow waits for the transaction that runs", _set(role._Worker, "_settle", lambda _: None),
