@@ -330,8 +330,8 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
                 "offsets",
                 f"The group {settings.group} has no committed offset for {wheres}, though {names.begun} says that it "
                 "was begun: its offset has vanished (Kafka forgets a group's offsets after seven idle days), or was deleted. A "
-                "worker ends there with code 78. Restore the offsets with: stream-dedup rewind; or have everything that the topic still "
-                "holds delivered again, with STREAM_DEDUP_FIRST_START=true for one start.",
+                "worker ends there with code 78. Restore the offsets with: stream-dedup rewind; or have everything that the "
+                "topic still holds delivered again, with STREAM_DEDUP_FIRST_START=true for one start.",
             )
         )
     if facts.begun is None and not facts.committed and log_end > 1 and not settings.first_start:

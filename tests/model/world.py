@@ -755,6 +755,8 @@ class World:
                 if chance.random() < 0.25 and self._log_has_documents():
                     self.say("broker", "what was begun is lost with them")
                     self.broker.create(self.names.begun, 1)
+                    # Then every partition counts as begun, and is restored.
+                    self.vanished = {(self.names.documents, part): (0, "") for part in range(self.partitions)} | self.vanished
             self.workers_may_run = True
 
         if not self._is_stopped():
