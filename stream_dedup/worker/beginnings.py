@@ -1,6 +1,7 @@
 """Whether a partition was begun: written down on the topic `begun` (`log.begun`), for the day when the group's offsets vanish.
 
-The order, for a partition without a committed offset: ask; commit its first offset; write down that it was begun; read it.
+The order, for a partition without a committed offset: ask what was begun; ask for the offset once more; commit the first one;
+write down that it was begun; read it.
 Killed behind the commit, whoever takes the partition next finds its offset and writes it down. So a partition that stands
 there and has no offset has lost it, and one that does not stand there has given nothing to the outputs.
 

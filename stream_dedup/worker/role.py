@@ -494,8 +494,7 @@ class _Worker:
         """Take over what the broker has for each partition; a partition without a commit is begun."""
         starts: dict[TopicPartitionKey, int] = {}
         begun: dict[TopicPartitionKey, tuple[int, str]] = {}
-        if any(owned.offset is None for owned in found.values()):
-            self._beginnings.look()  # what this worker knew when it began may be months old
+        found = self._behind_what_was_begun(found)
         for key, owned in found.items():
             offset, epoch = owned.offset, epochs.from_metadata(owned.metadata)
             if offset is None:
@@ -515,6 +514,17 @@ class _Worker:
             _log.info("partitions begun", partitions=sorted(f"{topic}-{part}" for topic, part in begun))
         self._beginnings.note(part for _, part in found)
         return starts
+
+    def _behind_what_was_begun(self, found: Mapping[TopicPartitionKey, OwnedOffset]) -> Mapping[TopicPartitionKey, OwnedOffset]:
+        """Ask anew what was begun, which this worker may have known months ago, and then once more for the missing offsets.
+
+        Asked in the other order, a partition that another worker begins in between looks as if its offset had vanished.
+        """
+        lacking = [key for key, owned in found.items() if owned.offset is None]
+        if not lacking:
+            return found
+        self._beginnings.look()
+        return {**found, **self._source.committed(lacking)}
 
     def _first_epoch(self, key: TopicPartitionKey) -> int:
         try:

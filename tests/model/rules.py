@@ -317,6 +317,12 @@ def _by_the_first_records(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(beginnings.Beginnings, "has", sampled))
 
 
+def _offset_asked_before(self: Any, found: Any) -> Any:
+    """What was begun is asked behind the offset, and the offset not again."""
+    self._beginnings.look()
+    return found
+
+
 def _looks_once(stack: contextlib.ExitStack) -> None:
     """What was begun is read when a worker starts, and never again."""
     look = beginnings.Beginnings.look
@@ -348,6 +354,7 @@ REPLICAS = Tuning(weights={**MANY, "index": 25, "rebuild": 10, "restore": 10, "c
 ALONE = replace(REPLICAS, indexes=1)
 VANISHED = Tuning(weights={**MANY, "vanish": 30})
 FOREIGN = replace(VANISHED, foreign=1.0)
+OVERTAKEN = Tuning(weights={**MANY, "pause": 15, "replace": 30, "rebalance": 10}, turns=150)
 BEGINNINGS = Tuning(weights={**MANY, "crash": 25, "rebalance": 15})
 REWINDS = Tuning(weights={**MANY, "rewind": 25, "crash": 6})
 
@@ -387,6 +394,8 @@ RULES = [
          ("twice", "alarm", "order"), VANISHED),
     Rule("that a partition was begun is written down once its offset is committed", _written_down_before_the_commit, ("alarm",),
          BEGINNINGS),
+    Rule("the offset is asked again behind what was begun", _set(role._Worker, "_behind_what_was_begun", _offset_asked_before),
+         ("alarm",), OVERTAKEN, first=70),
     Rule("what was begun before that was written down is told by the group and the log",
          _set(beginnings.Beginnings, "open", lambda *_: None), ("twice", "alarm", "order"), VANISHED),
     Rule("a stale answer nobody committed may be of a topic created again", _set(role._Worker, "_check_topics", lambda _: None),
