@@ -377,7 +377,7 @@ RULES = [
     Rule("an abort drops the batch that is being prepared", _set(role._Worker, "_forget_prepared", lambda _: None),
          ("lost", "committed", "order", "alarm"), COMMITS),
     Rule("an abort drops what was read ahead", _set(role._Worker, "_forget_prepared", _keeps_what_was_read),
-         ("lost", "committed", "order", "alarm", "twice"), replace(COMMITS, gathers=False), first=187),
+         ("lost", "committed", "order", "alarm", "twice"), replace(COMMITS, gathers=False), first=14),
     Rule("a log record states what a commit confirmed", _unconfirmed, ("alarm",), COMMITS),
     Rule("group metadata is captured with the batch", _stamp_at_commit, ("twice", "lost", "order"), ZOMBIES, 400, 8),
     Rule("the offsets carry the group's generation", _no_generation, ("twice", "lost", "order", "alarm"), ZOMBIES, first=2),
@@ -398,8 +398,6 @@ RULES = [
          ("alarm",), OVERTAKEN, first=70),
     Rule("what was begun before that was written down is told by the group and the log",
          _set(beginnings.Beginnings, "open", lambda *_: None), ("twice", "alarm", "order"), VANISHED),
-    Rule("a stale answer nobody committed may be of a topic created again", _set(role._Worker, "_check_topics", lambda _: None),
-         ("alarm",), Tuning(aside=False), 3, 20263420),
     Rule("what changes the flow waits for the transaction that runs", _set(role._Worker, "_settle", lambda _: None),
          ("alarm", "twice", "lost"), ZOMBIES),
     Rule("one log record until the first answer", _window_at_once, ("flood",), Tuning(weights=MANY)),
@@ -410,6 +408,8 @@ NOT_FOUND = [
     Rule("a worker that comes back has its transactional id", _new_id_each_start, ("twice", "order", "lost", "stuck"),
          Tuning(weights={**MANY, "replace": 25})),
     Rule("outputs are flushed before the offsets are sent", _offsets_first, ("lost",), COMMITS),
+    Rule("a stale answer nobody committed may be of a topic created again", _set(role._Worker, "_check_topics", lambda _: None),
+         ("alarm",), Tuning(weights={**MANY, "recreate": 20}, aside=False)),
     Rule("a worker asks again what was begun", _looks_once, ("twice",), VANISHED),
 ]  # fmt: skip
 """Rules that no schedule of the model needs; docs/explanation/proof.md says why each is kept."""
