@@ -143,14 +143,16 @@ class Representative(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Why a record cannot be judged; a pure function of the record and the input settings.
+    """Why a record cannot be judged; a pure function of the record and the input settings, unless `is_timed`.
 
-    `stage` is one of `decode`, `field`, `size`, `fingerprint`; `message` is a sentence for whoever redrives it.
+    `stage` is one of `decode`, `field`, `size`, `fingerprint`; `message` is a sentence for whoever redrives it. `is_timed`: a
+    limit of time or memory decided, so that another worker may have judged the record; it is retracted before it leaves.
     """
 
     stage: str
     error_class: str
     message: str
+    is_timed: bool = False
 
 
 def digest_id(identifier: bytes, key: bytes) -> bytes:

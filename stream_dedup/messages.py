@@ -15,6 +15,8 @@ from stream_dedup.document import Headers, Message, TopicPartitionKey, Unreadabl
 from stream_dedup.lazy import Lazy
 
 NO_TIMESTAMP = -1  # as Kafka has it
+# What a record takes beside its bytes: objects of Python, columns, id, print, verdict, headers of its output.
+_RECORD_BYTES = 700
 
 
 class Messages(Lazy[Message]):
@@ -23,7 +25,10 @@ class Messages(Lazy[Message]):
     A timestamp of `NO_TIMESTAMP` means that the record has none.
     """
 
-    __slots__ = ("_value_bytes", "headers", "keys", "offsets", "partitions", "timestamps_ms", "topic", "unreadable", "values")
+    __slots__ = (
+        *("_held_bytes", "_value_bytes"),
+        *("headers", "keys", "offsets", "partitions", "timestamps_ms", "topic", "unreadable", "values"),
+    )
 
     def __init__(
         self,
@@ -45,6 +50,7 @@ class Messages(Lazy[Message]):
         self.headers = headers
         self.unreadable = unreadable
         self._value_bytes: NDArray[np.int64] | None = None
+        self._held_bytes: int | None = None
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> Messages:
@@ -99,6 +105,21 @@ class Messages(Lazy[Message]):
             unreadable,
         )
 
+    def part(self, start: int, stop: int) -> Messages:
+        """Return those from one place up to another."""
+        if start == 0 and stop == len(self):
+            return self
+        return Messages(
+            self.topic,
+            self.partitions[start:stop],
+            self.offsets[start:stop],
+            self.keys[start:stop],
+            self.values[start:stop],
+            self.timestamps_ms[start:stop],
+            {place - start: given for place, given in self.headers.items() if start <= place < stop},
+            {place - start: one for place, one in self.unreadable.items() if start <= place < stop},
+        )
+
     def __len__(self) -> int:
         return len(self.offsets)
 
@@ -123,6 +144,15 @@ class Messages(Lazy[Message]):
             self._value_bytes = sizes_of(self.values)
         return self._value_bytes
 
+    @property
+    def held_bytes(self) -> int:
+        """How much memory they take, about, with what becomes known of each on its way."""
+        if self._held_bytes is None:
+            in_headers = sum(len(name) + len(value or b"") for given in self.headers.values() for name, value in given)
+            in_keys = int(sizes_of(self.keys).sum())
+            self._held_bytes = int(self.value_bytes.sum()) + in_keys + in_headers + _RECORD_BYTES * len(self)
+        return self._held_bytes
+
     def key(self, place: int) -> TopicPartitionKey:
         """Return topic and partition of one."""
         return self.topic, int(self.partitions[place])
@@ -132,6 +162,11 @@ class Messages(Lazy[Message]):
         partitions, from_behind = np.unique(self.partitions[::-1], return_index=True)
         offsets = self.offsets[len(self) - 1 - from_behind].tolist()
         return {(self.topic, part): offset for part, offset in zip(partitions.tolist(), offsets, strict=True)}
+
+    def first_offsets(self) -> dict[TopicPartitionKey, int]:
+        """Return the offset of the first record of each partition among them."""
+        partitions, places = np.unique(self.partitions, return_index=True)
+        return {(self.topic, part): int(self.offsets[place]) for part, place in zip(partitions.tolist(), places, strict=True)}
 
     def of_partitions(self, keys: set[TopicPartitionKey]) -> NDArray[np.bool_]:
         """Return which are of one of these partitions, (n,)."""

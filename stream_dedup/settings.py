@@ -361,8 +361,15 @@ class Settings(BaseSettings):
     text_is: Literal["text", "html"] = Field(
         default="text",
         description="`html`: the text is a web page, and its main text is judged, without navigation, banners and footers; "
-        "needs `stream-dedup[html]`. A page that breaks the extractor, or takes more than two seconds of CPU, "
+        "needs `stream-dedup[html]`. A page that breaks the extractor, or takes more CPU than `page_cpu`, "
         "becomes a dead letter. Pages judged as `text` are near each other by their templates.",
+    )
+    page_cpu: Duration = Field(
+        default=timedelta(seconds=2),
+        ge=timedelta(milliseconds=100),
+        le=timedelta(minutes=1),
+        description="How much CPU the extractor may take for one page before it becomes a dead letter, with `text_is` `html`. "
+        "A page of 1 MB takes some 50 ms, one made to hurt takes hours. Of all workers of a group the same.",
     )
     text_encoding: Literal["plain", "base64"] = Field(
         default="plain",
@@ -395,9 +402,9 @@ class Settings(BaseSettings):
         default=8000,
         ge=1,
         le=100_000,
-        description="Most documents in one transaction. A backlog moves in such batches; a lone document leaves at "
-        "once. Larger costs memory and latency under load, smaller costs throughput (on two cores, "
-        "transactions of 1,000 carried half as much as of 5,000, and of 8,000 an eighth more).",
+        description="Most documents in one transaction; of large ones fewer, as `worker_memory` allows. A backlog moves in "
+        "such batches; a lone document leaves at once. Larger costs memory and latency under load, smaller costs throughput "
+        "(on two cores, transactions of 1,000 carried half as much as of 5,000, and of 8,000 an eighth more).",
     )
     batches_in_flight: Annotated[int, Whole] = Field(
         default=4,
@@ -405,6 +412,13 @@ class Settings(BaseSettings):
         le=64,
         description="Most batches that wait for the index at once. More hides a slow index at the cost of memory; "
         "fewer means less work repeated after an abort.",
+    )
+    worker_memory: Annotated[Size, Field(ge=384 << 20)] | None = Field(
+        default=None,
+        description="Most memory that a worker may take, such as `1GiB`. What it reads ahead, holds and sends is bounded by "
+        "it, so large documents travel in smaller batches. Without it, the limit of the worker's control group, which is that "
+        "of its pod or container; where there is none, a quarter of the machine's memory, at most 1 GiB.",
+        json_schema_extra={"default_text": "the pod's limit"},
     )
     state_dir: Folder = Field(
         default_factory=lambda: Path(platformdirs.user_state_dir("stream-dedup")),

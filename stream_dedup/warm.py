@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from stream_dedup import compiled
 from stream_dedup.audit.reach import CompiledScan, Reach, Rows
 from stream_dedup.document import LogPlace, Reason
-from stream_dedup.fingerprint import Fingerprinter, Languages, Recipe, explain_features, hashes, segmenter
+from stream_dedup.fingerprint import Fingerprinter, Languages, Recipe, explain_features, hashes, segmenter, tagging
 from stream_dedup.fingerprint.grammar import PRESETS
 from stream_dedup.index.kernels import FULL, Columns, no_columns, take_rows
 from stream_dedup.index.layout import row_type
@@ -51,6 +51,8 @@ def use_fingerprints() -> None:
     data = np.frombuffer(b"warm", np.uint8)  # without a word for ICU, which need not be installed
     segmenter.mark_words(data, np.array([0, len(data)], np.int64))
     hashes.sip_hash(data, np.uint64(1), np.uint64(2), 1, 3)
+    one, first = np.zeros((1, 1)), np.zeros(2, np.int64)
+    tagging.most_probable(first, tagging.Model(one[0], one, one == 0, first, first, one[0]))
 
 
 def use_index() -> None:

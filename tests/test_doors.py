@@ -17,7 +17,7 @@ ONLY = {
     "rocksdict": {"index/store.py"},
     "confluent_kafka": {"log/kafka/"},
     "faust": {"insights/stream.py"},
-    "jieba": {"fingerprint/tokens.py", "fingerprint/keywords.py"},
+    "jieba": {"fingerprint/tokens.py", "fingerprint/keywords.py", "fingerprint/tagging.py"},
     "icu4py": {"fingerprint/segmenter.py"},
     "msgspec": {"worker/inputs.py"},
     "xxhash": {"fingerprint/hashes.py", "worker/prepare.py"},

@@ -93,6 +93,11 @@ class Method:
         return self.features[0].name in RANKED
 
     @property
+    def is_at_once(self) -> bool:
+        """Whether one kernel makes the prints of many texts at once; all else goes text by text, and takes far longer."""
+        return self.hash == hashes.KEYED and self.weights in COUNTED and self.projection == "signs" and not self.is_ranked
+
+    @property
     def cuts_words(self) -> bool:
         """Whether texts are cut into words by this package's own rules."""
         return any(feature.name in {"words", "bigrams", "shingles"} for feature in self.features)

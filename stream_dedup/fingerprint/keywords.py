@@ -1,4 +1,4 @@
-"""A text's keywords as `jieba.analyse` finds them, by jieba's own code.
+"""A text's keywords as `jieba.analyse` finds them, by jieba's own code, but for the path through its model of tags (`tagging`).
 
 Invariants: keywords and weights are those of `jieba.analyse.extract_tags` and `jieba.analyse.textrank` with their
 default parts of speech, for every text whose runs of Han, letters and digits are shorter than `PIECE`; longer ones are
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stream_dedup.errors import ConfigurationError
-from stream_dedup.fingerprint import tokens
+from stream_dedup.fingerprint import tagging, tokens
 from stream_dedup.fingerprint.tokens import UserWord, with_frequencies
 
 PIECE: Final = 512
@@ -74,7 +74,6 @@ class Analyser:
         folder = check_data()
         tokens.dictionary()  # sees that the dictionary is the recipe's, too
         import jieba.analyse  # noqa: PLC0415 - jieba reads its tables on import, for seconds
-        import jieba.posseg  # noqa: PLC0415
 
         tokenizer = jieba.Tokenizer()
         tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
@@ -91,7 +90,7 @@ class Analyser:
         self._tfidf.tokenizer = _InPieces(tokenizer, frozenset(one.word for one in user_words if one.frequency == 0))
         self._tfidf.stop_words.update(stop_words)
         self._textrank = jieba.analyse.TextRank()
-        self._textrank.tokenizer = _InPieces(jieba.posseg.POSTokenizer(tokenizer))
+        self._textrank.tokenizer = _InPieces(tagging.quick_tokenizer(tokenizer))
         self._textrank.stop_words.update(stop_words)
 
     def by_tfidf(self, text: str, number: int) -> list[tuple[str, float]]:

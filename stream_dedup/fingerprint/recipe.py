@@ -160,6 +160,18 @@ class Prints:
     digests: NDArray[np.uint8]
     empty: NDArray[np.bool_]
 
+    @classmethod
+    def joined(cls, parts: Sequence[Prints]) -> Prints:
+        """Return those of some batches, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([part.prints for part in parts]),
+            np.concatenate([part.features for part in parts]),
+            np.concatenate([part.digests for part in parts]),
+            np.concatenate([part.empty for part in parts]),
+        )
+
     def __len__(self) -> int:
         return len(self.features)
 
@@ -218,13 +230,6 @@ class _Maker:
         self._character_secrets = hashes.derive_character_secrets(key)
         self._plane_secrets = projection.derive_plane_secrets(key, method.seed)
         self._words = -(-method.width // 64)
-        # The kernel of many texts at once hashes by key and adds up signs; all else goes feature by feature.
-        self._at_once = (
-            method.hash == hashes.KEYED
-            and method.weights in grammar.COUNTED
-            and method.projection == "signs"
-            and not method.is_ranked
-        )
         self.speller = None if method.takes_vectors else Speller(method, languages, self._secrets, self._character_secrets)
         self._groups = groups(method)
         self._weights, self._beyond = simhash.count_weights(method.weights)
@@ -238,7 +243,7 @@ class _Maker:
         (normalised, offsets), (data, bounds) = self.forms(texts)
         prints = np.zeros((len(texts), self._words), np.uint64)
         features = np.zeros(len(texts), np.uint32)
-        if self._at_once:
+        if self._method.is_at_once:
             simhash.fingerprint_batch(
                 data,
                 bounds,

@@ -4,10 +4,10 @@ Extraction runs in a process of its own (`html_child`), because pages exist on w
 nested `div` keep this one busy for more than five. The process has a few seconds of CPU for each page, and is replaced when
 the kernel ended it.
 
-Invariants: what a page becomes depends on the page alone, not on how busy the machine is: CPU time of the extractor is
-counted, never the clock, and a page is given up only after it used it up, or broke the process, twice. A page given up is
-remembered for as long as this process lives, so that a batch of such pages which cost the worker its partitions goes through
-when it is read again. No page reaches the limit by its size: 1 MB takes about 50 ms.
+Invariants: what a page becomes depends on the page, not on how busy the machine is: CPU time of the extractor is counted, never
+the clock. A page is given up once it used that up, or broke the process twice. A slower machine may still give up what another
+extracts, so `Failure.is_timed` says so, and the worker retracts such a page, which it remembers for as long as it lives.
+No page reaches the limit by its size: 1 MB takes about 50 ms.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -30,10 +31,11 @@ _REMEMBERED = 10_000
 
 
 class Failure(NamedTuple):
-    """Why a page has no text: the class of the error, and a sentence."""
+    """Why a page has no text: the class of the error, a sentence, and whether it was given up."""
 
     kind: str
     message: str
+    is_timed: bool = False
 
 
 class Extractor:
@@ -52,6 +54,8 @@ class Extractor:
         # -P: a file in the working directory must not take the place of a module.
         self._command = command or (sys.executable, "-P", "-m", "stream_dedup.inputs.html_child", str(cpu_seconds))
         self._child: subprocess.Popen[bytes] | None = None
+        self._cpu_seconds = cpu_seconds
+        self._returncode: int | None = None  # of the last process that ended
         self._lock = threading.Lock()
         self._given_up: OrderedDict[bytes, Failure] = OrderedDict()
 
@@ -63,11 +67,15 @@ class Extractor:
             known = self._given_up.get(digest)
             if known is not None:
                 return known
+            why = "broke the extractor twice"
             for _ in range(_TRIES):
                 found = self._ask(raw)
                 if found is not None:
                     return found
-            failure = Failure("PageGivenUp", "The page broke the extractor or kept it busy for too long, twice.")
+                if self._returncode == -signal.SIGPROF:
+                    why = f"took the extractor more than {self._cpu_seconds:g} s of CPU (STREAM_DEDUP_PAGE_CPU)"
+                    break
+            failure = Failure("PageGivenUp", f"The page {why}, and was given up.", is_timed=True)
             self._given_up[digest] = failure
             if len(self._given_up) > _REMEMBERED:
                 self._given_up.popitem(last=False)
@@ -112,3 +120,4 @@ class Extractor:
         child.kill()
         with child:  # closes the pipes and waits
             pass
+        self._returncode = child.returncode

@@ -28,6 +28,7 @@ from stream_dedup.document import LogPlace, Reason, TopicPartitionKey
 from stream_dedup.errors import ConfigurationError, DivergedError, InvariantError
 from stream_dedup.log.answers import Announce, Answer, Judgement, Rejected, Verdicts
 from stream_dedup.log.records import DOCUMENTS_MAX, Source
+from stream_dedup.worker.allowance import Amount
 from stream_dedup.worker.prepare import InFlight, Part
 
 _CHAINS_REMEMBERED = 10_000
@@ -121,6 +122,11 @@ class Flow:
         return sum(len(batch.messages) for batch in self._batches)
 
     @property
+    def held_bytes(self) -> int:
+        """How much memory the records take that are on their way."""
+        return sum(batch.messages.held_bytes for batch in self._batches)
+
+    @property
     def unemitted(self) -> int:
         """How many records of ours are representatives by the index's word, and not yet in a committed transaction."""
         found = ((batch, np.flatnonzero(_REPRESENTS[batch.reasons()])) for batch in self._batches)
@@ -128,6 +134,11 @@ class Flow:
             len(places) if batch.is_whole else int(batch.messages.of_partitions(batch.live)[places].sum())
             for batch, places in found
         )
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more batch may come in of what was read already."""
+        return len(self._batches) < self._window and not self._stale
 
     def wants(self, besides: int = 0) -> int:
         """Return how many more records may be taken in when so many batches are on their way here already; 0 means wait."""
@@ -238,17 +249,21 @@ class Flow:
 
     # -- committing
 
-    def ready(self) -> list[InFlight]:
-        """Return the batches to commit in the next transaction: the oldest, all answered, all of one stamp."""
+    def ready(self, allowed: Amount | None = None) -> list[InFlight]:
+        """Return the batches to commit in the next transaction: the oldest, all answered, all of one stamp.
+
+        One that carries more than is allowed goes alone.
+        """
         ready: list[InFlight] = []
         if self._stale:
             return ready
-        documents = 0
+        documents, size = 0, 0
         for batch in self._batches:
             documents += len(batch.messages)
+            size += batch.messages.held_bytes
             if not batch.is_answered or (ready and batch.stamp != ready[0].stamp):
                 break
-            if ready and documents > self._batch_documents_max:
+            if ready and (documents > self._batch_documents_max or (allowed and not allowed.holds(documents, size))):
                 break
             ready.append(batch)
         return ready

@@ -58,6 +58,20 @@ class Documents(NamedTuple):
     scopes: NDArray[np.uint64]
     passed_over: dict[int, DeadLetter | Reason]
 
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[int, Documents]]) -> Documents:
+        """Return those of some stretches of records, each given with the place at which it begins."""
+        if len(parts) == 1 and parts[0][0] == 0:
+            return parts[0][1]
+        return cls(
+            [start + place for start, part in parts for place in part.places],
+            [text for _, part in parts for text in part.texts],
+            [one for _, part in parts for one in part.ids],
+            np.concatenate([part.times_ms for _, part in parts]),
+            np.concatenate([part.scopes for _, part in parts]),
+            {start + place: why for start, part in parts for place, why in part.passed_over.items()},
+        )
+
 
 class Decoder:
     """Decodes records as the input settings say."""
@@ -77,7 +91,9 @@ class Decoder:
                 "STREAM_DEDUP_TEXT_FIELD to the field with the list of numbers."
             )
         self._takes_vectors = takes_vectors
-        self._extractor = Extractor() if settings.text_is == "html" and not takes_vectors else None
+        self._extractor = (
+            Extractor(settings.page_cpu.total_seconds()) if settings.text_is == "html" and not takes_vectors else None
+        )
         self._base64 = settings.text_encoding == "base64"
         self._text_field = settings.text_field
         self._id_field = settings.id_field
@@ -91,6 +107,11 @@ class Decoder:
         self._is_plain_json = self._json and not (
             self._framed or self._is_wrapped or self._allow_bypass or takes_vectors or self._time_field or self._scope_field
         )
+
+    @property
+    def reads_pages(self) -> bool:
+        """Whether the texts are extracted from web pages, one by one."""
+        return self._extractor is not None
 
     def decode_all(self, messages: Messages, skipped: Set[int] = frozenset()) -> Documents:
         """Return the documents among records, without those at the places `skipped`: as `decode` says of each."""
@@ -208,7 +229,7 @@ class Decoder:
         if self._extractor is None:
             return written if isinstance(written, str) else written.decode("utf-8", "replace")
         found = self._extractor.extract(written if isinstance(written, str) else decode_page(written))
-        return DeadLetter("fingerprint", found.kind, found.message) if isinstance(found, Failure) else found
+        return DeadLetter("fingerprint", *found) if isinstance(found, Failure) else found
 
     def _text_of(self, fields: Any) -> str | DeadLetter:
         found = _at(fields, self._text_field)

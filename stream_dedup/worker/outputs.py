@@ -31,8 +31,8 @@ from stream_dedup.worker.prepare import Decided, InFlight
 _REFUSED = DeadLetter(
     "size",
     "Refused",
-    "An output topic refused this record when it was first judged; it was retracted and represents no other document. See "
-    "max.message.bytes and the timestamp bounds of the output topics.",
+    "When this record was first judged, an output topic refused it, or its page took too long; it was retracted and represents "
+    "no other document. See max.message.bytes and the timestamp bounds of the output topics, and STREAM_DEDUP_PAGE_CPU.",
 )
 
 

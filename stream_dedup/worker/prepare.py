@@ -16,12 +16,17 @@ import xxhash
 from numpy.typing import NDArray
 
 from stream_dedup.document import DeadLetter, Message, Mode, Reason, Representative, TopicPartitionKey, digest_id
-from stream_dedup.fingerprint import Fingerprinter, format_prints
+from stream_dedup.fingerprint import Fingerprinter, Prints, format_prints
 from stream_dedup.log import headers, records
 from stream_dedup.log.answers import Judgement, Verdicts
 from stream_dedup.log.frame import table_of
 from stream_dedup.messages import Messages
 from stream_dedup.worker.inputs import Decoder, Documents
+
+# So many bytes of values are prepared before the clock is looked at: as many as take a second at most, and the usual batch of
+# what one kernel does at once is not cut.
+_QUICK_BYTES = 16 << 20
+_SLOW_BYTES = 64 << 10
 
 Decided: TypeAlias = DeadLetter | Reason | Judgement
 
@@ -145,17 +150,25 @@ class Preparer:
         self._digests_ids = digests_ids
         self._encode = encode
         self._number = 0
+        self._is_quick = not decoder.reads_pages and (
+            fingerprinter.recipe.method.is_at_once or fingerprinter.recipe.method.takes_vectors
+        )
 
     def prepare(
-        self, messages: Sequence[Message], sources: Mapping[TopicPartitionKey, records.Source], stamp: bytes
+        self,
+        messages: Sequence[Message],
+        sources: Mapping[TopicPartitionKey, records.Source],
+        stamp: bytes,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> InFlight:
-        """Return the batch for these records; `sources` has one entry for each partition among them."""
+        """Return the batch for these records, or for the first of them; `sources` has one entry for each partition among them.
+
+        Once `is_over`, what is in work is finished, and the records behind it are left out.
+        """
         messages = Messages.of(messages)
+        documents, prints, done = self._read(messages, is_over)
+        messages = messages.part(0, done)
         decided: list[Decided | None] = [None] * len(messages)
-        large = frozenset(headers.too_large(messages, self._record_bytes_max))
-        for place in large:
-            decided[place] = self._too_large(messages[place])
-        documents = self._decoder.decode_all(messages, large)
         for place, outcome in documents.passed_over.items():
             decided[place] = outcome
         if len(documents.places) == len(messages):
@@ -175,9 +188,41 @@ class Preparer:
             keys,
             ids=ids,
         )
-        if documents.places:
-            self._fingerprint(batch, documents, sources)
+        if prints is not None:
+            self._pack(batch, documents, prints, sources)
         return batch
+
+    def _read(self, messages: Messages, is_over: Callable[[], bool]) -> tuple[Documents, Prints | None, int]:
+        """Decode and fingerprint records, stretch by stretch, until it `is_over`; return how many of them that were."""
+        found: list[tuple[int, Documents]] = []
+        prints: list[Prints] = []
+        start = 0
+        for stop in self._stretches(messages):
+            stretch = messages.part(start, stop)
+            large = frozenset(headers.too_large(stretch, self._record_bytes_max))
+            documents = self._decoder.decode_all(stretch, large)
+            documents.passed_over.update((place, self._too_large(stretch[place])) for place in large)
+            found.append((start, documents))
+            if documents.texts:
+                prints.append(self._fingerprinter.fingerprint(documents.texts))
+                documents.texts.clear()  # they are not needed again, and are as large as the records
+            start = stop
+            if is_over():
+                break
+        return Documents.joined(found), Prints.joined(prints) if prints else None, start
+
+    def _stretches(self, messages: Messages) -> Iterator[int]:
+        """Yield where each stretch of records ends that is worked on before anybody looks at the clock."""
+        most = _QUICK_BYTES if self._is_quick else _SLOW_BYTES
+        if int(messages.value_bytes.sum()) <= most:
+            yield len(messages)
+            return
+        ends = np.cumsum(messages.value_bytes)
+        stop = 0
+        while stop < len(messages):
+            before = int(ends[stop - 1]) if stop else 0
+            stop = max(stop + 1, int(np.searchsorted(ends, before + most, side="right")))
+            yield stop
 
     def _too_large(self, message: Message) -> DeadLetter:
         size = headers.record_bytes(message.key, message.value, message.headers)
@@ -188,8 +233,14 @@ class Preparer:
             "raise max.message.bytes of the output topics, then redrive it.",
         )
 
-    def _fingerprint(self, batch: InFlight, documents: Documents, sources: Mapping[TopicPartitionKey, records.Source]) -> None:
-        prints = self._fingerprinter.fingerprint(documents.texts)
+    def _pack(
+        self,
+        batch: InFlight,
+        documents: Documents,
+        prints: Prints,
+        sources: Mapping[TopicPartitionKey, records.Source],
+    ) -> None:
+        """Make log records of what was found."""
         written: list[bytes | None] = [*format_prints(prints.prints, self._recipe.width)]
         places = np.array(documents.places)
         for row in np.flatnonzero(prints.empty).tolist():

@@ -6,10 +6,11 @@ The steps of a batch, in this order (the names are those of `failpoints`):
     -> after-commit
 
 Invariants: one thread owns all clients, but for the outputs': a transaction runs in a thread of its own, one at a time, while
-the next batch is read and judged. A large batch is prepared in one more, one at a time, while the one behind it is read. What
-would change the flow under them (a rebalance, a stale record) first waits until they have ended and what was read is in flight,
-and an abort drops both with all others. While the worker waits it keeps polling, so that it stays in its group; nothing is
-committed but through `flow.ready`.
+the next batch is read and judged. Batches are prepared in one more, one at a time, while what lies behind is read. What takes
+long is cut after a slice of time: what is prepared goes on its way, and the rest comes next, so that a worker that ends has got
+further. What would change the flow under them (a rebalance, a stale record) first waits until the transaction has ended and the
+stretch in work is prepared; what was read and is not in flight then is read again. An abort drops all of it. While the worker
+waits it keeps polling, so that it stays in its group; nothing is committed but through `flow.ready`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
 
-from stream_dedup.document import NONCE_BYTES, TopicPartitionKey
+from stream_dedup.document import NONCE_BYTES, DeadLetter, Message, TopicPartitionKey
 from stream_dedup.errors import BrokerError, ConfigurationError, FirstStartError, FormatError, InvariantError, StreamDedupError
 from stream_dedup.failpoints import VARIABLE, Failpoints
 from stream_dedup.fingerprint import Fingerprinter, Recipe
@@ -43,11 +44,14 @@ from stream_dedup.messages import Messages
 from stream_dedup.service.collector import collect_rarely
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
-from stream_dedup.service.memory import give_back, keep_memory
+from stream_dedup.service.memory import FreedMemory
+from stream_dedup.service.memory_limit import limit_of_group, machine_bytes, resident_bytes
 from stream_dedup.service.metrics import WorkerMetrics
 from stream_dedup.settings import Settings
 from stream_dedup.worker import identity, startup
+from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.beginnings import Beginnings
+from stream_dedup.worker.budget import Budget, RecordSizes, limit_of
 from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.inputs import Decoder
 from stream_dedup.worker.insights import counter_of
@@ -62,16 +66,17 @@ _ANSWER_SECONDS = 0.003
 _FULL_SECONDS = 0.02
 # What comes after a read is gathered for so long: each small batch costs broker and index as much as a large one.
 _GATHER_SECONDS = 0.02
-# A batch of so many records is prepared in a thread of its own; what is smaller is prepared sooner than handed over.
+# A batch of fewer records is waited for so long: it is usually prepared before the loop has turned.
 _ASIDE_RECORDS = 500
+_SOON_SECONDS = 0.02
+# What is prepared after so long goes on its way, and the rest of the batch comes next.
+_SLICE_SECONDS = 1.0
 _PAUSE_AFTER_SECONDS = 1.0
 _CHECK_TOPICS_SECONDS = 30.0
 _LAG_SECONDS = 1.0
 _DRAIN_SECONDS = 20.0
 _CLOSE_SECONDS = 8.0
 _ABORT_PAUSE_SECONDS = 0.5
-# A batch of more has taken several times what a usual one takes, and is followed by giving back what would be kept of it.
-_LARGE_BYTES = 32 << 20
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
@@ -81,7 +86,6 @@ def run(settings: Settings, stop: threading.Event) -> None:
         ConfigurationError: something must be changed by an operator (exit 78).
         StreamDedupError: the worker cannot go on; a restart begins at the committed offsets.
     """
-    keep_memory()
     recipe = recipe_of(settings)
     metrics = WorkerMetrics(recipe.id)
     health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
@@ -103,6 +107,11 @@ class _Read(NamedTuple):
     sources: dict[TopicPartitionKey, records.Source]
     stamp: bytes
 
+    @property
+    def amount(self) -> Amount:
+        """How much was read."""
+        return Amount(sum(map(len, self.messages)), sum(one.held_bytes for one in self.messages))
+
 
 class _Committing(NamedTuple):
     """The transaction that runs."""
@@ -112,10 +121,22 @@ class _Committing(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """A transaction that has ended, and what it was to carry."""
+    """A transaction that has ended, what it was to carry, and how long it took."""
 
     result: Result
     leaving: Leavings
+    seconds: float
+
+
+def _budget_of(settings: Settings) -> Budget:
+    """Return what the worker may hold, from what it takes now that its dictionary is read."""
+    budget = Budget.of(limit_of(settings.worker_memory, limit_of_group(), machine_bytes()), resident_bytes())
+    sizes = {"limit_mib": budget.limit_bytes >> 20, "batch_mib": budget.part_bytes >> 20}
+    if budget.is_tight:
+        _log.warning("memory is tight: raise the limit, or set STREAM_DEDUP_WORKER_MEMORY to what may be taken", **sizes)
+    else:
+        _log.info("memory is divided", **sizes)
+    return budget
 
 
 class _Worker:
@@ -130,6 +151,12 @@ class _Worker:
         self._beginnings.open(self._cluster.source_partitions)
         health.startup(0.3, "loading the recipe")
         fingerprinter = Fingerprinter(recipe)
+        self._budget = _budget_of(settings)
+        self._memory = FreedMemory(self._budget.limit_bytes, self._budget.part_bytes)
+        self._sizes = RecordSizes()
+        self._allowance = Allowance(Amount(settings.batch_documents, self._budget.part_bytes))
+        # The clients' queues are part of the budget.
+        settings = self._budget.settings_for_clients(settings, self._cluster.record_bytes_max)
         health.startup(0.8, "joining the group")
         self._identity = identity.claim(settings)
         nonce = os.urandom(NONCE_BYTES)
@@ -161,7 +188,11 @@ class _Worker:
         self._committer = Caller("committing")
         self._preparing = Caller("preparing")
         self._is_preparing = False
-        self._ahead: _Read | None = None  # only while a batch is being prepared
+        self._prepared_bytes = 0  # of the batch that is being prepared
+        self._hurries = threading.Event()  # what prepares ends after the stretch in work
+        self._left: _Read | None = None  # what preparing has not come to
+        self._ahead: _Read | None = None  # what was read behind that, and behind what is being prepared
+        self._unread: dict[TopicPartitionKey, int] = {}  # from where what was given back is read again
         self._read_at = 0.0
         self._fail_open_seconds = None if settings.fail_open is None else settings.fail_open.total_seconds()
         self._must_reread = False
@@ -190,6 +221,7 @@ class _Worker:
             while not stop.is_set():
                 self._turn(take_in=True)
             until = time.monotonic() + _DRAIN_SECONDS
+            self._hurries.set()
             while (self._is_preparing or self._flow.in_flight) and time.monotonic() < until:
                 self._turn(take_in=False)
             _log.info("worker stopped", dropped_in_flight=self._flow.in_flight)
@@ -204,7 +236,8 @@ class _Worker:
 
     def _close(self) -> None:
         self._committing = None  # who reads on finds in the committed offsets how it ended
-        self._is_preparing, self._ahead = False, None
+        self._is_preparing, self._left, self._ahead = False, None, None
+        self._hurries.set()
         self._source.close()
         self._verdicts.close()
         self._hosts.close()
@@ -227,9 +260,15 @@ class _Worker:
 
     def _wanted(self) -> int:
         """How many records there is room for, beside what is being prepared and what was read ahead of it."""
-        if self._ahead is not None:
-            return max(0, self._flow.wants(1) - sum(map(len, self._ahead.messages)))
-        return self._flow.wants(1 if self._is_preparing else 0)
+        most = self._flow.wants(1 if self._is_preparing or self._ahead is not None else 0)
+        if not most:
+            return 0
+        allowed = self._allowance.now
+        prepared = self._prepared_bytes if self._is_preparing else 0
+        left = 0 if self._left is None else self._left.amount.bytes
+        room = self._budget.room(self._flow.held_bytes + prepared + left)
+        ahead = Amount(0, 0) if self._ahead is None else self._ahead.amount
+        return self._sizes.records(min(most, allowed.documents) - ahead.documents, min(room, allowed.bytes) - ahead.bytes)
 
     def _take(self, wanted: int) -> None:
         """Read what there is room for; when there is none, stay in the group without reading."""
@@ -250,6 +289,9 @@ class _Worker:
             self._must_reread = False
             self._reread(self._flow.owned())
             return
+        if self._unread:
+            self._read_again(messages)
+            return
         if not messages:
             return
         for one in messages.unreadable.values():
@@ -257,10 +299,13 @@ class _Worker:
             _log.error("a record cannot be read; it becomes a dead letter", position=where, reason=one.why)
         self._failpoints.reach("worker.consumed", self._flow.in_flight + 1)
         self._read_at = time.monotonic()
+        self._sizes.read(messages)
         sources = {key: self._flow.source(key) for key in messages.last_offsets()}
         read = _Read([messages], sources, self._source.stamp())
-        if not self._is_preparing:
+        if not self._is_preparing and self._left is None:
             self._make(read)
+            if len(messages) < _ASIDE_RECORDS:
+                self._none_prepares(_SOON_SECONDS)
         elif self._ahead is None:
             self._ahead = read
         else:
@@ -272,36 +317,78 @@ class _Worker:
         return max(0.0, self._read_at + _GATHER_SECONDS - time.monotonic())
 
     def _make(self, read: _Read) -> None:
-        """Make a batch and take it in; of many records, in a thread of its own."""
-        if sum(map(len, read.messages)) < _ASIDE_RECORDS:
-            self._admit(self._prepare(read))
-        else:
-            self._is_preparing = True
-            self._preparing.start(lambda: self._prepare(read))
+        """Make a batch of what was read, in a thread of its own."""
+        self._is_preparing = True
+        self._prepared_bytes = read.amount.bytes
+        self._preparing.start(lambda: self._prepare(read))
 
-    def _prepare(self, read: _Read) -> InFlight:
-        """Make a batch: nothing of the flow or a client may be touched in here."""
+    def _prepare(self, read: _Read) -> tuple[InFlight, _Read | None]:
+        """Make a batch, and return what is left of the records once a slice of time is over.
+
+        Nothing of the flow or a client may be touched in here.
+        """
+        until = time.monotonic() + _SLICE_SECONDS
+        messages = Messages.joined(read.messages)
         with self._metrics.stage("prepare"):
-            return self._preparer.prepare(Messages.joined(read.messages), read.sources, read.stamp)
+            batch = self._preparer.prepare(
+                messages, read.sources, read.stamp, lambda: self._hurries.is_set() or time.monotonic() >= until
+            )
+        done = len(batch.messages)
+        if done == len(messages):
+            return batch, None
+        return batch, _Read([messages.part(done, len(messages))], read.sources, read.stamp)
 
     def _none_prepares(self, wait_seconds: float) -> bool:
         """Return whether no batch is being prepared, after waiting so long at most; one that is done is taken in, and what was
-        read ahead comes next.
+        left of it and read ahead comes next.
         """
         if self._is_preparing and self._preparing.ended(wait_seconds):
-            self._is_preparing = False
-            self._admit(self._preparing.result)
-            ahead, self._ahead = self._ahead, None
-            if ahead is not None:
+            self._take_prepared()
+        if not self._is_preparing and not self._stop.is_set():
+            if self._left is not None:
+                if self._flow.has_room:  # what was read ahead has its room, and a batch that came in parts needs more
+                    left, self._left = self._left, None
+                    self._make(left)
+            elif self._ahead is not None:
+                ahead, self._ahead = self._ahead, None
                 self._make(ahead)
         return not self._is_preparing
 
+    def _take_prepared(self) -> None:
+        """Take in flight the batch that is done."""
+        batch, self._left = self._preparing.take_result()
+        self._is_preparing = False
+        self._retract_timed(batch)
+        self._admit(batch)
+
+    def _finish_preparing(self) -> None:
+        """Take in what is prepared once the stretch in work is done; what was read behind it is to be read again."""
+        self._hurries.set()
+        while self._is_preparing:
+            self._health.beat()
+            if self._preparing.ended(_IDLE_SECONDS):
+                self._take_prepared()
+        self._hurries.clear()
+        for read in (self._ahead, self._left):
+            if read is not None:
+                self._unread |= Messages.joined(read.messages).first_offsets()
+        self._left = self._ahead = None
+
     def _forget_prepared(self) -> None:
-        """Wait until no batch is being prepared, and forget the one that was, and what was read ahead."""
-        self._ahead = None
+        """Wait until no batch is being prepared, and forget the one that was, and what was read behind it."""
+        self._hurries.set()
         while self._is_preparing:
             self._health.beat()
             self._is_preparing = not self._preparing.ended(_IDLE_SECONDS)
+        self._preparing.take_result()
+        self._hurries.clear()
+        self._left = self._ahead = None
+
+    def _read_again(self, messages: Messages) -> None:
+        """Go back to what was given back unprepared; what was read meanwhile may lie behind it."""
+        starts, self._unread = messages.first_offsets() | self._unread, {}
+        owned = set(self._flow.owned())
+        self._source.restart_at({key: offset for key, offset in starts.items() if key in owned})
 
     def _admit(self, batch: InFlight) -> None:
         """Take a batch in flight, and ask the log."""
@@ -309,8 +396,7 @@ class _Worker:
         for part in self._flow.admit(batch):
             self._append(part)
         self._appender.poll()
-        if int(batch.messages.value_bytes.sum()) > _LARGE_BYTES:
-            give_back()
+        self._memory.used(int(batch.messages.value_bytes.sum()))
         self._failpoints.reach("worker.appended", self._flow.in_flight)
 
     def _wait(self) -> None:
@@ -378,7 +464,7 @@ class _Worker:
             self._none_runs(0.0)
 
     def _begin(self) -> None:
-        ready = self._flow.ready()
+        ready = self._flow.ready(self._allowance.now)
         if not ready:
             return
         now = time.monotonic()
@@ -394,7 +480,8 @@ class _Worker:
     def _carry_out(self, ready: Sequence[InFlight], offsets: Sequence[tuple[str, int, int, str]]) -> _Ended:
         """Run one transaction, in its own thread."""
         leaving = self._outputs.of(*ready)
-        return _Ended(self._transact(leaving, offsets, ready[0].stamp), leaving)
+        began = time.monotonic()
+        return _Ended(self._transact(leaving, offsets, ready[0].stamp), leaving, time.monotonic() - began)
 
     def _none_runs(self, wait_seconds: float, *, rereads: bool = True) -> bool:
         """Return whether no transaction runs, after waiting so long at most, and taking in how it ended."""
@@ -412,18 +499,19 @@ class _Worker:
     def _settle(self) -> None:
         """Wait until no batch is prepared and no transaction runs: the flow must not change under them.
 
-        What a transaction leaves to be read again is read later.
+        What they leave to be read again is read later.
         """
-        while not self._none_prepares(_IDLE_SECONDS):
-            self._health.beat()
+        self._finish_preparing()
         while not self._none_runs(_IDLE_SECONDS, rereads=False):
             self._health.beat()
 
     def _end(self, committing: _Committing, *, rereads: bool = True) -> None:
         (ready, offsets), self._committing = committing, None
-        ended: _Ended = self._committer.result
-        result, leaving = ended
+        ended: _Ended = self._committer.take_result()
+        result, leaving, seconds = ended
         self._metrics.transaction(result.outcome.value)
+        carried = Amount(sum(len(batch.messages) for batch in ready), sum(batch.messages.held_bytes for batch in ready))
+        self._allowance.ended(carried, seconds, is_committed=result.outcome is Outcome.COMMITTED)
         if result.outcome is Outcome.COMMITTED:
             self._flow.committed(ready)
             self._metrics.took(sum(batch.live_records for batch in ready))
@@ -432,9 +520,10 @@ class _Worker:
             self._failpoints.reach("worker.after-commit", self._flow.in_flight + 1)
             return
         _log.warning("a transaction did not commit; its records are read again", outcome=result.outcome.value,
-                     reason=result.why)  # fmt: skip
+                     reason=result.why, documents=carried.documents, seconds=round(seconds, 1),
+                     next_documents_max=self._allowance.now.documents)  # fmt: skip
         if result.refused:
-            self._retract(leaving, offsets, ready[0].stamp, result)
+            self._retract(leaving, offsets, ready[0].stamp, result, carried)
         self._forget_prepared()
         dropped = self._flow.drop_all()
         if rereads and not self._stop.is_set():
@@ -461,10 +550,20 @@ class _Worker:
                 reached=lambda step: self._failpoints.reach(f"worker.{step}", lambda: self._flow.in_flight),
             )
 
-    def _retract(self, leaving: Leavings, offsets: Sequence[tuple[str, int, int, str]], stamp: bytes, result: Result) -> None:
+    def _retract(
+        self,
+        leaving: Leavings,
+        offsets: Sequence[tuple[str, int, int, str]],
+        stamp: bytes,
+        result: Result,
+        carried: Amount,
+    ) -> None:
         """An output refused a record for what it is: find it, and tell the log that it represents nobody."""
         if len(result.refused) > 1:
+            began = time.monotonic()
             result = self._transact(leaving, offsets, stamp, one_by_one=True)
+            if not result.refused:  # written one by one so many take too long; of fewer it is found
+                self._allowance.ended(carried, time.monotonic() - began, is_committed=False)
         for index in result.refused:
             one = leaving[index]
             where = f"{one.message.topic}-{one.message.partition}@{one.message.offset}"
@@ -475,19 +574,31 @@ class _Worker:
                 )
             _log.error("an output refused a record; it is retracted and becomes a dead letter", position=where,
                        topic=one.output.topic, reason=result.why)  # fmt: skip
-            source = self._flow.source((one.message.topic, one.message.partition))
-            fields = {
-                "topic": source.topic,
-                "topic_id": source.topic_id.hex(),
-                "partition": source.partition,
-                "offset": one.message.offset,
-                "value_digest": value_digest(one.message.value),
-            }
-            self._appender.send(records.encode_control(records.Control("retract", fields)), None, lambda _: None)
+            self._send_retraction(one.message)
         self._appender.flush()
+
+    def _retract_timed(self, batch: InFlight) -> None:
+        """Tell the log of what a limit of time made a dead letter: another worker may have had it judged, uncommitted."""
+        timed = [row for row, one in batch.decided_here() if isinstance(one, DeadLetter) and one.is_timed]
+        for row in timed:
+            self._send_retraction(batch.messages[row])
+        if timed:
+            self._appender.flush()  # before the dead letter can be committed
+
+    def _send_retraction(self, message: Message) -> None:
+        source = self._flow.source((message.topic, message.partition))
+        fields = {
+            "topic": source.topic,
+            "topic_id": source.topic_id.hex(),
+            "partition": source.partition,
+            "offset": message.offset,
+            "value_digest": value_digest(message.value),
+        }
+        self._appender.send(records.encode_control(records.Control("retract", fields)), None, lambda _: None)
 
     def _reread(self, keys: Sequence[TopicPartitionKey]) -> None:
         """Go back to the committed offsets, as the broker has them now."""
+        self._unread.clear()
         self._source.restart_at(self._learn(self._source.committed(keys)))
 
     def _learn(self, found: Mapping[TopicPartitionKey, OwnedOffset]) -> dict[TopicPartitionKey, int]:
@@ -548,12 +659,19 @@ class _Worker:
         _log.warning("stale records dropped; reading again from the committed offset",
                      partitions=[f"{topic}-{part}" for topic, part in keys])  # fmt: skip
         self._source.restart_at(self._learn(found))
+        self._no_longer_unread(found)
+
+    def _no_longer_unread(self, keys: Iterable[TopicPartitionKey]) -> None:
+        """Forget where these partitions were to be read again: they are gone, or begin at their committed offsets."""
+        for key in keys:
+            self._unread.pop(key, None)
 
     # -- RebalanceListener
 
     def assigned(self, keys: Sequence[TopicPartitionKey]) -> Mapping[TopicPartitionKey, int]:
         """Take over partitions at their committed offsets; pause those that the outputs lack."""
         self._settle()
+        self._no_longer_unread(keys)
         self._metrics.rebalanced()
         starts = self._learn(self._source.committed(keys))
         lacking = [key for key in keys if key[1] >= self._cluster.output_partitions]
@@ -574,6 +692,7 @@ class _Worker:
         self._settle()
         self._metrics.rebalanced()
         self._flow.revoked(keys)
+        self._no_longer_unread(keys)
         self._unserved.difference_update(keys)
         _log.info("partitions revoked", partitions=sorted(part for _, part in keys))
 
@@ -582,6 +701,7 @@ class _Worker:
         self._settle()
         self._metrics.rebalanced()
         self._flow.lost(keys)
+        self._no_longer_unread(keys)
         self._unserved.difference_update(keys)
         self._must_reread = bool(self._flow.owned())
         _log.warning("partitions lost", partitions=sorted(part for _, part in keys))
@@ -604,7 +724,8 @@ class _Worker:
                 lag = self._source.lag(key, self._flow.committed_offset(key))
                 if lag is not None:
                     self._metrics.lag(key[0], key[1], lag)
-            self._metrics.in_flight(self._flow.in_flight, self._flow.documents_in_flight)
+            self._metrics.in_flight(self._flow.in_flight, self._flow.documents_in_flight, self._flow.held_bytes)
+            self._metrics.allowed(self._allowance.now.documents)
             self._metrics.unemitted(self._flow.unemitted if self._settings.judging_mode.delivers else 0)
             self._health.startup(1.0, "started")
             if owned:

@@ -3,7 +3,8 @@
 Faults rotate every few seconds: a worker or an index is killed, stopped and continued, or told to end; an index comes
 back with an empty volume, with an older copy of it, or finds its disk full; the broker is killed and restarted, or stops
 for a while; workers join and leave; two workers have one transactional id; connections are cut, go dark or lose one kind
-of answer (the second worker and the second index are behind a proxy). The seed is printed; the order of faults is a
+of answer (the second worker and the second index are behind a proxy); outputs are written slowly, by a quota; documents of up
+to 900 kB come, and no worker may take more memory than it was given. The seed is printed; the order of faults is a
 function of it, the moments at which they strike are not. The last two lines are a summary, for people and as JSON.
 """
 
@@ -24,20 +25,24 @@ from pathlib import Path
 
 from stream_dedup.broker import LocalBroker
 from tests.broker import kproxy
-from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until
+from tests.broker.harness import Filter, Outcome, Role, large_documents, peak_bytes, synthetic, wait_until
 from tests.broker.kproxy import KafkaProxy
+from tests.broker.quotas import producer_quota
 
 STEP_DOCUMENTS = 2000
 # A broker that was killed a moment ago may let each step of a transaction run into its time-out first.
 _STOP_SECONDS = 90
 PLAIN_MAX = 20_000
+SLOW_EACH = 1000
 
 FAULTS = (
     *("kill worker",) * 5, *("kill index",) * 3, *("kill both",) * 3, "stop worker", "stop index", "end worker", "end index",
     "new volume", "older volume", "disk full", "kill broker", "stop broker", "one more worker", "one transactional id",
-    "cut connections", "dark network", "late commit", "lost answers", "nothing",
+    "cut connections", "dark network", "late commit", "lost answers", "slow outputs", "large documents", "nothing",
 )  # fmt: skip
 DISK_BYTES = 300_000
+MEMORY_BYTES = 400 << 20
+QUOTA_BYTES = 20_000
 LOSABLE = (kproxy.PRODUCE, kproxy.END_TXN, kproxy.TXN_OFFSET_COMMIT, kproxy.ADD_PARTITIONS_TO_TXN, kproxy.HEARTBEAT,
            kproxy.INIT_PRODUCER_ID, kproxy.METADATA)  # fmt: skip
 
@@ -53,6 +58,8 @@ class Nemesis:
         self.deck: list[str] = []
         self.faults: Counter[str] = Counter()
         self.kills = 0
+        self.sent = 0  # beside what is sent evenly
+        self.peak_bytes = 0
         self.index = [self._start_index(0), self._start_index(1)]
         self.workers = [self._start_worker(0), self._start_worker(1)]
 
@@ -63,9 +70,14 @@ class Nemesis:
         fault = self.deck.pop()
         self.faults[fault] += 1
         at = self.dice.randrange(2)
+        self.weigh()
         getattr(self, "_" + fault.replace(" ", "_"))(at)
         self.mend()
         return fault
+
+    def weigh(self) -> None:
+        """Note the most memory that a worker has taken."""
+        self.peak_bytes = max(self.peak_bytes, *map(peak_bytes, self.workers))
 
     def mend(self) -> None:
         """Start again what ended; a role may have ended by itself too, when the broker was away."""
@@ -178,6 +190,18 @@ class Nemesis:
             self.proxy.add(self.dice.choice(LOSABLE), self.dice.choice(("lose-answer", "cut")))  # type: ignore[arg-type]
         self.proxy.add(self.dice.choice(LOSABLE), "delay", seconds=self.dice.uniform(1, 12))
 
+    def _slow_outputs(self, at: int) -> None:
+        """More comes than is let through, for longer than a transaction may take."""
+        with producer_quota(self.crawl.bootstrap, f"{self.crawl.settings.group}-worker-{at}-outputs", QUOTA_BYTES):
+            made = large_documents(400, 12_000, self.dice.randrange(1 << 30), partitions=4)
+            self.sent += self.crawl.produce(made)
+            time.sleep(self.dice.uniform(20, 35))
+
+    def _large_documents(self, _: int) -> None:
+        size = self.dice.choice((12_000, 58_000, 900_000))
+        made = large_documents(20_000_000 // size, size, self.dice.randrange(1 << 30), partitions=4)
+        self.sent += self.crawl.produce(made)
+
     def _nothing(self, _: int) -> None: ...
 
     # -- inside
@@ -214,7 +238,10 @@ def main() -> int:
         LocalBroker(Path(folder) / "kafka") as broker,
         KafkaProxy(int(broker.bootstrap.rpartition(":")[2])) as proxy,
     ):
-        crawl = Filter(broker.bootstrap, Path(folder), partitions=4, batch_documents=500)
+        crawl = Filter(
+            *(broker.bootstrap, Path(folder)), partitions=4, batch_documents=500, text_is="html", page_cpu="300ms",
+            worker_memory=MEMORY_BYTES,
+        )  # fmt: skip
         crawl.create_topics()
         try:
             return _run(broker, proxy, crawl, asked)
@@ -225,6 +252,9 @@ def main() -> int:
 
 def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.Namespace) -> int:
     documents = synthetic(asked.documents, asked.seed, partitions=4)
+    for at in range(SLOW_EACH // 2, len(documents), SLOW_EACH):  # pages that hang the extractor
+        part, url, value, headers = documents[at]
+        documents[at] = part, url, b"<div>" * 15_000 + value, headers
     nemesis = Nemesis(broker, proxy, crawl, asked.seed)
     pace = asked.documents / max(1.0, asked.minutes * 60)
     began = time.monotonic()
@@ -238,24 +268,28 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
         time.sleep(nemesis.dice.uniform(0.5, 4.0))
     sent += crawl.produce(documents[sent:])
 
+    sent += nemesis.sent
+
     def healed() -> bool:
         nemesis.mend()
         return crawl.committed() >= sent
 
     wait_until(healed, f"all {sent} records are committed after healing", 900)
     healing = time.monotonic() - began - asked.minutes * 60
+    nemesis.weigh()
     for role in crawl.roles:
         role.stop(_STOP_SECONDS)
-    found = ""
+    found = "" if nemesis.peak_bytes < MEMORY_BYTES else f"a worker took {nemesis.peak_bytes} bytes of {MEMORY_BYTES}"
     try:
         Outcome(crawl, by_plain_scan=sent <= PLAIN_MAX).check()
     except AssertionError as error:
-        found = str(error)
+        found = f"{found} {error}".strip()
     summary = {
         "seed": asked.seed,
         "minutes": asked.minutes,
         "documents": sent,
         "kills": nemesis.kills,
+        "peak_mib": nemesis.peak_bytes >> 20,
         "faults": dict(sorted(nemesis.faults.items())),
         "healing_seconds": round(healing, 1),
         "verdict": found or "clean",

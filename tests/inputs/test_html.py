@@ -62,7 +62,8 @@ def test_a_hung_page_is_given_up_and_the_next_goes_on() -> None:
 
     assert before == "before"
     assert isinstance(letter, DeadLetter)
-    assert (letter.stage, letter.error_class) == ("fingerprint", "PageGivenUp")
+    assert (letter.stage, letter.error_class, letter.is_timed) == ("fingerprint", "PageGivenUp", True)
+    assert "0.3 s of CPU (STREAM_DEDUP_PAGE_CPU)" in letter.message
     assert isinstance(after, Document)
     assert after.text == "after"
     assert child is not None
@@ -71,6 +72,27 @@ def test_a_hung_page_is_given_up_and_the_next_goes_on() -> None:
     assert isinstance(extractor.extract(HANGS), Failure)
     assert extractor._child is working  # nobody was asked
     extractor.close()
+
+
+def test_a_page_that_used_its_time_up_is_not_tried_again(tmp_path: Path) -> None:
+    """One process ends on it, and the limit is the setting's."""
+    program, starts = tmp_path / "hangs.py", tmp_path / "starts"
+    program.write_text(
+        "import os, pathlib, signal\n"
+        f"log = pathlib.Path({str(starts)!r})\n"
+        "log.write_text(log.read_text() + 'x' if log.exists() else 'x')\n"
+        "os.kill(os.getpid(), signal.SIGPROF)\n"
+    )
+    extractor = Extractor(command=(sys.executable, str(program)))
+
+    found = extractor.extract("<p>page</p>")
+    extractor.close()
+
+    assert isinstance(found, Failure)
+    assert starts.read_text() == "x"
+    decoder = Decoder(load_settings({"text_is": "html", "page_cpu": "500ms"}, environ={}))
+    assert decoder._extractor is not None
+    assert decoder._extractor._command[-1] == "0.5"
 
 
 def test_a_page_that_breaks_the_process_is_tried_twice(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def check(world: World) -> Counter[str]:
         oracle.fold(offset, record, append_ms)
     _check_answers(world, log, outline, oracle)
     _check_retracted(outline, log)
-    return _check_outputs(world, outline)
+    return _check_outputs(world, outline, log)
 
 
 def _check_answers(world: World, log: list[tuple[int, int, bytes]], outline: Outline, oracle: Oracle) -> None:
@@ -79,7 +79,7 @@ def _messages(world: World, topic: str) -> list[Message]:
     ]
 
 
-def _check_outputs(world: World, outline: Outline) -> Counter[str]:
+def _check_outputs(world: World, outline: Outline, log: list[tuple[int, int, bytes]]) -> Counter[str]:
     broker, names = world.broker, world.names
     topic = broker.topics[names.documents]
     source = _messages(world, names.documents)
@@ -116,6 +116,7 @@ def _check_outputs(world: World, outline: Outline) -> Counter[str]:
     if outputs.in_flight.count:
         raise Violation(f"unemitted: {outputs.in_flight.count} representatives are in no output")
     _check_exactly_once(world, ledger, topic.id)
+    _check_dead(outline, log, outputs)
     if reasons[Reason.STALE.label] or reasons[Reason.RETRACTED.label]:
         raise Violation("verdict: what is no outcome left as one")
     return reasons
@@ -148,6 +149,25 @@ def _check_retracted(outline: Outline, log: list[tuple[int, int, bytes]]) -> Non
                 key = _key(position)
                 if judgement.decided.offset > retracted.get(key, 1 << 60):
                     raise Violation(f"representative: log {offset} names {position}, which was retracted at {retracted[key]}")
+
+
+def _check_dead(outline: Outline, log: list[tuple[int, int, bytes]], outputs: _Outputs) -> None:
+    """What left as a dead letter and never as unique represents nobody: it was not judged unique, or retracted after that."""
+    standing: dict[tuple[Partition, int], int] = {}
+    for offset, _, raw in log:
+        record = records.decode(raw)
+        if isinstance(record, records.Control) and record.type == "retract":
+            here, at, _ = fold_retracted(record.fields)
+            standing.pop((here, at), None)
+        batch = outline.batches.get(offset)
+        for place, judgement in enumerate(outline.judged.get(offset, ())):
+            if batch is not None and judgement.decided == (offset, place) and judgement.reason.verdict is Verdict.UNIQUE:
+                standing[_key(batch.position(place))] = offset
+    for (partition, at), offset in standing.items():
+        if (partition, at) in outputs._dead and at not in outputs._left.get(partition, ()):
+            raise Violation(
+                f"dead: {partition[0]}-{partition[2]}@{at} is a dead letter, and log {offset} lets it represent others"
+            )
 
 
 def _key(position: Position) -> tuple[Partition, int]:

@@ -179,6 +179,27 @@ def _keeps_what_was_read(worker: role._Worker) -> None:
         worker._make(ahead)
 
 
+def _forgets_what_is_left(stack: contextlib.ExitStack) -> None:
+    """What preparing was cut off from is not prepared next."""
+    prepare = role._Worker._prepare
+
+    def cut(self: Any, read: Any) -> tuple[Any, None]:
+        return prepare(self, read)[0], None
+
+    stack.enter_context(mock.patch.object(role._Worker, "_prepare", cut))
+
+
+def _forgets_what_was_given_back(stack: contextlib.ExitStack) -> None:
+    """What was not prepared at a rebalance is not read again."""
+    finish = role._Worker._finish_preparing
+
+    def forget(self: Any) -> None:
+        finish(self)
+        self._unread.clear()
+
+    stack.enter_context(mock.patch.object(role._Worker, "_finish_preparing", forget))
+
+
 def _abort_drops_one(stack: contextlib.ExitStack) -> None:
     """Only the batch that aborted is dropped, and what it held is not read again before the others are committed."""
 
@@ -378,6 +399,13 @@ RULES = [
          ("lost", "committed", "order", "alarm"), COMMITS),
     Rule("an abort drops what was read ahead", _set(role._Worker, "_forget_prepared", _keeps_what_was_read),
          ("lost", "committed", "order", "alarm", "twice"), replace(COMMITS, gathers=False), first=14),
+    Rule("what preparing was cut off from comes next", _forgets_what_is_left, ("lost", "order", "stuck", "alarm"),
+         Tuning(weights=MANY, cuts=True)),
+    Rule("what was read and not prepared at a rebalance is read again", _forgets_what_was_given_back,
+         ("lost", "order", "stuck", "alarm"), Tuning(weights=MANY, cuts=True)),
+    Rule("what a limit of time makes a dead letter is retracted first", _set(role._Worker, "_retract_timed", lambda *_: None),
+         ("dead",),
+         Tuning(weights={**MANY, "slow": 20, "crash": 10, "commit": 10, "rewind": 0, "pause": 0, "replace": 0}), first=8),
     Rule("a log record states what a commit confirmed", _unconfirmed, ("alarm",), COMMITS),
     Rule("group metadata is captured with the batch", _stamp_at_commit, ("twice", "lost", "order"), ZOMBIES, 400, 8),
     Rule("the offsets carry the group's generation", _no_generation, ("twice", "lost", "order", "alarm"), ZOMBIES, first=2),

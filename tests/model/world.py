@@ -17,7 +17,7 @@ import json
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ import numpy as np
 from stream_dedup import indexer
 from stream_dedup.cli import release as release_command
 from stream_dedup.cli import rewind as rewind_command
-from stream_dedup.document import Message, Mode
+from stream_dedup.document import DeadLetter, Message, Mode
 from stream_dedup.errors import BrokerError, ConfigurationError, FirstStartError, FormatError, InputError
 from stream_dedup.fingerprint.recipe import Prints
 from stream_dedup.index import layout
@@ -39,16 +39,18 @@ from stream_dedup.index.plan import parse as parse_plan
 from stream_dedup.log import records
 from stream_dedup.log.kafka import consumer as consumer_module
 from stream_dedup.log.kafka import producer as producer_module
+from stream_dedup.messages import Messages
 from stream_dedup.settings import Settings
 from stream_dedup.topics import TopicNames
-from stream_dedup.worker import beginnings, declaration, flow, marks, role, startup
+from stream_dedup.worker import beginnings, declaration, flow, marks, prepare, role, startup
+from stream_dedup.worker.inputs import Decoder, Documents
 from tests.model import kafka
 from tests.model.scheduler import Fiber, Killed, Process, Scheduler
 
 START_MS = 1_790_000_000_000
 FLOOR = 3
 RECIPE = SimpleNamespace(
-    id="model:64:0", width=64, words=1, key=b"key", floor=FLOOR, method=SimpleNamespace(takes_vectors=False)
+    id="model:64:0", width=64, words=1, key=b"key", floor=FLOOR, method=SimpleNamespace(takes_vectors=False, is_at_once=False)
 )
 PLANS = ("64:4:0:3", "64:4:0:3", "64:0:0:6", "64:4:1:7", "64:8:0:4")
 TURNS = 420
@@ -58,6 +60,7 @@ FAULTS: dict[str, int] = {
     "documents": 9, "crash": 5, "pause": 4, "replace": 3, "commit": 4, "abort": 2, "append": 1, "rebalance": 4,
     "worker": 1, "index": 4, "rebuild": 2, "restore": 2, "checkpoint": 2, "rewind": 2, "vanish": 1, "recreate": 1,
     "forget": 1, "seed": 1, "release": 1, "plan": 1, "window": 1, "time": 2, "refuse": 2, "calm": 2,
+    "slow": 0,  # which worker gives a text up is chance: without rewinds and zombies alone can be told what must come of it
 }  # fmt: skip
 """What may happen, and how often beside the rest. A rule's test gives other weights to what it needs."""
 
@@ -91,6 +94,8 @@ class Tuning:
     """How often the log's first sixty records are of no document."""
     gathers: bool = True
     """Whether what comes is gathered for as long as a worker gathers, or read at once, so that more is read ahead."""
+    cuts: bool | None = None
+    """Whether preparing is so slow that each batch is cut behind its first record; None lets the seed say."""
 
 
 class Violation(Exception):  # noqa: N818 - it is what the model looks for, not an error of its own
@@ -139,6 +144,20 @@ class Prober:
         )
 
 
+class Impatient(Decoder):
+    """A decoder that takes one look in two at a slow text for too long."""
+
+    def decode_all(self, messages: Messages, skipped: Set[int] = frozenset()) -> Documents:
+        given_up = {
+            place: DeadLetter("fingerprint", "PageGivenUp", "The page took too long, and was given up.", is_timed=True)
+            for place, value in enumerate(messages.values)
+            if place not in skipped and b"SLOW" in (value or b"") and WORLD.patience.random() < 0.5
+        }
+        found = super().decode_all(messages, skipped | given_up.keys())
+        found.passed_over.update(given_up)
+        return found
+
+
 class Volume(MemoryStore):
     """A store that its process may leave before and behind each write."""
 
@@ -164,6 +183,8 @@ class World:
         self.trace: list[str] | None = [] if traces else None
         self.turn = 0
         self.chance = random.Random(seed)
+        self.patience = random.Random(seed + 4)
+        self.cuts = seed % 8 == 5 if self.tuning.cuts is None else self.tuning.cuts
         self.scheduler = Scheduler(random.Random(seed + 3))
         self.names = TopicNames()
         self.broker = kafka.Broker(self.scheduler, random.Random(seed + 1), START_MS, "stream-dedup")
@@ -511,8 +532,15 @@ class World:
 
     def _on_refuse(self, chance: random.Random) -> None:
         """Send something that its output will not take, and something near it."""
-        text = f"{chance.choice(self.bases):x} 50 a REFUSED"
-        for one in (text, text.removesuffix(" REFUSED"), text):
+        self._send_marked(chance, " REFUSED")
+
+    def _on_slow(self, chance: random.Random) -> None:
+        """Send something that takes so long that a worker gives it up, or not, and something near it."""
+        self._send_marked(chance, " SLOW")
+
+    def _send_marked(self, chance: random.Random, mark: str) -> None:
+        text = f"{chance.choice(self.bases):x} 50 a{mark}"
+        for one in (text, text.removesuffix(mark), text):
             self.broker.append(
                 self.names.documents, chance.randrange(self.partitions), b"doc-%d" % self.written,
                 json.dumps({"text": one}).encode(), START_MS + self.written, [("n", b"%d" % self.written)],
@@ -873,7 +901,7 @@ class Caller:
 
     def __init__(self, _name: str = "") -> None:
         self._fiber: Fiber | None = None
-        self.result: Any = None
+        self._result: Any = None
 
     def call(self, function: Callable[[], Any], seconds: float) -> None:
         function()
@@ -896,10 +924,13 @@ class Caller:
             WORLD.scheduler.step(idle_ms=int(seconds * 1000))
         if not fiber.has_ended:
             return False
-        self._fiber, self.result = None, fiber.result
+        self._fiber, self._result = None, fiber.result
         if fiber.error is not None:
             raise fiber.error
         return True
+
+    def take_result(self) -> Any:
+        return self._result
 
 
 class Time:
@@ -999,7 +1030,8 @@ def patched() -> Iterator[None]:
     places: list[tuple[object, dict[str, Any]]] = [
         (consumer_module, {"make_consumer": make_consumer, "time": time}),
         (producer_module, {"make_producer": make_producer, "time": time, "Caller": Caller}),
-        (role, {"time": time, "os": system, "Admin": Admin, "Caller": Caller, "Fingerprinter": Prober, "_log": log}),
+        (role, {"time": time, "os": system, "Admin": Admin, "Caller": Caller, "Fingerprinter": Prober, "_log": log,
+                "Decoder": Impatient}),
         (startup, {"inspect": _inspect}),
         (beginnings, {"Admin": Admin, "read_whole": _read_whole, "_log": log}),
         (marks, {"read_whole": _read_whole}),
@@ -1038,7 +1070,11 @@ def run(world: World) -> None:
     globals()["WORLD"] = world
     aside = 2 if world.tuning.aside else sys.maxsize
     gather_seconds = role._GATHER_SECONDS if world.tuning.aside and world.tuning.gathers else 0.0
-    with mock.patch.multiple(role, _ASIDE_RECORDS=aside, _GATHER_SECONDS=gather_seconds):
+    slow = {"_SLICE_SECONDS": 0.0} if world.cuts else {}
+    with (
+        mock.patch.multiple(role, _ASIDE_RECORDS=aside, _GATHER_SECONDS=gather_seconds, **slow),
+        mock.patch.object(prepare, "_SLOW_BYTES", 1),
+    ):
         world.run()
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
+from unittest import mock
 
 import pytest
 
 from stream_dedup.document import DeadLetter, Message, Reason
 from stream_dedup.fingerprint import Fingerprinter, Recipe
 from stream_dedup.log import records
+from stream_dedup.messages import Messages
 from stream_dedup.settings import load_settings
+from stream_dedup.worker import prepare
 from stream_dedup.worker.inputs import Decoder
 from stream_dedup.worker.prepare import Preparer, value_digest
 
@@ -65,3 +69,49 @@ def test_every_document_stands_where_it_was_read(seed: int) -> None:
             assert decided is Reason.EMPTY
             assert batch.prints[at] is None
     assert batch.offsets() == {(one.topic, one.partition): one.offset + 1 for one in messages}
+
+
+@pytest.mark.parametrize("recipe", ["words", "keywords"])
+def test_a_part_is_what_the_whole_would_be(recipe: str) -> None:
+    """Cut wherever the clock says so, the parts together hold the records, decisions, ids and prints of the whole batch."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    values = [chance.choice([None, b"{", b'{"text": " "}', json.dumps({"text": f"page {at} " * 9}).encode(), bytes(9000)])
+              for at in range(60)]  # fmt: skip
+    messages = Messages.of(
+        [Message("documents", at % 2, at, b"key", value, at, [("n", b"%d" % at)]) for at, value in enumerate(values)]
+    )
+    sources = {("documents", part): records.Source("documents", TOPIC_ID, part, 2, 7) for part in (0, 1)}
+    preparer = Preparer(Decoder(load_settings({"value_format": "json"}, environ={})), Fingerprinter(Recipe(recipe)), bytes(16),
+                        RECORD_BYTES_MAX)  # fmt: skip
+
+    whole = preparer.prepare(messages, sources, b"")
+    parts, done, looks = [], 0, itertools.count(1)
+    with mock.patch.multiple(prepare, _QUICK_BYTES=300, _SLOW_BYTES=300):
+        while done < len(messages):
+            rest = messages.part(done, len(messages))
+            parts.append(preparer.prepare(rest, sources, b"", lambda: next(looks) % 3 == 0))
+            done += len(parts[-1].messages)
+
+    assert len(parts) > 3
+    for name in ("decided", "prints", "ids"):
+        assert [one for part in parts for one in getattr(part, name)] == getattr(whole, name)
+    assert [one for part in parts for one in part.messages] == list(messages)
+    asked = [record.position(place) for part in parts for one in part.parts
+             for record in [records.decode(one.raw)] for place in range(len(record))]  # fmt: skip
+    record = records.decode(whole.parts[0].raw)
+    assert asked == [record.position(place) for place in range(len(record))]
+
+
+def test_what_is_slow_looks_at_the_clock_often() -> None:
+    """Some 64 kB are prepared before the clock is looked at, or one record that is larger; the usual batch in one go."""
+    settings = load_settings({"value_format": "raw"}, environ={})
+    messages = Messages.of(
+        [Message("documents", 0, at, None, b"x" * size, None, []) for at, size in enumerate([60_000, 3_000, 3_000, 200_000, 1])]
+    )
+    slow = Preparer(Decoder(settings), Fingerprinter(Recipe("keywords")), bytes(16), 1 << 20)
+    quick = Preparer(Decoder(settings), Fingerprinter(Recipe()), bytes(16), 1 << 20)
+
+    assert list(slow._stretches(messages)) == [2, 3, 4, 5]
+    assert list(quick._stretches(messages)) == [5]

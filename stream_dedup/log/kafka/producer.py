@@ -35,6 +35,8 @@ from stream_dedup.log.kafka.client import (
 from stream_dedup.settings import Settings
 
 _FLUSH_SECONDS = 25.0
+# From the first output to the last acknowledgement: Kafka ends a transaction after 30 s, and takes its owner for a zombie then.
+_OUTPUT_SECONDS = 25.0
 _FLUSH_SLICE_SECONDS = 1.0
 _MESSAGE_SECONDS = 20.0
 _INSIGHTS_MAX = 10
@@ -133,7 +135,7 @@ class Caller:
     """
 
     def __init__(self, name: str = "transactions") -> None:
-        self.result: Any = None
+        self._result: Any = None
         self._calls: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name=name, daemon=True).start()
@@ -143,14 +145,19 @@ class Caller:
         self._calls.put(function)
 
     def ended(self, seconds: float) -> bool:
-        """Return whether it has ended, after waiting so long at most, and raise what it raised; `result` is what it gave."""
+        """Return whether it has ended, after waiting so long at most, and raise what it raised."""
         try:
-            self.result, error = self._done.get(timeout=seconds)
+            self._result, error = self._done.get(timeout=seconds)
         except queue.Empty:
             return False
         if error is not None:
             raise error
         return True
+
+    def take_result(self) -> Any:
+        """Return what the call gave that ended last. It is not kept: a batch and its transaction are large."""
+        result, self._result = self._result, None
+        return result
 
     def call(self, function: Callable[[], Any], seconds: float) -> None:
         """Run `function` and raise what it raises.
@@ -164,11 +171,15 @@ class Caller:
 
     def _serve(self) -> None:
         while True:
-            function = self._calls.get()
-            try:
-                self._done.put((function(), None))
-            except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
-                self._done.put((None, error))
+            self._done.put(_outcome(self._calls.get()))
+
+
+def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """Return what a function gave, and what it raised. So its caller keeps nothing of it while it waits for the next."""
+    try:
+        return function(), None
+    except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
+        return None, error
 
 
 def _told(error: KafkaException | SystemError) -> KafkaError | None:
@@ -351,6 +362,7 @@ class TransactionalOutput:
         self._config, self._producer = make(transactional_id)
         self._other = make(f"{transactional_id}~2") if in_turns else None
         self._doubtful: Producer | None = None
+        self._outputs_until = 0.0
         self._socket_timeout_seconds = float(self._config["socket.timeout.ms"]) / 1000
         self._caller = Caller()
 
@@ -414,6 +426,7 @@ class TransactionalOutput:
         needs = "" if bulk is None else _needs(bulk.topics)
         try:
             self._producer.begin_transaction()  # 1
+            self._outputs_until = time.monotonic() + _OUTPUT_SECONDS
             reached("begin")
             if bulk is None:
                 try:
@@ -492,6 +505,10 @@ class TransactionalOutput:
                     producer.produce(topic, value, key, partition, report, None, timestamp_ms or 0, headers)
                 except BufferError:
                     producer.poll(0.1)
+                    if time.monotonic() >= self._outputs_until and not failures:
+                        raise _UnwrittenError(
+                            f"Only {index} of {len(outputs)} outputs had room in the queue within {_OUTPUT_SECONDS:.0f} s."
+                        ) from None
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError._STATE:
                         raise _BrokenError(
@@ -512,9 +529,9 @@ class TransactionalOutput:
         left = count
         try:
             # Once one has failed, librdkafka holds the others back until they time out.
-            for _ in range(int(_FLUSH_SECONDS / _FLUSH_SLICE_SECONDS)):
+            while True:
                 left = self._producer.flush(_FLUSH_SLICE_SECONDS)
-                if not left or failures:
+                if not left or failures or time.monotonic() >= self._outputs_until:
                     break
         except SystemError as error:
             told = _told(error)
@@ -522,7 +539,7 @@ class TransactionalOutput:
                 raise KafkaException(told) from None
             left = count  # whatever it was, the abort says it
         if left and not failures:
-            raise _UnwrittenError(f"{left} of {count} outputs were not written within {_FLUSH_SECONDS:.0f} s.")
+            raise _UnwrittenError(f"{left} of {count} outputs were not written within {_OUTPUT_SECONDS:.0f} s.")
 
     def _denied(
         self,

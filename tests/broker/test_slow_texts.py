@@ -1,0 +1,112 @@
+"""Texts that take long to prepare: the worker lives and stays in its group, and gets further whenever it ends."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from stream_dedup.document import Headers
+from stream_dedup.log import records
+from tests.broker.harness import Filter, Outcome, Role, wait_until
+from tests.broker.test_operating import address, text
+
+pytestmark = pytest.mark.broker
+
+LIVEZ_SECONDS = 3
+POLL_MS = 6000
+# The extractor's work grows with the square of the depth: this page would keep it busy for a quarter of a minute.
+HANGS = "<div>" * 15_000
+
+
+@contextmanager
+def probed(worker: Role) -> Iterator[list[int]]:
+    """Ask the worker ten times a second whether it lives, as Kubernetes would; gives the answers' status codes."""
+    answers: list[int] = []
+    is_over = threading.Event()
+    url = f"{address(worker)}/livez"
+
+    def ask() -> None:
+        while not is_over.wait(0.1):
+            try:
+                with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - our own address
+                    answers.append(answer.status)
+            except urllib.error.HTTPError as error:
+                answers.append(error.code)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield answers
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def page(content: str) -> tuple[int, bytes, bytes, Headers]:
+    return 0, content[-20:].encode(), json.dumps({"text": content}).encode(), []
+
+
+def stays(worker: Role) -> None:
+    """The group never took the partition away."""
+    assert worker.process.poll() is None
+    assert not re.search(r"partitions (lost|revoked)", worker.log)
+
+
+def test_pages_that_hang_the_extractor_end_no_worker(make_filter: Callable[..., Filter]) -> None:
+    """Read in one batch they leave one after another while the worker answers its probe; after a kill those left come next."""
+    crawl = make_filter(
+        partitions=1, text_is="html", livez_after=f"{LIVEZ_SECONDS}s", kafka_max_poll_interval_ms=POLL_MS, log_level="info"
+    )
+    pages = [page(f"<p>{text(at)}</p>" if at % 2 else f"{HANGS}page {at}") for at in range(16)]
+    count = crawl.produce(pages)
+    crawl.start("index")
+    worker = crawl.start("worker")
+    with probed(worker) as answers:
+        wait_until(lambda: 0 < crawl.committed() < count, "a part of the batch is committed")
+        stays(worker)
+    before = crawl.committed()
+    worker.kill()
+
+    worker = crawl.start("worker")
+    with probed(worker) as more:
+        wait_until(lambda: crawl.committed() > before, "the next worker gets further")
+        crawl.wait_until_committed(count)
+        stays(worker)
+    outcome = Outcome(crawl)
+    outcome.check()
+
+    assert set(answers + more) == {200}
+    assert outcome.reasons() == {"dead:fingerprint": 8, "new": 8}
+    log = [records.decode(one.value) for one in crawl.read(crawl.names.fingerprints)]
+    assert sum(isinstance(one, records.Control) and one.type == "retract" for one in log) >= 8
+
+
+def test_a_batch_of_slow_texts_leaves_in_parts(make_filter: Callable[..., Filter]) -> None:
+    """Random Han is what textrank takes longest for; meanwhile the worker answers its probe and stays in its group."""
+    crawl = make_filter(
+        partitions=1,
+        recipe="textrank",
+        plan="classic",
+        livez_after=f"{LIVEZ_SECONDS}s",
+        kafka_max_poll_interval_ms=POLL_MS,
+    )
+    dice = random.Random(1)
+    texts = ["".join(chr(dice.randrange(0x4E00, 0x9FA6)) for _ in range(40_000)) for _ in range(12)]
+    count = crawl.produce([page(one) for one in texts])
+    crawl.start("index")
+    worker = crawl.start("worker")
+    with probed(worker) as answers:
+        wait_until(lambda: 0 < crawl.committed() < count, "a part of the batch is committed")
+        crawl.wait_until_committed(count)
+        stays(worker)
+    Outcome(crawl).check()
+
+    assert set(answers) == {200}
