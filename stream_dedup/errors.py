@@ -2,7 +2,7 @@
 
     StreamDedupError
     |-- ConfigurationError      settings, topics or state that cannot serve: exit 78, an operator must act
-    |   `-- FirstStartError     no committed offset, and nothing proves that this is the first start
+    |   `-- FirstStartError     a partition that was begun has no committed offset
     |-- InputError              a file or argument of a command cannot be read as asked: exit 1
     |-- FormatError             bytes on a topic or on disk that are not ours, or are damaged
     |   `-- FutureFormatError   written by a newer version of this program: exit 78, an operator must act
@@ -37,7 +37,7 @@ class ConfigurationError(StreamDedupError):
 
 
 class FirstStartError(ConfigurationError):
-    """A partition has no committed offset, and nothing proves that the group never had one."""
+    """A partition that was begun has no committed offset any more."""
 
 
 class InputError(StreamDedupError):

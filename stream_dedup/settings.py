@@ -274,9 +274,9 @@ class Settings(BaseSettings):
     )
     first_start: bool = Field(
         default=False,
-        description="Confirms that a group without committed offsets may start at the beginning. Without it, the "
-        "worker does so only if this is provably the first start, because group offsets vanish after "
-        "seven idle days. Left on for good, it hides that.",
+        description="Confirms that a partition without a committed offset may be read from its beginning though it was "
+        "begun before (the topic `begun` says so): group offsets vanish after seven idle days. Without it the worker ends "
+        "there with code 78. Left on for good, it hides that.",
     )
     recipe: str = Field(
         default=_DEFAULT_RECIPE,

@@ -5,7 +5,8 @@ in an installed package they lie in `stream_dedup/topic_files`.
 
 Invariants: `plan` is a pure function and never proposes to delete, to shrink or to touch an existing `documents` (it is
 the crawler's); the outputs have at least as many partitions as `documents`, and take at least what it takes and our
-headers; `fingerprints` has one partition for ever, and whatever could trim or compact it is an error in a sentence.
+headers; `fingerprints` and `begun` have one partition for ever, and whatever could trim or compact them is an error in a
+sentence.
 """
 
 from __future__ import annotations
@@ -31,26 +32,36 @@ DUPLICATES = "duplicates"
 DEAD_LETTERS = "dlq.documents"
 FINGERPRINTS = "fingerprints"
 VERDICTS = "verdicts"
+BEGUN = "begun"
 INSIGHTS = "insights"
 HOST_SIGNALS = "host-signals"
 INSIGHTS_CHANGELOG = "insights-changelog"
-ALL = (DOCUMENTS, UNIQUE, DUPLICATES, DEAD_LETTERS, FINGERPRINTS, VERDICTS, INSIGHTS, HOST_SIGNALS, INSIGHTS_CHANGELOG)
+ALL = (DOCUMENTS, UNIQUE, DUPLICATES, DEAD_LETTERS, FINGERPRINTS, VERDICTS, BEGUN, INSIGHTS, HOST_SIGNALS, INSIGHTS_CHANGELOG)
 
 # A filter in shadow mode has a log of its own, so that what it judged never counts as delivered.
 SHADOW = "shadow."
-_LOGS = (FINGERPRINTS, VERDICTS)
+_LOGS = (FINGERPRINTS, VERDICTS, BEGUN)
 
 # These follow `documents`: output partition = source partition.
 _OUTPUTS = (UNIQUE, DUPLICATES, DEAD_LETTERS)
-_SINGLE_PARTITION = (FINGERPRINTS, VERDICTS, INSIGHTS, HOST_SIGNALS, INSIGHTS_CHANGELOG)
+_SINGLE_PARTITION = (FINGERPRINTS, VERDICTS, BEGUN, INSIGHTS, HOST_SIGNALS, INSIGHTS_CHANGELOG)
 
-# What the log must have, and the bug that follows otherwise.
+# What a topic that is kept for ever must have, and the bug that follows otherwise.
 _TRIMMED = "old batches would be deleted, and on the next rebuild duplicates would become representatives"
 _LOG_SETTINGS = {
     "cleanup.policy": ("delete", "compaction would remove batches from the one order"),
     "retention.ms": ("-1", _TRIMMED),
     "retention.bytes": ("-1", _TRIMMED),
     "message.timestamp.type": ("LogAppendTime", "log time would be whatever a worker's clock says"),
+}
+_FORGOTTEN = "what was begun would be forgotten, and when a group's offsets vanish its documents would leave twice"
+_KEPT = {
+    FINGERPRINTS: _LOG_SETTINGS,
+    BEGUN: {
+        "cleanup.policy": ("delete", _FORGOTTEN),
+        "retention.ms": ("-1", _FORGOTTEN),
+        "retention.bytes": ("-1", _FORGOTTEN),
+    },
 }
 
 
@@ -76,7 +87,7 @@ def normalise_prefix(prefix: str) -> str:
 class TopicNames:
     """The names of all topics under one prefix (`TopicNames("crawl").documents` is `crawl.documents`).
 
-    In shadow mode the log and its answers are `shadow.fingerprints` and `shadow.verdicts`.
+    In shadow mode the log, its answers and what was begun are `shadow.fingerprints`, `shadow.verdicts` and `shadow.begun`.
     """
 
     prefix: str = ""
@@ -118,6 +129,11 @@ class TopicNames:
     def verdicts(self) -> str:
         """The index's answers."""
         return self.named(VERDICTS)
+
+    @property
+    def begun(self) -> str:
+        """Which partitions of which source topic were begun."""
+        return self.named(BEGUN)
 
     @property
     def insights(self) -> str:
@@ -314,12 +330,12 @@ def apply(changes: Sequence[Change], admin: TopicAdmin) -> None:
             admin.set_config(topic.name, {name: wanted for name, (_, wanted) in change.config.items()})
 
 
-def log_problems(name: str, found: ExistingTopic) -> list[str]:
-    """Return, as sentences, what makes the existing topic `name` unfit to be the log; no role may start with any."""
+def log_problems(name: str, found: ExistingTopic, kind: str = FINGERPRINTS) -> list[str]:
+    """Return, as sentences, what makes the existing topic `name` unfit to be the log (or `begun`); no role may start so."""
     problems = []
     if found.partitions != 1:
         problems.append(_too_many_partitions(name, found.partitions))
-    for setting, (wanted, why) in _LOG_SETTINGS.items():
+    for setting, (wanted, why) in _KEPT[kind].items():
         value = found.config.get(setting)
         if value != wanted:
             problems.append(
@@ -378,9 +394,10 @@ def _contradictions(topics: Sequence[Topic]) -> list[str]:
         if by_kind[kind].partitions < by_kind[DOCUMENTS].partitions
     ]
     problems += [
-        f"fingerprints must have {setting}={wanted}, and is declared with {value}: {why}"
-        for setting, (wanted, why) in _LOG_SETTINGS.items()
-        if (value := by_kind[FINGERPRINTS].config.get(setting)) != wanted
+        f"{kind} must have {setting}={wanted}, and is declared with {value}: {why}"
+        for kind, needed in _KEPT.items()
+        for setting, (wanted, why) in needed.items()
+        if (value := by_kind[kind].config.get(setting)) != wanted
     ]
     return problems
 
@@ -416,9 +433,10 @@ def _changes(topic: Topic, found: ExistingTopic) -> list[Change]:
     if config:
         parts = ", ".join(f"{name} from {now} to {wanted}" for name, (now, wanted) in config.items())
         sentence = f"{topic.name}: set {parts}."
-        dangers = [why for name, (_, why) in _LOG_SETTINGS.items() if topic.kind == FINGERPRINTS and name in config]
+        dangers = [why for name, (_, why) in _KEPT.get(topic.kind, {}).items() if name in config]
         if dangers:
-            sentence += f" As it is, {dangers[0]}; if that has happened already, the log is incomplete."
+            kept = "the log" if topic.kind == FINGERPRINTS else topic.name
+            sentence += f" As it is, {dangers[0]}; if that has happened already, {kept} is incomplete."
         changes.append(Change(topic, Action.SET, sentence, config=config))
     return changes
 

@@ -75,12 +75,13 @@ class TestNames:
             TopicNames(prefix)
 
     def test_a_shadow_has_a_log_of_its_own(self) -> None:
-        """In shadow mode only the log and its answers have other names."""
+        """In shadow mode only the log, its answers and what was begun have other names."""
         plain, shadow = TopicNames("crawl"), TopicNames("crawl", is_shadow=True)
         moved = {ours: other for ours, other in zip(plain.all(), shadow.all(), strict=True) if ours != other}
         assert moved == {
             "crawl.fingerprints": "crawl.shadow.fingerprints",
             "crawl.verdicts": "crawl.shadow.verdicts",
+            "crawl.begun": "crawl.shadow.begun",
         }
 
     def test_the_longest_name_is_one_kafka_takes(self) -> None:
@@ -145,7 +146,8 @@ class TestFiles:
 
         assert {found[kind].partitions for kind in ("documents", "unique", "duplicates", "dlq.documents")} == {12}
         assert {
-            found[kind].partitions for kind in ("fingerprints", "verdicts", "insights", "host-signals", "insights-changelog")
+            found[kind].partitions
+            for kind in ("fingerprints", "verdicts", "begun", "insights", "host-signals", "insights-changelog")
         } == {1}
 
     @pytest.mark.parametrize(
@@ -237,7 +239,7 @@ class TestPlan:
 
         assert topics.plan(topics.read_topics(), existing) == []
 
-    @pytest.mark.parametrize("kind", ["fingerprints", "verdicts", "insights", "host-signals", "insights-changelog"])
+    @pytest.mark.parametrize("kind", ["fingerprints", "verdicts", "begun", "insights", "host-signals", "insights-changelog"])
     def test_one_partition_too_many_cannot_be_undone(self, kind: str) -> None:
         """A single-partition topic with two is refused in a sentence with the remedy, and then nothing is applied."""
         existing = as_declared()
@@ -371,6 +373,7 @@ def test_rows_tell_every_topic_and_every_step() -> None:
         ("dlq.documents", "none"),
         ("fingerprints", "none"),
         ("verdicts", "none"),
+        ("begun", "none"),
         ("insights", "create"),
         ("host-signals", "none"),
         ("insights-changelog", "none"),

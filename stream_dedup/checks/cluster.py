@@ -15,7 +15,7 @@ from stream_dedup.document import ID_BYTES_MAX
 from stream_dedup.log import epochs
 from stream_dedup.log.records import DOCUMENTS_MAX, RECORD_BYTES_MAX
 from stream_dedup.settings import Settings
-from stream_dedup.topics import HEADER_BUDGET_BYTES, ExistingTopic, TopicNames, log_problems
+from stream_dedup.topics import BEGUN, HEADER_BUDGET_BYTES, ExistingTopic, TopicNames, log_problems
 
 # The broker compares a whole record batch with max.message.bytes; its header is 61 bytes, a record's framing less than 40.
 FRAMING_BYTES: Final = 101
@@ -34,9 +34,10 @@ class Facts:
     """What the cluster says. Times in milliseconds since 1970; partitions by number.
 
     `committed`: (offset, metadata) where the group has one; `source`: (first offset held, end) of each partition of
-    `documents`; None where it was not asked for. `appended_ms`: the broker's clock when it last wrote to the log or the
-    verdicts, if it ever did; `now_ms`: this machine's clock, read after that. `oldest_ms`: the timestamp of the oldest record
-    that `documents` holds.
+    `documents`; None where it was not asked for. `begun`: the partitions of `documents` that were begun, None where nobody has
+    written that down yet; `known`: those for which the group has an offset, or is about to. `appended_ms`: the broker's clock
+    when it last wrote to the log or the verdicts, if it ever did; `now_ms`: this machine's clock, read after that. `oldest_ms`:
+    the timestamp of the oldest record that `documents` holds.
     """
 
     asked: tuple[str, ...]
@@ -48,6 +49,8 @@ class Facts:
     oldest_ms: int | None = None
     committed: Mapping[int, tuple[int, str | None]] | None = None
     source: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    begun: frozenset[int] | None = None
+    known: frozenset[int] = frozenset()
 
 
 def topics_exist(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
@@ -71,6 +74,8 @@ def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator
     if log is None:
         return
     problems = [refused("log", problem) for problem in log_problems(names.fingerprints, log)]
+    begun = facts.topics.get(names.begun)
+    problems += [] if begun is None else [refused("log", problem) for problem in log_problems(names.begun, begun, BEGUN)]
     if facts.log is not None and facts.log[0] > 0:
         problems.append(
             refused(
@@ -88,7 +93,7 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
     """What was acknowledged outlives a broker: replicas, in-sync replicas, elections."""
     del settings
     problems = []
-    for name in (names.fingerprints, names.verdicts, *names.outputs):
+    for name in (names.fingerprints, names.verdicts, names.begun, *names.outputs):
         topic = facts.topics.get(name)
         if topic is None:
             continue
@@ -118,7 +123,7 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
                 )
             )
         if (
-            name == names.fingerprints
+            name in (names.fingerprints, names.begun)
             and topic.replicas > 1
             and topic.config.get("unclean.leader.election.enable", "false") == "true"
         ):
@@ -126,8 +131,7 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
                 refused(
                     "replicas",
                     f"The topic {name} has unclean.leader.election.enable=true: a broker that lags could become its "
-                    "leader, and "
-                    f"batches that were answered would be gone from the one order. {_APPLY}",
+                    f"leader, and what was acknowledged would be gone from it. {_APPLY}",
                 )
             )
     yield from problems or [ok("replicas", "What was acknowledged is on more than one broker.")]
@@ -283,7 +287,7 @@ def outputs_keep_the_input(settings: Settings, names: TopicNames, facts: Facts) 
 
 
 def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
-    """The group's committed offsets are inside the topic and carry an epoch; they are missing only at the first start."""
+    """The group's committed offsets are inside the topic and carry an epoch; they are missing only where nothing was begun."""
     if facts.committed is None:
         return
     problems = []
@@ -318,7 +322,19 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
                 )
             )
     log_end = 0 if facts.log is None else facts.log[1]
-    if not facts.committed and log_end > 1 and not settings.first_start:
+    vanished = sorted((facts.begun or frozenset()) - facts.known)
+    if vanished and not settings.first_start:
+        wheres = ", ".join(f"{names.documents}-{part}" for part in vanished)
+        problems.append(
+            refused(
+                "offsets",
+                f"The group {settings.group} has no committed offset for {wheres}, though {names.begun} says that it "
+                "was begun: its offset has vanished (Kafka forgets a group's offsets after seven idle days), or was deleted. A "
+                "worker ends there with code 78. Restore the offsets with: stream-dedup rewind; or have everything that the "
+                "topic still holds delivered again, with STREAM_DEDUP_FIRST_START=true for one start.",
+            )
+        )
+    if facts.begun is None and not facts.committed and log_end > 1 and not settings.first_start:
         problems.append(
             warning(
                 "offsets",

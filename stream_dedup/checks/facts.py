@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from stream_dedup.checks.cluster import Facts
 from stream_dedup.document import TopicPartitionKey
 from stream_dedup.errors import BrokerError
-from stream_dedup.log.kafka import Admin, TopicState
+from stream_dedup.log.begun import Begun
+from stream_dedup.log.kafka import Admin, TopicState, read_whole
 from stream_dedup.settings import Settings
 from stream_dedup.topics import TopicNames
 
@@ -33,11 +34,14 @@ def read_facts(
     with contextlib.suppress(BrokerError):
         ends = admin.ends(logs)
         appended = [time_ms for key in logs if (time_ms := admin.last_timestamp_ms(key)) is not None]
-    committed, source, oldest_ms = None, {}, None
+    committed, source, oldest_ms, begun, known = None, {}, None, None, frozenset[int]()
     if with_offsets and names.documents in topics:
         partitions = [(names.documents, part) for part in range(topics[names.documents].partitions)]
         found = admin.committed(settings.group)
         committed = {key[1]: value for key, value in found.items() if key[0] == names.documents}
+        begun = _begun(settings, names, topics)
+        # After what was begun, because an offset is committed before that is written down.
+        known = admin.partitions_committed(settings.group, names.documents)
         # After the offsets, which a running group moves on meanwhile.
         source = {key[1]: span for key, span in admin.ends(partitions).items()}
         first = [stamp for _, stamp in admin.at_time(partitions, 0).values() if stamp is not None]
@@ -52,5 +56,16 @@ def read_facts(
         oldest_ms=oldest_ms,
         committed=committed,
         source=source,
+        begun=begun,
+        known=known,
     )
     return facts, topics
+
+
+def _begun(settings: Settings, names: TopicNames, topics: Mapping[str, TopicState]) -> frozenset[int] | None:
+    if not {names.begun, names.fingerprints} <= topics.keys():
+        return None
+    found = Begun(topics[names.fingerprints].topic_id, topics[names.documents].topic_id)
+    for _, record in read_whole(settings, names.begun):
+        found.fold(record)
+    return frozenset(found.partitions) if found.is_open else None

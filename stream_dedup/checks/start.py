@@ -22,7 +22,7 @@ _log = structlog.get_logger("stream_dedup.checks")
 def needed_topics(role: Literal["worker", "index"], names: TopicNames) -> tuple[str, ...]:
     """Return the topics that a role cannot do without."""
     logs = (names.fingerprints, names.verdicts)
-    return logs if role == "index" else (names.documents, *names.outputs, *logs)
+    return logs if role == "index" else (names.documents, *names.outputs, *logs, names.begun)
 
 
 def hold(role: Literal["worker", "index"], settings: Settings, names: TopicNames, admin: Admin) -> Mapping[str, TopicState]:

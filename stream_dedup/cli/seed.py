@@ -54,7 +54,7 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None, *, a
         BrokerError: Kafka failed; run it again, it goes on.
     """
     is_file = target == STANDARD_INPUT or Path(target).exists()
-    names = log_names(settings, [] if is_file else _topic(settings, target))
+    names = log_names(settings, [settings.topic_names.begun, *([] if is_file else _topic(settings, target))])
     recipe = recipe_of(settings)
     declaration.follow(settings, names, recipe, begins=True)
     done = Progress(recipe.id)

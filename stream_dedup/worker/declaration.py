@@ -20,6 +20,7 @@ from stream_dedup.log import records
 from stream_dedup.log.kafka import LogAppender, read_whole
 from stream_dedup.settings import Settings
 from stream_dedup.topics import TopicNames
+from stream_dedup.worker.beginnings import open_new
 
 _log = structlog.get_logger("stream_dedup.worker")
 
@@ -53,8 +54,9 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
 
 
 def begin(settings: Settings, names: TopicNames, recipe: Recipe) -> None:
-    """Append the declaration to an empty log."""
+    """Append the declaration to an empty log, under which nothing was begun."""
     fields = fields_of(settings, recipe)
+    open_new(settings, names)
     appender = LogAppender(settings, names.fingerprints, "declare")
     appender.send(records.encode_control(records.Control("declare", fields)), None, lambda _: None)
     appender.flush()

@@ -15,15 +15,13 @@ A rewind writes (offset, epoch + 1) as the committed offset of a source partitio
  6. Where the committed offset carries no epoch, or there is none, the epoch to rise from is the highest that the log
     holds for the partition (`Marks`), because nothing but a record of the log can have raised the index's mark. The
     whole log is read for it: the newest record need not carry the highest epoch, since a lost worker may append late.
- 7. Partitions of which the log holds documents, but the group no committed offset, are named all at once. A worker
-    takes a partition without one, beside others with one, for new, and would read it from the beginning.
- 8. All or nothing: one refusal, and nothing is written.
+ 7. All or nothing: one refusal, and nothing is written.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stream_dedup.errors import InputError
@@ -127,9 +125,6 @@ def plan(wanted: Mapping[int, int], cluster: Cluster, marks: Marks | None) -> tu
             changes.append(_change(part, offset, cluster, marks))
         else:
             refusals.append(refusal)
-    missing = [part for part in wanted if part < cluster.partitions and part not in cluster.committed]
-    if missing and marks is not None:
-        refusals += _unnamed(wanted, cluster, marks)
     return changes, refusals
 
 
@@ -173,17 +168,3 @@ def _change(part: int, offset: int, cluster: Cluster, marks: Marks | None) -> Ch
             f"lost. {cluster.topic}-{part}@{sure} is sure to skip none."
         )
     return Change(part, committed, None, offset, highest + 1, warning)
-
-
-def _unnamed(wanted: Mapping[int, int], cluster: Cluster, marks: Marks) -> Sequence[str]:
-    parts = sorted(
-        part for part in marks.by_partition
-        if part < cluster.partitions and part not in cluster.committed and part not in wanted
-    )  # fmt: skip
-    if not parts:
-        return []
-    return [
-        f"The group lacks committed offsets of other partitions too ({', '.join(map(str, parts))}), though the log holds "
-        "their documents; a worker would take them for new and read them from the beginning. Name them in the same "
-        "command: " + " ".join(f"{part}@OFFSET" for part in parts)
-    ]

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import structlog
 
 from stream_dedup.document import NONCE_BYTES, DeadLetter, Message, TopicPartitionKey, UnreadableHeaders
-from stream_dedup.errors import BrokerError, ConfigurationError, FormatError, InvariantError, StreamDedupError
+from stream_dedup.errors import BrokerError, ConfigurationError, FirstStartError, FormatError, InvariantError, StreamDedupError
 from stream_dedup.failpoints import VARIABLE, Failpoints
 from stream_dedup.fingerprint import Fingerprinter, Recipe
 from stream_dedup.log import answers, epochs, records
@@ -54,6 +54,7 @@ from stream_dedup.settings import Settings
 from stream_dedup.worker import identity, startup
 from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.awaited import Awaited
+from stream_dedup.worker.beginnings import Beginnings
 from stream_dedup.worker.budget import Budget, RecordSizes, limit_of
 from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.inputs import Decoder
@@ -164,6 +165,8 @@ class _Worker:
         self._failpoints = Failpoints(os.environ.get(VARIABLE))
         names = settings.topic_names
         self._cluster = startup.inspect(settings, names, recipe)
+        self._beginnings = Beginnings(settings, names, self._cluster.log_id, self._cluster.source_id)
+        self._beginnings.open(self._cluster.source_partitions)
         health.startup(0.3, "loading the recipe")
         fingerprinter = Fingerprinter(recipe)
         self._budget = _budget_of(settings)
@@ -632,12 +635,11 @@ class _Worker:
         """Take over what the broker has for each partition; a partition without a commit is begun."""
         starts: dict[TopicPartitionKey, int] = {}
         begun: dict[TopicPartitionKey, tuple[int, str]] = {}
-        if any(owned.offset is None for owned in found.values()):
-            self._cluster = startup.look_again(self._settings, self._cluster)
+        found = self._behind_what_was_begun(found)
         for key, owned in found.items():
             offset, epoch = owned.offset, epochs.from_metadata(owned.metadata)
             if offset is None:
-                epoch = startup.first_epoch(self._settings, self._cluster, key)
+                epoch = self._first_epoch(key)
                 offset = self._source.low_watermark(key)
                 begun[key] = (offset, epochs.to_metadata(epoch))
             elif epoch is None:
@@ -651,7 +653,26 @@ class _Worker:
         if begun:
             self._source.commit_start(begun)
             _log.info("partitions begun", partitions=sorted(f"{topic}-{part}" for topic, part in begun))
+        self._beginnings.note(part for _, part in found)
         return starts
+
+    def _behind_what_was_begun(self, found: Mapping[TopicPartitionKey, OwnedOffset]) -> Mapping[TopicPartitionKey, OwnedOffset]:
+        """Ask anew what was begun, which this worker may have known months ago, and then once more for the missing offsets.
+
+        Asked in the other order, a partition that another worker begins in between looks as if its offset had vanished.
+        """
+        lacking = [key for key, owned in found.items() if owned.offset is None]
+        if not lacking:
+            return found
+        self._beginnings.look()
+        return {**found, **self._source.committed(lacking)}
+
+    def _first_epoch(self, key: TopicPartitionKey) -> int:
+        try:
+            return startup.first_epoch(self._settings, self._cluster, self._beginnings, key, self._health.beat)
+        except FirstStartError:
+            self._check_topics()  # the offsets of a topic that was created again went with the old one
+            raise
 
     def _resolve_stale(self) -> None:
         self._settle()

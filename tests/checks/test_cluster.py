@@ -19,7 +19,7 @@ from stream_dedup.settings import Settings
 from stream_dedup.topics import TopicNames, read_topics
 
 NAMES = TopicNames()
-ASKED = (NAMES.documents, *NAMES.outputs, NAMES.fingerprints, NAMES.verdicts)
+ASKED = (NAMES.documents, *NAMES.outputs, NAMES.fingerprints, NAMES.verdicts, NAMES.begun)
 DAY_MS = 86_400_000
 NOW_MS = 1_800_000_000_000
 
@@ -86,6 +86,7 @@ def shape(name: str, **numbers: int) -> Callable[[dict[str, Existing]], object]:
         (lambda t: [t.pop("unique"), t.pop("verdicts")], "refused", "topics", "unique, verdicts do not exist"),
         (config("fingerprints", retention_ms="1000"), "refused", "log", "retention.ms=1000, and must have -1"),
         (config("fingerprints", cleanup_policy="compact"), "refused", "log", "cleanup.policy=compact"),
+        (config("begun", cleanup_policy="compact"), "refused", "log", "what was begun would be forgotten"),
         (config("fingerprints", message_timestamp_type="CreateTime"), "refused", "log", "LogAppendTime"),
         (shape("fingerprints", partitions=2), "refused", "log", "has 2 partitions and must have one"),
         (shape("fingerprints", replicas=1), "refused", "replicas", "1 replica and min.insync.replicas=2"),
@@ -137,6 +138,8 @@ def test_a_wrong_topic_is_one_sentence(
         ({"committed": {0: (1, epochs.to_metadata(0))}}, {}, "refused", "1 were deleted unread"),
         ({"committed": {0: (12, epochs.to_metadata(0))}}, {}, "refused", r"behind the end of documents-0 \(9\)"),
         ({"committed": {}}, {}, "warning", "STREAM_DEDUP_FIRST_START=true"),
+        ({"committed": {}, "begun": frozenset({0, 1})}, {}, "refused", "for documents-0, documents-1, though begun says"),
+        ({"begun": frozenset({0, 1}), "known": frozenset({0})}, {}, "refused", "no committed offset for documents-1, though"),
         ({}, {"first_start": True}, "warning", "Remove it"),
         ({"appended_ms": NOW_MS + 60_000}, {}, "warning", "at least 60 s behind the broker's"),
         ({"topics": as_declared() | {"unique": Existing(12, 3, {"retention.ms": "9" * 6})}}, {}, "warning", "17 minutes"),
@@ -150,10 +153,11 @@ def test_offsets_log_and_clock(more: dict[str, object], settings: dict[str, obje
 
 
 def test_a_first_start_has_nothing_to_say_about_offsets() -> None:
-    """An empty log and a group without offsets are how a filter begins."""
-    by_state = found(facts(committed={}, log=(0, 0)))
+    """An empty log and a group without offsets are how a filter begins; so is a log of seeds, under which nothing was begun."""
+    for more in ({"log": (0, 0)}, {"log": (0, 60), "begun": frozenset[int]()}):
+        by_state = found(facts(committed={}, **more))
 
-    assert by_state[State.WARNING] == by_state[State.REFUSED] == []
+        assert by_state[State.WARNING] == by_state[State.REFUSED] == []
 
 
 def test_an_index_is_asked_about_its_own_topics_only() -> None:

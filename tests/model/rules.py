@@ -21,9 +21,10 @@ from stream_dedup.index import apply, layout
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.positions import Positions
+from stream_dedup.log import records
 from stream_dedup.log.kafka import producer as producer_module
 from stream_dedup.log.records import Source
-from stream_dedup.worker import flow, rewind, role, startup
+from stream_dedup.worker import beginnings, flow, rewind, role, startup
 from tests.model import kafka
 from tests.model import world as worlds
 from tests.model.world import Tuning
@@ -314,14 +315,46 @@ def _same_epoch(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(rewind, "_change", unraised))
 
 
-def _one_by_one(stack: contextlib.ExitStack) -> None:
-    write = worlds.Admin.write_committed
+def _written_down_before_the_commit(stack: contextlib.ExitStack) -> None:
+    """That a partition was begun is written down before its first offset is committed."""
+    has = beginnings.Beginnings.has
 
-    def apart(self: Any, group: str, topic: str, changes: Any) -> None:
-        for part, change in changes.items():
-            write(self, group, topic, {part: change})
+    def has_and_note(self: beginnings.Beginnings, partition: int) -> bool:
+        found = has(self, partition)
+        self.note([partition])
+        return found
 
-    stack.enter_context(mock.patch.object(worlds.Admin, "write_committed", apart))
+    stack.enter_context(mock.patch.object(beginnings.Beginnings, "has", has_and_note))
+
+
+def _by_the_first_records(stack: contextlib.ExitStack) -> None:
+    """Whether a partition was begun is told by the first fifty records of the log."""
+
+    def sampled(self: beginnings.Beginnings, partition: int) -> bool:
+        first = itertools.islice(worlds.WORLD.broker.read(self._names.fingerprints, 0), 50)
+        told = [record for one in first if isinstance(record := records.decode(one.value), records.Batch)]
+        return any(one.topic_id == self._begun.topic_id for record in told for one in record.sources)
+
+    stack.enter_context(mock.patch.object(beginnings.Beginnings, "has", sampled))
+
+
+def _offset_asked_before(self: Any, found: Any) -> Any:
+    """What was begun is asked behind the offset, and the offset not again."""
+    self._beginnings.look()
+    return found
+
+
+def _looks_once(stack: contextlib.ExitStack) -> None:
+    """What was begun is read when a worker starts, and never again."""
+    look = beginnings.Beginnings.look
+
+    def once(self: beginnings.Beginnings) -> None:
+        process = worlds.WORLD.scheduler.current
+        if process is not None and not getattr(process, "has_looked", False):
+            process.has_looked = True  # type: ignore[attr-defined]
+            look(self)
+
+    stack.enter_context(mock.patch.object(beginnings.Beginnings, "look", once))
 
 
 def _window_at_once(stack: contextlib.ExitStack) -> None:
@@ -340,13 +373,17 @@ COMMITS = Tuning(weights={**MANY, "commit": 30, "abort": 4}, happenings=20)
 ZOMBIES = Tuning(weights={**MANY, "pause": 30, "rebalance": 10})
 REPLICAS = Tuning(weights={**MANY, "index": 25, "rebuild": 10, "restore": 10, "checkpoint": 8})
 ALONE = replace(REPLICAS, indexes=1)
+VANISHED = Tuning(weights={**MANY, "vanish": 30})
+FOREIGN = replace(VANISHED, foreign=1.0)
+OVERTAKEN = Tuning(weights={**MANY, "pause": 15, "replace": 30, "rebalance": 10}, turns=150)
+BEGINNINGS = Tuning(weights={**MANY, "crash": 25, "rebalance": 15})
 REWINDS = Tuning(weights={**MANY, "rewind": 25, "crash": 6})
 
 RULES = [
     Rule("positions are looked up, and verdicts kept",
          _all(*(_set(Positions, name, lambda *_: None) for name in ("keep", "keep_whole"))), ("verdict",), REREAD, 150, 1),
     Rule("a kept verdict outlives its representative", _expires_with_its_representative, ("verdict",), REREAD, first=7),
-    Rule("what lies below the mark is stale", _no_stale, ("verdict",), replace(ZOMBIES, aside=False), first=82),
+    Rule("what lies below the mark is stale", _no_stale, ("verdict",), replace(ZOMBIES, aside=False), first=530),
     Rule("a retracted document represents nobody", _retraction_keeps, ("verdict",), Tuning(weights={**MANY, "refuse": 20}),
          first=1),
     Rule("log time is LogAppendTime, never a clock", _own_clock, ("alarm", "verdict"), REREAD, first=28),
@@ -361,7 +398,7 @@ RULES = [
     Rule("an abort drops the batch that is being prepared", _set(role._Worker, "_forget_prepared", lambda _: None),
          ("lost", "committed", "order", "alarm"), COMMITS),
     Rule("an abort drops what was read ahead", _set(role._Worker, "_forget_prepared", _keeps_what_was_read),
-         ("lost", "committed", "order", "alarm", "twice"), replace(COMMITS, gathers=False), first=187),
+         ("lost", "committed", "order", "alarm", "twice"), replace(COMMITS, gathers=False), first=14),
     Rule("what preparing was cut off from comes next", _forgets_what_is_left, ("lost", "order", "stuck", "alarm"),
          Tuning(weights=MANY, cuts=True)),
     Rule("what was read and not prepared at a rebalance is read again", _forgets_what_was_given_back,
@@ -378,13 +415,17 @@ RULES = [
     Rule("a rewind raises the epoch", _same_epoch, ("alarm", "verdict", "twice"), REWINDS),
     Rule("a rewind never goes above the committed offset", _set(rewind, "_refusal", lambda *_: None), ("lost",), REWINDS,
          first=4),
-    Rule("a rewind writes all partitions at once", _one_by_one, ("twice",), Tuning(weights={**MANY, "vanish": 30}), 30, 419),
     Rule("vanished offsets are not taken for a first start", _set(startup, "first_epoch", lambda *_: 0),
          ("twice", "alarm", "order"), Tuning(weights={**MANY, "vanish": 30})),
-    Rule("a worker asks again whether this is the first start", _set(startup, "look_again", lambda _, cluster: cluster),
-         ("twice",), Tuning(aside=False), 5, 20262233),
-    Rule("a stale answer nobody committed may be of a topic created again", _set(role._Worker, "_check_topics", lambda _: None),
-         ("alarm",), Tuning(aside=False), 3, 20263420),
+    Rule("what was begun is not told by the log's first records", _by_the_first_records, ("twice",), FOREIGN),
+    Rule("that a partition was begun is written down before it is read", _set(beginnings.Beginnings, "note", lambda *_: None),
+         ("twice", "alarm", "order"), VANISHED),
+    Rule("that a partition was begun is written down once its offset is committed", _written_down_before_the_commit, ("alarm",),
+         BEGINNINGS),
+    Rule("the offset is asked again behind what was begun", _set(role._Worker, "_behind_what_was_begun", _offset_asked_before),
+         ("alarm",), OVERTAKEN, first=70),
+    Rule("what was begun before that was written down is told by the group and the log",
+         _set(beginnings.Beginnings, "open", lambda *_: None), ("twice", "alarm", "order"), VANISHED),
     Rule("what changes the flow waits for the transaction that runs", _set(role._Worker, "_settle", lambda _: None),
          ("alarm", "twice", "lost"), ZOMBIES),
     Rule("one log record until the first answer", _window_at_once, ("flood",), Tuning(weights=MANY)),
@@ -395,6 +436,9 @@ NOT_FOUND = [
     Rule("a worker that comes back has its transactional id", _new_id_each_start, ("twice", "order", "lost", "stuck"),
          Tuning(weights={**MANY, "replace": 25})),
     Rule("outputs are flushed before the offsets are sent", _offsets_first, ("lost",), COMMITS),
+    Rule("a stale answer nobody committed may be of a topic created again", _set(role._Worker, "_check_topics", lambda _: None),
+         ("alarm",), Tuning(weights={**MANY, "recreate": 20}, aside=False)),
+    Rule("a worker asks again what was begun", _looks_once, ("twice",), VANISHED),
 ]  # fmt: skip
 """Rules that no schedule of the model needs; docs/explanation/proof.md says why each is kept."""
 

@@ -43,7 +43,7 @@ from stream_dedup.messages import Messages
 from stream_dedup.service.waits import Waits
 from stream_dedup.settings import Settings
 from stream_dedup.topics import TopicNames
-from stream_dedup.worker import declaration, flow, marks, prepare, role, startup
+from stream_dedup.worker import beginnings, declaration, flow, marks, prepare, role, startup
 from stream_dedup.worker.inputs import Decoder, Documents
 from tests.model import kafka
 from tests.model.scheduler import Fiber, Killed, Process, Scheduler
@@ -91,6 +91,8 @@ class Tuning:
     aside: bool = True
     """Whether a worker's transactions and what prepares its batches run beside its loop; or are over as soon as they begin,
     and what comes is read at once, as if Kafka took no time."""
+    foreign: float = 0.2
+    """How often the log's first sixty records are of no document."""
     gathers: bool = True
     """Whether what comes is gathered for as long as a worker gathers, or read at once, so that more is read ahead."""
     cuts: bool | None = None
@@ -212,7 +214,7 @@ class World:
         self.bases = [self.chance.getrandbits(64) for _ in range(3)]
         for name in (self.names.documents, self.names.unique, self.names.duplicates, self.names.dead_letters):
             self.broker.create(name, self.partitions)
-        for name in (self.names.fingerprints, self.names.verdicts):
+        for name in (self.names.fingerprints, self.names.verdicts, self.names.begun):
             self.broker.create(name, 1)
         self.broker.refuses = self._refuses
         window_ms = self.tuning.window_ms
@@ -223,6 +225,10 @@ class World:
         fields = {"recipe": RECIPE.id, "width": 64, "plan": self.chosen.to_fields(), "group": self.broker.group_name,
                   "floor": FLOOR, "mode": 0} | ({"window": window} if window else {})  # fmt: skip
         self._order(records.encode_control(records.Control("declare", fields)))
+        if random.Random(seed + 5).random() < self.tuning.foreign:
+            # What others say stands in front of the first document, as after a large `seed`.
+            for _ in range(60):
+                self._order(records.encode_control(records.Control("forget", {"ids": [b"nobody".hex()]})))
 
     def _draw(self) -> list[Happening]:
         chance, tuning = random.Random(self.seed + 2), self.tuning
@@ -765,17 +771,11 @@ class World:
         self.workers_may_run = True
 
     def _on_vanish(self, chance: random.Random) -> None:
-        """The group is idle for so long that Kafka forgets its offsets."""
+        """The group is idle for so long that Kafka forgets its offsets; now and then the topic `begun` is lost too."""
 
         def run() -> None:
             self._stop_workers(chance)
-            log = self.broker.topics[self.names.fingerprints].partitions[0]
-            topic_id = self.broker.topics[self.names.documents].id
-            told = any(
-                isinstance(record, records.Batch) and any(one.topic_id == topic_id for one in record.sources)
-                for one in log[:50] for record in [records.decode(one.value)]
-            )  # fmt: skip
-            is_told = told and bool(self.broker.group.offsets) and not self.vanished
+            is_told = bool(self.broker.group.offsets) and not self.vanished
             if is_told and not self.broker.group.members and not self.broker.pending(list(self.broker.group.offsets)):
                 self.say("broker", "the group's offsets are forgotten")
                 for process in [one for one in self.processes if one.is_paused and one.slot.startswith("worker")]:
@@ -783,10 +783,22 @@ class World:
                     process.is_paused = False
                 self.vanished, self.has_vanished = dict(self.broker.group.offsets), True
                 self.broker.group.offsets.clear()
+                if chance.random() < 0.25 and self._log_has_documents():
+                    self.say("broker", "what was begun is lost with them")
+                    self.broker.create(self.names.begun, 1)
+                    # Then every partition counts as begun, and is restored.
+                    self.vanished = {(self.names.documents, part): (0, "") for part in range(self.partitions)} | self.vanished
             self.workers_may_run = True
 
         if not self._is_stopped():
             self._operate("vanish", run)
+
+    def _log_has_documents(self) -> bool:
+        topic_id = self.broker.topics[self.names.documents].id
+        return any(
+            isinstance(record, records.Batch) and any(one.topic_id == topic_id for one in record.sources)
+            for one in self.broker.read(self.names.fingerprints, 0) for record in [records.decode(one.value)]
+        )  # fmt: skip
 
     def _on_recreate(self, chance: random.Random) -> None:
         """The source topic is deleted and created again, with other documents at the same offsets."""
@@ -856,8 +868,10 @@ class Admin:
         WORLD.scheduler.step()
         return {name: (self._broker.topics[name].id, len(self._broker.topics[name].partitions)) for name in names}
 
-    def has_committed(self, group: str, topic: str) -> bool:
-        return any(key[0] == topic for key in self._broker.group.offsets)
+    def partitions_committed(self, group: str, topic: str) -> frozenset[int]:
+        WORLD.scheduler.step()
+        pending = {key for one in self._broker.producing.values() if one.txn is not None for key in one.txn.offsets}
+        return frozenset(part for name, part in self._broker.group.offsets.keys() | pending if name == topic)
 
     def group_members(self, group: str) -> int:
         return len(self._broker.group.members)
@@ -951,13 +965,12 @@ def _inspect(settings: Settings, names: TopicNames, recipe: Any) -> startup.Clus
     broker = WORLD.broker
     WORLD.scheduler.step()
     topic = broker.topics[names.documents]
-    log = [records.decode(one.value) for one in broker.topics[names.fingerprints].partitions[0][:50]]
-    has_documents = any(
-        isinstance(record, records.Batch) and any(source.topic_id == topic.id for source in record.sources) for record in log
-    )
-    assert isinstance(log[0], records.Control)
-    plan = Plan.from_fields(log[0].fields["plan"])
-    return startup.Cluster(names, topic.id, len(topic.partitions), 1 << 20, 1 << 20, has_documents, plan)
+    log = broker.topics[names.fingerprints]
+    first = records.decode(log.partitions[0][0].value)
+    assert isinstance(first, records.Control)
+    partitions = len(topic.partitions)
+    plan = Plan.from_fields(first.fields["plan"])
+    return startup.Cluster(names, log.id, topic.id, partitions, partitions, 1 << 20, 1 << 20, plan)
 
 
 def _read_whole(settings: Settings, topic: str, advance: Any = None, *, most: int | None = None) -> Iterator[Any]:
@@ -1022,7 +1035,8 @@ def patched() -> Iterator[None]:
         (producer_module, {"make_producer": make_producer, "time": time, "Caller": Caller}),
         (role, {"time": time, "os": system, "Admin": Admin, "Caller": Caller, "Fingerprinter": Prober, "_log": log,
                 "Decoder": Impatient}),
-        (startup, {"Admin": Admin, "inspect": _inspect, "read_whole": _read_whole}),
+        (startup, {"inspect": _inspect}),
+        (beginnings, {"Admin": Admin, "read_whole": _read_whole, "_log": log}),
         (marks, {"read_whole": _read_whole}),
         (flow, {"DOCUMENTS_MAX": 2}),
         (records, {"DOCUMENTS_MAX": 2}),

@@ -175,18 +175,12 @@ def test_before_the_first_start_any_offset_may_be_chosen() -> None:
     assert "from 10 to 39" in str(changes[1].warning)
 
 
-def test_vanished_offsets_are_restored_together() -> None:
-    """A worker would take a partition left out for a new one; those that the log does not know are new indeed."""
+def test_vanished_offsets_may_be_restored_one_by_one() -> None:
+    """What is left out is not read meanwhile: a worker refuses a partition that was begun and has no offset."""
     log = marks(batch((0, 0, 50), (1, 3, 70)))
 
-    _, refusals = rewind.plan({0: 50}, cluster({}), log)
-    changes, none = rewind.plan({0: 50, 1: 70}, cluster({}), log)
-
-    assert len(refusals) == 1
-    assert "of other partitions too (1)" in refusals[0]
-    assert refusals[0].endswith("Name them in the same command: 1@OFFSET")
-    assert none == []
-    assert changes == [Change(0, None, None, 50, 1), Change(1, None, None, 70, 4)]
+    assert rewind.plan({0: 50}, cluster({}), log) == ([Change(0, None, None, 50, 1)], [])
+    assert rewind.plan({1: 70}, cluster({0: (50, epochs.to_metadata(1))}), log) == ([Change(1, None, None, 70, 4)], [])
 
 
 def test_a_new_partition_is_no_vanished_one() -> None:

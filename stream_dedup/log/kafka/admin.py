@@ -251,10 +251,10 @@ class Admin:
         """Return (offset, metadata) of every partition for which the group has a committed offset."""
         return {(one.topic, one.partition): (one.offset, one.metadata) for one in self._offsets(group) if one.offset >= 0}
 
-    def has_committed(self, group: str, topic: str) -> bool:
-        """Return whether the group has a committed offset for any partition of a topic, or is about to."""
+    def partitions_committed(self, group: str, topic: str) -> frozenset[int]:
+        """Return the partitions of a topic for which the group has a committed offset, or is about to."""
         offsets = [one for one in self._offsets(group) if one.topic == topic]
-        return any(one.offset >= 0 or one.error is not None for one in offsets)
+        return frozenset(one.partition for one in offsets if one.offset >= 0 or one.error is not None)
 
     def stable_committed(self, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
         """Return the same as `committed`, which leaves out partitions that an open transaction is about to move.
@@ -293,11 +293,7 @@ class Admin:
         return list(self._ask(question, f"reading the committed offsets of group {group}").topic_partitions)
 
     def write_committed(self, group: str, topic: str, changes: Mapping[int, tuple[int, str]]) -> None:
-        """Write the committed (offset, metadata) of partitions for a group that has no members: all in one request.
-
-        One after another, a worker that starts in between would find some partitions with an offset, and take the others
-        for new.
-        """
+        """Write the committed (offset, metadata) of partitions for a group that has no members: all in one request."""
         partitions = [TopicPartition(topic, part, offset, metadata) for part, (offset, metadata) in changes.items()]
         doing = f"writing the committed offsets of {topic} for group {group}"
 

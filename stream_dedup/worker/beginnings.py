@@ -1,0 +1,97 @@
+"""Whether a partition was begun: written down on the topic `begun` (`log.begun`), for the day when the group's offsets vanish.
+
+The order, for a partition without a committed offset: ask what was begun; ask for the offset once more; commit the first one;
+write down that it was begun; read it.
+Killed behind the commit, whoever takes the partition next finds its offset and writes it down. So a partition that stands
+there and has no offset has lost it, and one that does not stand there has given nothing to the outputs.
+
+Invariant: nothing of a partition is read before `note` has returned for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+
+from stream_dedup.log import records
+from stream_dedup.log.begun import Begun, encode_begun, encode_opened
+from stream_dedup.log.kafka import Admin, LogAppender, read_whole
+from stream_dedup.settings import Settings
+from stream_dedup.topics import TopicNames
+
+_log = structlog.get_logger("stream_dedup.worker")
+
+
+class Beginnings:
+    """What was begun of the source topic, as this worker last read it."""
+
+    def __init__(self, settings: Settings, names: TopicNames, log_id: bytes, topic_id: bytes) -> None:
+        self._settings = settings
+        self._names = names
+        self._begun = Begun(log_id, topic_id)
+        self.look()
+
+    def look(self) -> None:
+        """Read the topic anew: what another worker has begun since stands there. It holds a few records."""
+        for _, record in read_whole(self._settings, self._names.begun):
+            self._begun.fold(record)
+
+    def has(self, partition: int) -> bool:
+        """Return whether a partition was begun."""
+        return partition in self._begun.partitions
+
+    def note(self, partitions: Iterable[int]) -> None:
+        """Write down that partitions were begun, for which the group has a committed offset.
+
+        Raises:
+            BrokerError: it could not be written; nothing of them may be read.
+        """
+        if fresh := set(partitions) - self._begun.partitions:
+            write_down(self._settings, self._names, self._of(fresh))  # twice is no other than once
+            self._begun.partitions |= fresh
+
+    def open(self, partitions: int) -> None:
+        """Write down what was begun before the topic `begun` was there, if nobody has: once for a log that is older than it.
+
+        The group's committed offsets tell it. If there are none, but the log holds documents of the source topic, they have
+        vanished already, and all of its `partitions` count as begun. The log is read for that up to the first such document;
+        where there is none, to its end, this once.
+        """
+        if self._begun.is_open:
+            return
+        topic = self._names.documents
+        found: Iterable[int] = Admin(self._settings).partitions_committed(self._settings.group, topic)
+        if not found and self._log_has_documents():
+            found = range(partitions)
+        write_down(self._settings, self._names, *([self._of(found)] if found else []), encode_opened(self._begun.log_id))
+        self._begun.partitions.update(found)
+        self._begun.is_open = True
+        _log.info("what was begun is written down from now on", topic=self._names.begun, partitions=sorted(found))
+
+    def _log_has_documents(self) -> bool:
+        for _, record in read_whole(self._settings, self._names.fingerprints):
+            if isinstance(record, records.Batch) and any(one.topic_id == self._begun.topic_id for one in record.sources):
+                return True
+        return False
+
+    def _of(self, partitions: Iterable[int]) -> bytes:
+        return encode_begun(self._begun.log_id, self._names.documents, self._begun.topic_id, partitions)
+
+
+def open_new(settings: Settings, names: TopicNames) -> None:
+    """Write down that nothing was begun under a log that is empty yet."""
+    log_id, _ = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints]
+    write_down(settings, names, encode_opened(log_id))
+
+
+def write_down(settings: Settings, names: TopicNames, *written: bytes) -> None:
+    """Append records to `begun`, in their order.
+
+    Raises:
+        BrokerError: they could not be written.
+    """
+    appender = LogAppender(settings, names.begun, "begun")
+    for raw in written:
+        appender.send(raw, None, lambda _: None)
+    appender.flush()

@@ -1,0 +1,168 @@
+"""A group's offsets vanish, and the log's first records are of no document of this topic: nothing leaves twice."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from stream_dedup.audit.findings import Kind
+from stream_dedup.checks.finding import State
+from stream_dedup.cli import audit
+from stream_dedup.cli.doctor import examine
+from stream_dedup.document import Headers
+from stream_dedup.log import records
+from stream_dedup.log.kafka import LogAppender
+from stream_dedup.settings import load_settings
+from stream_dedup.worker.beginnings import Beginnings
+from tests.broker.harness import Filter, Outcome, run_in_process, synthetic, wait_until
+from tests.broker.test_orders import told
+
+pytestmark = pytest.mark.broker
+
+
+def seed_many(crawl: Filter) -> None:
+    """Begin the log with a seed, and with more records of no document than anybody would look at one by one."""
+    pages = crawl.folder / "pages.txt"
+    pages.write_text("\n".join(value.decode() for _, _, value, _ in synthetic(60, 9, partitions=1)))
+    assert told(crawl, "seed", str(pages), "--format", "lines")["seeded"] == 60
+    appender = LogAppender(crawl.settings, crawl.names.fingerprints, "many")
+    for _ in range(60):
+        appender.send(records.encode_control(records.Control("forget", {"ids": [b"nobody".hex()]})), None, lambda _: None)
+    appender.flush()
+
+
+def documents(count: int, seed: int) -> list[tuple[int, bytes | None, bytes | None, Headers]]:
+    """Return documents for partition 0, and what becomes dead letters for partition 1: of that the log says nothing."""
+    found: list[tuple[int, bytes | None, bytes | None, Headers]] = [
+        (0, key, json.dumps({"text": value.decode()}).encode(), more)
+        for _, key, value, more in synthetic(count, seed, partitions=1)
+    ]
+    return found + [(1, b"broken-%d" % number, b"{", []) for number in range(5)]
+
+
+def forget_offsets(crawl: Filter) -> None:
+    admin = AdminClient({"bootstrap.servers": crawl.bootstrap})
+    for future in admin.delete_consumer_groups([crawl.settings.group]).values():
+        future.result(20)
+
+
+def make_again(crawl: Filter, topic: str) -> None:
+    """Delete a topic and create it again."""
+    admin = AdminClient({"bootstrap.servers": crawl.bootstrap})
+    for future in admin.delete_topics([topic]).values():
+        future.result(20)
+    wait_until(lambda: not crawl.admin.topic_ids([topic]), "the topic is gone")
+    crawl.create_topics()
+
+
+def left(crawl: Filter) -> Counter[bytes | None]:
+    """Return how often each value is on the outputs."""
+    return Counter(one.value for name in crawl.names.outputs for one in crawl.read(name))
+
+
+def refuses(crawl: Filter, partition: int) -> None:
+    """A worker that starts now ends with 78 and says why."""
+    worker = crawl.start("worker")
+    assert worker.wait() == 78, worker.log[-3000:]
+    assert f"no committed offset for {crawl.names.documents}-{partition}, though {crawl.names.begun} says" in worker.log
+    assert "STREAM_DEDUP_FIRST_START=true" in worker.log
+    crawl.roles.remove(worker)
+
+
+def work(crawl: Filter, total: int) -> None:
+    """Let a worker read what there is, and end it."""
+    worker = crawl.start("worker")
+    worker.says("partitions assigned")
+    crawl.wait_until_committed(total)
+    assert worker.stop() == 0
+
+
+def test_behind_many_seeds_nothing_leaves_twice(make_filter: Callable[..., Filter]) -> None:
+    """Seeds are no documents: the first worker begins. Later it does not, and doctor says so before; restored, it goes on."""
+    crawl = make_filter(partitions=2, value_format="json")
+    seed_many(crawl)
+    crawl.start("index")
+    total = crawl.produce(documents(300, 10))
+    work(crawl, total)
+    once = left(crawl)
+    ends = {key[1]: offset for key, (offset, _) in crawl.admin.committed(crawl.settings.group).items()}
+    settings = load_settings(environ=crawl.environment)
+    assert [one.sentence for one in examine(settings) if one.state is State.REFUSED] == []
+    forget_offsets(crawl)
+
+    (found,) = [one for one in examine(settings) if one.state is State.REFUSED]
+    assert found.check == "offsets"
+    assert f"no committed offset for {crawl.names.documents}-0, {crawl.names.documents}-1, though" in found.sentence
+    refuses(crawl, 0)
+    assert left(crawl) == once
+
+    told(crawl, "rewind", f"0@{ends[0]}")
+    refuses(crawl, 1)
+    told(crawl, "rewind", f"1@{ends[1]}")
+    total += crawl.produce(documents(100, 11))
+    work(crawl, total)
+    Outcome(crawl).check()
+    assert audit.examine(settings, finished=True).findings.shown == []
+
+
+def test_a_topic_created_again_begins_once(make_filter: Callable[..., Filter]) -> None:
+    """The new topic's documents leave once, however many of the old one stand in the log before them."""
+    crawl = make_filter(partitions=2, value_format="json", batch_documents=4)
+    crawl.start("index")
+    work(crawl, crawl.produce(documents(300, 12)))
+    assert sum(isinstance(records.decode(one.value), records.Batch) for one in crawl.read(crawl.names.fingerprints)) > 50
+    make_again(crawl, crawl.names.documents)
+    again = documents(200, 13)
+    work(crawl, crawl.produce(again))
+    once = left(crawl)
+    came = Counter(value for _, _, value, _ in again if value != b"{")
+    assert {value: once[value] for value in came} == came
+    forget_offsets(crawl)
+
+    refuses(crawl, 0)
+    assert left(crawl) == once
+
+
+@pytest.mark.parametrize("has_offsets", [True, False])
+def test_a_log_older_than_the_topic_is_known_too(make_filter: Callable[..., Filter], *, has_offsets: bool) -> None:
+    """Before the topic `begun` was there, the group's offsets said what was begun; without those, the log's documents do."""
+    crawl = make_filter(partitions=2, value_format="json")
+    seed_many(crawl)
+    crawl.start("index")
+    total = crawl.produce(documents(300, 14))
+    work(crawl, total)
+    make_again(crawl, crawl.names.begun)
+    if has_offsets:
+        work(crawl, total)
+    once = left(crawl)
+    forget_offsets(crawl)
+
+    refuses(crawl, 0)
+    assert left(crawl) == once
+
+
+def test_an_audit_tells_what_left_twice(make_filter: Callable[..., Filter], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that takes vanished offsets for a first start delivers all again, and the audit names each such document."""
+    crawl = make_filter(partitions=2, value_format="json")
+    seed_many(crawl)
+    crawl.start("index")
+    total = crawl.produce(documents(40, 15))
+    work(crawl, total)
+    forget_offsets(crawl)
+    monkeypatch.setattr(Beginnings, "has", lambda *_: False)
+    stop = threading.Event()
+    settings = load_settings(environ=crawl.environment)
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(run_in_process, "worker", settings, stop)
+        wait_until(lambda: running.done() or crawl.committed() >= total, "all is read again")
+        stop.set()
+        assert running.result(60) is None
+
+    found = audit.examine(settings, finished=True).findings
+    assert found.counts[Kind.TWICE] == total

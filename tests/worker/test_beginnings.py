@@ -1,0 +1,131 @@
+"""What was begun: written down once its offset is committed, asked for when an offset is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stream_dedup.errors import FirstStartError
+from stream_dedup.log.begun import Begun, encode_begun, encode_opened
+from stream_dedup.log.records import Batch, Control, LogRecord, decode
+from stream_dedup.settings import Settings
+from stream_dedup.topics import TopicNames
+from stream_dedup.worker import beginnings, startup
+from stream_dedup.worker.beginnings import Beginnings
+from tests.worker.test_rewind import batch
+
+NAMES = TopicNames("crawl")
+LOG, TOPIC, OTHER = bytes([1]) * 16, bytes(range(16)), bytes([3]) * 16
+SETTINGS = Settings(topic_prefix="crawl")
+
+
+class Kafka:
+    """The two topics, and for which partitions the group has offsets."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, list[LogRecord | None]] = {NAMES.begun: [], NAMES.fingerprints: [Control("declare", {})]}
+        self.committed: frozenset[int] = frozenset()
+        self.written: list[LogRecord] = []
+
+    def read_whole(self, _settings: Settings, topic: str) -> Iterator[tuple[int, LogRecord | None]]:
+        yield from enumerate(self.topics[topic])
+
+    def write_down(self, _settings: Settings, _names: TopicNames, *raws: bytes) -> None:
+        self.written += [decode(raw) for raw in raws]
+        self.topics[NAMES.begun] += [decode(raw) for raw in raws]
+
+    def partitions_committed(self, _group: str, _topic: str) -> frozenset[int]:
+        return self.committed
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
+    found = Kafka()
+    monkeypatch.setattr(beginnings, "read_whole", found.read_whole)
+    monkeypatch.setattr(beginnings, "write_down", found.write_down)
+    monkeypatch.setattr(beginnings, "Admin", lambda _: found)
+    return found
+
+
+def started(topic_id: bytes = TOPIC, log_id: bytes = LOG) -> Beginnings:
+    """Return what a worker knows that has just started, on a source of three partitions."""
+    found = Beginnings(SETTINGS, NAMES, log_id, topic_id)
+    found.open(3)
+    return found
+
+
+def epoch(found: Beginnings, partition: int, settings: Settings = SETTINGS) -> int:
+    cluster: Any = startup.Cluster(NAMES, LOG, TOPIC, 3, 3, 1, 1, plan=None)  # type: ignore[arg-type]
+    return startup.first_epoch(settings, cluster, found, (NAMES.documents, partition), lambda: None)
+
+
+def test_a_partition_begins_once(kafka: Kafka) -> None:
+    """It is told by every worker that starts later, and by one that asks again; nothing is written twice by one worker."""
+    first, second = started(), started()
+    assert [epoch(first, part) for part in range(3)] == [0, 0, 0]
+    first.note([0, 1])
+    first.note([1])
+
+    assert len([one for one in kafka.written if isinstance(one, Control) and one.type == "begun"]) == 1
+    with pytest.raises(FirstStartError, match=r"no committed offset for crawl\.documents-1, though crawl\.begun says"):
+        epoch(started(), 1)
+    assert not second.has(0)
+    second.look()
+    assert [second.has(part) for part in range(3)] == [True, True, False]
+
+
+def test_another_topic_or_log_begins_anew(kafka: Kafka) -> None:
+    """A topic created again has another id, and a log that was begun anew too; records of others say nothing."""
+    started().note([0, 1, 2])
+    kafka.topics[NAMES.begun] += [None, Control("begun", {"log": LOG.hex(), "topic_id": TOPIC.hex(), "partitions": "0"})]
+
+    assert [started(topic_id=OTHER).has(part) for part in range(3)] == [False] * 3
+    assert [started(log_id=OTHER).has(part) for part in range(3)] == [False] * 3
+    assert [started().has(part) for part in range(3)] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("committed", "log", "begun"),
+    [
+        ({0, 2}, [batch((0, 0, 0))], [True, False, True]),
+        (set(), [batch((0, 0, 0))], [True, True, True]),
+        (set(), [batch((0, 0, 0), topic_id=OTHER)], [False, False, False]),
+        (set(), [], [False, False, False]),
+    ],
+)  # fmt: skip
+def test_what_a_log_held_before_is_told_by_offsets_or_documents(
+    kafka: Kafka, committed: set[int], log: list[Batch], begun: list[bool]
+) -> None:
+    """Behind any number of other records; asked once, because then it stands there."""
+    kafka.topics[NAMES.fingerprints] += [*[Control("forget", {})] * 60, *log]
+    kafka.committed = frozenset(committed)
+
+    found = started()
+
+    assert [found.has(part) for part in range(3)] == begun
+    kafka.committed = frozenset()
+    kafka.topics.pop(NAMES.fingerprints)
+    assert [started().has(part) for part in range(3)] == begun
+
+
+def test_an_operator_may_have_all_read_again(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the epoch is above all that the log holds; where it holds nothing, or nothing was begun, it is the first."""
+    found = started()
+    found.note([0, 1])
+    monkeypatch.setattr(startup, "read_marks", lambda *_: type("Marks", (), {"by_partition": {0: (4, 9)}}))
+    confirmed = Settings(topic_prefix="crawl", first_start=True)
+
+    assert [epoch(found, part, confirmed) for part in range(3)] == [5, 0, 0]
+
+
+def test_the_records_are_folded_in_any_order() -> None:
+    """As they are written, and with what somebody else wrote between."""
+    found = Begun(LOG, TOPIC)
+    raws = (encode_begun(LOG, "t", TOPIC, [2, 0]), encode_opened(OTHER), encode_begun(LOG, "t", OTHER, [1]), encode_opened(LOG))
+    for raw in raws:
+        assert not found.is_open
+        found.fold(decode(raw))
+
+    assert (found.partitions, found.is_open) == ({0, 2}, True)
