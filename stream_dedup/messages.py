@@ -15,6 +15,8 @@ from stream_dedup.document import Headers, Message, TopicPartitionKey, Unreadabl
 from stream_dedup.lazy import Lazy
 
 NO_TIMESTAMP = -1  # as Kafka has it
+# What a record takes beside its bytes: objects of Python, columns, id, print, verdict, headers of its output.
+_RECORD_BYTES = 700
 
 
 class Messages(Lazy[Message]):
@@ -23,7 +25,10 @@ class Messages(Lazy[Message]):
     A timestamp of `NO_TIMESTAMP` means that the record has none.
     """
 
-    __slots__ = ("_value_bytes", "headers", "keys", "offsets", "partitions", "timestamps_ms", "topic", "unreadable", "values")
+    __slots__ = (
+        *("_held_bytes", "_value_bytes"),
+        *("headers", "keys", "offsets", "partitions", "timestamps_ms", "topic", "unreadable", "values"),
+    )
 
     def __init__(
         self,
@@ -45,6 +50,7 @@ class Messages(Lazy[Message]):
         self.headers = headers
         self.unreadable = unreadable
         self._value_bytes: NDArray[np.int64] | None = None
+        self._held_bytes: int | None = None
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> Messages:
@@ -137,6 +143,15 @@ class Messages(Lazy[Message]):
         if self._value_bytes is None:
             self._value_bytes = sizes_of(self.values)
         return self._value_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """How much memory they take, about, with what becomes known of each on its way."""
+        if self._held_bytes is None:
+            in_headers = sum(len(name) + len(value or b"") for given in self.headers.values() for name, value in given)
+            in_keys = int(sizes_of(self.keys).sum())
+            self._held_bytes = int(self.value_bytes.sum()) + in_keys + in_headers + _RECORD_BYTES * len(self)
+        return self._held_bytes
 
     def key(self, place: int) -> TopicPartitionKey:
         """Return topic and partition of one."""

@@ -102,7 +102,7 @@ _SERVICE_LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+\Z")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 _DURATION_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_BROKERS = r"^\s*[^\s,]+:\d{1,5}\s*(,\s*[^\s,]+:\d{1,5}\s*)*$"
+_BROKERS = r"^\s*[^\s,/]+:\d{1,5}\s*(,\s*[^\s,/]+:\d{1,5}\s*)*$"
 _HOST = r"^[A-Za-z0-9.:_-]+$"
 _NAME = r"^[A-Za-z0-9._-]{1,200}$"
 _SHADOW_GROUP = "-shadow"
@@ -405,9 +405,9 @@ class Settings(BaseSettings):
         default=8000,
         ge=1,
         le=100_000,
-        description="Most documents in one transaction. A backlog moves in such batches; a lone document leaves at "
-        "once. Larger costs memory and latency under load, smaller costs throughput (on two cores, "
-        "transactions of 1,000 carried half as much as of 5,000, and of 8,000 an eighth more).",
+        description="Most documents in one transaction; of large ones fewer, as `worker_memory` allows. A backlog moves in "
+        "such batches; a lone document leaves at once. Larger costs memory and latency under load, smaller costs throughput "
+        "(on two cores, transactions of 1,000 carried half as much as of 5,000, and of 8,000 an eighth more).",
     )
     batches_in_flight: Annotated[int, Whole] = Field(
         default=4,
@@ -415,6 +415,13 @@ class Settings(BaseSettings):
         le=64,
         description="Most batches that wait for the index at once. More hides a slow index at the cost of memory; "
         "fewer means less work repeated after an abort.",
+    )
+    worker_memory: Annotated[Size, Field(ge=384 << 20)] | None = Field(
+        default=None,
+        description="Most memory that a worker may take, such as `1GiB`. What it reads ahead, holds and sends is bounded by "
+        "it, so large documents travel in smaller batches. Without it, the limit of the worker's control group, which is that "
+        "of its pod or container; where there is none, a quarter of the machine's memory, at most 1 GiB.",
+        json_schema_extra={"default_text": "the pod's limit"},
     )
     state_dir: Folder = Field(
         default_factory=lambda: Path(platformdirs.user_state_dir("stream-dedup")),

@@ -2,8 +2,8 @@
 
 Each batch takes and frees some ten megabytes several times over: values, texts, columns. The C library gives that back to the
 system each time, and each page then comes back by a fault, which on a virtual machine can take microseconds. Kept is about as
-much as a usual batch needs, and after a large one all of it goes back: the largest that can come, of records that expand
-beyond measure, is not to meet memory that nobody uses.
+much as a usual batch needs; once the process comes near its limit all of it goes back: what comes is not to meet memory that
+nobody uses.
 
 An index is not to do this: its tables grow in place because they are pieces of their own (`neighbours`).
 """
@@ -11,20 +11,41 @@ An index is not to do this: its tables grow in place because they are pieces of 
 from __future__ import annotations
 
 import ctypes
+import time
 from typing import Any
+
+from stream_dedup.service.memory_limit import resident_bytes
 
 # malloc.h of the GNU C library: mallopt(3), malloc_trim(3).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 32 << 20
 _OWN_PIECE_BYTES = 16 << 20
+_WATCH_SECONDS = 1.0
 
 
-def keep_memory() -> bool:
-    """Have this process keep what it frees, up to 32 MB an arena, in pieces of less than 16 MB; return whether it can."""
+def keep_memory(kept_bytes: int = _KEPT_BYTES) -> bool:
+    """Have this process keep what it frees, up to 32 MB an arena or less, in pieces of half that; return whether it can."""
     mallopt = _of_the_c_library("mallopt")
+    kept, piece = min(kept_bytes, _KEPT_BYTES), min(kept_bytes // 2, _OWN_PIECE_BYTES)
     return mallopt is not None and all(
-        mallopt(option, size) for option, size in ((_M_TRIM_THRESHOLD, _KEPT_BYTES), (_M_MMAP_THRESHOLD, _OWN_PIECE_BYTES))
+        mallopt(option, size) for option, size in ((_M_TRIM_THRESHOLD, kept), (_M_MMAP_THRESHOLD, piece))
     )
+
+
+class FreedMemory:
+    """What a process keeps of the memory that it frees, while it is far below the most that it may take."""
+
+    def __init__(self, limit_bytes: int, kept_bytes: int) -> None:
+        keep_memory(kept_bytes)
+        self._full_bytes = limit_bytes // 4 * 3
+        self._next_watch = 0.0
+
+    def used(self, batch_bytes: int) -> None:
+        """Give all of it back after a large batch, or when the process comes near its limit; then once a second at most."""
+        now = time.monotonic()
+        if batch_bytes > _KEPT_BYTES or (now >= self._next_watch and resident_bytes() > self._full_bytes):
+            give_back()
+            self._next_watch = now + _WATCH_SECONDS
 
 
 def give_back() -> bool:

@@ -146,6 +146,14 @@ class WorkerMetrics(_Metrics):
             "stream_dedup_batches_in_flight", "Batches that wait for the index or for their commit.", registry=registry
         )
         self._documents_in_flight = Gauge("stream_dedup_documents_in_flight", "Documents in those batches.", registry=registry)
+        self._bytes_in_flight = Gauge(
+            "stream_dedup_bytes_in_flight", "Memory that those batches take, about.", registry=registry
+        )
+        self._allowed = Gauge(
+            "stream_dedup_transaction_documents_max",
+            "Documents that one transaction may carry now: fewer when outputs are written slowly.",
+            registry=registry,
+        )
         self._unemitted = Gauge(
             "stream_dedup_unemitted_representatives",
             "Documents that the index made representatives and this worker has not committed to the output yet.",
@@ -220,10 +228,15 @@ class WorkerMetrics(_Metrics):
         """Say how far behind its partition this worker is."""
         self._lag.labels(topic, str(partition)).set(records)
 
-    def in_flight(self, batches: int, documents: int) -> None:
+    def in_flight(self, batches: int, documents: int, held_bytes: int) -> None:
         """Say how much is on its way."""
         self._batches_in_flight.set(batches)
         self._documents_in_flight.set(documents)
+        self._bytes_in_flight.set(held_bytes)
+
+    def allowed(self, documents: int) -> None:
+        """Say how much one transaction may carry."""
+        self._allowed.set(documents)
 
     def unemitted(self, representatives: int) -> None:
         """Say how many documents duplicates may name that readers of the output do not see yet."""

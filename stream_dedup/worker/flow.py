@@ -28,6 +28,7 @@ from stream_dedup.document import LogPlace, Reason, TopicPartitionKey
 from stream_dedup.errors import ConfigurationError, DivergedError, InvariantError
 from stream_dedup.log.answers import Announce, Answer, Judgement, Rejected, Verdicts
 from stream_dedup.log.records import DOCUMENTS_MAX, Source
+from stream_dedup.worker.allowance import Amount
 from stream_dedup.worker.prepare import InFlight, Part
 
 _CHAINS_REMEMBERED = 10_000
@@ -119,6 +120,11 @@ class Flow:
     def documents_in_flight(self) -> int:
         """How many records are on their way."""
         return sum(len(batch.messages) for batch in self._batches)
+
+    @property
+    def held_bytes(self) -> int:
+        """How much memory the records take that are on their way."""
+        return sum(batch.messages.held_bytes for batch in self._batches)
 
     @property
     def unemitted(self) -> int:
@@ -243,17 +249,21 @@ class Flow:
 
     # -- committing
 
-    def ready(self) -> list[InFlight]:
-        """Return the batches to commit in the next transaction: the oldest, all answered, all of one stamp."""
+    def ready(self, allowed: Amount | None = None) -> list[InFlight]:
+        """Return the batches to commit in the next transaction: the oldest, all answered, all of one stamp.
+
+        One that carries more than is allowed goes alone.
+        """
         ready: list[InFlight] = []
         if self._stale:
             return ready
-        documents = 0
+        documents, size = 0, 0
         for batch in self._batches:
             documents += len(batch.messages)
+            size += batch.messages.held_bytes
             if not batch.is_answered or (ready and batch.stamp != ready[0].stamp):
                 break
-            if ready and documents > self._batch_documents_max:
+            if ready and (documents > self._batch_documents_max or (allowed and not allowed.holds(documents, size))):
                 break
             ready.append(batch)
         return ready

@@ -34,6 +34,7 @@ from stream_dedup.log.kafka import (
     LogAppender,
     Outcome,
     OwnedOffset,
+    Patience,
     Result,
     SourceConsumer,
     TransactionalOutput,
@@ -44,10 +45,16 @@ from stream_dedup.messages import Messages
 from stream_dedup.service.collector import collect_rarely
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
-from stream_dedup.service.memory import give_back, keep_memory
+from stream_dedup.service.memory import FreedMemory
+from stream_dedup.service.memory_limit import limit_of_group, machine_bytes, resident_bytes
 from stream_dedup.service.metrics import WorkerMetrics
+from stream_dedup.service.waits import Waits
+from stream_dedup.service.watch import Watch
 from stream_dedup.settings import Settings
 from stream_dedup.worker import identity, startup
+from stream_dedup.worker.allowance import Allowance, Amount
+from stream_dedup.worker.awaited import Awaited
+from stream_dedup.worker.budget import Budget, RecordSizes, limit_of
 from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.inputs import Decoder
 from stream_dedup.worker.insights import counter_of
@@ -73,8 +80,6 @@ _LAG_SECONDS = 1.0
 _DRAIN_SECONDS = 20.0
 _CLOSE_SECONDS = 8.0
 _ABORT_PAUSE_SECONDS = 0.5
-# A batch of more has taken several times what a usual one takes, and is followed by giving back what would be kept of it.
-_LARGE_BYTES = 32 << 20
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
@@ -84,17 +89,19 @@ def run(settings: Settings, stop: threading.Event) -> None:
         ConfigurationError: something must be changed by an operator (exit 78).
         StreamDedupError: the worker cannot go on; a restart begins at the committed offsets.
     """
-    keep_memory()
     recipe = recipe_of(settings)
     metrics = WorkerMetrics(recipe.id)
     health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
     health.startup(0.0, "connecting")
     server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry)
     server.start()
+    waits = Waits(health, _log)
     try:
-        worker = _Worker(settings, recipe, metrics, health)
-        collect_rarely()
-        worker.run(stop)
+        with Watch(settings, waits) as watch:
+            if watch.wait(stop):
+                worker = _Worker(settings, recipe, metrics, health, waits, watch, stop)
+                collect_rarely()
+                worker.run(stop)
     finally:
         server.stop()
 
@@ -106,6 +113,11 @@ class _Read(NamedTuple):
     sources: dict[TopicPartitionKey, records.Source]
     stamp: bytes
 
+    @property
+    def amount(self) -> Amount:
+        """How much was read."""
+        return Amount(sum(map(len, self.messages)), sum(one.held_bytes for one in self.messages))
+
 
 class _Committing(NamedTuple):
     """The transaction that runs."""
@@ -115,15 +127,38 @@ class _Committing(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """A transaction that has ended, and what it was to carry."""
+    """A transaction that has ended, what it was to carry, and how long it took."""
 
     result: Result
     leaving: Leavings
+    seconds: float
+
+
+def _budget_of(settings: Settings) -> Budget:
+    """Return what the worker may hold, from what it takes now that its dictionary is read."""
+    budget = Budget.of(limit_of(settings.worker_memory, limit_of_group(), machine_bytes()), resident_bytes())
+    sizes = {"limit_mib": budget.limit_bytes >> 20, "batch_mib": budget.part_bytes >> 20}
+    if budget.is_tight:
+        _log.warning("memory is tight: raise the limit, or set STREAM_DEDUP_WORKER_MEMORY to what may be taken", **sizes)
+    else:
+        _log.info("memory is divided", **sizes)
+    return budget
 
 
 class _Worker:
-    def __init__(self, settings: Settings, recipe: Recipe, metrics: WorkerMetrics, health: Health) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        recipe: Recipe,
+        metrics: WorkerMetrics,
+        health: Health,
+        waits: Waits,
+        watch: Watch,
+        stop: threading.Event,
+    ) -> None:
         self._settings = settings
+        self._watch = watch
+        self._awaited = Awaited(waits)
         self._metrics = metrics
         self._health = health
         self._failpoints = Failpoints(os.environ.get(VARIABLE))
@@ -131,6 +166,12 @@ class _Worker:
         self._cluster = startup.inspect(settings, names, recipe)
         health.startup(0.3, "loading the recipe")
         fingerprinter = Fingerprinter(recipe)
+        self._budget = _budget_of(settings)
+        self._memory = FreedMemory(self._budget.limit_bytes, self._budget.part_bytes)
+        self._sizes = RecordSizes()
+        self._allowance = Allowance(Amount(settings.batch_documents, self._budget.part_bytes))
+        # The clients' queues are part of the budget.
+        settings = self._budget.settings_for_clients(settings, self._cluster.record_bytes_max)
         health.startup(0.8, "joining the group")
         self._identity = identity.claim(settings)
         nonce = os.urandom(NONCE_BYTES)
@@ -157,11 +198,18 @@ class _Worker:
         # The end of `verdicts` is read before anything is asked, so that no answer can be missed.
         self._verdicts = VerdictReader(settings, names.verdicts, f"{client}-verdicts")
         self._appender = LogAppender(settings, names.fingerprints, f"{client}-log")
-        self._transactions = TransactionalOutput(settings, f"{settings.group}-{client}", f"{client}-outputs", in_turns=True)
+        self._transactions = TransactionalOutput(
+            settings,
+            f"{settings.group}-{client}",
+            f"{client}-outputs",
+            in_turns=True,
+            patience=Patience(watch.is_silent, stop),
+        )
         self._committing: _Committing | None = None
         self._committer = Caller("committing")
         self._preparing = Caller("preparing")
         self._is_preparing = False
+        self._prepared_bytes = 0  # of the batch that is being prepared
         self._hurries = threading.Event()  # what prepares ends after the stretch in work
         self._left: _Read | None = None  # what preparing has not come to
         self._ahead: _Read | None = None  # what was read behind that, and behind what is being prepared
@@ -169,14 +217,14 @@ class _Worker:
         self._read_at = 0.0
         self._fail_open_seconds = None if settings.fail_open is None else settings.fail_open.total_seconds()
         self._must_reread = False
-        self._stop = threading.Event()
+        self._stop = stop
         self._unserved: set[TopicPartitionKey] = set()
         self._full_since: float | None = None
         self._paused = False
         self._next_check = time.monotonic() + _CHECK_TOPICS_SECONDS
         self._next_lag = 0.0
         self._hosts = counter_of(settings, client, metrics.insights)
-        self._source = SourceConsumer(settings, names.documents, client, self)
+        self._source = SourceConsumer(settings, names.documents, client, self, Patience(watch.is_silent, stop, health.beat))
         _log.info(
             "worker started",
             name=client,
@@ -198,6 +246,10 @@ class _Worker:
             while (self._is_preparing or self._flow.in_flight) and time.monotonic() < until:
                 self._turn(take_in=False)
             _log.info("worker stopped", dropped_in_flight=self._flow.in_flight)
+        except BrokerError as error:
+            if not (stop.is_set() and self._watch.is_silent()):
+                raise
+            _log.warning("worker stopped while Kafka was away; whoever comes next reads on", reason=str(error))
         finally:
             try:
                 # In a thread that can be left behind: leaving the group waits for a coordinator that may be gone.
@@ -233,9 +285,15 @@ class _Worker:
 
     def _wanted(self) -> int:
         """How many records there is room for, beside what is being prepared and what was read ahead of it."""
-        if self._ahead is not None:
-            return max(0, self._flow.wants(1) - sum(map(len, self._ahead.messages)))
-        return self._flow.wants(1 if self._is_preparing else 0)
+        most = self._flow.wants(1 if self._is_preparing or self._ahead is not None else 0)
+        if not most:
+            return 0
+        allowed = self._allowance.now
+        prepared = self._prepared_bytes if self._is_preparing else 0
+        left = 0 if self._left is None else self._left.amount.bytes
+        room = self._budget.room(self._flow.held_bytes + prepared + left)
+        ahead = Amount(0, 0) if self._ahead is None else self._ahead.amount
+        return self._sizes.records(min(most, allowed.documents) - ahead.documents, min(room, allowed.bytes) - ahead.bytes)
 
     def _take(self, wanted: int) -> None:
         """Read what there is room for; when there is none, stay in the group without reading."""
@@ -266,6 +324,7 @@ class _Worker:
             _log.error("a record cannot be read; it becomes a dead letter", position=where, reason=one.why)
         self._failpoints.reach("worker.consumed", self._flow.in_flight + 1)
         self._read_at = time.monotonic()
+        self._sizes.read(messages)
         sources = {key: self._flow.source(key) for key in messages.last_offsets()}
         read = _Read([messages], sources, self._source.stamp())
         if not self._is_preparing and self._left is None:
@@ -285,6 +344,7 @@ class _Worker:
     def _make(self, read: _Read) -> None:
         """Make a batch of what was read, in a thread of its own."""
         self._is_preparing = True
+        self._prepared_bytes = read.amount.bytes
         self._preparing.start(lambda: self._prepare(read))
 
     def _prepare(self, read: _Read) -> tuple[InFlight, _Read | None]:
@@ -321,7 +381,7 @@ class _Worker:
 
     def _take_prepared(self) -> None:
         """Take in flight the batch that is done."""
-        batch, self._left = self._preparing.result
+        batch, self._left = self._preparing.take_result()
         self._is_preparing = False
         self._retract_timed(batch)
         self._admit(batch)
@@ -345,6 +405,7 @@ class _Worker:
         while self._is_preparing:
             self._health.beat()
             self._is_preparing = not self._preparing.ended(_IDLE_SECONDS)
+        self._preparing.take_result()
         self._hurries.clear()
         self._left = self._ahead = None
 
@@ -360,8 +421,7 @@ class _Worker:
         for part in self._flow.admit(batch):
             self._append(part)
         self._appender.poll()
-        if int(batch.messages.value_bytes.sum()) > _LARGE_BYTES:
-            give_back()
+        self._memory.used(int(batch.messages.value_bytes.sum()))
         self._failpoints.reach("worker.appended", self._flow.in_flight)
 
     def _wait(self) -> None:
@@ -429,7 +489,7 @@ class _Worker:
             self._none_runs(0.0)
 
     def _begin(self) -> None:
-        ready = self._flow.ready()
+        ready = self._flow.ready(self._allowance.now)
         if not ready:
             return
         now = time.monotonic()
@@ -445,7 +505,8 @@ class _Worker:
     def _carry_out(self, ready: Sequence[InFlight], offsets: Sequence[tuple[str, int, int, str]]) -> _Ended:
         """Run one transaction, in its own thread."""
         leaving = self._outputs.of(*ready)
-        return _Ended(self._transact(leaving, offsets, ready[0].stamp), leaving)
+        began = time.monotonic()
+        return _Ended(self._transact(leaving, offsets, ready[0].stamp), leaving, time.monotonic() - began)
 
     def _none_runs(self, wait_seconds: float, *, rereads: bool = True) -> bool:
         """Return whether no transaction runs, after waiting so long at most, and taking in how it ended."""
@@ -471,9 +532,11 @@ class _Worker:
 
     def _end(self, committing: _Committing, *, rereads: bool = True) -> None:
         (ready, offsets), self._committing = committing, None
-        ended: _Ended = self._committer.result
-        result, leaving = ended
+        ended: _Ended = self._committer.take_result()
+        result, leaving, seconds = ended
         self._metrics.transaction(result.outcome.value)
+        carried = Amount(sum(len(batch.messages) for batch in ready), sum(batch.messages.held_bytes for batch in ready))
+        self._allowance.ended(carried, seconds, is_committed=result.outcome is Outcome.COMMITTED)
         if result.outcome is Outcome.COMMITTED:
             self._flow.committed(ready)
             self._metrics.took(sum(batch.live_records for batch in ready))
@@ -482,9 +545,10 @@ class _Worker:
             self._failpoints.reach("worker.after-commit", self._flow.in_flight + 1)
             return
         _log.warning("a transaction did not commit; its records are read again", outcome=result.outcome.value,
-                     reason=result.why)  # fmt: skip
+                     reason=result.why, documents=carried.documents, seconds=round(seconds, 1),
+                     next_documents_max=self._allowance.now.documents)  # fmt: skip
         if result.refused:
-            self._retract(leaving, offsets, ready[0].stamp, result)
+            self._retract(leaving, offsets, ready[0].stamp, result, carried)
         self._forget_prepared()
         dropped = self._flow.drop_all()
         if rereads and not self._stop.is_set():
@@ -511,10 +575,20 @@ class _Worker:
                 reached=lambda step: self._failpoints.reach(f"worker.{step}", lambda: self._flow.in_flight),
             )
 
-    def _retract(self, leaving: Leavings, offsets: Sequence[tuple[str, int, int, str]], stamp: bytes, result: Result) -> None:
+    def _retract(
+        self,
+        leaving: Leavings,
+        offsets: Sequence[tuple[str, int, int, str]],
+        stamp: bytes,
+        result: Result,
+        carried: Amount,
+    ) -> None:
         """An output refused a record for what it is: find it, and tell the log that it represents nobody."""
         if len(result.refused) > 1:
+            began = time.monotonic()
             result = self._transact(leaving, offsets, stamp, one_by_one=True)
+            if not result.refused:  # written one by one so many take too long; of fewer it is found
+                self._allowance.ended(carried, time.monotonic() - began, is_committed=False)
         for index in result.refused:
             one = leaving[index]
             where = f"{one.message.topic}-{one.message.partition}@{one.message.offset}"
@@ -642,6 +716,7 @@ class _Worker:
     def settled(self, stamp: bytes) -> None:
         """Stamp what survived."""
         self._settle()
+        self._awaited.has_joined = (generation(stamp) or 0) >= 0
         if self._flow.settled(stamp, generation(stamp)):
             self._must_reread = True
 
@@ -657,10 +732,14 @@ class _Worker:
                 lag = self._source.lag(key, self._flow.committed_offset(key))
                 if lag is not None:
                     self._metrics.lag(key[0], key[1], lag)
-            self._metrics.in_flight(self._flow.in_flight, self._flow.documents_in_flight)
+            self._metrics.in_flight(self._flow.in_flight, self._flow.documents_in_flight, self._flow.held_bytes)
+            self._metrics.allowed(self._allowance.now.documents)
             self._metrics.unemitted(self._flow.unemitted if self._settings.judging_mode.delivers else 0)
             self._health.startup(1.0, "started")
-            if owned:
+            self._awaited.look(self._flow, now)
+            if not self._awaited.has_joined:
+                self._health.ready(False, "joining the group")
+            elif owned:
                 self._health.ready(True, f"{len(owned)} partitions, {self._flow.in_flight} batches in flight")
             else:
                 self._health.ready(True, "a member of the group without partitions")
@@ -671,6 +750,8 @@ class _Worker:
     def _check_topics(self) -> None:
         """Notice a source topic that was created again, and outputs that have grown."""
         names = self._cluster.names
+        if self._watch.is_silent():
+            return  # asked for in vain, it would hold up the loop
         try:
             found = Admin(self._settings).topic_ids([names.documents, names.unique, names.duplicates, names.dead_letters])
         except BrokerError as error:

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -512,6 +512,27 @@ def fingerprint_of(one: Message) -> tuple[Any, ...]:
 
 _WORDS = [f"{a}{b}{c}" for a in ("ka", "lo", "mi", "ten", "sur") for b in ("ra", "ve", "dol", "nim", "po", "qua")
           for c in ("s", "n", "tor", "la", "ri", "den", "mos")]  # fmt: skip
+
+
+def large_documents(count: int, size: int, seed: int, *, partitions: int) -> Iterator[tuple[int, bytes, bytes, Headers]]:
+    """Yield documents of some bytes each, which compressed take half of them; none is a copy."""
+    generator = random.Random(seed)
+    letters = b"abcdefghijklmnopqrstuvwxyz"
+    words = [bytes(generator.choices(letters, k=generator.randint(2, 9))) for _ in range(20_000)]
+    pool = b" ".join(generator.choices(words, k=max(50_000, size // 3)))
+    for number in range(count):
+        start = generator.randrange(len(pool) - size + 1)
+        value = b"%d %d " % (seed, number) + pool[start : start + size]
+        yield number % partitions, b"https://large-%d.example/%d" % (seed, number), value[:size], []
+
+
+def peak_bytes(one: Role) -> int:
+    """Return the most memory that a role has taken; 0 once it has ended."""
+    try:
+        status = Path(f"/proc/{one.process.pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:")), 0)
 
 
 def synthetic(

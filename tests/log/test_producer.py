@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+import weakref
 from typing import Any
 
 import pytest
@@ -52,12 +54,36 @@ def test_its_owner_goes_on_while_a_call_runs() -> None:
     assert not caller.ended(0.01)
     go_on.set()
     assert caller.ended(10)
-    assert caller.result == "done"
+    assert caller.take_result() == "done"
     assert not caller.ended(0.0)
 
     caller.start(lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         caller.ended(10)
+
+
+class Large:
+    """Something that can be looked for."""
+
+
+def test_a_caller_keeps_nothing_of_a_call_that_has_ended() -> None:
+    """A transaction's batches and outputs are as large as all else that a worker holds: they go when it has ended."""
+    caller = Caller()
+
+    def start() -> tuple[weakref.ref[Large], weakref.ref[Large]]:
+        carried, made = Large(), [Large()]
+        result = weakref.ref(made[0])
+        caller.start(lambda: made.pop() if carried else None)
+        return weakref.ref(carried), result
+
+    carried, made = start()
+    assert caller.ended(10)
+    caller.take_result()
+    until = time.monotonic() + 10
+    while (carried() or made()) and time.monotonic() < until:
+        time.sleep(0.01)  # its thread lets go a moment after it has said so
+
+    assert (carried(), made()) == (None, None)
 
 
 class Fenced:
@@ -263,6 +289,60 @@ def test_a_transaction_that_breaks_while_it_is_written_is_aborted(
 
     assert (result.outcome, result.refused, made.aborted) == (Outcome.ABORTED, refused, 1)
     assert why in result.why
+
+
+class Full(Fenced):
+    """A producer with room for three records, of a broker that takes none."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._queued = 0
+        self.aborted_at = 0.0
+
+    send_offsets_to_transaction = Fenced.init_transactions
+
+    def produce(self, *_: Any) -> None:
+        if self._queued == 3:
+            raise BufferError("Local: Queue full")
+        self._queued += 1
+
+    def poll(self, seconds: float) -> None:
+        self._clock.now += seconds
+
+    def flush(self, seconds: float) -> int:
+        self._clock.now += seconds
+        return self._queued
+
+    def abort_transaction(self, *_: Any) -> None:
+        self.aborted_at = self._clock.now
+
+
+class Clock:
+    """A clock that moves when somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_outputs_are_waited_for_no_longer_than_kafka_leaves_a_transaction_open(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Whether they all fit into the queue or not: after 30 s Kafka ends it, and takes the worker for one that was replaced."""
+    clock = Clock()
+    made = Full(clock)
+    monkeypatch.setattr(producer, "make_producer", lambda _: made)
+    monkeypatch.setattr(producer, "time", clock)
+    outputs = [producer.Output("unique", 0, b"k", b"v", None, []) for _ in range(count)]
+
+    result = TransactionalOutput(Settings(), "worker-0", "outputs").run(outputs, [("documents", 0, 1, "")], b"")
+
+    assert result.outcome is Outcome.ABORTED
+    assert 20 < made.aborted_at - 1000.0 < 27
+    assert f" of {count} outputs" in result.why
 
 
 def test_a_transaction_that_breaks_for_want_of_an_acl_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

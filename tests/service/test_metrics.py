@@ -98,7 +98,8 @@ def test_the_worker_s_other_metrics_move() -> None:
     metrics.took(12)
     metrics.transaction("committed")
     metrics.lag("documents", 3, 17)
-    metrics.in_flight(2, 900)
+    metrics.in_flight(2, 900, 1_700_000)
+    metrics.allowed(500)
     metrics.unemitted(31)
 
     found = metrics.registry
@@ -110,6 +111,7 @@ def test_the_worker_s_other_metrics_move() -> None:
     assert value(found, "transactions_total", result="committed") == 1
     assert value(found, "consumer_lag_records", topic="documents", partition="3") == 17
     assert (value(found, "batches_in_flight"), value(found, "documents_in_flight")) == (2, 900)
+    assert (value(found, "bytes_in_flight"), value(found, "transaction_documents_max")) == (1_700_000, 500)
     assert value(found, "unemitted_representatives") == 31
 
     metrics.rebalanced()
@@ -210,6 +212,8 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
         "stream_dedup_rebalances": set(),
         "stream_dedup_batches_in_flight": set(),
         "stream_dedup_documents_in_flight": set(),
+        "stream_dedup_bytes_in_flight": set(),
+        "stream_dedup_transaction_documents_max": set(),
         "stream_dedup_unemitted_representatives": set(),
         "stream_dedup_index_entries": set(),
         "stream_dedup_index_size_bytes": set(),

@@ -7,6 +7,7 @@ import pytest
 from stream_dedup.document import LogPlace, Message, Reason
 from stream_dedup.errors import ConfigurationError, DivergedError, InvariantError
 from stream_dedup.log.answers import Announce, Answer, Judgement, Rejected
+from stream_dedup.worker.allowance import Amount
 from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.prepare import InFlight, Part
 
@@ -68,6 +69,21 @@ def test_batches_leave_in_the_order_in_which_they_were_read() -> None:
     scene.answer(1, Reason.NEW)
     assert scene.flow.ready() == [first, second]
     assert scene.flow.offsets([first, second]) == {("documents", 0): (102, 0)}
+
+
+def test_no_more_is_committed_at_once_than_is_allowed() -> None:
+    """By records or by bytes; the oldest goes alone if it is larger by itself."""
+    scene = Scene()
+    first, second = scene.batch((0, 100), (1, 200)), scene.batch((0, 101))
+    scene.answer(1, Reason.NEW, Reason.NEW)
+    scene.answer(2, Reason.NEW)
+    held = first.messages.held_bytes + second.messages.held_bytes
+
+    assert scene.flow.held_bytes == held
+    assert scene.flow.ready(Amount(3, held)) == [first, second]
+    assert scene.flow.ready(Amount(2, held)) == [first]
+    assert scene.flow.ready(Amount(3, held - 1)) == [first]
+    assert scene.flow.ready(Amount(1, 1)) == [first]
 
 
 def test_batches_of_two_generations_do_not_share_a_transaction() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from stream_dedup.document import Message
 from stream_dedup.messages import Messages
+from stream_dedup.service import memory
 from stream_dedup.worker import role
 from stream_dedup.worker.prepare import InFlight
 
@@ -21,9 +22,25 @@ def test_memory_goes_back_after_a_large_batch(count: int, value_bytes: int, give
     value = bytes(value_bytes)
     messages = Messages.of([Message("documents", 0, offset, None, value, None, []) for offset in range(count)])
     nothing = SimpleNamespace(admit=lambda _: [], poll=lambda: None, reach=lambda *_: None, in_flight=1)
-    worker = SimpleNamespace(_flow=nothing, _appender=nothing, _failpoints=nothing)
+    freed = memory.FreedMemory(1 << 50, 32 << 20)
+    worker = SimpleNamespace(_flow=nothing, _appender=nothing, _failpoints=nothing, _memory=freed)
 
-    with mock.patch.object(role, "give_back") as give_back:
+    with mock.patch.object(memory, "give_back") as give_back:
         role._Worker._admit(worker, InFlight(messages, [None] * count, [None] * count, [], b"", {}))
+
+    assert give_back.call_count == gives_back
+
+
+@pytest.mark.parametrize(("resident", "gives_back"), [(700 << 20, 0), (800 << 20, 1)])
+def test_memory_goes_back_when_the_process_comes_near_its_limit(resident: int, gives_back: int) -> None:
+    """However small the batches are, and once a second at most."""
+    freed = memory.FreedMemory(1 << 30, 32 << 20)
+
+    with (
+        mock.patch.object(memory, "give_back") as give_back,
+        mock.patch.object(memory, "resident_bytes", return_value=resident),
+    ):
+        freed.used(1000)
+        freed.used(1000)
 
     assert give_back.call_count == gives_back

@@ -8,6 +8,8 @@ from unittest import mock
 import pytest
 
 from stream_dedup.worker import role
+from stream_dedup.worker.allowance import Allowance, Amount
+from stream_dedup.worker.budget import Budget, RecordSizes
 
 READ_SECONDS = 0.001
 TURNS_MAX = 5000
@@ -34,9 +36,14 @@ class Paced(role._Worker):
     def __init__(self, clock: Clock, *, in_flight: int = 0, is_preparing: bool = False) -> None:
         nothing = SimpleNamespace(beat=lambda: None, poll=lambda: None)
         self._health = self._appender = nothing
-        self._flow = SimpleNamespace(in_flight=in_flight, awaits=in_flight > 0, wants=lambda _: 10, stale=dict)
+        self._flow = SimpleNamespace(in_flight=in_flight, awaits=in_flight > 0, wants=lambda _: 10, stale=dict, held_bytes=0)
         self._is_preparing = is_preparing
         self._ahead = None
+        self._prepared_bytes = 0
+        self._left = None
+        self._budget = Budget(1 << 30, 1 << 20)
+        self._sizes = RecordSizes()
+        self._allowance = Allowance(Amount(10, 1 << 20))
         self._read_at = 0.0
         self.clock = clock
         self.reads: list[float] = []

@@ -23,20 +23,25 @@ import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from stream_dedup.document import Headers
-from stream_dedup.errors import AbortableError, BrokerError
+from stream_dedup.errors import AbortableError, BrokerError, FencedError
 from stream_dedup.log.kafka.bulk import BulkWriter, RecordColumns
 from stream_dedup.log.kafka.client import (
     is_retriable,
     make_producer,
     producer_config,
     translate,
-    wait_for,
 )
+from stream_dedup.log.kafka.patience import IMPATIENT, Patience
 from stream_dedup.settings import Settings
 
 _FLUSH_SECONDS = 25.0
+# From the first output to the last acknowledgement: Kafka ends a transaction after 30 s, and takes its owner for a zombie then.
+_OUTPUT_SECONDS = 25.0
 _FLUSH_SLICE_SECONDS = 1.0
 _MESSAGE_SECONDS = 20.0
+_TRANSACTION_SECONDS = 30.0
+_BEGIN_TIMES = 6
+_BEGIN_SECONDS = 10.0
 _INSIGHTS_MAX = 10
 # A broker that was killed in mid-transaction and came back left librdkafka waiting for 15 s and more in one step, while a
 # new producer went on within a second: so a step is given up soon.
@@ -133,7 +138,7 @@ class Caller:
     """
 
     def __init__(self, name: str = "transactions") -> None:
-        self.result: Any = None
+        self._result: Any = None
         self._calls: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name=name, daemon=True).start()
@@ -143,14 +148,19 @@ class Caller:
         self._calls.put(function)
 
     def ended(self, seconds: float) -> bool:
-        """Return whether it has ended, after waiting so long at most, and raise what it raised; `result` is what it gave."""
+        """Return whether it has ended, after waiting so long at most, and raise what it raised."""
         try:
-            self.result, error = self._done.get(timeout=seconds)
+            self._result, error = self._done.get(timeout=seconds)
         except queue.Empty:
             return False
         if error is not None:
             raise error
         return True
+
+    def take_result(self) -> Any:
+        """Return what the call gave that ended last. It is not kept: a batch and its transaction are large."""
+        result, self._result = self._result, None
+        return result
 
     def call(self, function: Callable[[], Any], seconds: float) -> None:
         """Run `function` and raise what it raises.
@@ -164,11 +174,15 @@ class Caller:
 
     def _serve(self) -> None:
         while True:
-            function = self._calls.get()
-            try:
-                self._done.put((function(), None))
-            except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
-                self._done.put((None, error))
+            self._done.put(_outcome(self._calls.get()))
+
+
+def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """Return what a function gave, and what it raised. So its caller keeps nothing of it while it waits for the next."""
+    try:
+        return function(), None
+    except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
+        return None, error
 
 
 def _told(error: KafkaException | SystemError) -> KafkaError | None:
@@ -185,7 +199,8 @@ class _Appender:
     """An idempotent, non-transactional producer for one partition of one topic."""
 
     def __init__(self, settings: Settings, topic: str, client: str) -> None:
-        self._config = producer_config(settings, client, {"linger.ms": 0}, {"message.timeout.ms": 60_000})
+        # No time-out: who must not wait for a Kafka that is away uses `flush`, and the others go on when it is back.
+        self._config = producer_config(settings, client, {"linger.ms": 0}, {"message.timeout.ms": 0})
         self._producer = make_producer(self._config | {"error_cb": self._hear})
         self._topic = topic
         self._cause: KafkaError | None = None
@@ -333,7 +348,17 @@ class TransactionalOutput:
     thrown away, so is the other at its turn: it may have lost its coordinator with the same broker, and be waited for too.
     """
 
-    def __init__(self, settings: Settings, transactional_id: str, client: str, *, in_turns: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        transactional_id: str,
+        client: str,
+        *,
+        in_turns: bool = False,
+        patience: Patience = IMPATIENT,
+    ) -> None:
+        self._patience = patience
+
         def make(name: str) -> tuple[dict[str, Any], Producer]:
             config = producer_config(
                 settings,
@@ -342,7 +367,7 @@ class TransactionalOutput:
                 {"queue.buffering.max.messages": 1_000_000, "delivery.report.only.error": True},
                 {
                     "transactional.id": name,
-                    "transaction.timeout.ms": 30_000,
+                    "transaction.timeout.ms": int(1000 * _TRANSACTION_SECONDS),
                     "message.timeout.ms": int(1000 * _MESSAGE_SECONDS),
                 },
             )
@@ -351,6 +376,7 @@ class TransactionalOutput:
         self._config, self._producer = make(transactional_id)
         self._other = make(f"{transactional_id}~2") if in_turns else None
         self._doubtful: Producer | None = None
+        self._outputs_until = 0.0
         self._socket_timeout_seconds = float(self._config["socket.timeout.ms"]) / 1000
         self._caller = Caller()
 
@@ -373,6 +399,25 @@ class TransactionalOutput:
             FencedError: another worker has the same transactional id.
             BrokerError: the producer cannot go on.
         """
+        began = time.monotonic()
+        try:
+            return self._run(outputs, offsets, stamp, one_by_one=one_by_one, reached=reached)
+        except FencedError as error:
+            # Kafka fences for two reasons and names neither. After so long it has ended the transaction itself, because the
+            # time-out had passed while Kafka was away or this machine stood still; nobody else has our id.
+            if time.monotonic() - began < _TRANSACTION_SECONDS:
+                raise
+            return self._recycle(str(error))
+
+    def _run(
+        self,
+        outputs: Sequence[Output],
+        offsets: Sequence[tuple[str, int, int, str]],
+        stamp: bytes,
+        *,
+        one_by_one: bool,
+        reached: Callable[[str], None],
+    ) -> Result:
         if self._producer is self._doubtful:
             self._doubtful = None
             self._producer = self._new_producer(self._config)
@@ -414,6 +459,7 @@ class TransactionalOutput:
         needs = "" if bulk is None else _needs(bulk.topics)
         try:
             self._producer.begin_transaction()  # 1
+            self._outputs_until = time.monotonic() + _OUTPUT_SECONDS
             reached("begin")
             if bulk is None:
                 try:
@@ -492,6 +538,10 @@ class TransactionalOutput:
                     producer.produce(topic, value, key, partition, report, None, timestamp_ms or 0, headers)
                 except BufferError:
                     producer.poll(0.1)
+                    if time.monotonic() >= self._outputs_until and not failures:
+                        raise _UnwrittenError(
+                            f"Only {index} of {len(outputs)} outputs had room in the queue within {_OUTPUT_SECONDS:.0f} s."
+                        ) from None
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError._STATE:
                         raise _BrokenError(
@@ -512,9 +562,9 @@ class TransactionalOutput:
         left = count
         try:
             # Once one has failed, librdkafka holds the others back until they time out.
-            for _ in range(int(_FLUSH_SECONDS / _FLUSH_SLICE_SECONDS)):
+            while True:
                 left = self._producer.flush(_FLUSH_SLICE_SECONDS)
-                if not left or failures:
+                if not left or failures or time.monotonic() >= self._outputs_until:
                     break
         except SystemError as error:
             told = _told(error)
@@ -522,7 +572,7 @@ class TransactionalOutput:
                 raise KafkaException(told) from None
             left = count  # whatever it was, the abort says it
         if left and not failures:
-            raise _UnwrittenError(f"{left} of {count} outputs were not written within {_FLUSH_SECONDS:.0f} s.")
+            raise _UnwrittenError(f"{left} of {count} outputs were not written within {_OUTPUT_SECONDS:.0f} s.")
 
     def _denied(
         self,
@@ -595,8 +645,15 @@ class TransactionalOutput:
         producer = make_producer(config)
         doing = f"beginning as transactional id {config['transactional.id']}"
         needs = f"Write and Describe on transactionalId {config['transactional.id']}"
-        wait_for(producer.init_transactions, doing, 60.0, needs)
-        return producer
+        lasts = self._patience.begin(_BEGIN_TIMES)
+        while True:
+            try:
+                producer.init_transactions(_BEGIN_SECONDS)
+            except KafkaException as error:
+                if not is_retriable(error) or not lasts():
+                    raise translate(error, doing, needs) from error
+            else:
+                return producer
 
     def _again(self, call: Callable[[float], Any], doing: str, needs: str = "") -> None:
         """Make a call that may be made again once after a time-out; `needs` is the ACL for it.

@@ -1,0 +1,93 @@
+"""How much a transaction may carry: it shrinks until it is written in time, and grows again."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from stream_dedup.worker.allowance import SLOW_SECONDS, Allowance, Amount
+
+MOST = Amount(8000, 30_000_000)
+MESSAGE_SECONDS = 20.0
+
+
+def run(allowance: Allowance, rate: float, record_bytes: int, seconds: float) -> tuple[float, int, int]:
+    """Write a backlog at `rate` bytes a second; return the time, the bytes committed and how many timed out."""
+    now, written, timed_out = 0.0, 0, 0
+    while now < seconds:
+        documents = max(1, min(allowance.now.documents, allowance.now.bytes // record_bytes))
+        carried = Amount(documents, documents * record_bytes)
+        took = 0.02 + carried.bytes / rate
+        is_committed = took < MESSAGE_SECONDS
+        allowance.ended(carried, min(took, MESSAGE_SECONDS), is_committed=is_committed)
+        now += min(took, MESSAGE_SECONDS)
+        written += carried.bytes if is_committed else 0
+        timed_out += not is_committed
+    return now, written, timed_out
+
+
+@pytest.mark.parametrize("rate", [30_000, 250_000, 1_000_000, 10_000_000])
+@pytest.mark.parametrize("record_bytes", [1000, 12_000, 100_000])
+def test_transactions_shrink_until_they_are_written_in_time(rate: int, record_bytes: int) -> None:
+    """After some time-outs nothing times out any more, and most of what the broker takes is used."""
+    allowance = Allowance(MOST)
+    _, _, timed_out = run(allowance, rate, record_bytes, 150)
+    assert timed_out <= 5
+
+    took, written, timed_out = run(allowance, rate, record_bytes, 300)
+
+    assert timed_out == 0
+    assert written / took > 0.6 * rate
+
+
+def test_transactions_grow_again() -> None:
+    """A broker that is quick again is soon given all that one transaction may carry; and only then."""
+    allowance = Allowance(MOST)
+    run(allowance, 100_000, 12_000, 200)
+    assert allowance.now.bytes < MOST.bytes / 20
+
+    run(allowance, 1e9, 12_000, 1.0)
+
+    assert allowance.now == MOST
+
+
+def test_a_small_transaction_that_is_slow_says_nothing_of_size() -> None:
+    allowance = Allowance(MOST)
+
+    allowance.ended(Amount(10, 10_000), 4 * SLOW_SECONDS, is_committed=True)
+
+    assert allowance.now == MOST
+
+
+def test_a_transaction_that_was_aborted_at_once_says_nothing_of_size() -> None:
+    """A refused record, or a rebalance."""
+    allowance = Allowance(MOST)
+
+    allowance.ended(MOST, 0.2, is_committed=False)
+
+    assert allowance.now == MOST
+
+
+def test_several_large_ones_that_were_under_way_count_once() -> None:
+    allowance = Allowance(MOST)
+
+    for _ in range(4):
+        allowance.ended(MOST, 2 * SLOW_SECONDS, is_committed=True)
+
+    assert allowance.now == Amount(4000, 15_000_000)
+
+
+def test_it_always_allows_a_record_and_never_more_than_the_most() -> None:
+    """Whatever happens."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    for _ in range(200):
+        most = Amount(dice.randint(1, 10_000), dice.randint(1, 1 << 26))
+        allowance = Allowance(most)
+        for _ in range(50):
+            carried = Amount(dice.randint(1, 20_000), dice.randint(1, 1 << 27))
+            allowance.ended(carried, dice.uniform(0, 30), is_committed=dice.random() < 0.5)
+            assert 1 <= allowance.now.documents <= most.documents
+            assert 1 <= allowance.now.bytes <= most.bytes

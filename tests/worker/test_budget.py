@@ -1,0 +1,125 @@
+"""How many bytes a worker holds at once: whatever records come, no more than its share, and always one."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream_dedup.messages import Messages
+from stream_dedup.settings import Settings
+from stream_dedup.worker.budget import Budget, RecordSizes, limit_of
+
+GIB, MIB = 1 << 30, 1 << 20
+
+
+class Sized(list[int]):
+    """Records of some sizes, without their bytes."""
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(self) + 700 * len(self)
+
+
+def of_sizes(sizes: list[int]) -> Messages:
+    values = [bytes(size) for size in sizes]
+    count = len(sizes)
+    return Messages(
+        "documents", np.zeros(count, np.int32), np.arange(count), [b"key"] * count, values, np.zeros(count, np.int64), {}, {}
+    )
+
+
+def test_the_limit_is_what_is_set_or_what_the_group_allows_or_a_part_of_the_machine() -> None:
+    assert limit_of(700 * MIB, 2 * GIB, 64 * GIB) == 700 * MIB
+    assert limit_of(None, 2 * GIB, 64 * GIB) == 2 * GIB
+    assert limit_of(None, None, 64 * GIB) == GIB
+    assert limit_of(None, None, 2 * GIB) == 512 * MIB
+
+
+def test_what_is_taken_already_and_a_tenth_are_no_part_of_it() -> None:
+    """Under 1 GiB a batch of 8,000 documents of 1 kB fits, as it always did."""
+    budget = Budget.of(GIB, 260 * MIB)
+
+    assert 8000 * 2000 < budget.part_bytes < 32 * MIB
+    assert not budget.is_tight
+    assert Budget.of(2 * GIB, 260 * MIB).part_bytes > 2 * budget.part_bytes
+
+
+def test_with_too_little_memory_it_goes_on_with_the_least() -> None:
+    budget = Budget.of(400 * MIB, 500 * MIB)
+
+    assert budget.is_tight
+    assert budget.part_bytes == MIB
+
+
+@pytest.mark.parametrize("part", [MIB, 5 * MIB, 60 * MIB])
+@pytest.mark.parametrize("record", [MIB, 100 * MIB])
+def test_a_record_fits_into_the_queues(part: int, record: int) -> None:
+    """librdkafka waits for ever with a record that is larger than its queue. What an operator sets wins."""
+    budget = Budget(GIB, part)
+    queues = budget.queues(record)
+
+    assert int(queues["queue.buffering.max.kbytes"]) * 1024 >= max(2 * part, record)
+    assert int(queues["queued.max.messages.kbytes"]) * 1024 <= part
+    assert int(queues["fetch.max.bytes"]) <= max(MIB, part // 4)
+    own = Settings(kafka={"fetch.max.bytes": "77", "client.rack": "a"})
+    assert budget.settings_for_clients(own, record).kafka == queues | {"fetch.max.bytes": "77", "client.rack": "a"}
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_what_is_held_stays_within_its_share(is_slow: bool) -> None:
+    """Records of 100 bytes to 1 MB, in runs of one size and mixed, while batches leave quickly or hardly ever."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    budget, sizes = Budget(GIB, 8 * MIB), RecordSizes()
+    queued_max = int(budget.queues(MIB)["queued.max.messages.kbytes"]) * 1024
+    held: deque[Any] = deque()
+    read = waits = 0
+    for _ in range(400):
+        run = dice.choice([100, 1000, 12_000, 58_000, 1_000_000, 0])
+        for _ in range(dice.randint(1, 8)):
+            room = budget.room(sum(one.held_bytes for one in held))
+            wanted = sizes.records(8000, room)
+            ready = Sized()  # what Kafka's client has ready is bounded by bytes
+            room_left = queued_max
+            while len(ready) < wanted and room_left > 0:
+                ready.append(run or dice.choice([100, 1000, 12_000, 1_000_000]))
+                room_left -= ready[-1] + 700
+            if ready:
+                held.append(ready)
+                sizes.read(held[-1])
+                read += len(ready)
+            else:
+                waits += 1
+            assert sum(one.held_bytes for one in held) <= 7 * budget.part_bytes + MIB
+            assert held or ready
+            if held and dice.random() < (0.2 if is_slow else 0.9):
+                held.popleft()
+    assert read > 1000
+    assert (waits > 0) is is_slow or not is_slow
+
+
+def test_records_are_counted_by_what_they_bring() -> None:
+    """As many as fit, by the mean of the last reads; one at least where there is room, and none where there is not."""
+    sizes = RecordSizes()
+    for _ in range(20):
+        sizes.read(of_sizes([10_000] * 5))
+
+    assert 700 < sizes.records(8000, 8 * MIB) < 900
+    assert sizes.records(100, 8 * MIB) == 100
+    assert sizes.records(8000, 1) == 1
+    assert sizes.records(8000, 0) == sizes.records(0, MIB) == sizes.records(-5, MIB) == 0
+
+
+def test_all_that_a_record_has_is_counted() -> None:
+    """Key, value and headers, and what it takes beside them."""
+    one = Messages(
+        *("documents", np.zeros(2, np.int32), np.arange(2), [None, bytes(1000)], [bytes(50_000), None]),
+        *(np.zeros(2, np.int64), {1: [("name", bytes(7000)), ("none", None)]}, {}),
+    )
+
+    assert 58_000 < one.held_bytes < 61_000
