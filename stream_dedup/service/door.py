@@ -9,6 +9,7 @@ what answers them takes the interpreter from the role's loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import struct
 import time
@@ -23,12 +24,17 @@ REQUESTS_MAX: Final = 64
 PATIENCE_SECONDS = 5.0
 PACE_SECONDS: Final = 0.01
 
+# uvicorn warns of every request that is no HTTP; whoever sends rubbish would fill the disk with that.
+_logger = logging.getLogger("stream_dedup.http.clients")
+_logger.setLevel(logging.ERROR)
+
 
 class Connection(H11Protocol):
     """One client. It waits for us while its request is being answered; else we wait for it, and not for ever."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
+        self.logger = _logger
         self._since = 0.0
         self._waiting: asyncio.TimerHandle | None = None
 

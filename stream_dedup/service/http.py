@@ -86,7 +86,7 @@ class HttpServer:
             loop="asyncio",
             backlog=_TAKEN_AT_ONCE,
             log_config=None,  # our own logs; its loggers propagate to them
-            log_level="error",  # it warns of every request that is no HTTP
+            log_level="warning",
             access_log=False,
             lifespan="off",
             server_header=False,

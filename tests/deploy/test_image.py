@@ -49,6 +49,41 @@ def test_the_dockerfile_keeps_what_the_pods_rely_on() -> None:
     assert f"COMPRESSED_BYTES_MAX={MEGABYTES_MAX}000000" in (DEPLOY / "build-without-daemon.sh").read_text()
 
 
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+STAND_IN = """#!/usr/bin/env bash
+printf '%s\\n' "$*" >> "$ASKED"
+[ "$1" = build ] || printf '%s\\n' "$TOLD"
+"""
+
+
+def build_release(folder: Path, told: str, **more: str) -> tuple[int, list[str]]:
+    """Run the script beside a stand-in for Docker, whose registry tells `told`; return its code and what Docker was asked."""
+    folder.mkdir()
+    docker = folder / "docker"
+    docker.write_text(STAND_IN)
+    docker.chmod(0o755)
+    environment = {"PATH": f"{folder}:/usr/bin:/bin", "ASKED": str(folder / "asked"), "TOLD": told, **more}
+    script = DEPLOY / "build-release.sh"
+    done = subprocess.run([script, "here/dedup:1"], env=environment, capture_output=True, text=True, timeout=30, check=False)
+    return done.returncode, (folder / "asked").read_text().splitlines() if (folder / "asked").exists() else []
+
+
+def test_a_release_is_built_on_a_digest_or_not_at_all(tmp_path: Path) -> None:
+    """Every FROM takes the base as an argument; the script gives it by the digest that the registry told, or that was given."""
+    text = (DEPLOY / "Dockerfile").read_text()
+    (base,) = re.findall(r"^ARG BASE=(.+)$", text, re.MULTILINE)
+    assert {line.split()[1] for line in text.splitlines() if line.startswith("FROM ")} == {"${BASE}"}
+    assert 'org.opencontainers.image.base.name="${BASE}"' in text.rpartition("\nFROM ")[2]
+
+    code, (asked, built) = build_release(tmp_path / "told", DIGEST)
+    assert (code, asked.split()[3], f"--build-arg BASE={base}@{DIGEST} " in built) == (0, base, True)
+    code, (built,) = build_release(tmp_path / "given", "", BASE=f"other@{DIGEST}")
+    assert (code, f"--build-arg BASE=other@{DIGEST} " in built) == (0, True)
+    for place, told in enumerate(("", "latest", DIGEST[:-1], "<no value>")):
+        code, asked_for = build_release(tmp_path / str(place), told)
+        assert (code, [line.split()[0] for line in asked_for]) == (1, ["buildx"]), told
+
+
 def test_the_image_has_the_bytecode_of_what_the_roles_import(tmp_path: Path) -> None:
     """The official image of Python has none of its own library's, and nothing can be written where ours runs."""
     last = (DEPLOY / "Dockerfile").read_text().rpartition("\nFROM ")[2]

@@ -51,6 +51,20 @@ MOVES = frozenset(
 )
 AGAIN_SECONDS = 0.1
 
+# A topic was deleted, and perhaps created again, behind the client's back.
+GONE = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+RESTORE = (
+    "A topic of this filter, or a partition of one, is gone: it was deleted. `stream-dedup topics plan` says which; restore it "
+    "if its records matter, else create it with: stream-dedup topics apply"
+)
+
 # The operator's properties are given to every client; librdkafka warns of each that is for the other kind.
 _CONSUMER_ONLY = re.compile(
     r"group\.|session\.|heartbeat\.|max\.poll|fetch\.|queued\.|auto\.(commit|offset)|check\.crcs|consume\.|partition\.assign"
@@ -258,6 +272,9 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -
             f"{text} Another worker uses the same transactional id, or a transaction took longer than its timeout; "
             "this process ends, and a restart takes over cleanly. Give each worker its own STREAM_DEDUP_WORKER_ID."
         )
+    if code in GONE:
+        kind = AbortableError if kafka_error.txn_requires_abort() or kafka_error.retriable() else BrokerError
+        return kind(f"{text} {RESTORE}")
     if kafka_error.fatal():
         return BrokerError(f"{text} The client cannot go on; a restart begins again from the committed offsets.")
     if kafka_error.txn_requires_abort() or kafka_error.retriable():

@@ -20,6 +20,7 @@ from confluent_kafka import Message as RawMessage
 from stream_dedup.document import Message, TopicPartitionKey, Unreadable
 from stream_dedup.errors import BrokerError, ConfigurationError
 from stream_dedup.log.kafka.client import (
+    GONE,
     Acl,
     ask,
     ask_anew,
@@ -519,8 +520,11 @@ def _raise_unless_passing(error: KafkaError, topic: str, acls: Acl = "") -> None
             f"An offset to read from is not in {topic} any more ({error.str()}): its retention removed records, or the "
             "topic was created again. Nothing was skipped. Restore the topic, or move on with: stream-dedup rewind"
         )
-    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
-        raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
+    if code in GONE:
+        raise ConfigurationError(
+            f"The topic {topic} does not exist, or lacks a partition that it had: it was deleted, or never created. Restore it "
+            "if its records matter, else create it with: stream-dedup topics apply"
+        )
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         raise translate(error, f"reading {topic}", f"Read on topic {topic}")
     if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
