@@ -300,7 +300,7 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
         if due > sent:
             crawl.produce(documents[sent:due])
             sent = due
-            strange += send_strange(crawl.produce, dice, 4)
+            nemesis.sent += send_strange(crawl.produce, dice, 4)
         fault = nemesis.strike()
         print(f"{passed:7.1f} s  {sent:8d} sent  {crawl.committed():8d} committed  {fault}", flush=True)
         time.sleep(nemesis.dice.uniform(0.5, 4.0))
