@@ -31,6 +31,8 @@ from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.index_api import IndexApi
 from stream_dedup.service.metrics import IndexMetrics
+from stream_dedup.service.waits import Waits
+from stream_dedup.service.watch import Watch
 from stream_dedup.settings import Settings
 
 _log = structlog.get_logger("stream_dedup.index")
@@ -55,9 +57,11 @@ def run(settings: Settings, stop: threading.Event) -> None:
     server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, api.routes())
     server.start()
     try:
-        indexer = _Indexer(settings, metrics, health, api)
-        collect_rarely()
-        indexer.run(stop)
+        with Watch(settings, Waits(health, _log)) as watch:
+            if watch.wait(stop):
+                indexer = _Indexer(settings, metrics, health, api)
+                collect_rarely()
+                indexer.run(stop)
     finally:
         server.stop()
 

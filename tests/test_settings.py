@@ -268,6 +268,7 @@ class TestErrors:
             ("TOPIC_PREFIX", ".a", "must begin with a letter or digit"),
             ("TOPIC_PREFIX", "x" * 249, "must leave topic names of at most 249 characters"),
             ("KAFKA_BOOTSTRAP_SERVERS", "broker", "must be host:port"),
+            ("KAFKA_BOOTSTRAP_SERVERS", "http://broker:9092", "must be host:port"),
             ("KAFKA_BOOTSTRAP_SERVERS", "a:1,,b:2", "must be host:port"),
             ("TEXT_FIELD", "a..b", "must be a dotted path"),
             ("LIVEZ_AFTER", "60", "must be a time with its unit"),

@@ -12,12 +12,13 @@ from dataclasses import asdict
 from rich.text import Text
 
 from stream_dedup.checks.clients import check_clients
-from stream_dedup.checks.cluster import check_cluster
+from stream_dedup.checks.cluster import Facts, check_cluster
 from stream_dedup.checks.declaration import check_declaration
 from stream_dedup.checks.facts import read_facts
 from stream_dedup.checks.finding import Finding, State, not_checked, ok, refused, warning
 from stream_dedup.checks.machine import check_machine
 from stream_dedup.checks.recipe import check_recipe
+from stream_dedup.checks.roles import check_roles, read_roles
 from stream_dedup.checks.start import needed_topics
 from stream_dedup.checks.volume import check_volume
 from stream_dedup.cli.output import print_json, print_table
@@ -28,7 +29,18 @@ from stream_dedup.settings import Settings
 from stream_dedup.worker.declaration import declaration
 
 _COLOURS = {State.OK: "green", State.WARNING: "yellow", State.REFUSED: "bold red", State.NOT_CHECKED: "dim"}
-_OF_THE_CLUSTER = ("topics", "log", "replicas", "log sizes", "output sizes", "retention", "offsets", "clock", "declaration")
+_OF_THE_CLUSTER = (
+    "topics",
+    "log",
+    "replicas",
+    "log sizes",
+    "output sizes",
+    "retention",
+    "offsets",
+    "clock",
+    "declaration",
+    "roles",
+)
 
 
 def examine(settings: Settings) -> list[Finding]:
@@ -89,15 +101,28 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[Finding]:
         yield not_checked("declaration", "There is no log, or no recipe to compare with what it declares.")
     elif not any(one.check == "log" and one.state is State.REFUSED for one in found):
         yield from _declaration(settings, recipe)
+    if {names.fingerprints, names.verdicts, names.documents} <= topics.keys():
+        yield from _roles(admin, settings, facts)
+    else:
+        yield not_checked("roles", "What they read and write is not there.")
     seen = {one.check for one in found}
     yield from (
         not_checked(check, "What it looks at is not there.")
         for check in _OF_THE_CLUSTER
-        if check not in seen and check != "declaration"
+        if check not in seen and check not in ("declaration", "roles")
     )
     name = None if log is None else f"{cluster}/{log.topic_id.hex()}"
     key = (names.fingerprints, 0)
     yield from check_volume(settings, name, lambda: None if log is None else admin.ends([key])[key][1])
+
+
+def _roles(admin: Admin, settings: Settings, facts: Facts) -> Iterator[Finding]:
+    committed = facts.committed or {}
+    waiting = sum(max(0, end - committed.get(part, (low, None))[0]) for part, (low, end) in facts.source.items())
+    try:
+        yield from check_roles(settings, settings.topic_names, read_roles(admin, settings, waiting))
+    except BrokerError as error:
+        yield not_checked("roles", str(error))
 
 
 def _declaration(settings: Settings, recipe: Recipe) -> Iterator[Finding]:

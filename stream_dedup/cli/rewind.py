@@ -67,7 +67,7 @@ def _check_is_empty(admin: Admin, group: str) -> None:
         raise ConfigurationError(
             f"The group {group} has {members} {'member' if members == 1 else 'members'}, and offsets can be set back only "
             "while it has none: a running worker would commit over them. Stop the workers and run this again; one that "
-            "was killed leaves the group at the end of its session (45 s unless set otherwise)."
+            "was killed leaves the group at the end of its session (10 s unless set otherwise)."
         )
 
 

@@ -26,6 +26,8 @@ from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.insights_page import Console
 from stream_dedup.service.metrics import InsightsMetrics
+from stream_dedup.service.waits import Waits
+from stream_dedup.service.watch import Watch
 from stream_dedup.settings import Settings
 from stream_dedup.topics import TopicNames
 
@@ -51,16 +53,20 @@ def run(settings: Settings, stop: threading.Event) -> None:
     server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, console.routes())
     server.start()
     try:
-        asyncio.run(_main(settings, metrics, health, console, stop))
+        with Watch(settings, Waits(health, _log)) as watch:
+            if watch.wait(stop):
+                asyncio.run(_main(settings, metrics, health, console, watch, stop))
     finally:
         server.stop()
 
 
-async def _main(settings: Settings, metrics: InsightsMetrics, health: Health, console: Console, stop: threading.Event) -> None:
+async def _main(
+    settings: Settings, metrics: InsightsMetrics, health: Health, console: Console, watch: Watch, stop: threading.Event
+) -> None:
     admin = Admin(settings)
     names = settings.topic_names
     _check_topics(admin, names)
-    role = _Insights(settings, names, admin, metrics, health, console)
+    role = _Insights(settings, names, admin, metrics, health, console, watch)
     await role.run(stop)
 
 
@@ -87,8 +93,10 @@ class _Insights:
         metrics: InsightsMetrics,
         health: Health,
         console: Console,
+        watch: Watch,
     ) -> None:
         self._settings = settings
+        self._watch = watch
         self._names = names
         self._admin = admin
         self._metrics = metrics
@@ -149,7 +157,6 @@ class _Insights:
         if self._stream.owns:
             _log.info("the partition is ours", hosts=self._ledger.hosts)
             self._health.startup(1.0, "started")
-            self._health.ready(True, f"counting; {self._ledger.hosts} hosts are known")
         else:
             self._health.startup(1.0, "started")
             self._health.ready(False, "waiting for the partition, which another replica has, or which is being taken over")
@@ -207,6 +214,8 @@ class _Insights:
             )  # fmt: skip
 
     def _show(self) -> None:
+        if self._stream.owns:
+            self._health.ready(True, f"counting; {self._ledger.hosts} hosts are known")
         self._console.show(self._ledger.view(Console.HOSTS_MAX), owns=self._stream.owns)
 
     async def _look_around(self) -> None:
@@ -214,6 +223,9 @@ class _Insights:
         key = (self._names.insights, 0)
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
+            if self._watch.is_silent():
+                self._waiting_since = None
+                continue
             try:
                 low, end = (await asyncio.to_thread(self._admin.ends, [key]))[key]
             except BrokerError as error:

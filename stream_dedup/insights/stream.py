@@ -34,6 +34,7 @@ _STOP_SECONDS = 15.0
 _FLUSH_SECONDS = 180.0
 _SESSION_SECONDS = 15.0
 _REQUEST_SECONDS = 30.0
+_NEVER_SECONDS = 100 * 365 * 86_400.0
 
 
 class Taken(NamedTuple):
@@ -87,6 +88,10 @@ class HostStream:
             broker_session_timeout=_seconds(settings, "session.timeout.ms", _SESSION_SECONDS),
             broker_heartbeat_interval=_seconds(settings, "heartbeat.interval.ms", 3.0),
             broker_request_timeout=_REQUEST_SECONDS,
+            # It calls a partition stuck to which nobody has written for so long (faust-streaming #166). What really hangs is
+            # noticed by the role, which compares with the topic's end.
+            stream_processing_timeout=_NEVER_SECONDS,
+            broker_commit_livelock_soft_timeout=_NEVER_SECONDS,
             consumer_auto_offset_reset="earliest",
             key_serializer="raw",
             value_serializer="raw",

@@ -38,6 +38,7 @@ class Health:
         self._last_beat_seconds: float | None = None
         self._ready = State(False, "The role has not begun its work yet.")
         self._startup = State(False, "The role is starting.", 0.0)
+        self._held: Callable[[], str] = str
 
     def beat(self) -> None:
         """Say that the loop has turned."""
@@ -47,6 +48,10 @@ class Health:
         """Say whether the role does its work, and why (or why not)."""
         with self._lock:
             self._ready = State(is_ready, why)
+
+    def hold(self, held: Callable[[], str]) -> None:
+        """Be not ready whenever `held()` says why."""
+        self._held = held
 
     def startup(self, progress: float, text: str) -> None:
         """Say how far the start is, from 0 to 1; once 1 was reached the role counts as started for good."""
@@ -71,6 +76,9 @@ class Health:
 
     def ready_state(self) -> State:
         """Return the answer to `/readyz`."""
+        held = self._held()
+        if held:
+            return State(False, held)
         with self._lock:
             return self._ready
 

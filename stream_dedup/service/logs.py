@@ -15,6 +15,7 @@ from typing import Any, Literal, TextIO
 import structlog
 
 from stream_dedup.printable import printable
+from stream_dedup.service.connection_lines import ConnectionLines
 
 KAFKA_LOGGER = "stream_dedup.kafka"
 VALUE_CHARACTERS_MAX = 2000
@@ -68,6 +69,7 @@ def configure(
     )
     handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter)
+    handler.addFilter(ConnectionLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

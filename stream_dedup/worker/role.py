@@ -34,6 +34,7 @@ from stream_dedup.log.kafka import (
     LogAppender,
     Outcome,
     OwnedOffset,
+    Patience,
     Result,
     SourceConsumer,
     TransactionalOutput,
@@ -47,9 +48,12 @@ from stream_dedup.service.http import HttpServer
 from stream_dedup.service.memory import FreedMemory
 from stream_dedup.service.memory_limit import limit_of_group, machine_bytes, resident_bytes
 from stream_dedup.service.metrics import WorkerMetrics
+from stream_dedup.service.waits import Waits
+from stream_dedup.service.watch import Watch
 from stream_dedup.settings import Settings
 from stream_dedup.worker import identity, startup
 from stream_dedup.worker.allowance import Allowance, Amount
+from stream_dedup.worker.awaited import Awaited
 from stream_dedup.worker.beginnings import Beginnings
 from stream_dedup.worker.budget import Budget, RecordSizes, limit_of
 from stream_dedup.worker.flow import Flow
@@ -92,10 +96,13 @@ def run(settings: Settings, stop: threading.Event) -> None:
     health.startup(0.0, "connecting")
     server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry)
     server.start()
+    waits = Waits(health, _log)
     try:
-        worker = _Worker(settings, recipe, metrics, health)
-        collect_rarely()
-        worker.run(stop)
+        with Watch(settings, waits) as watch:
+            if watch.wait(stop):
+                worker = _Worker(settings, recipe, metrics, health, waits, watch, stop)
+                collect_rarely()
+                worker.run(stop)
     finally:
         server.stop()
 
@@ -140,8 +147,19 @@ def _budget_of(settings: Settings) -> Budget:
 
 
 class _Worker:
-    def __init__(self, settings: Settings, recipe: Recipe, metrics: WorkerMetrics, health: Health) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        recipe: Recipe,
+        metrics: WorkerMetrics,
+        health: Health,
+        waits: Waits,
+        watch: Watch,
+        stop: threading.Event,
+    ) -> None:
         self._settings = settings
+        self._watch = watch
+        self._awaited = Awaited(waits)
         self._metrics = metrics
         self._health = health
         self._failpoints = Failpoints(os.environ.get(VARIABLE))
@@ -183,7 +201,13 @@ class _Worker:
         # The end of `verdicts` is read before anything is asked, so that no answer can be missed.
         self._verdicts = VerdictReader(settings, names.verdicts, f"{client}-verdicts")
         self._appender = LogAppender(settings, names.fingerprints, f"{client}-log")
-        self._transactions = TransactionalOutput(settings, f"{settings.group}-{client}", f"{client}-outputs", in_turns=True)
+        self._transactions = TransactionalOutput(
+            settings,
+            f"{settings.group}-{client}",
+            f"{client}-outputs",
+            in_turns=True,
+            patience=Patience(watch.is_silent, stop),
+        )
         self._committing: _Committing | None = None
         self._committer = Caller("committing")
         self._preparing = Caller("preparing")
@@ -196,14 +220,14 @@ class _Worker:
         self._read_at = 0.0
         self._fail_open_seconds = None if settings.fail_open is None else settings.fail_open.total_seconds()
         self._must_reread = False
-        self._stop = threading.Event()
+        self._stop = stop
         self._unserved: set[TopicPartitionKey] = set()
         self._full_since: float | None = None
         self._paused = False
         self._next_check = time.monotonic() + _CHECK_TOPICS_SECONDS
         self._next_lag = 0.0
         self._hosts = counter_of(settings, client, metrics.insights)
-        self._source = SourceConsumer(settings, names.documents, client, self)
+        self._source = SourceConsumer(settings, names.documents, client, self, Patience(watch.is_silent, stop, health.beat))
         _log.info(
             "worker started",
             name=client,
@@ -225,6 +249,10 @@ class _Worker:
             while (self._is_preparing or self._flow.in_flight) and time.monotonic() < until:
                 self._turn(take_in=False)
             _log.info("worker stopped", dropped_in_flight=self._flow.in_flight)
+        except BrokerError as error:
+            if not (stop.is_set() and self._watch.is_silent()):
+                raise
+            _log.warning("worker stopped while Kafka was away; whoever comes next reads on", reason=str(error))
         finally:
             try:
                 # In a thread that can be left behind: leaving the group waits for a coordinator that may be gone.
@@ -709,6 +737,7 @@ class _Worker:
     def settled(self, stamp: bytes) -> None:
         """Stamp what survived."""
         self._settle()
+        self._awaited.has_joined = (generation(stamp) or 0) >= 0
         if self._flow.settled(stamp, generation(stamp)):
             self._must_reread = True
 
@@ -728,7 +757,10 @@ class _Worker:
             self._metrics.allowed(self._allowance.now.documents)
             self._metrics.unemitted(self._flow.unemitted if self._settings.judging_mode.delivers else 0)
             self._health.startup(1.0, "started")
-            if owned:
+            self._awaited.look(self._flow, now)
+            if not self._awaited.has_joined:
+                self._health.ready(False, "joining the group")
+            elif owned:
                 self._health.ready(True, f"{len(owned)} partitions, {self._flow.in_flight} batches in flight")
             else:
                 self._health.ready(True, "a member of the group without partitions")
@@ -739,6 +771,8 @@ class _Worker:
     def _check_topics(self) -> None:
         """Notice a source topic that was created again, and outputs that have grown."""
         names = self._cluster.names
+        if self._watch.is_silent():
+            return  # asked for in vain, it would hold up the loop
         try:
             found = Admin(self._settings).topic_ids([names.documents, names.unique, names.duplicates, names.dead_letters])
         except BrokerError as error:

@@ -1,11 +1,12 @@
 """Random faults for as long as asked, then healing, then every invariant: `make torture MINUTES=10`.
 
-Faults rotate every few seconds: a worker or an index is killed, stopped and continued, or told to end; an index comes
-back with an empty volume, with an older copy of it, or finds its disk full; the broker is killed and restarted, or stops
-for a while; workers join and leave; two workers have one transactional id; connections are cut, go dark or lose one kind
-of answer (the second worker and the second index are behind a proxy); outputs are written slowly, by a quota; documents of up
-to 900 kB come, and no worker may take more memory than it was given. The seed is printed; the order of faults is a
-function of it, the moments at which they strike are not. The last two lines are a summary, for people and as JSON.
+Faults rotate every few seconds: a worker or an index is killed, stopped and continued, or told to end; an index comes back
+with an empty volume, with an older copy of it, or finds its disk full; the broker is killed and restarted, stops for a while,
+or is away for longer than any time-out; workers join and leave; two workers have one transactional id; connections are cut,
+go dark or lose one kind of answer (the second worker and the second index are behind a proxy); outputs are written slowly, by
+a quota; documents of up to 900 kB come, and no worker may take more memory than it was given. The seed is printed; the order
+of faults is a function of it, the moments at which they strike are not. At the end stands how long documents stood still at
+most after each kind of fault; the last two lines are a summary, for people and as JSON.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from stream_dedup.broker import LocalBroker
@@ -28,6 +30,7 @@ from tests.broker import kproxy
 from tests.broker.harness import Filter, Outcome, Role, large_documents, peak_bytes, synthetic, wait_until
 from tests.broker.kproxy import KafkaProxy
 from tests.broker.quotas import producer_quota
+from tests.broker.stalls import Stalls
 
 STEP_DOCUMENTS = 2000
 # A broker that was killed a moment ago may let each step of a transaction run into its time-out first.
@@ -37,10 +40,13 @@ SLOW_EACH = 1000
 
 FAULTS = (
     *("kill worker",) * 5, *("kill index",) * 3, *("kill both",) * 3, "stop worker", "stop index", "end worker", "end index",
-    "new volume", "older volume", "disk full", "kill broker", "stop broker", "one more worker", "one transactional id",
-    "cut connections", "dark network", "late commit", "lost answers", "slow outputs", "large documents", "nothing",
+    "new volume", "older volume", "disk full", "kill broker", "stop broker", "broker away", "one more worker",
+    "one transactional id", "cut connections", "dark network", "late commit", "lost answers", "slow outputs", "large documents",
+    "nothing",
 )  # fmt: skip
 DISK_BYTES = 300_000
+# Longer than every time-out of a client: what it ends by itself, no restart of a broker excuses.
+AWAY_SECONDS = 70
 MEMORY_BYTES = 400 << 20
 QUOTA_BYTES = 20_000
 LOSABLE = (kproxy.PRODUCE, kproxy.END_TXN, kproxy.TXN_OFFSET_COMMIT, kproxy.ADD_PARTITIONS_TO_TXN, kproxy.HEARTBEAT,
@@ -50,7 +56,10 @@ LOSABLE = (kproxy.PRODUCE, kproxy.END_TXN, kproxy.TXN_OFFSET_COMMIT, kproxy.ADD_
 class Nemesis:
     """One filter, two workers and two index replicas, and the faults that befall them."""
 
-    def __init__(self, broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, seed: int) -> None:
+    def __init__(self, broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, seed: int, session_seconds: float) -> None:
+        self.session_seconds = session_seconds
+        self.struck: Callable[..., None] = lambda *_, **__: None
+        self.ended: list[str] = []
         self.broker = broker
         self.proxy = proxy
         self.crawl = crawl
@@ -71,6 +80,7 @@ class Nemesis:
         self.faults[fault] += 1
         at = self.dice.randrange(2)
         self.weigh()
+        self.struck(fault)
         getattr(self, "_" + fault.replace(" ", "_"))(at)
         self.mend()
         return fault
@@ -107,7 +117,7 @@ class Nemesis:
     def _pause(self, role: Role) -> None:
         """Stop for longer than the session: the group moves on without it, and it comes back as a zombie."""
         role.process.send_signal(signal.SIGSTOP)
-        time.sleep(8)
+        time.sleep(self.session_seconds + 5)
         role.process.send_signal(signal.SIGCONT)
 
     def _stop_worker(self, at: int) -> None:
@@ -156,6 +166,15 @@ class Nemesis:
         self.broker.pause()
         time.sleep(self.dice.uniform(2, 12))
         self.broker.resume()
+
+    def _broker_away(self, _: int) -> None:
+        """Nobody ends for it, and all go on soon after it is back."""
+        alive = [role for role in (*self.workers, *self.index) if role.process.poll() is None]
+        self.broker.kill()
+        time.sleep(AWAY_SECONDS)
+        self.ended += [f"{role.name}: {role.log[-2000:]}" for role in alive if role.process.poll() is not None]
+        self.broker.start()
+        self.struck("broker away, once it is back", anew=True)
 
     def _one_more_worker(self, _: int) -> None:
         """Two rebalances, in mid-stream."""
@@ -231,6 +250,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--documents", type=int, default=120_000, help="how many, evenly over the time")
+    parser.add_argument(
+        "--session", type=float, default=3.0, help="seconds; the default lets more faults happen than that of the workers, 10"
+    )
+    parser.add_argument("--singly", action="store_true", help="let each fault heal before the next one strikes")
     asked = parser.parse_args()
     print(f"seed {asked.seed}, {asked.minutes} minutes", flush=True)
     with (
@@ -242,6 +265,8 @@ def main() -> int:
             *(broker.bootstrap, Path(folder)), partitions=4, batch_documents=500, text_is="html", page_cpu="300ms",
             worker_memory=MEMORY_BYTES,
         )  # fmt: skip
+        crawl.environment["STREAM_DEDUP_KAFKA_SESSION_TIMEOUT_MS"] = str(round(1000 * asked.session))
+        crawl.environment["STREAM_DEDUP_KAFKA_HEARTBEAT_INTERVAL_MS"] = str(round(100 * asked.session))
         crawl.create_topics()
         try:
             return _run(broker, proxy, crawl, asked)
@@ -255,10 +280,18 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
     for at in range(SLOW_EACH // 2, len(documents), SLOW_EACH):  # pages that hang the extractor
         part, url, value, headers = documents[at]
         documents[at] = part, url, b"<div>" * 15_000 + value, headers
-    nemesis = Nemesis(broker, proxy, crawl, asked.seed)
+    nemesis = Nemesis(broker, proxy, crawl, asked.seed, asked.session)
     pace = asked.documents / max(1.0, asked.minutes * 60)
     began = time.monotonic()
     sent = 0
+    stalls = Stalls(crawl.committed, lambda: sent + nemesis.sent)
+    nemesis.struck = stalls.strikes
+    stalls.start()
+
+    def healed() -> bool:
+        nemesis.mend()
+        return crawl.committed() >= sent + nemesis.sent
+
     while (passed := time.monotonic() - began) < asked.minutes * 60:
         due = min(len(documents), int(passed * pace) + STEP_DOCUMENTS)
         if due > sent:
@@ -266,24 +299,29 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
         fault = nemesis.strike()
         print(f"{passed:7.1f} s  {sent:8d} sent  {crawl.committed():8d} committed  {fault}", flush=True)
         time.sleep(nemesis.dice.uniform(0.5, 4.0))
+        if asked.singly:
+            sent += crawl.produce(documents[sent : sent + 100])  # else nothing might stand still
+            wait_until(healed, f"{fault} has healed", 300)
     sent += crawl.produce(documents[sent:])
 
-    sent += nemesis.sent
-
-    def healed() -> bool:
-        nemesis.mend()
-        return crawl.committed() >= sent
-
-    wait_until(healed, f"all {sent} records are committed after healing", 900)
+    wait_until(healed, f"all {sent + nemesis.sent} records are committed after healing", 900)
     healing = time.monotonic() - began - asked.minutes * 60
+    stalls.stop()
     nemesis.weigh()
     for role in crawl.roles:
         role.stop(_STOP_SECONDS)
-    found = "" if nemesis.peak_bytes < MEMORY_BYTES else f"a worker took {nemesis.peak_bytes} bytes of {MEMORY_BYTES}"
+    problems = [f"ended while the broker was away: {one}" for one in nemesis.ended]
+    if nemesis.peak_bytes >= MEMORY_BYTES:
+        problems.append(f"a worker took {nemesis.peak_bytes} bytes of {MEMORY_BYTES}")
+    sent += nemesis.sent
     try:
         Outcome(crawl, by_plain_scan=sent <= PLAIN_MAX).check()
     except AssertionError as error:
-        found = f"{found} {error}".strip()
+        problems.append(str(error))
+    found = " ".join(problems)
+    print("documents stood still for at most")
+    for fault, seconds in stalls.table().items():
+        print(f"{seconds:7.1f} s after: {fault}")
     summary = {
         "seed": asked.seed,
         "minutes": asked.minutes,
@@ -292,6 +330,7 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
         "peak_mib": nemesis.peak_bytes >> 20,
         "faults": dict(sorted(nemesis.faults.items())),
         "healing_seconds": round(healing, 1),
+        "stalls_seconds": stalls.table(),
         "verdict": found or "clean",
     }
     faults = ", ".join(f"{count} {name}" for name, count in sorted(nemesis.faults.items()))

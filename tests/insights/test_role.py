@@ -33,6 +33,7 @@ def watched(admin: Admin, *, owns: bool, begins_at: int) -> role._Insights:
     fields = {
         "_names": SimpleNamespace(insights="insights"),
         "_admin": admin,
+        "_watch": SimpleNamespace(is_silent=bool),
         "_metrics": SimpleNamespace(lag=lambda _: None),
         "_health": SimpleNamespace(startup=lambda *_: None, ready=lambda *_: None),
         "_console": SimpleNamespace(HOSTS_MAX=1, show=lambda *_, **__: None),

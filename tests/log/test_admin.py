@@ -22,7 +22,9 @@ def test_a_silent_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         held.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
         address = f"127.0.0.1:{held.getsockname()[1]}"
 
-        with pytest.raises(BrokerError, match=rf"No broker answered at {address} .*STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS"):
+        with pytest.raises(
+            BrokerError, match=rf"refused: no broker answered at {address} .*STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS"
+        ):
             Admin(Settings(kafka_bootstrap_servers=address)).topic_ids(["documents"])
 
 
@@ -89,3 +91,42 @@ def test_a_coordinator_that_never_is_ready_is_named(monkeypatch: pytest.MonkeyPa
     coordinator = Coordinator(*[KafkaError.COORDINATOR_LOAD_IN_PROGRESS] * 1_000_000)
     with pytest.raises(BrokerError, match=r"members of group g.*COORDINATOR_LOAD_IN_PROGRESS"):
         asking(coordinator, monkeypatch).committed("g")
+
+
+def test_the_reason_comes_first_and_a_long_wait_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A refused connection begins the sentence; of a broker that says nothing at all, who waits is told after a moment."""
+    monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(admin, "_SAID_AFTER_SECONDS", 0.3)
+    monkeypatch.setattr(admin, "_FIRST_QUESTION_SECONDS", 0.1)
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+
+        with pytest.raises(BrokerError, match=rf"^Connection refused: no broker answered at {address} within"):
+            Admin(Settings(kafka_bootstrap_servers=address)).broker_count()
+        assert "No answer" not in caplog.text
+
+        held.listen()  # takes connections, and never says anything
+        with pytest.raises(BrokerError, match=rf"^No broker answered at {address} within"):
+            Admin(Settings(kafka_bootstrap_servers=address)).topic_ids(["documents"])
+        assert f"No answer from Kafka at {address} yet" in caplog.text
+        caplog.clear()
+        with pytest.raises(BrokerError):
+            Admin(Settings(kafka_bootstrap_servers=address)).cluster_id()
+        assert f"No answer from Kafka at {address} yet" in caplog.text
+
+
+def test_a_silent_cluster_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    """What the client says comes out while the answer is waited for."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        asked = Admin(Settings(kafka_bootstrap_servers=f"127.0.0.1:{held.getsockname()[1]}"))
+
+        assert asked.silence(1.0) == "Connection refused"
+        assert "Connection refused" in caplog.text
+
+        held.listen()
+        other = Admin(Settings(kafka_bootstrap_servers=f"127.0.0.1:{held.getsockname()[1]}"))
+        assert other.silence(1.0) == "No broker has answered"

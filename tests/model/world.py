@@ -40,6 +40,7 @@ from stream_dedup.log import records
 from stream_dedup.log.kafka import consumer as consumer_module
 from stream_dedup.log.kafka import producer as producer_module
 from stream_dedup.messages import Messages
+from stream_dedup.service.waits import Waits
 from stream_dedup.settings import Settings
 from stream_dedup.topics import TopicNames
 from stream_dedup.worker import beginnings, declaration, flow, marks, prepare, role, startup
@@ -119,6 +120,7 @@ class Silent:
 
 
 SILENT: Any = Silent()
+ANSWERS: Any = SimpleNamespace(is_silent=bool)  # Kafka is never away here
 
 
 class Health(Silent):
@@ -420,7 +422,8 @@ class World:
 
         def body() -> None:
             if slot.startswith("worker"):
-                process.role = role._Worker(settings, RECIPE, SILENT, Health())  # type: ignore[attr-defined, arg-type]
+                waits = Waits(Health(), SILENT)
+                process.role = role._Worker(settings, RECIPE, SILENT, Health(), waits, ANSWERS, process)  # type: ignore[attr-defined, arg-type]
             else:
                 process.role = indexer._Indexer(settings, SILENT, Health(), SILENT)  # type: ignore[attr-defined, arg-type]
             process.role.run(process)  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ from stream_dedup.log.kafka.consumer import (
     reader,
     sample,
 )
+from stream_dedup.log.kafka.patience import Patience
 from stream_dedup.log.kafka.producer import (
     LINGER_MS,
     Caller,
@@ -49,6 +50,7 @@ __all__ = [
     "Output",
     "OwnedOffset",
     "PackedOutputs",
+    "Patience",
     "RebalanceListener",
     "RecordColumns",
     "Result",

@@ -5,6 +5,7 @@ Invariant: only `topics apply` and `rewind` change anything; the roles only ask.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ _EARLIEST, _LATEST, _MAX_TIMESTAMP = (
     OffsetSpec.max_timestamp(),  # type: ignore[no-untyped-call]
 )
 _LOOK_SECONDS = 0.05
+_SAID_AFTER_SECONDS = 3.0
+_FIRST_QUESTION_SECONDS = 1.0
 _SILENT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT})
 
 
@@ -75,17 +78,63 @@ class Admin:
         Raises:
             BrokerError: no broker answered.
         """
-        try:
-            return len(self._client.list_topics(timeout=_TIMEOUT_SECONDS).brokers)
-        except KafkaException as error:
-            raise self._translate(error, "asking for the cluster's brokers") from error
+        return len(self._metadata("asking for the cluster's brokers").brokers)
 
     def cluster_id(self) -> str:
         """Return the cluster's own id."""
+        return str(self._metadata("asking for the cluster's id").cluster_id)
+
+    def silence(self, seconds: float) -> str:
+        """Return why no broker has answered a small question within so many seconds; nothing if one has.
+
+        It names no topic: a broker may make a topic that is asked for and is not there.
+
+        Raises:
+            ConfigurationError: the brokers refuse the credentials, or their certificate cannot be trusted.
+        """
         try:
-            return str(self._client.list_topics(timeout=_TIMEOUT_SECONDS).cluster_id)
+            future = self._client.describe_cluster(request_timeout=seconds)
+            while not futures.wait([future], _LOOK_SECONDS).done:
+                self._client.poll(0)
+                self._trouble.check()
+            future.result()
         except KafkaException as error:
-            raise self._translate(error, "asking for the cluster's id") from error
+            # Whoever says no is there.
+            return "" if error.args[0].code() not in _SILENT else self._trouble.last() or "No broker has answered"
+        return ""
+
+    def _metadata(self, doing: str) -> Any:
+        """Return the cluster's brokers and topics; who waits for longer than a moment is told what for."""
+        try:
+            return self._list(_TIMEOUT_SECONDS, _SAID_AFTER_SECONDS)
+        except KafkaException as error:
+            raise self._translate(error, doing) from error
+
+    def _list(self, seconds: float, say_after: float) -> Any:
+        """Ask for so long at most, in questions that take longer and longer: what the client logs comes out in between."""
+        began, asked = time.monotonic(), _FIRST_QUESTION_SECONDS
+        while True:
+            left = began + seconds - time.monotonic()
+            is_last = left <= 2 * asked
+            try:
+                return self._client.list_topics(timeout=max(0.1, left if is_last else asked))
+            except KafkaException as error:
+                self._client.poll(0)
+                self._trouble.check()
+                if error.args[0].code() not in _SILENT or is_last:
+                    raise
+            asked *= 2
+            if time.monotonic() - began >= say_after:
+                say_after = float("inf")
+                self._say()
+
+    def _say(self) -> None:
+        self._client.poll(0)
+        self._trouble.check()
+        if not self._trouble.last():  # or the client has said why already
+            _logger.warning(
+                "No answer from Kafka at %s yet; it is waited for %.0f s at most.", self._bootstrap, _TIMEOUT_SECONDS
+            )
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
         """Return the state of those of the named topics that exist."""
@@ -292,19 +341,24 @@ class Admin:
         Raises:
             ConfigurationError: the broker refused the credentials, or its certificate cannot be trusted.
         """
+        say_at = time.monotonic() + _SAID_AFTER_SECONDS
         while not futures.wait([future], _LOOK_SECONDS).done:
             self._client.poll(0)
             self._trouble.check()
+            if time.monotonic() >= say_at:
+                say_at = float("inf")
+                self._say()
         return future.result(_TIMEOUT_SECONDS)
 
     def _translate(self, error: KafkaException, doing: str, needs: str = "") -> StreamDedupError:
         """Return what an error means; of a cluster that does not answer, say which addresses were tried."""
         if error.args[0].code() in _SILENT:
             self._client.poll(0)
+            why = self._trouble.last()
+            no_broker = f"{why}: no broker" if why else "No broker"
             return self._trouble.refusal() or BrokerError(
-                f"No broker answered at {self._bootstrap} within {_TIMEOUT_SECONDS:.0f} s while {doing}. Is Kafka up there, "
+                f"{no_broker} answered at {self._bootstrap} within {_TIMEOUT_SECONDS:.0f} s while {doing}. Is Kafka up there, "
                 f"and do STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS and the TLS and SASL settings fit its listener?"
-                f"{self._trouble.last()}"
             )
         if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             return TopicExistsError(

@@ -25,6 +25,11 @@ from stream_dedup.messages import NO_TIMESTAMP, Messages
 from stream_dedup.settings import MASK, Settings, environment_name, is_secret
 
 SOCKET_TIMEOUT_SECONDS = 10.0
+# A killed worker's partitions wait for its session to end. Kafka's own 45 s are for those to whom a rebalance is dear; here
+# it costs a second, and no document. librdkafka's thread sends the heartbeats, so that no batch is too long for it: only a
+# machine or a broker that stands still for ten of them in a row costs a rebalance.
+SESSION_MS = 10_000
+HEARTBEAT_MS = 1_000
 STATISTICS_EVENT = "librdkafka statistics"
 
 Acl = str | Mapping[int, str]
@@ -84,7 +89,8 @@ def admin_config(settings: Settings) -> dict[str, Any]:
 def consumer_config(settings: Settings, client: str, group: str, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the properties of a consumer that commits nothing by itself and never guesses where to begin."""
     defaults = {
-        "session.timeout.ms": 45_000,
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
         "max.poll.interval.ms": 300_000,
         # After its queue was full librdkafka waits this long before it fetches again; the default is one second.
         "fetch.queue.backoff.ms": 20,

@@ -31,6 +31,7 @@ from stream_dedup.log.kafka.client import (
     translate,
     wait_for,
 )
+from stream_dedup.log.kafka.patience import IMPATIENT, Patience
 from stream_dedup.log.kafka.unreadable import CODES, Suspects
 from stream_dedup.messages import Messages
 from stream_dedup.settings import Settings
@@ -70,11 +71,14 @@ class RebalanceListener(Protocol):
 class SourceConsumer:
     """The source topic, read as a member of the worker's group."""
 
-    def __init__(self, settings: Settings, topic: str, client: str, listener: RebalanceListener) -> None:
+    def __init__(
+        self, settings: Settings, topic: str, client: str, listener: RebalanceListener, patience: Patience = IMPATIENT
+    ) -> None:
         config = consumer_config(settings, client, settings.group, {"partition.assignment.strategy": "cooperative-sticky"})
         self._consumer = make_consumer(config)
         self._asker = make_consumer(consumer_config(settings, f"{client}-offsets", settings.group))
         self._listener = listener
+        self._patience = patience
         self._topic = topic
         # The group's coordinator asks for both.
         self._acls = {
@@ -138,7 +142,7 @@ class SourceConsumer:
             BrokerError: the coordinator did not answer in time.
         """
         wanted = [TopicPartition(topic, partition) for topic, partition in keys]
-        return ask_committed(self._asker, wanted, f"of {self._topic}", self._acls) if wanted else {}
+        return ask_committed(self._asker, wanted, f"of {self._topic}", self._acls, self._patience) if wanted else {}
 
     def commit_start(self, starts: Mapping[TopicPartitionKey, tuple[int, str]]) -> None:
         """Commit (offset, metadata) of partitions that had no committed offset, before anything of them is read."""
@@ -245,7 +249,7 @@ class SourceConsumer:
 
 
 def ask_committed(
-    consumer: Consumer, wanted: list[TopicPartition], whose: str, needs: Acl = ""
+    consumer: Consumer, wanted: list[TopicPartition], whose: str, needs: Acl = "", patience: Patience = IMPATIENT
 ) -> dict[TopicPartitionKey, OwnedOffset]:
     """Return the committed offset and metadata of each partition, once no transaction on them is open.
 
@@ -256,13 +260,12 @@ def ask_committed(
         BrokerError: the coordinator did not answer in time, or not for this user; `whose` stands in its sentence.
     """
     doing = f"reading the committed offsets {whose}, which a transaction that is left open can hold back"
-    left = _QUESTIONS
+    lasts = patience.begin(_QUESTIONS)
     while True:
-        left -= 1
         try:
             found = ask_anew(lambda seconds: consumer.committed(wanted, timeout=seconds), _QUESTION_SECONDS)
         except KafkaException as error:
-            if not left or is_denied(error):
+            if is_denied(error) or not lasts():
                 raise translate(error, doing, needs) from error
         else:
             return _owned_offsets(found, doing, needs)

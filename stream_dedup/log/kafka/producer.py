@@ -23,15 +23,15 @@ import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from stream_dedup.document import Headers
-from stream_dedup.errors import AbortableError, BrokerError
+from stream_dedup.errors import AbortableError, BrokerError, FencedError
 from stream_dedup.log.kafka.bulk import BulkWriter, RecordColumns
 from stream_dedup.log.kafka.client import (
     is_retriable,
     make_producer,
     producer_config,
     translate,
-    wait_for,
 )
+from stream_dedup.log.kafka.patience import IMPATIENT, Patience
 from stream_dedup.settings import Settings
 
 _FLUSH_SECONDS = 25.0
@@ -39,6 +39,9 @@ _FLUSH_SECONDS = 25.0
 _OUTPUT_SECONDS = 25.0
 _FLUSH_SLICE_SECONDS = 1.0
 _MESSAGE_SECONDS = 20.0
+_TRANSACTION_SECONDS = 30.0
+_BEGIN_TIMES = 6
+_BEGIN_SECONDS = 10.0
 _INSIGHTS_MAX = 10
 # A broker that was killed in mid-transaction and came back left librdkafka waiting for 15 s and more in one step, while a
 # new producer went on within a second: so a step is given up soon.
@@ -196,7 +199,8 @@ class _Appender:
     """An idempotent, non-transactional producer for one partition of one topic."""
 
     def __init__(self, settings: Settings, topic: str, client: str) -> None:
-        self._config = producer_config(settings, client, {"linger.ms": 0}, {"message.timeout.ms": 60_000})
+        # No time-out: who must not wait for a Kafka that is away uses `flush`, and the others go on when it is back.
+        self._config = producer_config(settings, client, {"linger.ms": 0}, {"message.timeout.ms": 0})
         self._producer = make_producer(self._config | {"error_cb": self._hear})
         self._topic = topic
         self._cause: KafkaError | None = None
@@ -344,7 +348,17 @@ class TransactionalOutput:
     thrown away, so is the other at its turn: it may have lost its coordinator with the same broker, and be waited for too.
     """
 
-    def __init__(self, settings: Settings, transactional_id: str, client: str, *, in_turns: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        transactional_id: str,
+        client: str,
+        *,
+        in_turns: bool = False,
+        patience: Patience = IMPATIENT,
+    ) -> None:
+        self._patience = patience
+
         def make(name: str) -> tuple[dict[str, Any], Producer]:
             config = producer_config(
                 settings,
@@ -353,7 +367,7 @@ class TransactionalOutput:
                 {"queue.buffering.max.messages": 1_000_000, "delivery.report.only.error": True},
                 {
                     "transactional.id": name,
-                    "transaction.timeout.ms": 30_000,
+                    "transaction.timeout.ms": int(1000 * _TRANSACTION_SECONDS),
                     "message.timeout.ms": int(1000 * _MESSAGE_SECONDS),
                 },
             )
@@ -385,6 +399,25 @@ class TransactionalOutput:
             FencedError: another worker has the same transactional id.
             BrokerError: the producer cannot go on.
         """
+        began = time.monotonic()
+        try:
+            return self._run(outputs, offsets, stamp, one_by_one=one_by_one, reached=reached)
+        except FencedError as error:
+            # Kafka fences for two reasons and names neither. After so long it has ended the transaction itself, because the
+            # time-out had passed while Kafka was away or this machine stood still; nobody else has our id.
+            if time.monotonic() - began < _TRANSACTION_SECONDS:
+                raise
+            return self._recycle(str(error))
+
+    def _run(
+        self,
+        outputs: Sequence[Output],
+        offsets: Sequence[tuple[str, int, int, str]],
+        stamp: bytes,
+        *,
+        one_by_one: bool,
+        reached: Callable[[str], None],
+    ) -> Result:
         if self._producer is self._doubtful:
             self._doubtful = None
             self._producer = self._new_producer(self._config)
@@ -612,8 +645,15 @@ class TransactionalOutput:
         producer = make_producer(config)
         doing = f"beginning as transactional id {config['transactional.id']}"
         needs = f"Write and Describe on transactionalId {config['transactional.id']}"
-        wait_for(producer.init_transactions, doing, 60.0, needs)
-        return producer
+        lasts = self._patience.begin(_BEGIN_TIMES)
+        while True:
+            try:
+                producer.init_transactions(_BEGIN_SECONDS)
+            except KafkaException as error:
+                if not is_retriable(error) or not lasts():
+                    raise translate(error, doing, needs) from error
+            else:
+                return producer
 
     def _again(self, call: Callable[[float], Any], doing: str, needs: str = "") -> None:
         """Make a call that may be made again once after a time-out; `needs` is the ACL for it.

@@ -14,6 +14,7 @@ import time
 
 from confluent_kafka import KafkaError
 
+from stream_dedup.connection import address_and_reason
 from stream_dedup.errors import ConfigurationError
 from stream_dedup.settings import Settings
 
@@ -53,8 +54,8 @@ class Trouble:
                 raise refusal
 
     def last(self) -> str:
-        """Return the last other error as a sentence; empty if there was none."""
-        return "" if self._last is None else f" The client's last error: {self._last.str()}."
+        """Return why the last connection failed, as in `Connection refused`; empty if none has."""
+        return "" if self._last is None else address_and_reason(self._last.str())[1]
 
     def refusal(self) -> ConfigurationError | None:
         """Return why the brokers refuse us, or None if none did."""

@@ -1,0 +1,94 @@
+"""Whether Kafka answers this role: a thread beside its loop asks a small question every other second.
+
+The clients themselves do not say it: librdkafka tells of a connection that fails, and nothing of one that works again.
+Invariant: what is said here decides only how long is waited, and readiness; never anything about a document.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from stream_dedup.errors import ConfigurationError, StreamDedupError
+from stream_dedup.log.kafka import Admin
+from stream_dedup.service.waits import Waits
+from stream_dedup.settings import Settings
+
+_ASK_SECONDS = 5.0
+_PAUSE_SECONDS = 2.0
+_LOOK_SECONDS = 0.2
+_KAFKA = "Kafka"
+
+
+class Asked(Protocol):
+    """What is asked: `Admin`, or what stands in for it."""
+
+    def silence(self, seconds: float) -> str:
+        """Return why no broker answered; nothing if one did."""
+
+
+class Watch:
+    """Used as a context: it asks from `with` to its end."""
+
+    def __init__(self, settings: Settings, waits: Waits, make: Callable[[Settings], Asked] = Admin) -> None:
+        self._settings = settings
+        self._waits = waits
+        self._make = make
+        self._ended = threading.Event()
+        self._asked = threading.Event()
+        self._refusal: ConfigurationError | None = None
+        self._is_silent = False
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._ended.set()  # the thread is in a question that cannot be cut short, and needs nothing any more
+
+    def is_silent(self) -> bool:
+        """Whether Kafka did not answer the last question."""
+        return self._is_silent
+
+    def wait(self, stop: threading.Event) -> bool:
+        """Wait until Kafka answers; return False if the role is to stop meanwhile.
+
+        Raises:
+            ConfigurationError: the brokers refuse us, which waiting does not mend.
+        """
+        while not stop.is_set():
+            if self._refusal is not None:
+                raise self._refusal
+            if self._asked.wait(_LOOK_SECONDS) and not self._is_silent:
+                return True
+            if self._asked.is_set():
+                stop.wait(_LOOK_SECONDS)
+        return False
+
+    def _run(self) -> None:
+        asked: Asked | None = None
+        while not self._ended.is_set():
+            try:
+                asked = asked or self._make(self._settings)
+                why = asked.silence(_ASK_SECONDS)
+            except ConfigurationError as error:
+                self._refusal = error  # ends a role that waits at its start; one that runs goes on, and says it
+                asked, why = None, str(error)
+            except StreamDedupError as error:
+                asked, why = None, str(error)
+            if self._ended.is_set():
+                return
+            self._take(why)
+            self._ended.wait(_PAUSE_SECONDS)
+
+    def _take(self, why: str) -> None:
+        self._is_silent = bool(why)
+        if why:
+            self._waits.on(_KAFKA, f"{why.removesuffix('.')}, at {self._settings.kafka_bootstrap_servers}")
+        else:
+            self._refusal = None
+            self._waits.over(_KAFKA)
+        self._asked.set()

@@ -1,0 +1,105 @@
+"""Roles wait for a Kafka that is away, and for each other, and say so; what a killed worker had is taken over in seconds."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.broker import LocalBroker
+from stream_dedup.cli.doctor import examine
+from stream_dedup.settings import load_settings
+from tests.broker.harness import Filter, Role, synthetic, wait_until
+from tests.broker.test_operating import address
+
+pytestmark = pytest.mark.broker
+
+# The worker says that no index answers after 10 s; each wait is told once, and once more a minute later.
+LINES_MAX = 40
+# A session of 10 s, a heartbeat to learn of the new assignment in, and the documents themselves.
+TAKEN_OVER_SECONDS = 20.0
+
+
+def readiness(role: Role) -> str:
+    """Return `ready: ` or `not ready: ` and the sentence."""
+    try:
+        with urllib.request.urlopen(f"{address(role)}/readyz", timeout=10) as answer:  # noqa: S310 - our own address
+            return f"ready: {json.load(answer)['text']}"
+    except urllib.error.HTTPError as error:
+        return f"not ready: {json.load(error)['text']}"
+
+
+def says(role: Role, *words: str) -> None:
+    wait_until(lambda: all(word in readiness(role) for word in words), f"{role.name} says {words}; it says {readiness(role)}")
+
+
+def test_roles_wait_for_kafka_and_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody ends, each says what it waits for and that it is over, and documents flow as soon as they can."""
+    documents = synthetic(3000, 5, partitions=2)
+    with LocalBroker(tmp_path / "kafka") as broker:
+        crawl = Filter(broker.bootstrap, tmp_path, partitions=2)
+        crawl.create_topics()
+        sent = crawl.produce(documents[:1000])
+        broker.kill()
+        try:
+            worker = crawl.start("worker")
+            says(worker, "not ready: ", "waiting for Kafka", "Connection refused")
+            broker.start()
+            says(worker, "not ready: ", "waiting for an index", "documents wait for their verdicts")
+            for name, value in crawl.environment.items():
+                monkeypatch.setenv(name, value)
+            found = {(one.check, one.state.value): one.sentence for one in examine(load_settings())}
+            assert "run index" in found["roles", "warning"]
+
+            index = crawl.start("index")
+            crawl.wait_until_committed(sent)
+            says(worker, "ready: 2 partitions")
+            says(index, "ready: applied")
+            assert ("roles", "ok") in {(one.check, one.state.value) for one in examine(load_settings())}
+
+            broker.kill()
+            for role in (worker, index):
+                says(role, "not ready: ", "waiting for Kafka")
+            time.sleep(2 * 3.0)  # the session ends meanwhile
+            assert (worker.process.poll(), index.process.poll()) == (None, None)
+            broker.start()
+            sent += crawl.produce(documents[1000:])
+            crawl.wait_until_committed(sent)
+            for role in (worker, index):
+                says(role, "ready: ")
+                log = re.sub(r"\x1b\[\d*m", "", role.log)
+                assert "the wait for Kafka is over" in log
+                assert "FAIL [" not in log
+                assert len(log.splitlines()) < LINES_MAX, log
+            assert [role.stop() for role in (worker, index)] == [0, 0]
+        finally:
+            crawl.stop()
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_workers_partitions_are_taken_over_in_seconds(make_filter: Callable[..., Filter], how: str) -> None:
+    """With the settings that a worker has unless told otherwise; one that stops in good order leaves its group at once."""
+    crawl = make_filter(partitions=4)
+    for name in ("SESSION_TIMEOUT_MS", "HEARTBEAT_INTERVAL_MS"):
+        crawl.environment.pop(f"STREAM_DEDUP_KAFKA_{name}")
+    documents = synthetic(2000, 6, partitions=4)
+    crawl.start("index")
+    first, second = crawl.start("worker"), crawl.start("worker")
+    sent = crawl.produce(documents[:1000])
+    crawl.wait_until_committed(sent)
+    for worker in (first, second):
+        says(worker, "ready: 2 partitions")
+
+    first.kill() if how == "killed" else first.stop()
+    began = time.monotonic()
+    sent += crawl.produce(documents[1000:])
+    crawl.wait_until_committed(sent)
+
+    assert time.monotonic() - began < (TAKEN_OVER_SECONDS if how == "killed" else TAKEN_OVER_SECONDS / 2)
+    says(second, "ready: 4 partitions")

@@ -1,0 +1,34 @@
+"""What waits for a role that is not there is a warning that names the command to start it."""
+
+from __future__ import annotations
+
+import pytest
+
+from stream_dedup.checks.finding import State
+from stream_dedup.checks.roles import RoleFacts, check_roles
+from stream_dedup.settings import Settings
+from stream_dedup.topics import TopicNames
+
+OLD_MS = 60_000
+
+
+@pytest.mark.parametrize(
+    ("facts", "commands"),
+    [
+        (RoleFacts(2, 0, (7, OLD_MS), 7), []),
+        (RoleFacts(0, 0, None, None), []),  # before the first start
+        (RoleFacts(1, 9, (8, 900), 7), []),  # its answer may be on the way
+        (RoleFacts(1, 9, (8, OLD_MS), 9), []),  # another replica is ahead
+        (RoleFacts(0, 5, None, None), ["run worker"]),
+        (RoleFacts(1, 5, (8, OLD_MS), 7), ["run index"]),
+        (RoleFacts(1, 5, (8, OLD_MS), None), ["run index"]),
+        (RoleFacts(0, 5, (8, OLD_MS), None), ["run worker", "run index"]),
+    ],
+)
+def test_a_role_that_is_missing_is_named(facts: RoleFacts, commands: list[str]) -> None:
+    found = list(check_roles(Settings(), TopicNames(), facts))
+
+    assert [one.state for one in found] == ([State.WARNING] * len(commands) or [State.OK])
+    assert [f"stream-dedup {command}" in one.sentence for one, command in zip(found, commands, strict=False)] == [True] * len(
+        commands
+    )

@@ -1,0 +1,123 @@
+"""A Kafka that is away for longer than any time-out ends no role: its calls are made again until it is back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from stream_dedup.errors import BrokerError, FencedError
+from stream_dedup.log.kafka import LogAppender, Patience, SourceConsumer, TransactionalOutput, VerdictWriter, consumer, producer
+from stream_dedup.log.kafka.producer import Outcome
+from stream_dedup.settings import Settings
+
+AWAY_QUESTIONS = 100
+
+
+class Away:
+    """A client whose questions time out until they were asked so often."""
+
+    def __init__(self, questions: int, then: KafkaError | None = None) -> None:
+        self.left = questions
+        self.then = then
+
+    def is_silent(self) -> bool:
+        return self.left > 0
+
+    def ask(self) -> None:
+        if self.left:
+            self.left -= 1
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "timed out", retriable=True))
+
+    def init_transactions(self, _seconds: float) -> None:
+        self.ask()
+
+    def committed(self, wanted: list[TopicPartition], **_: Any) -> list[TopicPartition]:
+        self.ask()
+        return [TopicPartition(one.topic, one.partition, 7, "m") for one in wanted]
+
+    def flush(self, _seconds: float) -> int:
+        if self.then is not None:
+            error, self.then = self.then, None
+            raise KafkaException(error)
+        return 0
+
+    def __getattr__(self, _: str) -> Callable[..., int]:
+        return lambda *_, **__: 0
+
+
+@pytest.fixture
+def put(monkeypatch: pytest.MonkeyPatch) -> Callable[[Away], Away]:
+    def in_place(away: Away) -> Away:
+        monkeypatch.setattr(consumer, "make_consumer", lambda *_, **__: away)
+        monkeypatch.setattr(producer, "make_producer", lambda *_, **__: away)
+        return away
+
+    return in_place
+
+
+def committed(patience: Patience) -> Any:
+    source = SourceConsumer(Settings(), "documents", "worker", None, patience)  # type: ignore[arg-type]
+    return source.committed([("documents", 0)])["documents", 0].offset
+
+
+def begun(patience: Patience) -> Any:
+    return bool(TransactionalOutput(Settings(), "worker-0", "outputs", patience=patience))
+
+
+@pytest.mark.parametrize(("ask", "answer"), [(committed, 7), (begun, True)])
+def test_a_question_is_asked_until_kafka_is_back(
+    put: Callable[[Away], Away], ask: Callable[[Patience], Any], answer: Any
+) -> None:
+    """The loop is alive meanwhile, which the probe is told; a role that is to end does not wait."""
+    away, beats = put(Away(AWAY_QUESTIONS)), []
+
+    assert ask(Patience(away.is_silent, threading.Event(), lambda: beats.append(1))) == answer
+    assert len(beats) == AWAY_QUESTIONS
+
+    stop = threading.Event()
+    stop.set()
+    away.left = AWAY_QUESTIONS
+    with pytest.raises(BrokerError):
+        ask(Patience(away.is_silent, stop))
+    assert away.left == AWAY_QUESTIONS - 1
+
+
+@pytest.mark.parametrize("ask", [committed, begun])
+def test_a_kafka_that_is_there_is_asked_some_times_only(put: Callable[[Away], Away], ask: Callable[[Patience], Any]) -> None:
+    """Then something else is wrong, such as a transaction that never ends, and the role ends with its sentence."""
+    away = put(Away(AWAY_QUESTIONS))
+
+    with pytest.raises(BrokerError):
+        ask(Patience(bool))
+    assert AWAY_QUESTIONS - 10 < away.left < AWAY_QUESTIONS - 2
+
+
+@pytest.mark.parametrize(("seconds", "is_ours"), [(29.0, False), (31.0, True)])
+def test_a_fence_after_the_transactions_own_time_out_is_no_other_worker(
+    put: Callable[[Away], Away], monkeypatch: pytest.MonkeyPatch, seconds: float, is_ours: bool
+) -> None:
+    """Kafka ended the transaction while it was away for us: the worker goes on with a new producer, from what is committed."""
+    now = iter([0.0])
+    monkeypatch.setattr(producer.time, "monotonic", lambda: next(now, seconds))
+    put(Away(0, KafkaError(KafkaError._FENCED, "fenced by a newer instance", fatal=True)))
+    transactions = TransactionalOutput(Settings(), "worker-0", "outputs")
+
+    if is_ours:
+        assert transactions.run([], [], b"").outcome is Outcome.UNKNOWN
+    else:
+        with pytest.raises(FencedError):
+            transactions.run([], [], b"")
+
+
+@pytest.mark.parametrize("appender", [LogAppender, VerdictWriter])
+def test_what_was_appended_waits_for_kafka(monkeypatch: pytest.MonkeyPatch, appender: Any) -> None:
+    """An append that gave up after a minute ended every worker and index that had asked just before Kafka went away."""
+    configs: list[dict[str, Any]] = []
+    monkeypatch.setattr(producer, "make_producer", configs.append)
+    appender(Settings(), "topic", "client")
+
+    assert configs[0]["message.timeout.ms"] == 0

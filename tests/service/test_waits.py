@@ -1,0 +1,115 @@
+"""What a role waits for is a line when it begins, one a minute, and one when it ends; and it is not ready meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from stream_dedup.errors import BrokerError, ConfigurationError
+from stream_dedup.service import watch as watch_module
+from stream_dedup.service.health import Health
+from stream_dedup.service.waits import Waits
+from stream_dedup.service.watch import Watch
+from stream_dedup.settings import Settings
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_a_wait_is_told_once_then_each_minute_and_at_its_end() -> None:
+    """However often the loop says that it waits."""
+    clock, health = Clock(), Health()
+    health.ready(True, "at work")
+    with capture_logs() as said:
+        waits = Waits(health, structlog.get_logger(), clock)
+        waits.over("Kafka")
+        for _ in range(100):
+            waits.on("Kafka", "Connection refused")
+            clock.seconds += 1.0
+        state = health.ready_state()
+        waits.over("Kafka")
+
+    assert [(one["event"], one.get("waited_seconds")) for one in said] == [
+        ("waiting for Kafka", None), ("waiting for Kafka", 60), ("the wait for Kafka is over", 100.0)
+    ]  # fmt: skip
+    assert (state.ok, state.sentence) == (False, "waiting for Kafka for 100 s: Connection refused")
+    assert health.ready_state().ok
+    assert health.ready_state().sentence == "at work"
+
+
+def until(condition: Callable[[], Any]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+class Kafka:
+    """Answers, or not, as it is told."""
+
+    def __init__(self) -> None:
+        self.why: str | Exception = ""
+        self.asked = 0
+
+    def silence(self, seconds: float) -> str:
+        assert seconds == watch_module._ASK_SECONDS
+        self.asked += 1
+        if isinstance(self.why, Exception):
+            raise self.why
+        return self.why
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
+    monkeypatch.setattr(watch_module, "_PAUSE_SECONDS", 0.005)
+    monkeypatch.setattr(watch_module, "_LOOK_SECONDS", 0.005)
+    return Kafka()
+
+
+def test_a_role_waits_for_kafka_at_its_start_and_says_when_it_is_away_later(kafka: Kafka) -> None:
+    """It begins once Kafka answers; when Kafka goes away it is not ready, and is again when Kafka is back."""
+    health, stop = Health(), threading.Event()
+    kafka.why = "Connection refused"
+    begun: list[bool] = []
+    with Watch(Settings(), Waits(health, structlog.get_logger()), lambda _: kafka) as watch:
+        waiting = threading.Thread(target=lambda: begun.append(watch.wait(stop)), daemon=True)
+        waiting.start()
+        until(lambda: kafka.asked > 3)
+        assert not begun
+        assert "waiting for Kafka" in health.ready_state().sentence
+        assert "Connection refused, at localhost:9092" in health.ready_state().sentence
+        kafka.why = ""
+        waiting.join(20)
+        assert begun == [True]
+        health.ready(True, "at work")
+        until(lambda: health.ready_state().ok)
+        for why in ("No broker has answered", BrokerError("Gone."), ConfigurationError("Refused.")):
+            kafka.why = why
+            until(lambda: watch.is_silent() and not health.ready_state().ok)
+            kafka.why = ""
+            until(lambda: not watch.is_silent() and health.ready_state().ok)
+
+
+def test_who_is_refused_at_the_start_ends_and_who_is_stopped_too(kafka: Kafka) -> None:
+    """A wrong password does not mend itself; and a role that waits can be stopped."""
+    kafka.why = ConfigurationError("Kafka refused the user name.")
+    waits = Waits(Health(), structlog.get_logger())
+    with Watch(Settings(), waits, lambda _: kafka) as watch, pytest.raises(ConfigurationError, match="refused the user"):
+        watch.wait(threading.Event())
+
+    kafka.why = "Connection refused"
+    stop = threading.Event()
+    with Watch(Settings(), waits, lambda _: kafka) as watch:
+        threading.Timer(0.05, stop.set).start()
+        assert not watch.wait(stop)
