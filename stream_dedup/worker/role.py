@@ -146,6 +146,20 @@ def _budget_of(settings: Settings) -> Budget:
     return budget
 
 
+def _inspected(settings: Settings, recipe: Recipe, watch: Watch, stop: threading.Event) -> startup.Cluster:
+    """Return what the topics allow; where Kafka goes away while it is asked, it is asked again when it is back.
+
+    Raises:
+        ConfigurationError, BrokerError: as `startup.inspect`.
+    """
+    while True:
+        try:
+            return startup.inspect(settings, settings.topic_names, recipe)
+        except BrokerError:
+            if not watch.is_silent() or not watch.wait(stop):
+                raise
+
+
 class _Worker:
     def __init__(
         self,
@@ -164,7 +178,8 @@ class _Worker:
         self._health = health
         self._failpoints = Failpoints(os.environ.get(VARIABLE))
         names = settings.topic_names
-        self._cluster = startup.inspect(settings, names, recipe)
+        self._patience = Patience(watch.is_silent, stop, health.beat)
+        self._cluster = _inspected(settings, recipe, watch, stop)
         self._beginnings = Beginnings(settings, names, self._cluster.log_id, self._cluster.source_id)
         self._beginnings.open(self._cluster.source_partitions)
         health.startup(0.3, "loading the recipe")
@@ -227,7 +242,7 @@ class _Worker:
         self._next_check = time.monotonic() + _CHECK_TOPICS_SECONDS
         self._next_lag = 0.0
         self._hosts = counter_of(settings, client, metrics.insights)
-        self._source = SourceConsumer(settings, names.documents, client, self, Patience(watch.is_silent, stop, health.beat))
+        self._source = SourceConsumer(settings, names.documents, client, self, self._patience)
         _log.info(
             "worker started",
             name=client,
@@ -605,7 +620,7 @@ class _Worker:
             _log.error("an output refused a record; it is retracted and becomes a dead letter", position=where,
                        topic=one.output.topic, reason=result.why)  # fmt: skip
             self._send_retraction(one.message)
-        self._appender.flush()
+        self._appender.flush(patience=self._patience)
 
     def _retract_timed(self, batch: InFlight) -> None:
         """Tell the log of what a limit of time made a dead letter: another worker may have had it judged, uncommitted."""
@@ -613,7 +628,7 @@ class _Worker:
         for row in timed:
             self._send_retraction(batch.messages[row])
         if timed:
-            self._appender.flush()  # before the dead letter can be committed
+            self._appender.flush(patience=self._patience)  # before the dead letter can be committed
 
     def _send_retraction(self, message: Message) -> None:
         source = self._flow.source((message.topic, message.partition))

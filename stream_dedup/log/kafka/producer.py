@@ -36,6 +36,7 @@ from stream_dedup.messages import NO_TIMESTAMP
 from stream_dedup.settings import Settings
 
 _FLUSH_SECONDS = 25.0
+_FLUSH_STEP_SECONDS = 1.0
 # From the first output to the last acknowledgement: Kafka ends a transaction after 30 s, and takes its owner for a zombie then.
 _OUTPUT_SECONDS = 25.0
 _FLUSH_SLICE_SECONDS = 1.0
@@ -239,14 +240,16 @@ class _Appender:
         """
         self._serve(lambda: self._producer.poll(timeout_seconds))
 
-    def flush(self, seconds: float = _FLUSH_SECONDS) -> None:
-        """Wait until everything sent is durable.
+    def flush(self, seconds: float = _FLUSH_SECONDS, patience: Patience = IMPATIENT) -> None:
+        """Wait until everything sent is durable: so long, and with `patience` for as long as Kafka is away besides.
 
         Raises:
             BrokerError: something was not delivered in time.
         """
-        left = self._serve(lambda: self._producer.flush(seconds))
-        if left:
+        lasts = patience.begin(max(1, round(seconds / _FLUSH_STEP_SECONDS)))
+        while left := self._serve(lambda: self._producer.flush(_FLUSH_STEP_SECONDS)):
+            if lasts():
+                continue
             raise BrokerError(f"{left} records were not written to {self._topic} within {seconds:.0f} s; is Kafka up?")
 
     def _hear(self, error: KafkaError) -> None:
