@@ -57,6 +57,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, api.routes())
     server.start()
     try:
+        Failpoints(os.environ.get(VARIABLE))  # one that is none is told at once, also where Kafka is waited for
         with Watch(settings, Waits(health, _log)) as watch:
             if watch.wait(stop):
                 indexer = _Indexer(settings, metrics, health, api)

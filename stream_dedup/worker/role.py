@@ -98,6 +98,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     server.start()
     waits = Waits(health, _log)
     try:
+        Failpoints(os.environ.get(VARIABLE))  # one that is none is told at once, also where Kafka is waited for
         with Watch(settings, waits) as watch:
             if watch.wait(stop):
                 worker = _Worker(settings, recipe, metrics, health, waits, watch, stop)

@@ -41,7 +41,7 @@ def test_a_worker_s_row_is_what_happened_between_two_readings() -> None:
     metrics.transaction("aborted")
     metrics.lag("documents", 0, 5)
     metrics.lag("documents", 1, 7)
-    metrics.in_flight(1, 42)
+    metrics.in_flight(1, 42, 4200)
 
     row = row_of("http://w:1", before, reading(metrics, 102.0))
 

@@ -1034,7 +1034,7 @@ def patched() -> Iterator[None]:
         (consumer_module, {"make_consumer": make_consumer, "time": time}),
         (producer_module, {"make_producer": make_producer, "time": time, "Caller": Caller}),
         (role, {"time": time, "os": system, "Admin": Admin, "Caller": Caller, "Fingerprinter": Prober, "_log": log,
-                "Decoder": Impatient}),
+                "Decoder": Impatient, "resident_bytes": lambda: 200 << 20}),  # what the process takes is not the seed's
         (startup, {"inspect": _inspect}),
         (beginnings, {"Admin": Admin, "read_whole": _read_whole, "_log": log}),
         (marks, {"read_whole": _read_whole}),
