@@ -9,29 +9,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stream_dedup.api import Answer as Answer
-    from stream_dedup.api import Index as Index
-    from stream_dedup.api import Match as Match
-    from stream_dedup.api import Print as Print
-    from stream_dedup.api import fingerprint as fingerprint
-    from stream_dedup.errors import StreamDedupError as StreamDedupError
-    from stream_dedup.fingerprint.recipe import Recipe as Recipe
-    from stream_dedup.index.plan import Plan as Plan
+    from stream_dedup.fingerprinting.recipe import Recipe as Recipe
+    from stream_dedup.ground.errors import StreamDedupError as StreamDedupError
+    from stream_dedup.ground.plan import Plan as Plan
+    from stream_dedup.local.api import Answer as Answer
+    from stream_dedup.local.api import Index as Index
+    from stream_dedup.local.api import Match as Match
+    from stream_dedup.local.api import Print as Print
+    from stream_dedup.local.api import fingerprint as fingerprint
 
 __version__ = "0.1.0"
 
 __all__ = ["Answer", "Index", "Match", "Plan", "Print", "Recipe", "StreamDedupError", "__version__", "fingerprint"]
 
 _HOMES = {
-    "Answer": "stream_dedup.api",
-    "Index": "stream_dedup.api",
-    "Match": "stream_dedup.api",
-    "Print": "stream_dedup.api",
-    "Plan": "stream_dedup.index.plan",
-    "Recipe": "stream_dedup.fingerprint.recipe",
-    "StreamDedupError": "stream_dedup.errors",
+    "Answer": "stream_dedup.local.api",
+    "Index": "stream_dedup.local.api",
+    "Match": "stream_dedup.local.api",
+    "Print": "stream_dedup.local.api",
+    "Plan": "stream_dedup.ground.plan",
+    "Recipe": "stream_dedup.fingerprinting.recipe",
+    "StreamDedupError": "stream_dedup.ground.errors",
     # The room of this name, which can be called; see its last lines.
-    "fingerprint": "stream_dedup.fingerprint",
+    "fingerprint": "stream_dedup.fingerprinting",
 }
 
 

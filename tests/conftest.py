@@ -104,7 +104,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield given
         return
     from stream_dedup.broker import LocalBroker
-    from stream_dedup.errors import LocalBrokerError
+    from stream_dedup.ground.errors import LocalBrokerError
 
     broker = LocalBroker(tmp_path_factory.mktemp("kafka"))
     try:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stream_dedup.document import Reason
+from stream_dedup.ground.document import Reason
 from stream_dedup.log.records import Batch, Control, LogRecord, Release, Seed
 from tests.index.oracle import is_near
 

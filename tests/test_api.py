@@ -13,11 +13,11 @@ import pytest
 import stream_dedup
 from stream_dedup import Answer, Index, Plan, Print, Recipe, StreamDedupError, fingerprint
 from stream_dedup.demo.crawl import mini_crawl
-from stream_dedup.errors import ConfigurationError, InputError, StoreError
+from stream_dedup.ground.errors import ConfigurationError, InputError, StoreError
+from stream_dedup.ground.plan import parse
 from stream_dedup.index.index import Index as LogIndex
-from stream_dedup.index.plan import parse
 from stream_dedup.index.store import RocksStore
-from stream_dedup.offline import OfflineDocument, judge_documents
+from stream_dedup.local.offline import OfflineDocument, judge_documents
 from tests.examples import run
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "api.md"

@@ -17,9 +17,9 @@ from numba.core.caching import NullCache
 from numba.core.errors import NumbaError
 
 import stream_dedup
-from stream_dedup import compiled
-from stream_dedup.fingerprint import Fingerprinter, Recipe, format_print
-from tests.fingerprint import reference
+from stream_dedup.fingerprinting import Fingerprinter, Recipe, format_print
+from stream_dedup.machine import compiled
+from tests.fingerprinting import reference
 
 ROOM = Path(stream_dedup.__file__).parent / "fingerprint"
 
@@ -127,14 +127,14 @@ if sys.argv[1]:
     compiled.SHIPPED = pathlib.Path(sys.argv[1])
 tempfile.tempdir = sys.argv[2]
 if sys.argv[3] == "print":
-    from stream_dedup.fingerprint import Fingerprinter, Recipe, format_print
+    from stream_dedup.fingerprinting import Fingerprinter, Recipe, format_print
     made = format_print(*Fingerprinter(Recipe()).fingerprint(["The quick brown fox, 研究生命起源"]).prints[0].tolist())
     for preset in ("chars", "shingles", "keywords"):
         Fingerprinter(Recipe(preset)).fingerprint(["The quick brown fox, 研究生命起源"])
     Fingerprinter(Recipe("vector")).fingerprint_vectors([[1.0, -2.0]])
 else:
     import numpy
-    from stream_dedup.fingerprint.hashes import sip_hash
+    from stream_dedup.fingerprinting.hashes import sip_hash
     made = int(sip_hash(numpy.zeros(3, numpy.uint8), numpy.uint64(1), numpy.uint64(2), 1, 3))
 done = compiled.statistics()
 print(json.dumps({"made": made, "loaded": done.loaded, "compiled": done.compiled}))
@@ -176,7 +176,7 @@ def ahead(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = json.loads(done.stdout)
     assert result["directory"] == str(folder / "kernels")
     assert result["compiled"] >= result["kernels"] > 30
-    assert result["unused"] == []  # a new kernel is to be called in `stream_dedup/warm.py`
+    assert result["unused"] == []  # a new kernel is to be called in `stream_dedup/cli/warm.py`
     return folder
 
 

@@ -7,9 +7,9 @@ import signal
 
 import pytest
 
-from stream_dedup import failpoints
-from stream_dedup.errors import ConfigurationError
-from stream_dedup.failpoints import Failpoints
+from stream_dedup.ground import failpoints
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.failpoints import Failpoints
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from stream_dedup.__main__ import main
-from stream_dedup.document import Message
-from stream_dedup.settings import Settings, load_settings
-from stream_dedup.topics import ALL
-from stream_dedup.worker.inputs import Decoder, Document
+from stream_dedup.ground.document import Message
+from stream_dedup.ground.topics import ALL
+from stream_dedup.inputs.decoder import Decoder, Document
+from stream_dedup.settings.settings import Settings, load_settings
 
 FOLDER = Path(__file__).parent.parent / "docs" / "how-to"
 PAGES = sorted(path.stem for path in FOLDER.glob("*.md"))

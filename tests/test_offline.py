@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from stream_dedup.document import Reason, Verdict
-from stream_dedup.fingerprint import Fingerprinter, Recipe
-from stream_dedup.index.plan import PLANS, Plan
+from stream_dedup.fingerprinting import Fingerprinter, Recipe
+from stream_dedup.ground.document import Reason, Verdict
+from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.local.offline import OfflineDocument, judge_documents
 from stream_dedup.log.records import DOCUMENTS_MAX
-from stream_dedup.offline import OfflineDocument, judge_documents
 
 RECIPE = Recipe()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.printable import printable
+from stream_dedup.ground.printable import printable
 
 ANYTHING = st.text(st.characters(blacklist_categories=()))
 

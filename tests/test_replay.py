@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.audit.fold import Fold
-from stream_dedup.audit.reach import PlainScan
-from stream_dedup.errors import ConfigurationError, FormatError, InputError
+from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError
+from stream_dedup.ground.plan import PLANS, parse
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import PLANS, parse
 from stream_dedup.log import answers, records
-from stream_dedup.replay import Alternative, Difference, compare
+from stream_dedup.proof.fold import Fold
+from stream_dedup.proof.replay import Alternative, Difference, compare
+from stream_dedup.proof.scan import PlainScan
 from tests.index.logs import APPEND_MS, Doc, RandomLog, batch, control, declare
 
 GOLDEN = sorted((Path(__file__).parent / "golden" / "replay").glob("*.json"))

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from stream_dedup.errors import ConfigurationError
-from stream_dedup.failpoints import VARIABLE as FAILPOINT_VARIABLE
-from stream_dedup.fingerprint import PRESETS, Recipe
-from stream_dedup.index.plan import PLANS
-from stream_dedup.settings import (
+from stream_dedup.fingerprinting import PRESETS, Recipe
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.failpoints import VARIABLE as FAILPOINT_VARIABLE
+from stream_dedup.ground.plan import PLANS
+from stream_dedup.settings.page import reference_page
+from stream_dedup.settings.settings import (
     FROM_FILE_PROPERTIES,
     MASK,
     Settings,
@@ -27,7 +28,6 @@ from stream_dedup.settings import (
     parse_duration,
     parse_size,
 )
-from stream_dedup.settings_page import reference_page
 
 ROOT = Path(__file__).parent.parent
 
@@ -132,7 +132,7 @@ class TestKafkaProperties:
     @given(st.from_regex(r"[a-z]{1,5}([._-][a-z0-9]{1,5}){0,4}", fullmatch=True))
     def test_every_property_has_a_variable_that_leads_back_to_it(self, prop: str) -> None:
         """The name of the variable for a property is read as that very property."""
-        from stream_dedup.settings import _DECIDED_PROPERTIES
+        from stream_dedup.settings.settings import _DECIDED_PROPERTIES
 
         variable = environment_name(f"kafka.{prop}")
         if prop in _DECIDED_PROPERTIES or variable in {environment_name(name) for name in Settings.model_fields}:

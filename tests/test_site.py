@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stream_dedup.index.plan import parse
+from stream_dedup.ground.plan import parse
 
 ROOT = Path(__file__).parent.parent
 

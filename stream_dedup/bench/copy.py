@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stream_dedup.document import TopicPartitionKey, maker_of
-from stream_dedup.errors import StreamDedupError
-from stream_dedup.log.kafka import Admin, Outcome, Output, SourceConsumer, TransactionalOutput
-from stream_dedup.messages import Messages
-from stream_dedup.settings import Settings, load_settings
+from stream_dedup.ground.document import TopicPartitionKey, maker_of
+from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.ground.messages import Messages
+from stream_dedup.kafka import Admin, Outcome, Output, SourceConsumer, TransactionalOutput
+from stream_dedup.settings.settings import Settings, load_settings
 
 TOPIC = "copy"
 _output = maker_of(Output)

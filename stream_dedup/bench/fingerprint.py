@@ -22,8 +22,8 @@ from stream_dedup.bench.peers import Peers
 from stream_dedup.bench.quality import recipe_of
 from stream_dedup.demo.crawl import endless
 from stream_dedup.demo.truth import BY_CHARACTERS
-from stream_dedup.errors import InputError
-from stream_dedup.fingerprint import Fingerprinter
+from stream_dedup.fingerprinting import Fingerprinter
+from stream_dedup.ground.errors import InputError
 
 OURS: Final = "stream-dedup"
 

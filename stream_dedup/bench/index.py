@@ -34,9 +34,9 @@ from typing import Any, Final
 from stream_dedup.bench.index_peers import Run, run_peers
 from stream_dedup.bench.index_truth import expected_by_chance
 from stream_dedup.bench.peers import Peers, peers_command
-from stream_dedup.errors import StreamDedupError
+from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.ground.plan import Plan
 from stream_dedup.index import snapshot
-from stream_dedup.index.plan import Plan
 
 Say = Callable[[str], None]
 DURABLE: Final = (

@@ -24,13 +24,13 @@ from typing import Any, Final
 
 from stream_dedup.bench.index_truth import Truth
 from stream_dedup.bench.stream import BEGIN_MS, RECORD_DOCUMENTS, Stream
-from stream_dedup.errors import InvariantError
+from stream_dedup.ground.errors import InvariantError
+from stream_dedup.ground.plan import parse
 from stream_dedup.index import layout
 from stream_dedup.index.budget import Budget
 from stream_dedup.index.contract import Store
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import parse
 from stream_dedup.index.snapshot import restore
 from stream_dedup.index.store import RocksStore
 from stream_dedup.service.collector import collect_rarely

@@ -25,14 +25,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.api import Index
 from stream_dedup.bench.peers import Peers
 from stream_dedup.bench.quality import recipe_of
 from stream_dedup.bench.stream import WORDS, Stream
 from stream_dedup.demo.crawl import endless
+from stream_dedup.ground.plan import Plan
 from stream_dedup.index.blocks import Tables, tables_of
-from stream_dedup.index.plan import Plan
 from stream_dedup.index.store import RocksStore
+from stream_dedup.local.api import Index
 
 Say = Callable[[str], None]
 

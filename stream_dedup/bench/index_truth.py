@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.bench.stream import RECORD_DOCUMENTS, Record, Stream
-from stream_dedup.document import Verdict
-from stream_dedup.errors import InvariantError
-from stream_dedup.fingerprint import number_of
+from stream_dedup.fingerprinting import number_of
+from stream_dedup.ground.document import Verdict
+from stream_dedup.ground.errors import InvariantError
+from stream_dedup.ground.plan import Plan
 from stream_dedup.index.arithmetic import recalls
-from stream_dedup.index.plan import Plan
 from stream_dedup.log.answers import Answer, Judgement, decode
 
 

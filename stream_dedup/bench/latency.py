@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from stream_dedup.bench.children import Child
 from stream_dedup.demo.crawl import Page
-from stream_dedup.document import Message
-from stream_dedup.errors import StreamDedupError
+from stream_dedup.ground.document import Message
+from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.kafka import LINGER_MS, LoadProducer, RecordColumns, reader
 from stream_dedup.log.header_columns import HeaderColumns
-from stream_dedup.log.kafka import LINGER_MS, LoadProducer, RecordColumns, reader
-from stream_dedup.settings import Settings
+from stream_dedup.settings.settings import Settings
 
 PERCENTILES = {"p50_ms": 50.0, "p99_ms": 99.0, "p99_9_ms": 99.9, "max_ms": 100.0}
 # Starting and compiling are not the filter's latency.

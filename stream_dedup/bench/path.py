@@ -26,7 +26,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from stream_dedup import topics
 from stream_dedup.bench import copy
 from stream_dedup.bench.children import Child, cpu_seconds, process_looker
 from stream_dedup.bench.latency import Latency
@@ -37,9 +36,10 @@ from stream_dedup.bench.path_machine import machine
 from stream_dedup.bench.path_peers import CopyPeer, find_peers, peer_environment
 from stream_dedup.bench.path_profile import STATISTICS_SETTINGS, Profiler, Share, find_py_spy
 from stream_dedup.bench.path_report import PLANS, Options, Reading, Report, Sample, Start, order, window
-from stream_dedup.errors import BrokerError, StreamDedupError
-from stream_dedup.log.kafka import Admin, LoadProducer, reader
-from stream_dedup.settings import Settings, child_environment, load_settings
+from stream_dedup.ground import topics
+from stream_dedup.ground.errors import BrokerError, StreamDedupError
+from stream_dedup.kafka import Admin, LoadProducer, reader
+from stream_dedup.settings.settings import Settings, child_environment, load_settings
 
 LOADS = (0.1, 0.5, 1.0)
 LOAD_SECONDS = 10.0

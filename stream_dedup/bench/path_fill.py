@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stream_dedup.bench.stream import Stream
-from stream_dedup.index.plan import parse
-from stream_dedup.log.kafka import LogAppender
+from stream_dedup.control.declaration import fields_of
+from stream_dedup.ground.plan import parse
+from stream_dedup.kafka import LogAppender
 from stream_dedup.log.records import Control, encode_control
-from stream_dedup.settings import load_settings
-from stream_dedup.worker.declaration import fields_of
-from stream_dedup.worker.recipe import recipe_of
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import load_settings
 
 
 def fill(own: Mapping[str, str], entries: int) -> None:

@@ -23,8 +23,8 @@ from typing import Final
 
 from stream_dedup.bench.children import Child
 from stream_dedup.bench.peers import ENVIRONMENT
-from stream_dedup.errors import InputError
-from stream_dedup.log.kafka import STATISTICS_EVENT
+from stream_dedup.ground.errors import InputError
+from stream_dedup.kafka import STATISTICS_EVENT
 
 STATISTICS_SETTINGS: Final = {"kafka.statistics.interval.ms": "1000"}
 SHOWN: Final = 12

@@ -16,9 +16,9 @@ from typing import TypeVar
 from stream_dedup.bench.latency import Latency
 from stream_dedup.bench.path_peers import QUIX, CopyPeer
 from stream_dedup.demo.crawl import Page, endless
-from stream_dedup.document import TopicPartitionKey
-from stream_dedup.errors import InputError
-from stream_dedup.settings import Settings
+from stream_dedup.ground.document import TopicPartitionKey
+from stream_dedup.ground.errors import InputError
+from stream_dedup.settings.settings import Settings
 
 COPY = "copy"
 PLANS = ("wide", "classic")

@@ -33,12 +33,12 @@ from stream_dedup.bench.peers import Method, Peers
 from stream_dedup.bench.templates import Templates, template_language, template_pages
 from stream_dedup.demo import truth
 from stream_dedup.demo.texts import Dice
-from stream_dedup.document import Verdict
-from stream_dedup.errors import ConfigurationError
-from stream_dedup.fingerprint import PRESETS as ALL_PRESETS
-from stream_dedup.fingerprint import PUBLIC_DEMO_KEY, Content, Fingerprinter, Prints, Recipe
-from stream_dedup.index.plan import PLANS, Plan
-from stream_dedup.offline import OfflineDocument, judge_documents
+from stream_dedup.fingerprinting import PRESETS as ALL_PRESETS
+from stream_dedup.fingerprinting import PUBLIC_DEMO_KEY, Content, Fingerprinter, Prints, Recipe
+from stream_dedup.ground.document import Verdict
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.local.offline import OfflineDocument, judge_documents
 
 ALL: Final = "all"
 PRESETS: Final = tuple(name for name, method in ALL_PRESETS.items() if not method.takes_vectors)

@@ -16,7 +16,7 @@ from typing import Final
 from stream_dedup.bench.path import Bench, Say, kafka_of
 from stream_dedup.bench.path_machine import machine
 from stream_dedup.bench.path_report import Options, Report, order
-from stream_dedup.errors import InputError
+from stream_dedup.ground.errors import InputError
 
 SIZE: Final = "size"
 _POINT_BYTES: Final = 400_000_000

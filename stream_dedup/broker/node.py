@@ -49,7 +49,7 @@ from typing import Self
 import filelock
 
 from stream_dedup.broker import archive, jars
-from stream_dedup.errors import LocalBrokerError
+from stream_dedup.ground.errors import LocalBrokerError
 
 HOST = "127.0.0.1"
 NODE_ID = 1

@@ -6,10 +6,10 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 
 from stream_dedup.checks.finding import Finding, not_checked, ok, refused, warning
-from stream_dedup.log.kafka.client import consumer_config, producer_config, property_problems
+from stream_dedup.ground.topics import ExistingTopic, TopicNames
+from stream_dedup.kafka.client import consumer_config, producer_config, property_problems
 from stream_dedup.log.records import RECORD_BYTES_MAX
-from stream_dedup.settings import Settings
-from stream_dedup.topics import ExistingTopic, TopicNames
+from stream_dedup.settings.settings import Settings
 
 _RECEIVED_BYTES_MAX = 100_000_000  # librdkafka's default of receive.message.max.bytes
 _PROTOCOL_BYTES = 512

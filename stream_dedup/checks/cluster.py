@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stream_dedup.checks.finding import Finding, ok, refused, warning
-from stream_dedup.document import ID_BYTES_MAX
+from stream_dedup.ground.document import ID_BYTES_MAX
+from stream_dedup.ground.topics import BEGUN, HEADER_BUDGET_BYTES, ExistingTopic, TopicNames, log_problems
 from stream_dedup.log import epochs
 from stream_dedup.log.records import DOCUMENTS_MAX, RECORD_BYTES_MAX
-from stream_dedup.settings import Settings
-from stream_dedup.topics import BEGUN, HEADER_BUDGET_BYTES, ExistingTopic, TopicNames, log_problems
+from stream_dedup.settings.settings import Settings
 
 # The broker compares a whole record batch with max.message.bytes; its header is 61 bytes, a record's framing less than 40.
 FRAMING_BYTES: Final = 101

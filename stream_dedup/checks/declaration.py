@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from stream_dedup.checks.finding import Finding, ok, refused, warning
-from stream_dedup.fingerprint import Recipe
-from stream_dedup.index import plan as plans
-from stream_dedup.index.plan import Plan
+from stream_dedup.fingerprinting import Recipe
+from stream_dedup.ground import plan as plans
+from stream_dedup.ground.plan import Plan
 from stream_dedup.index.window import Window
-from stream_dedup.settings import Settings
+from stream_dedup.settings.settings import Settings
 
 
 def window_of(settings: Settings) -> Window | None:

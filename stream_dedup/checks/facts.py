@@ -7,12 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 
 from stream_dedup.checks.cluster import Facts
-from stream_dedup.document import TopicPartitionKey
-from stream_dedup.errors import BrokerError
+from stream_dedup.ground.document import TopicPartitionKey
+from stream_dedup.ground.errors import BrokerError
+from stream_dedup.ground.topics import TopicNames
+from stream_dedup.kafka import Admin, TopicState, read_whole
 from stream_dedup.log.begun import Begun
-from stream_dedup.log.kafka import Admin, TopicState, read_whole
-from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames
+from stream_dedup.settings.settings import Settings
 
 
 def read_facts(

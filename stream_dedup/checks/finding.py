@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stream_dedup.errors import ConfigurationError
+from stream_dedup.ground.errors import ConfigurationError
 
 
 class State(enum.StrEnum):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from stream_dedup.checks.finding import Finding, not_checked, ok, refused, warning
-from stream_dedup.settings import Settings
+from stream_dedup.settings.settings import Settings
 
 _OPEN_FILES_MIN = 1024
 _FREE_BYTES_MIN = 1 << 30

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stream_dedup.checks.finding import Finding, ok, refused, warning
-from stream_dedup.errors import ConfigurationError
-from stream_dedup.fingerprint import Fingerprinter, Recipe
-from stream_dedup.settings import Settings
-from stream_dedup.worker.recipe import recipe_of
+from stream_dedup.fingerprinting import Fingerprinter, Recipe
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
 
 
 def check_recipe(settings: Settings) -> tuple[Recipe | None, list[Finding]]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from stream_dedup.checks.finding import Finding, ok, warning
-from stream_dedup.errors import FormatError
+from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.topics import TopicNames
+from stream_dedup.kafka import Admin, read_partition
 from stream_dedup.log import answers, records
-from stream_dedup.log.kafka import Admin, read_partition
-from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames
+from stream_dedup.settings.settings import Settings
 
 _TAIL_RECORDS: Final = 200
 # A question that is younger may have its answer on the way.

@@ -12,9 +12,9 @@ from stream_dedup.checks.cluster import check_cluster
 from stream_dedup.checks.facts import read_facts
 from stream_dedup.checks.finding import Finding, State, raise_refusals
 from stream_dedup.checks.machine import check_machine
-from stream_dedup.log.kafka import Admin, TopicState
-from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames
+from stream_dedup.ground.topics import TopicNames
+from stream_dedup.kafka import Admin, TopicState
+from stream_dedup.settings.settings import Settings
 
 _log = structlog.get_logger("stream_dedup.checks")
 

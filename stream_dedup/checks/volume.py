@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 from stream_dedup.checks.finding import Finding, not_checked, ok, refused, warning
 from stream_dedup.checks.machine import memory_limit
-from stream_dedup.errors import FormatError, FutureFormatError, StreamDedupError
+from stream_dedup.ground.errors import FormatError, FutureFormatError, StreamDedupError
 from stream_dedup.index import contents
 from stream_dedup.index.store import RocksStore
-from stream_dedup.settings import Settings
+from stream_dedup.settings.settings import Settings
 
 _BASE_BYTES = 350_000_000
 _ENTRY_BYTES = 190

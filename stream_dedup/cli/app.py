@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stream_dedup.cli.examples import EXAMPLES
-from stream_dedup.errors import StreamDedupError
-from stream_dedup.printable import printable
+from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.ground.printable import printable
 
 if TYPE_CHECKING:
-    from stream_dedup.settings import Settings
+    from stream_dedup.settings.settings import Settings
 
 EXIT_FAILURE = 1
 EXIT_INTERRUPTED = 130
@@ -173,7 +173,7 @@ def _is_debug() -> bool:
 
 
 def _settings(config: Path | None, assignments: list[str] | None, brokers: str | None = None, **flags: object) -> Settings:
-    from stream_dedup.settings import load_settings
+    from stream_dedup.settings.settings import load_settings
 
     return load_settings({**_assigned(assignments), "kafka_bootstrap_servers": brokers, **flags}, config)
 
@@ -334,7 +334,7 @@ def config_show(
 @config_app.command("reference")
 def config_reference() -> None:
     """Print the reference page of all settings, as Markdown."""
-    from stream_dedup.settings_page import reference_page
+    from stream_dedup.settings.page import reference_page
 
     sys.stdout.write(reference_page())
 
@@ -454,7 +454,7 @@ def stats(
     Days are those of the records' timestamps, as far back as the outputs still hold them.
     """
     from stream_dedup.cli.stats import show_stats
-    from stream_dedup.settings import parse_duration
+    from stream_dedup.settings.settings import parse_duration
 
     settings = _settings(config, assignments, brokers)
     _plain_logs(settings)
@@ -845,7 +845,7 @@ def index_snapshot(
 ) -> None:
     """Copy an index's volume, also while it runs, with a manifest: log offset, recipe, plan, state digest, checksums."""
     from stream_dedup.cli.index import take_snapshot
-    from stream_dedup.settings import parse_duration
+    from stream_dedup.settings.settings import parse_duration
 
     settings = _settings(config, assignments)
     _plain_logs(settings)
@@ -1078,7 +1078,7 @@ def bench_index(
     from stream_dedup.bench.index import Options
     from stream_dedup.cli.bench import show_index
     from stream_dedup.cli.plan import read_size
-    from stream_dedup.index.plan import parse as parse_plan
+    from stream_dedup.ground.plan import parse as parse_plan
 
     room = None if memory is None else read_size(memory)
     options = Options(documents, parse_plan(plan), duplicates, seed, peers, room, folder)
@@ -1098,8 +1098,8 @@ def bench_quality(
     """Measure what recipes and plans find among real texts with known near-duplicates, and what they drop falsely."""
     from stream_dedup.bench.quality import Options, presets_named
     from stream_dedup.cli.bench import show_quality
-    from stream_dedup.index.plan import PLANS
-    from stream_dedup.index.plan import parse as parse_plan
+    from stream_dedup.ground.plan import PLANS
+    from stream_dedup.ground.plan import parse as parse_plan
 
     chosen = tuple(map(parse_plan, plans or PLANS))
     options = Options(corpus, presets_named(presets or []), chosen, keys, seed)

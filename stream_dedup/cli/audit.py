@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from stream_dedup.audit import content, ledger
-from stream_dedup.audit.findings import Findings, Kind
-from stream_dedup.audit.fold import Fold
-from stream_dedup.audit.ledger import Ledger, Span
-from stream_dedup.audit.outline import Outline
-from stream_dedup.audit.reach import CompiledScan, PlainScan
-from stream_dedup.audit.verdicts import Outputs, Waiting
-from stream_dedup.cli.output import console, note, print_json, print_table, progress
-from stream_dedup.document import Message
-from stream_dedup.errors import ConfigurationError, FormatError, FutureFormatError
+from stream_dedup.ground.document import Message
+from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError
+from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
+from stream_dedup.kafka import Admin, Bounds, OwnedOffset, SpanReader, TopicState, group_offsets, topic_bounds
 from stream_dedup.log import epochs
-from stream_dedup.log.kafka import Admin, Bounds, OwnedOffset, SpanReader, TopicState, group_offsets, topic_bounds
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
-from stream_dedup.settings import Settings
+from stream_dedup.proof import content, ledger
+from stream_dedup.proof.findings import Findings, Kind
+from stream_dedup.proof.fold import Fold
+from stream_dedup.proof.ledger import Ledger, Span
+from stream_dedup.proof.outline import Outline
+from stream_dedup.proof.scan import CompiledScan, PlainScan
+from stream_dedup.proof.verdicts import Outputs, Waiting
+from stream_dedup.settings.settings import Settings
 
 PLAIN_MAX = 20_000
 SCAN_MAX = 1_000_000

@@ -27,9 +27,9 @@ from stream_dedup.bench.path_plot import draw, draw_curves
 from stream_dedup.bench.path_report import COPY, PLANS, Options, Report, median, medians
 from stream_dedup.bench.peers import Peers, peers_command
 from stream_dedup.bench.scaling import Curve, parse, points, run_scaling
-from stream_dedup.cli.output import console, note, print_json, print_table
 from stream_dedup.cli.version import versions
-from stream_dedup.errors import InputError
+from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.terminal import console, note, print_json, print_table
 from stream_dedup.inputs.html import Extractor
 from stream_dedup.inputs.html_child import main_text
 from stream_dedup.service import logs

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 from stream_dedup.broker import LocalBroker
-from stream_dedup.cli.output import note
 from stream_dedup.cli.topics import apply_topics
-from stream_dedup.errors import LocalBrokerError
+from stream_dedup.ground.errors import LocalBrokerError
+from stream_dedup.ground.terminal import note
 from stream_dedup.service.signals import stop_on_signals
-from stream_dedup.settings import Settings
+from stream_dedup.settings.settings import Settings
 
 _LOOK_SECONDS = 0.5
 

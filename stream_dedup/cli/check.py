@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stream_dedup.cli.output import console, note, print_json, print_table, progress
 from stream_dedup.cli.sources import RawDocument, find_files, key_of, read_documents
-from stream_dedup.document import DeadLetter, Message, Reason, Verdict
-from stream_dedup.errors import InvariantError
-from stream_dedup.index.plan import parse as parse_plan
-from stream_dedup.offline import Judged, OfflineDocument, judge_documents
-from stream_dedup.settings import Settings, load_settings
-from stream_dedup.worker.inputs import Decoder, Document
-from stream_dedup.worker.recipe import recipe_of
+from stream_dedup.ground.document import DeadLetter, Message, Reason, Verdict
+from stream_dedup.ground.errors import InvariantError
+from stream_dedup.ground.plan import parse as parse_plan
+from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
+from stream_dedup.inputs.decoder import Decoder, Document
+from stream_dedup.local.offline import Judged, OfflineDocument, judge_documents
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings, load_settings
 
 
 @dataclass(slots=True)

@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from stream_dedup.cli.output import print_json
-from stream_dedup.errors import ConfigurationError, StreamDedupError
+from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
+from stream_dedup.ground.terminal import print_json
 
 
 def compile_kernels(to: Path | None, *, native: bool, as_json: bool) -> None:
@@ -18,7 +18,7 @@ def compile_kernels(to: Path | None, *, native: bool, as_json: bool) -> None:
 
     Raises ConfigurationError if the folder cannot be written to, or if compiling fails.
     """
-    from stream_dedup import compiled  # noqa: PLC0415 - imports numba
+    from stream_dedup.machine import compiled  # noqa: PLC0415 - imports numba
 
     directory = to.absolute() / "kernels" if to is not None else compiled.SHIPPED
     target = None if native else compiled.baseline()
@@ -34,7 +34,7 @@ def compile_kernels(to: Path | None, *, native: bool, as_json: bool) -> None:
         ) from error
     begin = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-m", "stream_dedup.warm", str(directory)],
+        [sys.executable, "-m", "stream_dedup.cli.warm", str(directory)],
         env=environment,
         stdout=subprocess.PIPE,
         text=True,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from stream_dedup.cli.output import note, print_json, print_table
-from stream_dedup.errors import ConfigurationError
-from stream_dedup.settings import Settings, check_settings
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.terminal import note, print_json, print_table
+from stream_dedup.settings.settings import Settings, check_settings
 
 
 def check(overrides: Mapping[str, object], file: Path | None, *, as_json: bool) -> int:
@@ -42,8 +42,8 @@ def show(settings: Settings, *, origin: bool, as_json: bool) -> None:
 
 def _problems_of_use(settings: Settings) -> list[str]:
     """Return what only shows when a value is used: no key, a bad line of a list, a property librdkafka does not know."""
-    from stream_dedup.log.kafka.client import property_problems  # noqa: PLC0415 - not for `config show`
-    from stream_dedup.worker.recipe import recipe_of  # noqa: PLC0415 - not for `config show`
+    from stream_dedup.kafka.client import property_problems  # noqa: PLC0415 - not for `config show`
+    from stream_dedup.settings.recipe import recipe_of  # noqa: PLC0415 - not for `config show`
 
     problems: list[str] = []
     try:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from stream_dedup.cli.orders import append, log_names
-from stream_dedup.cli.output import note, print_json, print_table, progress
+from stream_dedup.control import declaration
 from stream_dedup.control.inforce import InForce, change_fields
-from stream_dedup.errors import InvariantError
-from stream_dedup.index.plan import Plan
-from stream_dedup.index.plan import parse as parse_plan
+from stream_dedup.ground.errors import InvariantError
+from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.plan import parse as parse_plan
+from stream_dedup.ground.terminal import note, print_json, print_table, progress
 from stream_dedup.index.window import Window
-from stream_dedup.log.kafka import read_whole
+from stream_dedup.kafka import read_whole
 from stream_dedup.log.records import Control, encode_control
-from stream_dedup.settings import Settings, as_text, parse_window
-from stream_dedup.worker import declaration
-from stream_dedup.worker.recipe import recipe_of
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings, as_text, parse_window
 
 
 def declare(

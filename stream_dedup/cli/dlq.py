@@ -20,12 +20,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stream_dedup.audit.content import split_dead_letter
-from stream_dedup.cli.output import note, print_json, print_table
-from stream_dedup.document import UNREADABLE, Headers, Message, UnreadableHeaders
-from stream_dedup.errors import BrokerError, ConfigurationError, InputError
-from stream_dedup.log import headers
-from stream_dedup.log.kafka import (
+from stream_dedup.ground.document import UNREADABLE, Headers, Message, UnreadableHeaders
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.ground.terminal import note, print_json, print_table
+from stream_dedup.kafka import (
     Admin,
     Bounds,
     GroupStamp,
@@ -36,7 +34,9 @@ from stream_dedup.log.kafka import (
     group_offsets,
     topic_bounds,
 )
-from stream_dedup.settings import Settings
+from stream_dedup.log import headers
+from stream_dedup.proof.content import split_dead_letter
+from stream_dedup.settings.settings import Settings
 
 _AT_ONCE = 1000
 _ATTEMPTS = 5

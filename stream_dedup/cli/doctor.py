@@ -21,12 +21,12 @@ from stream_dedup.checks.recipe import check_recipe
 from stream_dedup.checks.roles import check_roles, read_roles
 from stream_dedup.checks.start import needed_topics
 from stream_dedup.checks.volume import check_volume
-from stream_dedup.cli.output import print_json, print_table
-from stream_dedup.errors import BrokerError, ConfigurationError
-from stream_dedup.fingerprint import Recipe
-from stream_dedup.log.kafka import Admin, read_whole
-from stream_dedup.settings import Settings
-from stream_dedup.worker.declaration import declaration
+from stream_dedup.control.declaration import declaration
+from stream_dedup.fingerprinting import Recipe
+from stream_dedup.ground.errors import BrokerError, ConfigurationError
+from stream_dedup.ground.terminal import print_json, print_table
+from stream_dedup.kafka import Admin, read_whole
+from stream_dedup.settings.settings import Settings
 
 _COLOURS = {State.OK: "green", State.WARNING: "yellow", State.REFUSED: "bold red", State.NOT_CHECKED: "dim"}
 _OF_THE_CLUSTER = (

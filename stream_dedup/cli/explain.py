@@ -11,20 +11,20 @@ from typing import Any
 
 from rich.text import Text
 
-from stream_dedup.cli.output import console, print_json, print_table
-from stream_dedup.document import DeadLetter, Message, Reason
-from stream_dedup.errors import BrokerError, InputError
-from stream_dedup.fingerprint import Fingerprinter, Recipe, explain_features, number_of
+from stream_dedup.fingerprinting import Fingerprinter, Recipe, explain_features, number_of
+from stream_dedup.ground.document import DeadLetter, Message, Reason
+from stream_dedup.ground.errors import BrokerError, InputError
+from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.plan import parse as parse_plan
+from stream_dedup.ground.printable import printable
+from stream_dedup.ground.terminal import console, print_json, print_table
+from stream_dedup.ground.topics import DOCUMENTS, TopicNames
 from stream_dedup.index.judge import reason_of_duplicate
-from stream_dedup.index.plan import Plan
-from stream_dedup.index.plan import parse as parse_plan
-from stream_dedup.log.kafka import LogReader
-from stream_dedup.offline import check_widths
-from stream_dedup.printable import printable
-from stream_dedup.settings import Settings
-from stream_dedup.topics import DOCUMENTS, TopicNames
-from stream_dedup.worker.inputs import Decoder, Document
-from stream_dedup.worker.recipe import recipe_of
+from stream_dedup.inputs.decoder import Decoder, Document
+from stream_dedup.kafka import LogReader
+from stream_dedup.local.offline import check_widths
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
 
 _POSITION = re.compile(r"(?:(?P<topic>[A-Za-z0-9._-]+)-)?(?P<partition>\d{1,9})@(?P<offset>\d{1,18})\Z")
 _WAIT_SECONDS = 30.0

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from stream_dedup.cli.orders import append, log_names
-from stream_dedup.cli.output import note, print_json, print_table, progress
+from stream_dedup.control import declaration
 from stream_dedup.control.forget import Known, log_form
-from stream_dedup.errors import InputError
-from stream_dedup.log.kafka import read_whole
+from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.printable import printable
+from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.kafka import read_whole
 from stream_dedup.log.records import Control, encode_control
-from stream_dedup.printable import printable
-from stream_dedup.settings import Settings
-from stream_dedup.worker import declaration
-from stream_dedup.worker.recipe import recipe_of
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
 
 
 def forget(settings: Settings, identifier: str, *, dry_run: bool, as_json: bool) -> int:

@@ -9,26 +9,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from stream_dedup.cli.output import console, note, print_json, print_table, progress
-from stream_dedup.errors import (
-    BrokerError,
-    ConfigurationError,
-    FormatError,
-    FutureFormatError,
-    InputError,
-    VolumeError,
-)
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, FormatError, FutureFormatError, InputError, VolumeError
+from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
+from stream_dedup.ground.topics import TopicNames
 from stream_dedup.index import contents, report, snapshot, verify
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.index import Index
 from stream_dedup.index.layout import answer_key
-from stream_dedup.index.plan import Plan
 from stream_dedup.index.snapshot import Manifest
 from stream_dedup.index.store import RocksStore
+from stream_dedup.kafka import Admin, LogReader
 from stream_dedup.log import answers
-from stream_dedup.log.kafka import Admin, LogReader
-from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames
+from stream_dedup.settings.settings import Settings
 
 _RECORDS_AT_ONCE = 64
 _SILENCE_SECONDS = 30.0

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from filelock import FileLock, Timeout
 
 from stream_dedup.cli.sources import SourceFile
-from stream_dedup.errors import InputError
+from stream_dedup.ground.errors import InputError
 
 
 class Reached(NamedTuple):

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stream_dedup.cli.journal import Journal, Reached
-from stream_dedup.cli.output import note, print_json, print_table, progress
 from stream_dedup.cli.sources import RawDocument, SourceFile, find_files, key_of, read_documents
-from stream_dedup.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.ground.terminal import note, print_json, print_table, progress
 from stream_dedup.inputs.charset import decode_page
-from stream_dedup.log.kafka import Admin, LoadProducer
-from stream_dedup.settings import Settings
+from stream_dedup.kafka import Admin, LoadProducer
+from stream_dedup.settings.settings import Settings
 
 _PROBLEMS_NAMED = 5
 _INTERRUPTED = 130

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stream_dedup.errors import BrokerError, ConfigurationError
-from stream_dedup.log.kafka import Admin, LogAppender
-from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames, log_problems
+from stream_dedup.ground.errors import BrokerError, ConfigurationError
+from stream_dedup.ground.topics import TopicNames, log_problems
+from stream_dedup.kafka import Admin, LogAppender
+from stream_dedup.settings.settings import Settings
 
 
 def log_names(settings: Settings, more: Iterable[str] = ()) -> TopicNames:

@@ -7,10 +7,10 @@ import re
 from rich.table import Table
 from rich.text import Text
 
-from stream_dedup.bench.calibration import DISK_BYTES, SURROUNDING_US, calibrate
-from stream_dedup.bench.planner import Advice, Figures, advise
-from stream_dedup.cli.output import console, print_json
-from stream_dedup.errors import InputError
+from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.terminal import console, print_json
+from stream_dedup.index.advice import Advice, Figures, advise
+from stream_dedup.index.calibration import DISK_BYTES, SURROUNDING_US, calibrate
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _DOCUMENTS_MAX = 10**12

@@ -7,28 +7,20 @@ import os
 import typer
 
 from stream_dedup.cli.orders import append, log_names
-from stream_dedup.cli.output import note, print_json, print_table, progress
+from stream_dedup.control import declaration, rewind
 from stream_dedup.control.release import Trace
-from stream_dedup.document import LogPlace, Message, Reason
-from stream_dedup.errors import BrokerError, ConfigurationError, InputError
-from stream_dedup.failpoints import VARIABLE, Failpoints
-from stream_dedup.fingerprint import format_prints, width_of
+from stream_dedup.fingerprinting import format_prints, width_of
+from stream_dedup.ground.document import LogPlace, Message, Reason
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.ground.failpoints import VARIABLE, Failpoints
+from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.ground.topics import DOCUMENTS, TopicNames
+from stream_dedup.kafka import Admin, LogReader, Outcome, Output, TransactionalOutput, read_partition, read_whole
 from stream_dedup.log import headers
-from stream_dedup.log.kafka import (
-    Admin,
-    LogReader,
-    Outcome,
-    Output,
-    TransactionalOutput,
-    read_partition,
-    read_whole,
-)
 from stream_dedup.log.records import Release, encode_release
-from stream_dedup.settings import Settings
-from stream_dedup.topics import DOCUMENTS, TopicNames
-from stream_dedup.worker import declaration, rewind
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.prepare import value_digest
-from stream_dedup.worker.recipe import recipe_of
 
 _ATTEMPTS = 3
 

@@ -15,20 +15,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stream_dedup import replay
-from stream_dedup.audit.content import split_verdict
-from stream_dedup.audit.verdicts import differences, expected_headers, place_of
-from stream_dedup.cli.output import console, note, print_json, print_table, progress
-from stream_dedup.document import Headers, LogPlace, Message, Reason, Verdict
-from stream_dedup.errors import ConfigurationError
-from stream_dedup.fingerprint import format_prints, width_of
+from stream_dedup.fingerprinting import format_prints, width_of
+from stream_dedup.ground.document import Headers, LogPlace, Message, Reason, Verdict
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 from stream_dedup.index.index import Index
 from stream_dedup.index.store import RocksStore
 from stream_dedup.index.verify import GivenAnswers
+from stream_dedup.kafka import Admin, Bounds, SpanReader, topic_bounds
 from stream_dedup.log import answers, headers
 from stream_dedup.log.answers import Answer
-from stream_dedup.log.kafka import Admin, Bounds, SpanReader, topic_bounds
-from stream_dedup.settings import Settings
+from stream_dedup.proof import replay
+from stream_dedup.proof.content import split_verdict
+from stream_dedup.proof.verdicts import differences, expected_headers, place_of
+from stream_dedup.settings.settings import Settings
 
 _GROUP_RECORDS = 64
 Advance = Callable[[int, int], None]

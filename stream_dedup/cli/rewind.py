@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import typer
 
-from stream_dedup.cli.output import note, print_json, print_table, progress
-from stream_dedup.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.control import rewind
+from stream_dedup.control.marks import read_marks
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
+from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.ground.topics import DOCUMENTS
+from stream_dedup.kafka import Admin, LogReader
 from stream_dedup.log import epochs
-from stream_dedup.log.kafka import Admin, LogReader
-from stream_dedup.settings import Settings
-from stream_dedup.topics import DOCUMENTS
-from stream_dedup.worker import rewind
-from stream_dedup.worker.marks import read_marks
+from stream_dedup.settings.settings import Settings
 
 
 def rewind_group(settings: Settings, texts: Sequence[str], *, dry_run: bool, as_json: bool) -> int:

@@ -9,11 +9,11 @@ from typing import Literal
 
 import structlog
 
-from stream_dedup.errors import ConfigurationError, StreamDedupError
+from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.service import logs
 from stream_dedup.service.files import allow_many_files
 from stream_dedup.service.signals import stop_on_signals
-from stream_dedup.settings import Settings
+from stream_dedup.settings.settings import Settings
 
 Role = Literal["worker", "index", "insights"]
 
@@ -55,7 +55,7 @@ def _run(role: Role, settings: Settings, stop: threading.Event) -> None:
             ) from error
         run_insights(settings, stop)
     else:
-        from stream_dedup.indexer import run as run_index  # noqa: PLC0415 - a role loads only its own rooms
+        from stream_dedup.indexer.role import run as run_index  # noqa: PLC0415 - a role loads only its own rooms
 
         run_index(settings, stop)
 

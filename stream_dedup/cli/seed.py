@@ -15,20 +15,20 @@ from pathlib import Path
 
 from stream_dedup.cli.load import record_of
 from stream_dedup.cli.orders import log_names
-from stream_dedup.cli.output import note, print_json, print_table, progress
 from stream_dedup.cli.sources import STANDARD_INPUT, find_files, read_documents
+from stream_dedup.control import declaration
 from stream_dedup.control.seed import Progress, file_source
-from stream_dedup.document import NONCE_BYTES, DeadLetter, Message, Reason
-from stream_dedup.errors import ConfigurationError, InputError
-from stream_dedup.fingerprint import Fingerprinter
-from stream_dedup.log.kafka import Admin, LogAppender, read_partition, read_whole
+from stream_dedup.fingerprinting import Fingerprinter
+from stream_dedup.ground.document import NONCE_BYTES, DeadLetter, Message, Reason
+from stream_dedup.ground.errors import ConfigurationError, InputError
+from stream_dedup.ground.printable import printable
+from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.inputs.decoder import Decoder
+from stream_dedup.kafka import Admin, LogAppender, read_partition, read_whole
 from stream_dedup.log.records import Source, encode_seed
-from stream_dedup.printable import printable
-from stream_dedup.settings import Settings
-from stream_dedup.worker import declaration
-from stream_dedup.worker.inputs import Decoder
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.prepare import Preparer
-from stream_dedup.worker.recipe import recipe_of
 
 _DOCUMENTS_AT_ONCE = 5000
 _PROBLEMS_NAMED = 5

@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from stream_dedup.cli.check import decode_documents
-from stream_dedup.cli.output import note, print_json, print_table, progress
 from stream_dedup.cli.sources import STANDARD_INPUT, find_files, read_documents
-from stream_dedup.document import DeadLetter
-from stream_dedup.errors import ConfigurationError, FormatError, InputError, StreamDedupError
-from stream_dedup.fingerprint import Content, Fingerprinter, Recipe, as_vector, number_of
+from stream_dedup.fingerprinting import Content, Fingerprinter, Recipe, as_vector, number_of
+from stream_dedup.ground.document import DeadLetter
+from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError, StreamDedupError
+from stream_dedup.ground.plan import parse as parse_plan
+from stream_dedup.ground.terminal import note, print_json, print_table, progress
 from stream_dedup.index import report
 from stream_dedup.index.index import Index
-from stream_dedup.index.plan import parse as parse_plan
 from stream_dedup.index.store import RocksStore
-from stream_dedup.offline import check_widths
-from stream_dedup.settings import Settings
-from stream_dedup.worker.inputs import scope_number
-from stream_dedup.worker.recipe import recipe_of
+from stream_dedup.inputs.decoder import scope_number
+from stream_dedup.local.offline import check_widths
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
 
 _ANSWER_SECONDS = 30.0
 _BATCH = 1000

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from stream_dedup.errors import InputError
+from stream_dedup.ground.errors import InputError
 from stream_dedup.inputs.packed import is_damage, suffixes_of, unpacking
 from stream_dedup.inputs.warc import read_pages
 

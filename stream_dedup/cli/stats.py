@@ -19,12 +19,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stream_dedup.cli.output import note, print_json, print_table, progress
-from stream_dedup.document import Message, TopicPartitionKey, Verdict
-from stream_dedup.errors import ConfigurationError, FormatError
+from stream_dedup.ground.document import Message, TopicPartitionKey, Verdict
+from stream_dedup.ground.errors import ConfigurationError, FormatError
+from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.kafka import Admin, sample
 from stream_dedup.log import headers, records
-from stream_dedup.log.kafka import Admin, sample
-from stream_dedup.settings import Settings
+from stream_dedup.settings.settings import Settings
 
 _RUN_RECORDS = 50
 _LOG_RUN_RECORDS = 20

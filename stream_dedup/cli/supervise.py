@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from stream_dedup.errors import ConfigurationError
+from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.service.signals import stop_on_signals
-from stream_dedup.settings import Settings
+from stream_dedup.settings.settings import Settings
 
 _LOOK_SECONDS = 0.1
 _GRACE_SECONDS = 60.0

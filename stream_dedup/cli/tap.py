@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 
 from rich.text import Text
 
-from stream_dedup.cli.output import console, note, print_json
-from stream_dedup.document import Message
+from stream_dedup.ground.document import Message
+from stream_dedup.ground.printable import printable
+from stream_dedup.ground.terminal import console, note, print_json
+from stream_dedup.kafka import reader
 from stream_dedup.log import headers
-from stream_dedup.log.kafka import reader
-from stream_dedup.printable import printable
-from stream_dedup.settings import Settings
+from stream_dedup.settings.settings import Settings
 
 _COLOURS = {"unique": "green", "duplicate": "yellow", "dead-letter": "red", "unknown": "magenta"}
 

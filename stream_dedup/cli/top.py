@@ -20,10 +20,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from stream_dedup.cli.output import console, print_json
-from stream_dedup.errors import InputError
-from stream_dedup.printable import printable
-from stream_dedup.settings import Settings
+from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.printable import printable
+from stream_dedup.ground.terminal import console, print_json
+from stream_dedup.settings.settings import Settings
 
 _ANSWER_SECONDS = 5.0
 _ANSWER_BYTES_MAX = 16 << 20

@@ -8,11 +8,9 @@ from pathlib import Path
 
 from rich.text import Text
 
-from stream_dedup.cli.output import print_json, print_table
-from stream_dedup.errors import ConfigurationError, TopicExistsError
-from stream_dedup.log.kafka import Admin
-from stream_dedup.settings import Settings
-from stream_dedup.topics import (
+from stream_dedup.ground.errors import ConfigurationError, TopicExistsError
+from stream_dedup.ground.terminal import print_json, print_table
+from stream_dedup.ground.topics import (
     Change,
     Topic,
     apply,
@@ -24,6 +22,8 @@ from stream_dedup.topics import (
     replicas_problem,
     with_partitions,
 )
+from stream_dedup.kafka import Admin
+from stream_dedup.settings.settings import Settings
 
 # What was made just now may not be in every list yet.
 _AGAIN_SECONDS = 0.1

@@ -6,7 +6,7 @@ import importlib.metadata
 import platform
 
 from stream_dedup import __version__
-from stream_dedup.cli.output import print_json
+from stream_dedup.ground.terminal import print_json
 
 _LIBRARIES = ("confluent-kafka", "rocksdict", "numba", "jieba")
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stream_dedup.errors import ConfigurationError
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.plan import Plan
 from stream_dedup.index.apply import Declared
-from stream_dedup.index.plan import Plan
 from stream_dedup.index.window import Window, changed
 from stream_dedup.log.records import Batch, Control, LogRecord
 

@@ -17,9 +17,9 @@ from rich.text import Text
 
 from stream_dedup.demo import truth
 from stream_dedup.demo.crawl import Page
-from stream_dedup.document import Message
+from stream_dedup.ground.document import Message
+from stream_dedup.ground.printable import printable
 from stream_dedup.log.headers import text_of
-from stream_dedup.printable import printable
 
 _CHANGES_SHOWN = 3
 _CONTEXT_TOKENS = 5

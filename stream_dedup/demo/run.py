@@ -26,16 +26,16 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from stream_dedup import topics
-from stream_dedup.cli.output import console, print_json
 from stream_dedup.demo import explain, truth
 from stream_dedup.demo.crawl import Page, mini_crawl
-from stream_dedup.document import Message
-from stream_dedup.errors import StreamDedupError
+from stream_dedup.ground import topics
+from stream_dedup.ground.document import Message
+from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.ground.terminal import console, print_json
+from stream_dedup.kafka import LINGER_MS, Admin, LoadProducer, reader
 from stream_dedup.log.headers import text_of
-from stream_dedup.log.kafka import LINGER_MS, Admin, LoadProducer, reader
 from stream_dedup.service import logs
-from stream_dedup.settings import Settings, child_environment, load_settings
+from stream_dedup.settings.settings import Settings, child_environment, load_settings
 
 PAGES = 600
 PARTITIONS = 3

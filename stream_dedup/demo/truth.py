@@ -1,7 +1,7 @@
 r"""What really is a near-duplicate: the exact Jaccard of every pair of pages, and a score for somebody's verdicts.
 
 Invariants: nothing here is sampled or hashed into sketches, and nothing is shared with the recipe under test (no import of
-`stream_dedup.fingerprint` or `stream_dedup.index`); the measure is symmetric, and 1 for a page with itself.
+`stream_dedup.fingerprinting` or `stream_dedup.index`); the measure is symmetric, and 1 for a page with itself.
 
 Definitions
     shingles    word 3-grams (`\w+` of the NFKC, lower-case text); for Chinese and Japanese character 5-grams over letters
@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from stream_dedup.errors import InputError
+from stream_dedup.ground.errors import InputError
 
 DUPLICATE_FROM = 0.8
 GREY_FROM = 0.5

@@ -28,14 +28,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Mode, Reason
-from stream_dedup.errors import ConfigurationError, FormatError, InvariantError
+from stream_dedup.ground.document import ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Mode, Reason
+from stream_dedup.ground.errors import ConfigurationError, FormatError, InvariantError
+from stream_dedup.ground.plan import WIDTH_MAX, Plan
 from stream_dedup.index.entries import Entries, columns_of
 from stream_dedup.index.judge import reason_of_duplicate
 from stream_dedup.index.kernels import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, no_columns, take_rows
 from stream_dedup.index.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
 from stream_dedup.index.neighbours import Neighbours
-from stream_dedup.index.plan import WIDTH_MAX, Plan
 from stream_dedup.index.positions import KeptRecord, Key, Positions, cut_at_repeats, handle_of, handles_of, keys_of, spans_of
 from stream_dedup.index.sources import Sources
 from stream_dedup.index.window import Generations, Window, changed

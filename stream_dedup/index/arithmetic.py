@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from stream_dedup.index.plan import ADDRESS_BITS_MAX, Plan
+from stream_dedup.ground.plan import ADDRESS_BITS_MAX, Plan
 
 
 def recalls(plan: Plan, distance_max: int) -> list[Fraction]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.index.plan import ADDRESS_BITS_MAX, Plan
+from stream_dedup.ground.plan import ADDRESS_BITS_MAX, Plan
 
 _WORD_MASK = (1 << 64) - 1
 

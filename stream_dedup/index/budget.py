@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.errors import ConfigurationError
+from stream_dedup.ground.errors import ConfigurationError
 
 _OTHER_BYTES: Final = 320 << 20  # Python, numba and what RocksDB keeps: 200 to 300 MB were measured
 _TOUCHED_BYTES: Final = 64 << 10  # Linux maps up to 16 pages around one that is touched (fault_around_bytes)

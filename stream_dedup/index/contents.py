@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.errors import ConfigurationError, FormatError
+from stream_dedup.ground.errors import ConfigurationError, FormatError
+from stream_dedup.ground.plan import Plan
 from stream_dedup.index import layout
 from stream_dedup.index.apply import Declared
 from stream_dedup.index.contract import Store
 from stream_dedup.index.entries import Entries
 from stream_dedup.index.layout import Meta
-from stream_dedup.index.plan import Plan
 from stream_dedup.index.positions import Positions
 from stream_dedup.index.sources import Sources
 from stream_dedup.index.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, Window

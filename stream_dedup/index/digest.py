@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from stream_dedup.errors import FormatError, FutureFormatError, VolumeError
+from stream_dedup.ground.errors import FormatError, FutureFormatError, VolumeError
 from stream_dedup.index import contents, layout
 from stream_dedup.index.contents import Contents
 from stream_dedup.index.contract import Store

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import Reason
-from stream_dedup.errors import FormatError, InvariantError
+from stream_dedup.ground.document import Reason
+from stream_dedup.ground.errors import FormatError, InvariantError
 from stream_dedup.index import kernels
 from stream_dedup.index.contract import Store
 from stream_dedup.index.idtags import IdTags

@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.errors import FormatError
+from stream_dedup.ground.errors import FormatError
 from stream_dedup.index.contract import Store
 from stream_dedup.index.layout import DAMAGED_PAGE, SEGMENT_ENTRIES, id_tags_key, segment_key
 from stream_dedup.index.writes import Writes

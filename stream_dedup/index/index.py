@@ -27,8 +27,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import LogPlace, Position, Reason
-from stream_dedup.errors import (
+from stream_dedup.ground.document import LogPlace, Position, Reason
+from stream_dedup.ground.errors import (
     ConfigurationError,
     FormatError,
     FutureFormatError,
@@ -36,6 +36,7 @@ from stream_dedup.errors import (
     StoreError,
     VolumeError,
 )
+from stream_dedup.ground.plan import Plan
 from stream_dedup.index import contents, layout
 from stream_dedup.index.apply import Declared, State, step
 from stream_dedup.index.budget import Budget
@@ -45,7 +46,6 @@ from stream_dedup.index.entries import Entries
 from stream_dedup.index.kernels import Held
 from stream_dedup.index.layout import Meta
 from stream_dedup.index.neighbours import BucketSizes, Neighbours
-from stream_dedup.index.plan import Plan
 from stream_dedup.index.window import Window
 from stream_dedup.index.writes import Writes
 from stream_dedup.log import records as log_records

@@ -10,7 +10,7 @@ Invariants: a duplicate of the same text is never called near; an empty id is no
 
 from __future__ import annotations
 
-from stream_dedup.document import Reason
+from stream_dedup.ground.document import Reason
 
 
 def reason_of_duplicate(*, same_text: bool, identifier: bytes, representative: bytes) -> Reason:

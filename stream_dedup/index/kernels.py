@@ -36,7 +36,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from stream_dedup.compiled import kernel, popcount
+from stream_dedup.machine.compiled import kernel, popcount
 
 # numba knows these as types; to the type checker they are Any, because indices and counts are int there.
 int64: Any = np.int64

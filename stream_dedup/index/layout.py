@@ -51,8 +51,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import NO_TOPIC_ID, TOPIC_ID_BYTES
-from stream_dedup.errors import FormatError, FutureFormatError
+from stream_dedup.ground.document import NO_TOPIC_ID, TOPIC_ID_BYTES
+from stream_dedup.ground.errors import FormatError, FutureFormatError
 from stream_dedup.log.answers import CHAIN_START
 from stream_dedup.log.frame import cut
 

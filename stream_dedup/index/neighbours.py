@@ -23,12 +23,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.errors import InvariantError
+from stream_dedup.ground.errors import InvariantError
+from stream_dedup.ground.plan import Plan
 from stream_dedup.index import kernels
 from stream_dedup.index.blocks import Tables, tables_of
 from stream_dedup.index.budget import Budget, Mapped
 from stream_dedup.index.kernels import FULL, NONE, OUTCOME_NEW, OUTCOME_SHORT, REMOVED, SHORT, SIZES, UNIT, Columns, Held, Table
-from stream_dedup.index.plan import Plan
 
 ROWS_MAX: Final = 0xFFFFFFF0
 _SLOTS_MIN: Final = 2048

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.compiled import inlined, kernel
-from stream_dedup.errors import FormatError
+from stream_dedup.ground.errors import FormatError
 from stream_dedup.index.layout import DAMAGED_PAGE, ROWS_AT
 from stream_dedup.log.frame import cut
+from stream_dedup.machine.compiled import inlined, kernel
 
 
 class Page:

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import LogPlace, Reason, Representative, Verdict
+from stream_dedup.ground.document import LogPlace, Reason, Representative, Verdict
 from stream_dedup.index.kernels import Columns
 from stream_dedup.index.layout import KEPT, decode_kept, decode_mark, encode_kept, encode_mark, kept_key, mark_key, number_of
 from stream_dedup.index.sources import Sources

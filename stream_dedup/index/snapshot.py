@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stream_dedup import __version__
-from stream_dedup.errors import ConfigurationError, FormatError, FutureFormatError, InputError, StoreError, VolumeError
+from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError, InputError, StoreError, VolumeError
 from stream_dedup.index import contents, layout
 from stream_dedup.index.contract import Store
 from stream_dedup.index.digest import digest_of

@@ -32,7 +32,7 @@ from rocksdict import (
     WriteBatch,
 )
 
-from stream_dedup.errors import StoreError, VolumeError
+from stream_dedup.ground.errors import StoreError, VolumeError
 
 _BLOCK_CACHE_BYTES: Final = 64 << 20
 _WRITE_BUFFER_BYTES: Final = 32 << 20

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.document import LogPlace
+from stream_dedup.ground.document import LogPlace
 from stream_dedup.index import contents
 from stream_dedup.index.contents import Contents
 from stream_dedup.index.contract import Store

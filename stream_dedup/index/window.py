@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stream_dedup.errors import ConfigurationError, FormatError
-from stream_dedup.index.plan import WIDTH_MAX, Plan
+from stream_dedup.ground.errors import ConfigurationError, FormatError
+from stream_dedup.ground.plan import WIDTH_MAX, Plan
 from stream_dedup.index.writes import Writes
 
 LENGTH_MS_MIN: Final = 1000

@@ -22,7 +22,7 @@ import threading
 from collections import OrderedDict
 from typing import IO, NamedTuple, cast
 
-from stream_dedup.errors import ConfigurationError
+from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.inputs.html_child import LENGTH_BYTES, TEXT, read_exactly
 
 CPU_SECONDS = 2

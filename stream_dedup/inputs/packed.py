@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
-from stream_dedup.errors import InputError
+from stream_dedup.ground.errors import InputError
 
 SUFFIXES: Final = (".gz", ".zst")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from stream_dedup.errors import InputError
+from stream_dedup.ground.errors import InputError
 from stream_dedup.inputs.packed import need
 
 _STATUS_OK = 200

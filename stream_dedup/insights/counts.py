@@ -13,7 +13,7 @@ import zlib
 from operator import add
 from typing import Final, NamedTuple
 
-from stream_dedup.document import Reason
+from stream_dedup.ground.document import Reason
 
 _BITS: Final = 256
 # Full: all that can be said is "at least so many".

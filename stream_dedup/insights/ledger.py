@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from stream_dedup.errors import FormatError
+from stream_dedup.ground.errors import FormatError
 from stream_dedup.insights import events
 from stream_dedup.insights.counts import NOTHING, Counts
 from stream_dedup.insights.record import HostCounts, Record

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from stream_dedup.errors import FormatError, FutureFormatError
+from stream_dedup.ground.errors import FormatError, FutureFormatError
 from stream_dedup.insights.counts import NOTHING, Counts
 from stream_dedup.insights.hosts import HOST_CHARACTERS_MAX
 

@@ -17,19 +17,19 @@ from collections.abc import Coroutine
 
 import structlog
 
-from stream_dedup.errors import BrokerError, ConfigurationError, FormatError, StreamDedupError
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, FormatError, StreamDedupError
+from stream_dedup.ground.topics import TopicNames
 from stream_dedup.insights import record
 from stream_dedup.insights.ledger import Begun, Ledger, rfc3339
+from stream_dedup.insights.page import Console
 from stream_dedup.insights.stream import HostStream
-from stream_dedup.log.kafka import Admin
+from stream_dedup.kafka import Admin
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
-from stream_dedup.service.insights_page import Console
 from stream_dedup.service.metrics import InsightsMetrics
 from stream_dedup.service.waits import Waits
 from stream_dedup.service.watch import Watch
-from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames
+from stream_dedup.settings.settings import Settings
 
 _log = structlog.get_logger("stream_dedup.insights")
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from stream_dedup.errors import FormatError
+from stream_dedup.ground.errors import FormatError
 from stream_dedup.insights.counts import Counts, distinct
 from stream_dedup.insights.record import HostCounts
 

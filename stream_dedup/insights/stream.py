@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 import faust
 from faust.auth import GSSAPICredentials, SASLCredentials, SSLCredentials
 
-from stream_dedup.errors import BrokerError, StreamDedupError
+from stream_dedup.ground.errors import BrokerError, StreamDedupError
+from stream_dedup.ground.topics import TopicNames
 from stream_dedup.insights.row import Stamp
-from stream_dedup.log.kafka.security import Security, security_of, ssl_context
-from stream_dedup.settings import Settings, parse_duration
-from stream_dedup.topics import TopicNames
+from stream_dedup.kafka.security import Security, security_of, ssl_context
+from stream_dedup.settings.settings import Settings, parse_duration
 
 _BUFFERED_MAX = 200
 _RETRY_SECONDS = 0.05

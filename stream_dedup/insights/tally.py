@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from stream_dedup.document import Position, Representative
+from stream_dedup.ground.document import Position, Representative
 from stream_dedup.insights.counts import IS_CHANGE, PLACES, Counts, bit_of
 from stream_dedup.insights.record import HOSTS_MAX, ID_CHARACTERS_MAX, PAGES_MAX, HostCounts, Page, Record
 

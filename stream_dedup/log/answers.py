@@ -26,9 +26,18 @@ from typing import NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Position, Reason, Representative, Verdict, maker_of
-from stream_dedup.errors import FormatError
-from stream_dedup.lazy import Lazy
+from stream_dedup.ground.document import (
+    NONCE_BYTES,
+    TOPIC_ID_BYTES,
+    LogPlace,
+    Position,
+    Reason,
+    Representative,
+    Verdict,
+    maker_of,
+)
+from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.lazy import Lazy
 from stream_dedup.log.frame import Reader, cut, seal, unseal
 
 MAGIC = b"SDV1"

@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.errors import FormatError, FutureFormatError
+from stream_dedup.ground.errors import FormatError, FutureFormatError
 
 Number = TypeVar("Number", bound=np.generic)
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.compiled import inlined, kernel
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Named, Verdicts
+from stream_dedup.machine.compiled import inlined, kernel
 
 NAMES = (
     headers.VERDICT,

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from stream_dedup.document import ID_BYTES_MAX, DeadLetter, Headers, LogPlace, Position, Reason, Representative
-from stream_dedup.messages import Messages, sizes_of
+from stream_dedup.ground.document import ID_BYTES_MAX, DeadLetter, Headers, LogPlace, Position, Reason, Representative
+from stream_dedup.ground.messages import Messages, sizes_of
 
 OWN_PREFIX = "dedup."
 PRIOR_PREFIX = "dedup.prior."

@@ -31,8 +31,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import DIGEST_BYTES, ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, Mode, Position
-from stream_dedup.errors import FormatError
+from stream_dedup.ground.document import DIGEST_BYTES, ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, Mode, Position
+from stream_dedup.ground.errors import FormatError
 from stream_dedup.log.frame import Reader, cut, seal, unseal
 
 MAGIC = b"SDF1"

@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from stream_dedup.errors import ConfigurationError, StreamDedupError
+from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.service.door import Connection, Pace
 from stream_dedup.service.health import Health, State
 from stream_dedup.service.kept import Kept

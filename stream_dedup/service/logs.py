@@ -14,7 +14,7 @@ from typing import Any, Literal, TextIO
 
 import structlog
 
-from stream_dedup.printable import printable
+from stream_dedup.ground.printable import printable
 from stream_dedup.service.connection_lines import ConnectionLines
 
 KAFKA_LOGGER = "stream_dedup.kafka"

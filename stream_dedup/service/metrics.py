@@ -21,7 +21,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from stream_dedup import __version__
-from stream_dedup.document import Reason, Verdict
+from stream_dedup.ground.document import Reason, Verdict
 
 if TYPE_CHECKING:
     from stream_dedup.worker.outputs import Left

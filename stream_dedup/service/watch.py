@@ -11,10 +11,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
-from stream_dedup.errors import ConfigurationError, StreamDedupError
-from stream_dedup.log.kafka import Admin
+from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
+from stream_dedup.kafka import Admin
 from stream_dedup.service.waits import Waits
-from stream_dedup.settings import Settings
+from stream_dedup.settings.settings import Settings
 
 _ASK_SECONDS = 5.0
 _PAUSE_SECONDS = 2.0

@@ -14,11 +14,11 @@ from collections.abc import Iterable
 
 import structlog
 
+from stream_dedup.ground.topics import TopicNames
+from stream_dedup.kafka import Admin, LogAppender, read_whole
 from stream_dedup.log import records
 from stream_dedup.log.begun import Begun, encode_begun, encode_opened
-from stream_dedup.log.kafka import Admin, LogAppender, read_whole
-from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames
+from stream_dedup.settings.settings import Settings
 
 _log = structlog.get_logger("stream_dedup.worker")
 

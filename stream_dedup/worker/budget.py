@@ -19,8 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from stream_dedup.messages import Messages
-from stream_dedup.settings import Settings
+from stream_dedup.ground.messages import Messages
+from stream_dedup.settings.settings import Settings
 
 _PARTS: Final = 20
 _HELD_PARTS: Final = 6

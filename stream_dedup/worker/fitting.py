@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
-from stream_dedup.document import Headers, Message
+from stream_dedup.ground.document import Headers, Message
 from stream_dedup.log import headers
 
 

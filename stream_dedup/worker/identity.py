@@ -13,8 +13,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from stream_dedup.errors import ConfigurationError
-from stream_dedup.settings import Settings
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.settings.settings import Settings
 
 _SLOTS = 1000
 

@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import structlog
 
-from stream_dedup.document import DeadLetter, Reason
-from stream_dedup.errors import StreamDedupError
+from stream_dedup.ground.document import DeadLetter, Reason
+from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.insights.hosts import HostNames
 from stream_dedup.insights.record import encode
 from stream_dedup.insights.tally import Tally
+from stream_dedup.kafka import Admin, InsightsSender
 from stream_dedup.log.answers import Judgement
 from stream_dedup.log.frame import table_of
-from stream_dedup.log.kafka import Admin, InsightsSender
-from stream_dedup.settings import Settings
+from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.prepare import InFlight
 
 _log = structlog.get_logger("stream_dedup.worker")

@@ -18,14 +18,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.document import DeadLetter, Message, Mode, Position, Reason, UnreadableHeaders, Verdict
-from stream_dedup.errors import InvariantError
-from stream_dedup.lazy import Item, Lazy
+from stream_dedup.ground.document import DeadLetter, Message, Mode, Position, Reason, UnreadableHeaders, Verdict
+from stream_dedup.ground.errors import InvariantError
+from stream_dedup.ground.lazy import Item, Lazy
+from stream_dedup.ground.messages import NO_TIMESTAMP, Messages
+from stream_dedup.kafka import Output, PackedOutputs, RecordColumns, warm_up_writer
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement, Named, Verdicts
 from stream_dedup.log.header_columns import of_verdicts
-from stream_dedup.log.kafka import Output, PackedOutputs, RecordColumns, warm_up_writer
-from stream_dedup.messages import NO_TIMESTAMP, Messages
 from stream_dedup.worker.fitting import fit
 from stream_dedup.worker.prepare import Decided, InFlight
 

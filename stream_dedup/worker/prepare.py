@@ -15,13 +15,13 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from stream_dedup.document import DeadLetter, Message, Mode, Reason, Representative, TopicPartitionKey, digest_id
-from stream_dedup.fingerprint import Fingerprinter, Prints, format_prints
+from stream_dedup.fingerprinting import Fingerprinter, Prints, format_prints
+from stream_dedup.ground.document import DeadLetter, Message, Mode, Reason, Representative, TopicPartitionKey, digest_id
+from stream_dedup.ground.messages import Messages
+from stream_dedup.inputs.decoder import Decoder, Documents
 from stream_dedup.log import headers, records
 from stream_dedup.log.answers import Judgement, Verdicts
 from stream_dedup.log.frame import table_of
-from stream_dedup.messages import Messages
-from stream_dedup.worker.inputs import Decoder, Documents
 
 # So many bytes of values are prepared before the clock is looked at: as many as take a second at most, and the usual batch of
 # what one kernel does at once is not cut.

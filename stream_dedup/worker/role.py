@@ -23,12 +23,20 @@ from typing import NamedTuple
 
 import structlog
 
-from stream_dedup.document import NONCE_BYTES, DeadLetter, Message, TopicPartitionKey, UnreadableHeaders
-from stream_dedup.errors import BrokerError, ConfigurationError, FirstStartError, FormatError, InvariantError, StreamDedupError
-from stream_dedup.failpoints import VARIABLE, Failpoints
-from stream_dedup.fingerprint import Fingerprinter, Recipe
-from stream_dedup.log import answers, epochs, records
-from stream_dedup.log.kafka import (
+from stream_dedup.fingerprinting import Fingerprinter, Recipe
+from stream_dedup.ground.document import NONCE_BYTES, DeadLetter, Message, TopicPartitionKey, UnreadableHeaders
+from stream_dedup.ground.errors import (
+    BrokerError,
+    ConfigurationError,
+    FirstStartError,
+    FormatError,
+    InvariantError,
+    StreamDedupError,
+)
+from stream_dedup.ground.failpoints import VARIABLE, Failpoints
+from stream_dedup.ground.messages import Messages
+from stream_dedup.inputs.decoder import Decoder
+from stream_dedup.kafka import (
     Admin,
     Caller,
     LogAppender,
@@ -40,8 +48,8 @@ from stream_dedup.log.kafka import (
     TransactionalOutput,
     VerdictReader,
 )
-from stream_dedup.log.kafka.consumer import generation
-from stream_dedup.messages import Messages
+from stream_dedup.kafka.consumer import generation
+from stream_dedup.log import answers, epochs, records
 from stream_dedup.service.collector import collect_rarely
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
@@ -50,18 +58,17 @@ from stream_dedup.service.memory_limit import limit_of_group, machine_bytes, res
 from stream_dedup.service.metrics import WorkerMetrics
 from stream_dedup.service.waits import Waits
 from stream_dedup.service.watch import Watch
-from stream_dedup.settings import Settings
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import identity, startup
 from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.awaited import Awaited
 from stream_dedup.worker.beginnings import Beginnings
 from stream_dedup.worker.budget import Budget, RecordSizes, limit_of
 from stream_dedup.worker.flow import Flow
-from stream_dedup.worker.inputs import Decoder
 from stream_dedup.worker.insights import counter_of
 from stream_dedup.worker.outputs import Leavings, Outputs, warm_up
 from stream_dedup.worker.prepare import InFlight, Part, Preparer, value_digest
-from stream_dedup.worker.recipe import recipe_of
 
 _log = structlog.get_logger("stream_dedup.worker")
 

@@ -13,16 +13,16 @@ from stream_dedup.checks.cluster import FRAMING_BYTES
 from stream_dedup.checks.declaration import check_declaration
 from stream_dedup.checks.recipe import check_key
 from stream_dedup.checks.start import hold, report
-from stream_dedup.document import TopicPartitionKey
-from stream_dedup.errors import FirstStartError
-from stream_dedup.fingerprint import Recipe
-from stream_dedup.index.plan import Plan
-from stream_dedup.log.kafka import Admin
-from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames
-from stream_dedup.worker import declaration
+from stream_dedup.control import declaration
+from stream_dedup.control.marks import read_marks
+from stream_dedup.fingerprinting import Recipe
+from stream_dedup.ground.document import TopicPartitionKey
+from stream_dedup.ground.errors import FirstStartError
+from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.topics import TopicNames
+from stream_dedup.kafka import Admin
+from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.beginnings import Beginnings
-from stream_dedup.worker.marks import read_marks
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from typing import ClassVar
 import pytest
 
 from stream_dedup.bench import copy
-from stream_dedup.document import Message, TopicPartitionKey
-from stream_dedup.errors import StreamDedupError
-from stream_dedup.log.kafka import Outcome, Output, OwnedOffset, Result
-from stream_dedup.messages import Messages
-from stream_dedup.settings import Settings
+from stream_dedup.ground.document import Message, TopicPartitionKey
+from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.ground.messages import Messages
+from stream_dedup.kafka import Outcome, Output, OwnedOffset, Result
+from stream_dedup.settings.settings import Settings
 
 KEY = ("documents", 0)
 RECORDS = 10

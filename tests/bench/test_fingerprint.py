@@ -11,7 +11,7 @@ import pytest
 from stream_dedup.__main__ import main
 from stream_dedup.bench.fingerprint import Options, Report, Speed, run_fingerprint
 from stream_dedup.bench.peers import Peers
-from stream_dedup.errors import InputError
+from stream_dedup.ground.errors import InputError
 from tests.bench.test_peers import FAKE
 
 

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from stream_dedup.demo.crawl import endless
-from stream_dedup.document import Message
-from stream_dedup.fingerprint import Fingerprinter, Recipe
-from stream_dedup.index import plan as plans
+from stream_dedup.fingerprinting import Fingerprinter, Recipe
+from stream_dedup.ground import plan as plans
+from stream_dedup.ground.document import Message
 from stream_dedup.index.apply import Declared
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
+from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.log import answers, records
-from stream_dedup.settings import load_settings
+from stream_dedup.settings.settings import load_settings
 from stream_dedup.worker.flow import Flow
-from stream_dedup.worker.inputs import Decoder
 from stream_dedup.worker.outputs import Outputs
 from stream_dedup.worker.prepare import Preparer
 

@@ -15,11 +15,11 @@ from stream_dedup.bench.index import Options, Report, _complain
 from stream_dedup.bench.index_peers import SortedArrays, ValuePerKey, run_layouts
 from stream_dedup.bench.index_truth import Truth, expected_by_chance
 from stream_dedup.bench.stream import BEGIN_MS, Record, Stream
-from stream_dedup.document import Reason
-from stream_dedup.errors import InvariantError
+from stream_dedup.ground.document import Reason
+from stream_dedup.ground.errors import InvariantError
+from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import PLANS, Plan
 from stream_dedup.log.answers import Answer, Judgement, Rejected, decode, encode
 
 

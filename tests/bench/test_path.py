@@ -19,9 +19,9 @@ from stream_dedup.bench.path_peers import PEERS, CopyPeer, find_peers
 from stream_dedup.bench.path_plot import draw
 from stream_dedup.bench.path_profile import Profiler, shares, statistics_in
 from stream_dedup.bench.path_report import VARIANTS, Options, Reading, Report, Sample, Start, medians, order, window
-from stream_dedup.errors import InputError, StreamDedupError
-from stream_dedup.log.kafka import STATISTICS_EVENT
-from stream_dedup.settings import child_environment
+from stream_dedup.ground.errors import InputError, StreamDedupError
+from stream_dedup.kafka import STATISTICS_EVENT
+from stream_dedup.settings.settings import child_environment
 from tests.broker.harness import wait_until
 
 SVG = "{http://www.w3.org/2000/svg}"

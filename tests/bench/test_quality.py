@@ -20,8 +20,8 @@ from stream_dedup.bench.quality import Counts, Options, count_pairs, greedy, nea
 from stream_dedup.bench.templates import template_language, template_pages
 from stream_dedup.demo import truth
 from stream_dedup.demo.texts import Dice, Writer, language
-from stream_dedup.errors import ConfigurationError, InputError
-from stream_dedup.index.plan import Plan
+from stream_dedup.ground.errors import ConfigurationError, InputError
+from stream_dedup.ground.plan import Plan
 from tests.bench.test_peers import FAKE
 
 

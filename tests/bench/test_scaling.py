@@ -12,7 +12,7 @@ from stream_dedup.__main__ import main
 from stream_dedup.bench.path_plot import draw_curves
 from stream_dedup.bench.path_report import Options, Report, Sample
 from stream_dedup.bench.scaling import AXES, SIZE, Curve, parse, points, run_scaling
-from stream_dedup.errors import InputError
+from stream_dedup.ground.errors import InputError
 
 SVG = "{http://www.w3.org/2000/svg}"
 

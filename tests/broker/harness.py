@@ -20,21 +20,22 @@ from unittest.mock import patch
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from stream_dedup import indexer, topics
-from stream_dedup.audit import content
-from stream_dedup.audit.findings import Findings
-from stream_dedup.audit.fold import Fold
-from stream_dedup.audit.ledger import Ledger, Span
-from stream_dedup.audit.outline import Outline
-from stream_dedup.audit.reach import CompiledScan, PlainScan
-from stream_dedup.audit.verdicts import Outputs
-from stream_dedup.document import Headers, Message, Unreadable
-from stream_dedup.errors import FormatError, StreamDedupError
-from stream_dedup.fingerprint import Fingerprinter, Recipe
+from stream_dedup.fingerprinting import Fingerprinter, Recipe
+from stream_dedup.ground import topics
+from stream_dedup.ground.document import Headers, Message, Unreadable
+from stream_dedup.ground.errors import FormatError, StreamDedupError
+from stream_dedup.indexer import role as indexer
+from stream_dedup.kafka import Admin
+from stream_dedup.kafka.client import to_message
 from stream_dedup.log import records
-from stream_dedup.log.kafka import Admin
-from stream_dedup.log.kafka.client import to_message
-from stream_dedup.settings import Settings, child_environment
+from stream_dedup.proof import content
+from stream_dedup.proof.findings import Findings
+from stream_dedup.proof.fold import Fold
+from stream_dedup.proof.ledger import Ledger, Span
+from stream_dedup.proof.outline import Outline
+from stream_dedup.proof.scan import CompiledScan, PlainScan
+from stream_dedup.proof.verdicts import Outputs
+from stream_dedup.settings.settings import Settings, child_environment
 from stream_dedup.worker import role as worker_role
 from tests.broker.latin1 import has_latin1, write_latin1
 from tests.broker.nursery import NURSERY, Forked

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from confluent_kafka import Producer
 
-from stream_dedup.document import Headers
+from stream_dedup.ground.document import Headers
+from stream_dedup.kafka import RecordColumns
+from stream_dedup.kafka.bulk import BulkWriter
 from stream_dedup.log.header_columns import HeaderColumns
-from stream_dedup.log.kafka import RecordColumns
-from stream_dedup.log.kafka.bulk import BulkWriter
 
 
 class Latin1(str):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.broker.node import HOST, new_cluster_id, node_settings
-from stream_dedup.errors import LocalBrokerError
+from stream_dedup.ground.errors import LocalBrokerError
 
 
 def free_ports(count: int) -> list[int]:

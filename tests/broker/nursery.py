@@ -101,9 +101,9 @@ NURSERY = Nursery()
 
 def _load() -> None:
     """Load what every role loads, and the default recipe's dictionary."""
-    from stream_dedup import indexer, warm
-    from stream_dedup.cli import app, run
-    from stream_dedup.fingerprint import Recipe
+    from stream_dedup.cli import app, run, warm
+    from stream_dedup.fingerprinting import Recipe
+    from stream_dedup.indexer import role as indexer
     from stream_dedup.worker import role
     from tests.broker.harness import fingerprinter
 

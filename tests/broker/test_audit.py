@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from stream_dedup.__main__ import main
-from stream_dedup.audit.findings import Kind
 from stream_dedup.cli import audit, dlq, replay
-from stream_dedup.document import Headers, Message
-from stream_dedup.log.kafka import LoadProducer, Output
+from stream_dedup.ground.document import Headers, Message
+from stream_dedup.kafka import LoadProducer, Output
+from stream_dedup.proof.findings import Kind
 from tests.broker.harness import Filter, Outcome, header, synthetic
 
 pytestmark = pytest.mark.broker

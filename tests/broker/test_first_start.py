@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from stream_dedup.audit.findings import Kind
 from stream_dedup.checks.finding import State
 from stream_dedup.cli import audit
 from stream_dedup.cli.doctor import examine
-from stream_dedup.document import Headers
+from stream_dedup.ground.document import Headers
+from stream_dedup.kafka import LogAppender
 from stream_dedup.log import records
-from stream_dedup.log.kafka import LogAppender
-from stream_dedup.settings import load_settings
+from stream_dedup.proof.findings import Kind
+from stream_dedup.settings.settings import load_settings
 from stream_dedup.worker.beginnings import Beginnings
 from tests.broker.harness import Filter, Outcome, run_in_process, synthetic, wait_until
 from tests.broker.test_orders import told

@@ -17,8 +17,8 @@ import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
 from stream_dedup.broker import LocalBroker
-from stream_dedup.document import Headers
-from stream_dedup.topics import topic_folder
+from stream_dedup.ground.document import Headers
+from stream_dedup.ground.topics import topic_folder
 from tests.broker.harness import Filter, Role, wait_until
 from tests.broker.test_main_path import LONG
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from stream_dedup.broker import LocalBroker
-from stream_dedup.failpoints import STEPS
+from stream_dedup.ground.failpoints import STEPS
 from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until
 
 pytestmark = pytest.mark.broker

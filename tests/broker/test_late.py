@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from stream_dedup.errors import AbortableError, BrokerError
-from stream_dedup.log.kafka import Outcome as Ended
-from stream_dedup.log.kafka import Output, Result, TransactionalOutput
-from stream_dedup.settings import Settings, child_environment
+from stream_dedup.ground.errors import AbortableError, BrokerError
+from stream_dedup.kafka import Outcome as Ended
+from stream_dedup.kafka import Output, Result, TransactionalOutput
+from stream_dedup.settings.settings import Settings, child_environment
 from tests.broker import kproxy
 from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until
 from tests.broker.kproxy import KafkaProxy

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from stream_dedup.document import Mode
+from stream_dedup.ground.document import Mode
+from stream_dedup.ground.topics import TopicNames
 from stream_dedup.log import records
-from stream_dedup.topics import TopicNames
 from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
 
 pytestmark = pytest.mark.broker

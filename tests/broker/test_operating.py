@@ -14,7 +14,7 @@ from stream_dedup.__main__ import main
 from stream_dedup.checks.finding import State
 from stream_dedup.cli.doctor import examine
 from stream_dedup.cli.top import Reading, parse
-from stream_dedup.settings import load_settings
+from stream_dedup.settings.settings import load_settings
 from tests.broker.harness import Filter, Role, wait_until
 
 pytestmark = pytest.mark.broker

@@ -25,11 +25,11 @@ from confluent_kafka.admin import (
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.broker.node import HOST
-from stream_dedup.errors import BrokerError, ConfigurationError, StreamDedupError
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, StreamDedupError
 from stream_dedup.insights.counts import Counts
 from stream_dedup.insights.record import HostCounts, Record, encode
-from stream_dedup.log.kafka import Admin, admin
-from stream_dedup.settings import Settings
+from stream_dedup.kafka import Admin, admin
+from stream_dedup.settings.settings import Settings
 from tests.broker.certificates import Authority
 from tests.broker.harness import Filter, Outcome, Role, run_in_process, wait_until
 from tests.broker.nodes import free_ports, with_listeners

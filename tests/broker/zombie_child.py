@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stream_dedup.messages import Messages
+from stream_dedup.ground.messages import Messages
 from stream_dedup.service import logs
 from stream_dedup.service.signals import stop_on_signals
-from stream_dedup.settings import load_settings
+from stream_dedup.settings.settings import load_settings
 from stream_dedup.worker import role
 
 

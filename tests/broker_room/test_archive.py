@@ -9,7 +9,7 @@ import filelock
 import pytest
 
 from stream_dedup.broker import LocalBroker, archive, jars
-from stream_dedup.errors import LocalBrokerError
+from stream_dedup.ground.errors import LocalBrokerError
 
 
 def test_it_appears_whole_and_alone(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from stream_dedup.broker import jars
 from stream_dedup.broker.jars import Jar
-from stream_dedup.errors import LocalBrokerError
+from stream_dedup.ground.errors import LocalBrokerError
 from tests.broker.certificates import Authority
 
 CONTENT = {"org.example:one:1.0": b"the first jar " * 4096, "org.example.deep:two:2.1": b"the second jar " * 4096}

@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from stream_dedup.broker import LocalBroker, jars, node
-from stream_dedup.errors import LocalBrokerError
+from stream_dedup.ground.errors import LocalBrokerError
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends a child with its parent on Linux only")
 

@@ -10,13 +10,13 @@ import pytest
 
 from stream_dedup.checks.cluster import ANSWER_BYTES_MAX, FRAMING_BYTES, Facts, check_cluster
 from stream_dedup.checks.finding import Finding, State, raise_refusals
-from stream_dedup.document import LogPlace, Position, Reason, Representative
-from stream_dedup.errors import ConfigurationError
+from stream_dedup.ground.document import LogPlace, Position, Reason, Representative
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.topics import TopicNames, read_topics
 from stream_dedup.log import answers, epochs
 from stream_dedup.log.answers import Answer, Judgement
 from stream_dedup.log.records import DOCUMENTS_MAX
-from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames, read_topics
+from stream_dedup.settings.settings import Settings
 
 NAMES = TopicNames()
 ASKED = (NAMES.documents, *NAMES.outputs, NAMES.fingerprints, NAMES.verdicts, NAMES.begun)

@@ -15,13 +15,13 @@ from stream_dedup.checks.finding import Finding, State
 from stream_dedup.checks.machine import check_machine, memory_limit
 from stream_dedup.checks.recipe import check_key, check_recipe
 from stream_dedup.checks.volume import check_volume
-from stream_dedup.fingerprint import Recipe
+from stream_dedup.fingerprinting import Recipe
+from stream_dedup.ground.plan import PLANS
+from stream_dedup.ground.topics import TopicNames
 from stream_dedup.index.index import Index
-from stream_dedup.index.plan import PLANS
 from stream_dedup.index.store import RocksStore
-from stream_dedup.log.kafka.client import property_problems
-from stream_dedup.settings import Settings, load_settings
-from stream_dedup.topics import TopicNames
+from stream_dedup.kafka.client import property_problems
+from stream_dedup.settings.settings import Settings, load_settings
 from tests.checks.test_cluster import Existing
 
 KEY = bytes(range(32))

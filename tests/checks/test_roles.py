@@ -6,8 +6,8 @@ import pytest
 
 from stream_dedup.checks.finding import State
 from stream_dedup.checks.roles import RoleFacts, check_roles
-from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames
+from stream_dedup.ground.topics import TopicNames
+from stream_dedup.settings.settings import Settings
 
 OLD_MS = 60_000
 

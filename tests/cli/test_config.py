@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.settings_page import reference_page
+from stream_dedup.settings.page import reference_page
 
 
 def test_check_says_that_all_is_well(run: Callable[..., Any]) -> None:

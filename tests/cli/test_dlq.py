@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from stream_dedup.cli.dlq import Filter, Progress, letter_of, original
-from stream_dedup.document import DeadLetter, Headers, Message, Position, UnreadableHeaders
-from stream_dedup.errors import ConfigurationError
+from stream_dedup.ground.document import DeadLetter, Headers, Message, Position, UnreadableHeaders
+from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.log import headers
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.log.kafka import admin
+from stream_dedup.kafka import admin
 
 
 def test_without_kafka_the_rest_is_checked(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.fingerprint import Recipe, explain_features
+from stream_dedup.fingerprinting import Recipe, explain_features
 from tests.cli.test_check import OTHER, PAGE, edited
 
 

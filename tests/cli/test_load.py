@@ -10,8 +10,8 @@ import pytest
 
 from stream_dedup.cli.load import record_of
 from stream_dedup.cli.sources import RawDocument, find_files, key_of, read_documents
-from stream_dedup.errors import ConfigurationError
-from stream_dedup.settings import Settings, load_settings
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.settings.settings import Settings, load_settings
 
 
 def json_settings(**more: str) -> Settings:

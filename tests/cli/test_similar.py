@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from stream_dedup.document import Mode
-from stream_dedup.fingerprint import Fingerprinter, Recipe
+from stream_dedup.fingerprinting import Fingerprinter, Recipe
+from stream_dedup.ground.document import Mode
+from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import Index
-from stream_dedup.index.plan import PLANS
 from stream_dedup.index.store import RocksStore
+from stream_dedup.indexer.api import IndexApi
 from stream_dedup.log import records
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
-from stream_dedup.service.index_api import IndexApi
 from tests.cli.test_check import OTHER, PAGE, edited, jsonl, text
 from tests.index.logs import APPEND_MS, Doc, batch, declare
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stream_dedup.cli.stats import day_edges, headline, tally
-from stream_dedup.document import Message
+from stream_dedup.ground.document import Message
 
 DAY_MS = 86_400_000
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.cli.tap import _line, describe
-from stream_dedup.document import DeadLetter, Headers, LogPlace, Message, Position, Reason, Representative
+from stream_dedup.ground.document import DeadLetter, Headers, LogPlace, Message, Position, Reason, Representative
 from stream_dedup.log import headers
 
 OF = Representative(Position("documents", bytes(16), 3, 8812), b"http://kept", 0)

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.exposition import generate_latest
 
 from stream_dedup.cli.top import Reading, parse, quantile, row_of
-from stream_dedup.document import LogPlace, Reason
+from stream_dedup.ground.document import LogPlace, Reason
 from stream_dedup.log.answers import Judgement
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer

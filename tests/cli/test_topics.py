@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from stream_dedup.cli import topics as command
-from stream_dedup.errors import BrokerError, TopicExistsError
-from stream_dedup.log.kafka import TopicState
-from stream_dedup.settings import Settings
-from stream_dedup.topics import Action, read_topics
+from stream_dedup.ground.errors import BrokerError, TopicExistsError
+from stream_dedup.ground.topics import Action, read_topics
+from stream_dedup.kafka import TopicState
+from stream_dedup.settings.settings import Settings
 
 SETTINGS = Settings(group="g", kafka_bootstrap_servers="127.0.0.1:1")
 

@@ -11,11 +11,11 @@ from stream_dedup.control.forget import Known, log_form
 from stream_dedup.control.inforce import InForce, change_fields
 from stream_dedup.control.release import Trace
 from stream_dedup.control.seed import Progress, file_source
-from stream_dedup.document import NO_TOPIC_ID
-from stream_dedup.errors import ConfigurationError, FormatError
+from stream_dedup.ground.document import NO_TOPIC_ID
+from stream_dedup.ground.errors import ConfigurationError, FormatError
+from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import PLANS, Plan
 from stream_dedup.index.window import Window
 from stream_dedup.log.records import LogRecord, Source, decode
 from tests.index.logs import RECIPE, TOPIC_ID, Doc, RandomLog, append_time, batch, control, declare, forget, release, seed

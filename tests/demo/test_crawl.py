@@ -11,9 +11,9 @@ import pytest
 from stream_dedup.demo import truth
 from stream_dedup.demo.crawl import KINDS, Page, endless, mini_crawl
 from stream_dedup.demo.texts import LANGUAGES, LISTS, TEXTS, Dice, Language, Writer, language
-from stream_dedup.errors import FormatError, InputError
-from stream_dedup.fingerprint import Fingerprinter, Recipe
-from stream_dedup.index.plan import PLANS
+from stream_dedup.fingerprinting import Fingerprinter, Recipe
+from stream_dedup.ground.errors import FormatError, InputError
+from stream_dedup.ground.plan import PLANS
 
 SEEDS = (1, 2, 3)
 

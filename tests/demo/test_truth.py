@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stream_dedup.demo import truth
 from stream_dedup.demo.crawl import mini_crawl
 from stream_dedup.demo.truth import Judgement
-from stream_dedup.errors import InputError
+from stream_dedup.ground.errors import InputError
 
 UNIQUE = Judgement(duplicate=False)
 

@@ -14,9 +14,9 @@ import kubernetes_validate
 import yaml
 from jsonschema import Draft202012Validator
 
-from stream_dedup.errors import ConfigurationError
-from stream_dedup.settings import load_settings
-from stream_dedup.topics import read_topics
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.topics import read_topics
+from stream_dedup.settings.settings import load_settings
 from stream_dedup.worker.role import _DRAIN_SECONDS
 
 Manifest = dict[str, Any]

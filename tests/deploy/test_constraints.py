@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stream_dedup import fingerprint
-from stream_dedup.compiled import cache_directory
+from stream_dedup.machine.compiled import cache_directory
 from tests.broker.conftest import make_filter
 from tests.broker.harness import Filter, synthetic, wait_until
 from tests.broker.nodes import free_ports

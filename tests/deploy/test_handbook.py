@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from stream_dedup.__main__ import main
-from stream_dedup.fingerprint.key import load_key
-from stream_dedup.settings import PREFIX, Settings
+from stream_dedup.fingerprinting.key import load_key
+from stream_dedup.settings.settings import PREFIX, Settings
 from tests.deploy import rules, tools
 
 PAGES = (tools.ROOT / "docs" / "handbook.md", tools.ROOT / "deploy" / "README.md", tools.ROOT / "topics" / "README.md")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stream_dedup.settings import load_settings
+from stream_dedup.settings.settings import load_settings
 from tests.deploy.tools import ROOT
 
 DEPLOY = ROOT / "deploy"

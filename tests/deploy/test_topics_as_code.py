@@ -11,8 +11,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from stream_dedup import topics
-from stream_dedup.document import DeadLetter, LogPlace, Position, Reason, Representative
+from stream_dedup.ground import topics
+from stream_dedup.ground.document import DeadLetter, LogPlace, Position, Reason, Representative
 from stream_dedup.log import headers
 from tests.deploy.tools import ROOT
 

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import PLANS
 from stream_dedup.index.store import RocksStore
 from tests.index.logs import APPEND_MS, Doc, batch, declare
 

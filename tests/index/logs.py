@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from stream_dedup.document import Mode
+from stream_dedup.ground.document import Mode
+from stream_dedup.ground.plan import Plan
 from stream_dedup.index import layout
-from stream_dedup.index.plan import Plan
 from stream_dedup.log.records import (
     Batch,
     Control,

@@ -27,10 +27,10 @@ from hypothesis import seed as set_seed
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from stream_dedup.document import Reason
+from stream_dedup.ground.document import Reason
+from stream_dedup.ground.plan import Plan, parse
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import Plan, parse
 from stream_dedup.log.answers import Answer, decode
 from tests.index.child import Child
 from tests.index.logs import APPEND_MS, FLOOR, Doc, batch, declare, retract

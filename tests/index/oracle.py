@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stream_dedup.document import LogPlace, Position, Reason, Representative, Verdict
-from stream_dedup.errors import FormatError
+from stream_dedup.ground.document import LogPlace, Position, Reason, Representative, Verdict
+from stream_dedup.ground.errors import FormatError
 from stream_dedup.log.answers import Judgement
 from stream_dedup.log.records import Batch, Control, Release, decode
 

@@ -11,10 +11,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from stream_dedup.ground.plan import PLANS, TABLES_MAX, Plan
 from stream_dedup.index.arithmetic import candidates, candidates_of_plan, chance, distance_guaranteed, recalls
 from stream_dedup.index.kernels import Columns, no_columns, take_rows
 from stream_dedup.index.neighbours import Identities, Neighbours
-from stream_dedup.index.plan import PLANS, TABLES_MAX, Plan
 
 SHORT = [
     Plan(10, 0, 0, 6), Plan(12, 3, 0, 8), Plan(12, 4, 1, 9), Plan(12, 12, 0, 12), Plan(13, 5, 1, 9, key_blocks=2),

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.errors import ConfigurationError, FutureFormatError, StoreError, StreamDedupError
+from stream_dedup.ground.errors import ConfigurationError, FutureFormatError, StoreError, StreamDedupError
+from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import layout
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import PLANS
 from stream_dedup.index.store import RocksStore
 from tests.index.logs import APPEND_MS, RandomLog
 

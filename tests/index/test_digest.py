@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.document import LogPlace
-from stream_dedup.errors import StoreError
+from stream_dedup.ground.document import LogPlace
+from stream_dedup.ground.errors import StoreError
+from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index import layout
 from stream_dedup.index.digest import state_digest
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import PLANS, Plan
 from stream_dedup.index.store import RocksStore
 from tests.index.logs import APPEND_MS, Doc, RandomLog, batch, bytes_in_page, declare, retract
 

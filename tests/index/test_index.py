@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.document import Mode, Reason
-from stream_dedup.errors import ConfigurationError, FutureFormatError, InvariantError, StoreError
+from stream_dedup.ground.document import Mode, Reason
+from stream_dedup.ground.errors import ConfigurationError, FutureFormatError, InvariantError, StoreError
+from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index.contract import Store
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import PLANS, Plan
 from stream_dedup.index.store import RocksStore
 from stream_dedup.log import answers
 from stream_dedup.log.answers import CHAIN_START, Answer, Rejected

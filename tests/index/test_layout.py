@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.errors import FormatError, FutureFormatError
+from stream_dedup.ground.errors import FormatError, FutureFormatError
+from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index import layout
 from stream_dedup.index.entries import Entries
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import PLANS, Plan
 from stream_dedup.index.writes import Writes
 from stream_dedup.log import answers
 from tests.index.logs import APPEND_MS, Doc, batch, control, declare, retract

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from stream_dedup.index.plan import parse
+from stream_dedup.ground.plan import parse
 from tests.index.machine import KINDS, run
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, seed
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stream_dedup.errors import FormatError
+from stream_dedup.ground.errors import FormatError
 from stream_dedup.index import layout
 from stream_dedup.index.pages import Page, gather
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.errors import ConfigurationError, InvariantError
-from stream_dedup.index.plan import PLANS, Plan, parse
+from stream_dedup.ground.errors import ConfigurationError, InvariantError
+from stream_dedup.ground.plan import PLANS, Plan, parse
 
 WIDE, CLASSIC = PLANS["wide"], PLANS["classic"]
 STEPS = st.lists(st.tuples(st.integers(1, 500), st.integers(0, 60)), max_size=4, unique_by=lambda step: step[0])

@@ -25,9 +25,9 @@ from collections.abc import Callable
 
 import pytest
 
+from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import PLANS, Plan
 from stream_dedup.log import answers
 from stream_dedup.log.answers import Answer, Judgement
 from tests.index.logs import Doc, batch, control, declare, forget, release, retract, seed

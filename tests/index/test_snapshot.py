@@ -14,10 +14,10 @@ from typing import IO
 
 import pytest
 
-from stream_dedup.errors import ConfigurationError, FormatError, FutureFormatError, InputError, StoreError
+from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError, InputError, StoreError
+from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import layout, snapshot
 from stream_dedup.index.index import Index
-from stream_dedup.index.plan import PLANS
 from stream_dedup.index.snapshot import MANIFEST, VOLUME, Desk, read_manifest, restore, take
 from stream_dedup.index.store import RocksStore
 from tests.index.logs import APPEND_MS, RandomLog
@@ -90,7 +90,7 @@ from stream_dedup.index.index import Index
 from stream_dedup.index.snapshot import Desk
 from stream_dedup.index.store import RocksStore
 from tests.index.logs import APPEND_MS, RandomLog
-from stream_dedup.index.plan import PLANS
+from stream_dedup.ground.plan import PLANS
 index = Index(RocksStore(sys.argv[1]))
 desk = Desk(Path(sys.argv[1]))
 records = RandomLog(int(sys.argv[2]), PLANS["wide"], plan_changes=True).records(int(sys.argv[3]))

@@ -9,10 +9,10 @@ from zlib import crc32
 
 import pytest
 
+from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import Index
 from stream_dedup.index.layout import PREFIX_ID_TAGS, PREFIX_PAGE, SEGMENT_ENTRIES
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import PLANS
 from tests.index.logs import APPEND_MS, Doc, batch, declare, forget, retract
 
 SEED = int(os.environ["TEST_SEED"])

@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.errors import StreamDedupError
+from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import Index
-from stream_dedup.index.plan import PLANS
 from stream_dedup.index.store import RocksStore
 from stream_dedup.log import frame, records
 from tests.index.logs import APPEND_MS, RandomLog, control, declare
@@ -39,9 +39,9 @@ _RULE = b"A duplicate can be refused by its output too"
 CHILD = """
 import json, sys
 from pathlib import Path
-from stream_dedup.errors import StreamDedupError
+from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.index.index import Index
-from stream_dedup.index.plan import PLANS
+from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.store import RocksStore
 from tests.index.logs import RandomLog
 for line in sys.stdin:

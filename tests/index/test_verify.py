@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from stream_dedup.document import Reason
+from stream_dedup.ground.document import Reason
+from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import layout, verify
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import PLANS
 from tests.index.logs import APPEND_MS, RandomLog, bytes_in_page
 from tests.index.test_digest import small_log, volume_of
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.errors import ConfigurationError, StoreError
+from stream_dedup.ground.errors import ConfigurationError, StoreError
+from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import neighbours
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import PLANS
 from stream_dedup.index.store import RocksStore
 from stream_dedup.index.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, Window
 from stream_dedup.index.writes import Writes

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from stream_dedup.document import DeadLetter, Message
-from stream_dedup.settings import load_settings
-from stream_dedup.worker.inputs import Decoder, Document
+from stream_dedup.ground.document import DeadLetter, Message
+from stream_dedup.inputs.decoder import Decoder, Document
+from stream_dedup.settings.settings import load_settings
 
 
 def decode(value: bytes) -> object:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from stream_dedup.bench.pages import Measure, measure, pages
-from stream_dedup.document import DeadLetter, Message
-from stream_dedup.errors import ConfigurationError
+from stream_dedup.ground.document import DeadLetter, Message
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.inputs.decoder import Decoder, Document
 from stream_dedup.inputs.html import Extractor, Failure
-from stream_dedup.settings import load_settings
-from stream_dedup.worker.inputs import Decoder, Document
+from stream_dedup.settings.settings import load_settings
 
 # The work grows with the square of the depth: 5,000 take a second, these more than five minutes.
 HANGS = "<div>" * 100_000 + "text"

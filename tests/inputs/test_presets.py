@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.document import Message
-from stream_dedup.errors import ConfigurationError
-from stream_dedup.inputs.presets import PRESETS
-from stream_dedup.settings import Origin, Settings, load_settings
-from stream_dedup.worker.inputs import Decoder, Document
+from stream_dedup.ground.document import Message
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.inputs.decoder import Decoder, Document
+from stream_dedup.settings.presets import PRESETS
+from stream_dedup.settings.settings import Origin, Settings, load_settings
 
 SAMPLES = Path(__file__).parent / "samples"
 FETCHED_MS = 1_795_252_502_000

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, FormatChecker
 
-from stream_dedup.errors import FormatError
+from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.topics import topic_folder
 from stream_dedup.insights import row as rows
 from stream_dedup.insights.counts import Counts, bit_of
 from stream_dedup.insights.ledger import Change, Ledger, rfc3339
 from stream_dedup.insights.record import HostCounts, Page, Record
 from stream_dedup.insights.row import OTHER, SLICES, Row, Stamp
-from stream_dedup.topics import topic_folder
 
 SCHEMA = Draft202012Validator(
     json.loads((topic_folder() / "schemas" / "host-signals.schema.json").read_text()), format_checker=FormatChecker()

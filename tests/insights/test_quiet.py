@@ -15,7 +15,7 @@ from stream_dedup.insights import role
 from stream_dedup.insights.ledger import Ledger
 from stream_dedup.insights.stream import HostStream
 from stream_dedup.service.health import Health
-from stream_dedup.settings import Settings
+from stream_dedup.settings.settings import Settings
 
 HOUR_SECONDS = 3600.0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.errors import StreamDedupError
+from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.insights import role
 from stream_dedup.insights.ledger import Ledger
 

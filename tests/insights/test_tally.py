@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from stream_dedup.document import Position, Reason, Representative
-from stream_dedup.errors import FormatError, FutureFormatError
+from stream_dedup.ground.document import Position, Reason, Representative
+from stream_dedup.ground.errors import FormatError, FutureFormatError
+from stream_dedup.ground.topics import topic_folder
 from stream_dedup.insights import record, tally
 from stream_dedup.insights.counts import Counts, distinct
 from stream_dedup.insights.record import HOSTS_MAX, PAGES_MAX, RECORD_BYTES_MAX, Record
 from stream_dedup.insights.tally import Tally
-from stream_dedup.topics import topic_folder
 
 SCHEMA = Draft202012Validator(json.loads((topic_folder() / "schemas" / "insights.schema.json").read_text()))
 OUTCOMES = [reason for reason in Reason if reason.verdict is not None]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.document import LogPlace, Position, Reason, Representative
-from stream_dedup.errors import FormatError
+from stream_dedup.ground.document import LogPlace, Position, Reason, Representative
+from stream_dedup.ground.errors import FormatError
 from stream_dedup.log import answers
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "answers.json"

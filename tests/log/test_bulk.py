@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from confluent_kafka import Producer
 
+from stream_dedup.kafka import RecordColumns
+from stream_dedup.kafka.bulk import BulkWriter
 from stream_dedup.log.header_columns import HeaderColumns
-from stream_dedup.log.kafka import RecordColumns
-from stream_dedup.log.kafka.bulk import BulkWriter
 
 
 @pytest.mark.parametrize("column", ["keys", "values"])

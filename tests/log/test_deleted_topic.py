@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from stream_dedup.errors import AbortableError, BrokerError, ConfigurationError, StreamDedupError
-from stream_dedup.log.kafka import consumer
-from stream_dedup.log.kafka.client import translate, wait_for
+from stream_dedup.ground.errors import AbortableError, BrokerError, ConfigurationError, StreamDedupError
+from stream_dedup.kafka import consumer
+from stream_dedup.kafka.client import translate, wait_for
 
 CODES = [
     KafkaError.UNKNOWN_TOPIC_OR_PART,

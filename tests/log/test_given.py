@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
-from stream_dedup.document import Message, UnreadableHeaders
-from stream_dedup.log.kafka import client
+from stream_dedup.ground.document import Message, UnreadableHeaders
+from stream_dedup.kafka import client
 
 
 def failing(names: Sequence[bytes]) -> BaseException:

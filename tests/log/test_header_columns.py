@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from stream_dedup.document import LogPlace, Position, Reason, Representative
+from stream_dedup.ground.document import LogPlace, Position, Reason, Representative
 from stream_dedup.log import header_columns, headers
 from stream_dedup.log.answers import Judgement, Named, Verdicts, decode, encode_verdicts
 from stream_dedup.log.header_columns import HeaderColumns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from stream_dedup.document import DeadLetter, LogPlace, Position, Reason, Representative
+from stream_dedup.ground.document import DeadLetter, LogPlace, Position, Reason, Representative
 from stream_dedup.log import epochs, headers
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from stream_dedup.errors import BrokerError, FencedError
-from stream_dedup.log.kafka import LogAppender, Patience, SourceConsumer, TransactionalOutput, VerdictWriter, consumer, producer
-from stream_dedup.log.kafka.producer import Outcome
-from stream_dedup.settings import Settings
+from stream_dedup.ground.errors import BrokerError, FencedError
+from stream_dedup.kafka import LogAppender, Patience, SourceConsumer, TransactionalOutput, VerdictWriter, consumer, producer
+from stream_dedup.kafka.producer import Outcome
+from stream_dedup.settings.settings import Settings
 
 AWAY_QUESTIONS = 100
 

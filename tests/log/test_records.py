@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stream_dedup.document import Mode
-from stream_dedup.errors import FormatError, FutureFormatError
+from stream_dedup.ground.document import Mode
+from stream_dedup.ground.errors import FormatError, FutureFormatError
 from stream_dedup.log import records
 from stream_dedup.log.frame import seal
 

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 
-from stream_dedup.audit import content
-from stream_dedup.audit.findings import Findings
-from stream_dedup.audit.fold import Fold, Partition
-from stream_dedup.audit.fold import retracted as fold_retracted
-from stream_dedup.audit.ledger import Ledger, Span
-from stream_dedup.audit.outline import Outline
-from stream_dedup.audit.reach import PlainScan
-from stream_dedup.audit.verdicts import Outputs
-from stream_dedup.document import Message, Position, Reason, Verdict
+from stream_dedup.ground.document import Message, Position, Reason, Verdict
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log import epochs, headers, records
 from stream_dedup.log.answers import Announce, Answer, decode
+from stream_dedup.proof import content
+from stream_dedup.proof.findings import Findings
+from stream_dedup.proof.fold import Fold, Partition
+from stream_dedup.proof.fold import retracted as fold_retracted
+from stream_dedup.proof.ledger import Ledger, Span
+from stream_dedup.proof.outline import Outline
+from stream_dedup.proof.scan import PlainScan
+from stream_dedup.proof.verdicts import Outputs
 from tests.model.world import Violation, World
 from tests.oracle import Oracle
 

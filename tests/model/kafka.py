@@ -9,7 +9,7 @@ What it has, because exactly-once depends on it:
                     ends whatever transaction of the same producer is open then (KAFKA-17754)
     appends         of idempotent producers: in order, acknowledged late, arriving after their process died
 
-The clients have the methods that `stream_dedup.log.kafka` calls, and raise what librdkafka raises.
+The clients have the methods that `stream_dedup.kafka` calls, and raise what librdkafka raises.
 """
 
 from __future__ import annotations

@@ -16,15 +16,16 @@ from unittest import mock
 
 import numpy as np
 
-from stream_dedup import indexer
+from stream_dedup.control import rewind
 from stream_dedup.index import apply, layout
 from stream_dedup.index.index import Index
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.positions import Positions
+from stream_dedup.indexer import role as indexer
+from stream_dedup.kafka import producer as producer_module
 from stream_dedup.log import records
-from stream_dedup.log.kafka import producer as producer_module
 from stream_dedup.log.records import Source
-from stream_dedup.worker import beginnings, flow, rewind, role, startup
+from stream_dedup.worker import beginnings, flow, role, startup
 from tests.model import kafka
 from tests.model import world as worlds
 from tests.model.world import Tuning

@@ -26,25 +26,26 @@ from unittest import mock
 
 import numpy as np
 
-from stream_dedup import indexer
 from stream_dedup.cli import release as release_command
 from stream_dedup.cli import rewind as rewind_command
-from stream_dedup.document import DeadLetter, Message, Mode
-from stream_dedup.errors import BrokerError, ConfigurationError, FirstStartError, FormatError, InputError
-from stream_dedup.fingerprint.recipe import Prints
+from stream_dedup.control import declaration, marks
+from stream_dedup.fingerprinting.recipe import Prints
+from stream_dedup.ground.document import DeadLetter, Message, Mode
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, FirstStartError, FormatError, InputError
+from stream_dedup.ground.messages import Messages
+from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.plan import parse as parse_plan
+from stream_dedup.ground.topics import TopicNames
 from stream_dedup.index import layout
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.index.plan import Plan
-from stream_dedup.index.plan import parse as parse_plan
+from stream_dedup.indexer import role as indexer
+from stream_dedup.inputs.decoder import Decoder, Documents
+from stream_dedup.kafka import consumer as consumer_module
+from stream_dedup.kafka import producer as producer_module
 from stream_dedup.log import records
-from stream_dedup.log.kafka import consumer as consumer_module
-from stream_dedup.log.kafka import producer as producer_module
-from stream_dedup.messages import Messages
 from stream_dedup.service.waits import Waits
-from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames
-from stream_dedup.worker import beginnings, declaration, flow, marks, prepare, role, startup
-from stream_dedup.worker.inputs import Decoder, Documents
+from stream_dedup.settings.settings import Settings
+from stream_dedup.worker import beginnings, flow, prepare, role, startup
 from tests.model import kafka
 from tests.model.scheduler import Fiber, Killed, Process, Scheduler
 

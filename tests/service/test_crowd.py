@@ -21,14 +21,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import report
 from stream_dedup.index.index import Index
-from stream_dedup.index.plan import PLANS
 from stream_dedup.index.store import RocksStore
+from stream_dedup.indexer.api import IndexApi
 from stream_dedup.service import door
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
-from stream_dedup.service.index_api import IndexApi
 from tests.index.logs import APPEND_MS, Doc, batch, declare
 from tests.service.test_http import ask
 

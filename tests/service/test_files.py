@@ -12,7 +12,7 @@ import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
 from stream_dedup.cli import run
 run._run = lambda *_: print(*resource.getrlimit(resource.RLIMIT_NOFILE))
-from stream_dedup.settings import Settings
+from stream_dedup.settings.settings import Settings
 run.run_role("index", Settings())
 """
 

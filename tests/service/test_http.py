@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from stream_dedup.errors import ConfigurationError
+from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 

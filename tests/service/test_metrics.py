@@ -11,9 +11,9 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from stream_dedup import __version__
-from stream_dedup.document import DeadLetter, LogPlace, Message, Position, Reason, Representative
+from stream_dedup.ground.document import DeadLetter, LogPlace, Message, Position, Reason, Representative
+from stream_dedup.kafka import Output
 from stream_dedup.log.answers import Judgement
-from stream_dedup.log.kafka import Output
 from stream_dedup.service.metrics import BatchHistogram, IndexMetrics, InsightsMetrics, WorkerMetrics
 from stream_dedup.worker.outputs import Leaving, Left
 from stream_dedup.worker.prepare import Decided

@@ -11,12 +11,12 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from stream_dedup.errors import BrokerError, ConfigurationError
+from stream_dedup.ground.errors import BrokerError, ConfigurationError
 from stream_dedup.service import watch as watch_module
 from stream_dedup.service.health import Health
 from stream_dedup.service.waits import Waits
 from stream_dedup.service.watch import Watch
-from stream_dedup.settings import Settings
+from stream_dedup.settings.settings import Settings
 
 
 class Clock:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.errors import FirstStartError
+from stream_dedup.ground.errors import FirstStartError
+from stream_dedup.ground.topics import TopicNames
 from stream_dedup.log.begun import Begun, encode_begun, encode_opened
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
-from stream_dedup.settings import Settings
-from stream_dedup.topics import TopicNames
+from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import beginnings, startup
 from stream_dedup.worker.beginnings import Beginnings
-from tests.worker.test_rewind import batch
+from tests.control.test_rewind import batch
 
 NAMES = TopicNames("crawl")
 LOG, TOPIC, OTHER = bytes([1]) * 16, bytes(range(16)), bytes([3]) * 16

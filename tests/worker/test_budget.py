@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dedup.messages import Messages
-from stream_dedup.settings import Settings
+from stream_dedup.ground.messages import Messages
+from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.budget import Budget, RecordSizes, limit_of
 
 GIB, MIB = 1 << 30, 1 << 20

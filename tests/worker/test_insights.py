@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.document import DeadLetter, LogPlace, Message, Position, Reason, Representative
-from stream_dedup.errors import BrokerError
+from stream_dedup.ground.document import DeadLetter, LogPlace, Message, Position, Reason, Representative
+from stream_dedup.ground.errors import BrokerError
 from stream_dedup.insights import record
+from stream_dedup.kafka import InsightsSender
 from stream_dedup.log.answers import Judgement
-from stream_dedup.log.kafka import InsightsSender
-from stream_dedup.settings import Settings
+from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import insights
 from stream_dedup.worker.insights import HostCounter, counter_of
 from stream_dedup.worker.prepare import Decided, InFlight

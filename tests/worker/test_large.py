@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
-from stream_dedup.document import Message
-from stream_dedup.messages import Messages
+from stream_dedup.ground.document import Message
+from stream_dedup.ground.messages import Messages
 from stream_dedup.service import memory
 from stream_dedup.worker import role
 from stream_dedup.worker.prepare import InFlight

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from stream_dedup.document import (
+from stream_dedup.ground.document import (
     DeadLetter,
     Headers,
     LogPlace,
@@ -19,10 +19,10 @@ from stream_dedup.document import (
     Representative,
     UnreadableHeaders,
 )
-from stream_dedup.errors import InvariantError
+from stream_dedup.ground.errors import InvariantError
+from stream_dedup.ground.messages import NO_TIMESTAMP
+from stream_dedup.kafka import Output
 from stream_dedup.log.answers import Answer, Judgement, Verdicts, decode, encode
-from stream_dedup.log.kafka import Output
-from stream_dedup.messages import NO_TIMESTAMP
 from stream_dedup.worker.outputs import Leavings, Left, Outputs
 from stream_dedup.worker.prepare import Decided, InFlight, Part
 

@@ -9,13 +9,13 @@ from unittest import mock
 
 import pytest
 
-from stream_dedup.document import DeadLetter, Message, Reason
-from stream_dedup.fingerprint import Fingerprinter, Recipe
+from stream_dedup.fingerprinting import Fingerprinter, Recipe
+from stream_dedup.ground.document import DeadLetter, Message, Reason
+from stream_dedup.ground.messages import Messages
+from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.log import records
-from stream_dedup.messages import Messages
-from stream_dedup.settings import load_settings
+from stream_dedup.settings.settings import load_settings
 from stream_dedup.worker import prepare
-from stream_dedup.worker.inputs import Decoder
 from stream_dedup.worker.prepare import Preparer, value_digest
 
 TOPIC_ID = bytes(range(16))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stream_dedup.messages import Messages
+from stream_dedup.ground.messages import Messages
 from stream_dedup.worker import role
 from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.budget import Budget, RecordSizes

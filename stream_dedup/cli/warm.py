@@ -1,0 +1,118 @@
+"""`python -m stream_dedup.warm DIRECTORY`: make every kernel ahead, by doing once what the roles do.
+
+Invariant: every kernel is called with the types that a role calls it with; those that were not called are named in
+the result, and a test holds it empty, so that a new kernel is not forgotten here.
+
+It is a process of its own because numba reads the processor to compile for from its environment, once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.fingerprinting import Fingerprinter, Languages, Recipe, explain_features, hashes, tagging
+from stream_dedup.fingerprinting.grammar import PRESETS
+from stream_dedup.fingerprinting.variants import segmenter
+from stream_dedup.ground.document import LogPlace, Reason
+from stream_dedup.ground.plan import PLANS
+from stream_dedup.index.kernels import FULL, Columns, no_columns, take_rows
+from stream_dedup.index.layout import row_type
+from stream_dedup.index.neighbours import Neighbours, no_rows
+from stream_dedup.index.pages import Page, gather
+from stream_dedup.kafka import warm_up_writer
+from stream_dedup.log import header_columns
+from stream_dedup.log.answers import Judgement, Verdicts
+from stream_dedup.machine import compiled
+from stream_dedup.proof.scan import CompiledScan, Reach, Rows
+
+_DOCUMENTS = 3
+_STAGES = (
+    "nfkc case space punctuation | words | one | jenkins | signs:64",
+    "raw | chars:3 | count | keyed | planes:128",
+    "case | words bigrams*2 shingles:3 chars:4 | log | md5 | signs:32",
+)
+
+
+def use_fingerprints() -> None:
+    """Make a fingerprint of every preset, and of every stage that has kernels; explain one."""
+    # jieba, which finds keywords, reads its tables for seconds, and no kernel works for these presets alone.
+    for written in (*(name for name, method in PRESETS.items() if not method.is_ranked), *_STAGES):
+        fingerprinter = Fingerprinter(Recipe(written))
+        if fingerprinter.recipe.method.takes_vectors:
+            fingerprinter.fingerprint_vectors([np.ones(3)])
+        else:
+            fingerprinter.fingerprint(["warm 研究"])
+    explain_features(Recipe(), "warm")
+    Languages().words("warm")
+    data = np.frombuffer(b"warm", np.uint8)  # without a word for ICU, which need not be installed
+    segmenter.mark_words(data, np.array([0, len(data)], np.int64))
+    hashes.sip_hash(data, np.uint64(1), np.uint64(2), 1, 3)
+    one, first = np.zeros((1, 1)), np.zeros(2, np.int64)
+    tagging.most_probable(first, tagging.Model(one[0], one, one == 0, first, first, one[0]))
+
+
+def use_index() -> None:
+    """Judge, find, remove, load and lay out anew, for every plan."""
+    for plan in PLANS.values():
+        words = -(-plan.width // 64)
+        batch = no_columns(words, _DOCUMENTS)
+        for row in range(_DOCUMENTS):
+            batch.prints[row] = row * 0x0123456789ABCDEF
+            batch.digests[row] = row
+            batch.offsets[row] = row
+        batch.features[:] = 100
+        known = batch
+
+        def identities(numbers: NDArray[np.int64], columns: Columns = known) -> Columns:
+            return take_rows(columns, numbers)
+
+        index = Neighbours(plan, words, identities)
+        index.judge(batch, batch.features, 48)
+        index.judge(batch, batch.features, 48)
+        index.find_positions(batch)
+        index.within_reach(batch.prints[0], 0)
+        index._reserve(100_000)  # larger slots
+        index.change_plan(plan)
+        index.drop(np.arange(1))
+        held = no_rows(words, _DOCUMENTS)
+        held.states[:] = FULL
+        tags = np.zeros(_DOCUMENTS, np.uint32)
+        Neighbours(plan, words, identities).load(held, 0, _DOCUMENTS, tags, tags)
+    first, kind = np.zeros(1, np.int64), row_type(1)
+    gather([Page(bytes(kind.itemsize))], first, first, kind, kind).ids()
+
+
+def use_audit() -> None:
+    """Scan one row by brute force: the types are the same under every plan."""
+    rows = Rows(2)
+    asked, features, scopes = np.zeros((1, 2), np.uint64), np.zeros(1, np.int64), np.zeros(1, np.uint64)
+    rows.add(asked[0], 0, 0)
+    CompiledScan().find(Reach(128, 8, 1, 18), rows, 0, 1, asked, features, scopes)
+
+
+def use_outputs() -> None:
+    """Write the headers of one verdict; hand no record over."""
+    verdicts = Verdicts.of([Judgement(Reason.NEW, LogPlace(0, 0))])
+    header_columns.of_verdicts("warm", np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_))
+    warm_up_writer()
+
+
+def main() -> int:
+    """Compile all kernels into the named directory; print what was done as JSON; return 0."""
+    compiled.keep_in(Path(sys.argv[1]))
+    use_fingerprints()
+    use_index()
+    use_audit()
+    use_outputs()
+    done = compiled.statistics()
+    print(json.dumps({"kernels": done.kernels, "compiled": done.compiled, "unused": done.unused}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

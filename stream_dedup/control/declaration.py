@@ -1,0 +1,98 @@
+"""The log's first record: what it must say for this filter, and how a log is begun.
+
+Invariants: the log's first record declares recipe, plan, window and group, and whoever appends it reads it back, so that of
+two first writers both follow the same one; a writer whose recipe, group or way of naming documents differs from the declared
+one never sends a record.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+
+from stream_dedup.checks.declaration import check_declaration, window_of
+from stream_dedup.checks.finding import raise_refusals
+from stream_dedup.fingerprinting import Recipe
+from stream_dedup.ground import plan as plans
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.topics import TopicNames
+from stream_dedup.kafka import LogAppender, read_whole
+from stream_dedup.log import records
+from stream_dedup.settings.settings import Settings
+from stream_dedup.worker.beginnings import open_new
+
+_log = structlog.get_logger("stream_dedup.worker")
+
+
+def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
+    """Return the fields of the declaration with which these settings begin a log.
+
+    Raises:
+        ConfigurationError: the plan is wider than the recipe's prints.
+    """
+    plan = plans.parse(settings.plan)
+    if plan.width > recipe.width:
+        raise ConfigurationError(
+            f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes {recipe.width}; choose a plan of "
+            "at most that width with STREAM_DEDUP_PLAN."
+        )
+    fields: dict[str, Any] = {
+        "recipe": recipe.id,
+        "width": 64 * recipe.words,
+        "floor": recipe.floor,
+        "plan": plan.to_fields(),
+        "group": settings.group,
+        "mode": int(settings.judging_mode),
+    }
+    window = window_of(settings)
+    if window is not None:
+        fields["window"] = window.to_fields()
+    if settings.log_ids != "plain":
+        fields["log_ids"] = settings.log_ids
+    return fields
+
+
+def begin(settings: Settings, names: TopicNames, recipe: Recipe) -> None:
+    """Append the declaration to an empty log, under which nothing was begun."""
+    fields = fields_of(settings, recipe)
+    open_new(settings, names)
+    appender = LogAppender(settings, names.fingerprints, "declare")
+    appender.send(records.encode_control(records.Control("declare", fields)), None, lambda _: None)
+    appender.flush()
+    _log.info("log begun", topic=names.fingerprints, recipe=recipe.id, plan=plans.parse(settings.plan).id, group=settings.group)
+
+
+def follow(settings: Settings, names: TopicNames, recipe: Recipe, *, begins: bool) -> dict[str, Any]:
+    """Return the log's declaration, checked against the settings; `begins` says whether an empty log may be begun.
+
+    Raises:
+        ConfigurationError: the log is empty, was not begun by this program, or is for another recipe or group.
+        BrokerError: Kafka does not answer.
+    """
+    first = list(read_whole(settings, names.fingerprints, most=1))
+    if not first and begins:
+        begin(settings, names, recipe)
+        first = list(read_whole(settings, names.fingerprints, most=1))
+    if not first:
+        raise ConfigurationError(
+            f"The log {names.fingerprints} is empty, so there is nothing to change yet. Its first worker begins it as the "
+            "settings say: stream-dedup run worker"
+        )
+    declared = declaration(first[0][1], names)
+    raise_refusals(check_declaration(settings, recipe, declared))
+    return declared
+
+
+def declaration(record: records.LogRecord | None, names: TopicNames) -> dict[str, Any]:
+    """Return the fields of the log's first record.
+
+    Raises:
+        ConfigurationError: it is no declaration.
+    """
+    if not isinstance(record, records.Control) or record.type != "declare":
+        raise ConfigurationError(
+            f"The first record of {names.fingerprints} does not declare recipe and plan, so it is not a log of "
+            "stream_dedup; choose another STREAM_DEDUP_TOPIC_PREFIX."
+        )
+    return record.fields

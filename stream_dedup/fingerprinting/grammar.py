@@ -1,0 +1,278 @@
+"""The grammar of recipes: what an operator writes -> a `Method`, which says how prints are made.
+
+    recipe     = PRESET | PRESET ":" WIDTH | stages
+    stages     = normalise "|" features "|" weights "|" hash "|" projection
+    normalise  = "raw" | any of "nfkc" "case" "space" "punctuation"
+    features   = any of "words" "bigrams" "shingles:N" "chars:N", each perhaps with "*" SCALE
+               | "keywords:N" | "textrank:N" | "vector"
+    weights    = "one" | "count" | "log" | "tfidf" | "rank" | "value"
+    hash       = "keyed" | "xxh3" | "fnv1a" | "md5" | "sha1" | "sha256" | "jenkins" | "none"
+    projection = "signs:" WIDTH | "planes:" WIDTH | "planes:" WIDTH ":" SEED
+
+Invariants: a `Method` that exists can be made into prints (what does not go together is refused here, with the nearest
+name where a name is wrong); its text leads back to an equal one; equal methods have equal texts.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NoReturn
+
+from stream_dedup.fingerprinting import hashes
+from stream_dedup.ground.errors import ConfigurationError
+
+WIDTHS: Final = (32, 64, 128)
+SCALE_MAX: Final = 16
+SHINGLE_MAX: Final = 16
+KEYWORDS_MAX: Final = 1000
+SEED_MAX: Final = (1 << 32) - 1
+STAGES: Final = ("normalise", "features", "weights", "hash", "projection")
+
+STEPS: Final = ("nfkc", "case", "space", "punctuation")
+RUNS: Final = ("words", "bigrams", "shingles", "chars")
+RANKED: Final = ("keywords", "textrank")
+VECTOR: Final = "vector"
+COUNTED: Final = ("one", "count", "log")
+WEIGHTS: Final = (*COUNTED, "tfidf", "rank", "value")
+_FORM: Final = "normalise | features | weights | hash | projection"
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A kind of feature: its name, how long its runs are (or how many keywords are kept), and the scale of its weights."""
+
+    name: str
+    length: int = 1
+    scale: int = 1
+
+    def __str__(self) -> str:
+        written = f"{self.name}:{self.length}" if self.name in {"shingles", "chars", *RANKED} else self.name
+        return written if self.scale == 1 else f"{written}*{self.scale}"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """The five stages. `steps` () is `raw`; `seed` counts only for planes.
+
+    Raises:
+        ConfigurationError: the stages do not go together.
+    """
+
+    steps: tuple[str, ...]
+    features: tuple[Feature, ...]
+    weights: str
+    hash: str
+    projection: str
+    width: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __str__(self) -> str:
+        seed = f":{self.seed}" if self.projection == "planes" and self.seed else ""
+        stages = (
+            " ".join(self.steps) or "raw",
+            " ".join(map(str, self.features)),
+            self.weights,
+            self.hash,
+            f"{self.projection}:{self.width}{seed}",
+        )
+        return " | ".join(stages)
+
+    @property
+    def takes_vectors(self) -> bool:
+        """Whether vectors are fingerprinted, not texts."""
+        return self.features[0].name == VECTOR
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether the features are keywords."""
+        return self.features[0].name in RANKED
+
+    @property
+    def is_at_once(self) -> bool:
+        """Whether one kernel makes the prints of many texts at once; all else goes text by text, and takes far longer."""
+        return self.hash == hashes.KEYED and self.weights in COUNTED and self.projection == "signs" and not self.is_ranked
+
+    @property
+    def cuts_words(self) -> bool:
+        """Whether texts are cut into words by this package's own rules."""
+        return any(feature.name in {"words", "bigrams", "shingles"} for feature in self.features)
+
+    @property
+    def floor(self) -> int:
+        """Distinct features below which a print says too little.
+
+        What running English text of 25 words has: the length from which on a text with one word replaced has a Jaccard
+        similarity of its word triples of more than 0.77 (from 29 words on, 0.8). For keywords it is the number asked
+        for: a text that cannot fill the list is short. A vector needs one number that is not zero.
+        """
+        if self.takes_vectors:
+            return 1
+        if self.is_ranked:
+            return self.features[0].length
+        of_words = sum(max(1, 26 - feature.length) for feature in self.features if feature.name not in {"chars", "words"})
+        of_characters = sum(max(1, 144 - feature.length) for feature in self.features if feature.name == "chars")
+        return of_words + of_characters + 24 * sum(feature.name == "words" for feature in self.features)
+
+
+def _refuse(sentence: str) -> NoReturn:
+    raise ConfigurationError(f"{sentence} A recipe is one of {', '.join(PRESETS)}, or its stages: {_FORM}.")
+
+
+def _nearest(stage: str, given: str, known: Iterable[str]) -> NoReturn:
+    names = list(known)
+    near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}."
+    _refuse(f"The stage {stage} of a recipe has no {given[:40]!r}; {hint}")
+
+
+def _check(method: Method) -> None:
+    names = [feature.name for feature in method.features]
+    if not names:
+        _refuse("A recipe needs features.")
+    if len(set(names)) < len(names) and len(set(method.features)) < len(method.features):
+        _refuse(f"The features {' '.join(map(str, method.features))} name one kind twice.")
+    alone = [name for name in names if name in {*RANKED, VECTOR}]
+    if alone and len(names) > 1:
+        _refuse(f"The features {alone[0]!r} stand alone, not beside others.")
+    if method.width not in WIDTHS:
+        _refuse(f"A print has {', '.join(map(str, WIDTHS))} bits, not {method.width}.")
+    for feature in method.features:
+        _check_feature(feature)
+    if method.takes_vectors:
+        if (method.steps, method.weights, method.hash, method.projection) != ((), "value", "none", "planes"):
+            _refuse("Vectors are neither normalised nor hashed: write raw | vector | value | none | planes:128.")
+        return
+    if method.weights == "value":
+        _refuse("The weights 'value' are those of vectors; of texts there are one, count, log, tfidf.")
+    if method.hash == "none":
+        _refuse("Features of texts need a hash; 'none' is for vectors.")
+    if method.weights == "tfidf" and names not in (["words"], ["keywords"]):
+        _refuse("Only single words and keywords have a TF-IDF weight; take log counts for other features.")
+    if method.is_ranked and method.weights not in {"one", {"keywords": "tfidf", "textrank": "rank"}[names[0]]}:
+        _refuse("Keywords weigh one or tfidf, those of textrank one or rank.")
+    if method.weights == "rank" and not method.is_ranked:
+        _refuse("Only the features 'textrank' have the weights 'rank'.")
+    bits = hashes.BITS[method.hash]
+    if bits < method.width:
+        wide = ", ".join(one for one, has in hashes.BITS.items() if has >= method.width)
+        _refuse(
+            f"The hash {method.hash!r} has {bits} bits, and the print would have {method.width}: take "
+            f"{method.projection}:{bits} or a wider hash ({wide})."
+        )
+
+
+def _check_feature(feature: Feature) -> None:
+    longest = {"chars": hashes.CHARACTERS_MAX, "shingles": SHINGLE_MAX, "keywords": KEYWORDS_MAX, "textrank": KEYWORDS_MAX}
+    if not 1 <= feature.length <= longest.get(feature.name, 2):
+        _refuse(f"The features {feature} are not possible: their number is from 1 to {longest.get(feature.name, 2)}.")
+    if not 1 <= feature.scale <= SCALE_MAX or (feature.scale > 1 and feature.name not in RUNS):
+        _refuse(f"The features {feature} are not possible: a scale is from 1 to {SCALE_MAX}, and not of keywords or vectors.")
+
+
+def _number(stage: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 10):
+        _refuse(f"The stage {stage} of a recipe has {text[:40]!r} where a whole number is needed.")
+    return int(text)
+
+
+def _parse_feature(text: str) -> Feature:
+    written, star, scale = text.partition("*")
+    name, colon, length = written.partition(":")
+    known = {"words": 1, "bigrams": 2, "shingles": 3, "chars": 4, "keywords": 22, "textrank": 22, VECTOR: 1}
+    if name not in known:
+        _nearest("features", name, known)
+    if colon and name in {"words", "bigrams", VECTOR}:
+        _refuse(f"The features {name!r} take no number; write shingles:{length[:10]} for runs of so many words.")
+    return Feature(
+        name,
+        _number("features", length) if colon else known[name],
+        _number("features", scale) if star else 1,
+    )
+
+
+def _one(stage: str, terms: Sequence[str], known: Iterable[str]) -> str:
+    if len(terms) != 1:
+        _refuse(f"The stage {stage} of a recipe takes one name, and has {' '.join(terms)[:60]!r}.")
+    names = list(known)
+    if terms[0] not in names:
+        _nearest(stage, terms[0], names)
+    return terms[0]
+
+
+def parse(text: str) -> Method:
+    """Return the method that a text names: a preset, a preset and a width, or all stages.
+
+    Raises:
+        ConfigurationError: there is no such recipe; the sentence names the nearest name.
+    """
+    wanted = " ".join(text.lower().split())
+    stages = [stage.split() for stage in wanted.split("|")]
+    if len(stages) == 1:
+        return _preset(wanted)
+    if len(stages) != len(STAGES):
+        _refuse(f"A recipe has {len(STAGES)} stages, and {text.strip()[:60]!r} has {len(stages)}.")
+    normalise, features, weights, hash_name, projection = stages
+    for step in normalise:
+        if step not in {"raw", *STEPS}:
+            _nearest("normalise", step, ("raw", *STEPS))
+    if not normalise or ("raw" in normalise and len(normalise) > 1) or len(set(normalise)) < len(normalise):
+        _refuse("The stage normalise of a recipe is raw alone, or some of nfkc, case, space, punctuation, each once.")
+    written = _one("projection", projection, projection[:1])
+    kind, *numbers = written.split(":")
+    if kind not in {"signs", "planes"}:
+        _nearest("projection", kind, ("signs", "planes"))
+    if not 1 <= len(numbers) <= (2 if kind == "planes" else 1):
+        _refuse(f"The projection {written[:40]!r} is not complete: write {kind}:128.")
+    seed = _number("projection", numbers[1]) if len(numbers) == 2 else 0
+    if seed > SEED_MAX:
+        _refuse(f"The seed of the planes is at most {SEED_MAX}, not {seed}.")
+    return Method(
+        tuple(step for step in STEPS if step in normalise),
+        tuple(map(_parse_feature, features)),
+        _one("weights", weights, WEIGHTS),
+        _one("hash", hash_name, (*hashes.BITS, "none")),
+        kind,
+        _number("projection", numbers[0]),
+        seed,
+    )
+
+
+def _preset(wanted: str) -> Method:
+    name, colon, width = wanted.partition(":")
+    if name not in PRESETS:
+        near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}?" if near else "look at the names."
+        _refuse(f"There is no recipe {wanted[:60]!r}; {hint}")
+    method = PRESETS[name]
+    return replace(method, width=_number("projection", width)) if colon else method
+
+
+def name_of(method: Method) -> str:
+    """Return the name of the preset that this is, at any width; `custom` if it is none."""
+    return next((name for name, preset in PRESETS.items() if _but_width(preset) == _but_width(method)), "custom")
+
+
+def _but_width(method: Method) -> tuple[object, ...]:
+    return method.steps, method.features, method.weights, method.hash, method.projection, method.seed
+
+
+def _presets() -> dict[str, Method]:
+    # Filled step by step: parsing names what is there already.
+    texts = {
+        "words": "nfkc case space | words bigrams*2 | log | keyed | signs:128",
+        "chars": "nfkc case space | chars:4 | log | keyed | signs:128",
+        "shingles": "nfkc case space | shingles:3 | log | keyed | signs:128",
+        "keywords": "raw | keywords:22 | tfidf | fnv1a | signs:64",
+        "textrank": "raw | textrank:22 | rank | fnv1a | signs:64",
+        "vector": "raw | vector | value | none | planes:128",
+    }
+    return {name: parse(text) for name, text in texts.items()}
+
+
+PRESETS: Final[dict[str, Method]] = {}
+PRESETS.update(_presets())

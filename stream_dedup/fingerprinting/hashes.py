@@ -1,0 +1,297 @@
+"""Bytes of a feature -> a number as wide as the print: the hashes that the grammar names.
+
+Invariants: each is the published function (its authors' test vectors are tests); a hash is cut to the width by keeping
+its low bits, and one with fewer bits than the width is refused where the recipe is made, because stretching it would
+add no knowledge.
+
+| name | bits | read as a number |
+|---|---|---|
+| `keyed` | 64, and a second mix of the same for the high half | SipHash-1-3 under a key derived from the recipe's |
+| `xxh3` | 64, from width 128 on XXH3-128 | as its library gives it |
+| `fnv1a` | 64 | FNV-1a |
+| `md5`, `sha1`, `sha256` | 128, 160, 256 | the digest, most significant byte first |
+| `jenkins` | 64 | lookup3 `hashlittle2` with both seeds 0: its first result is the low half |
+
+Whoever does not know the key can neither make two features collide under `keyed` nor steer a print; under all others
+anybody can. The cryptographic ones are here because tutorials use them, and protect nothing when cut.
+
+Sources: Aumasson, Bernstein, "SipHash: a fast short-input PRF" (INDOCRYPT 2012); Fowler, Noll, Vo, RFC 9923; Jenkins,
+"lookup3.c" (2006, public domain); RFC 1321 (MD5); FIPS 180-4 (SHA-1, SHA-256); the xxHash specification.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from stream_dedup.machine.compiled import inlined, kernel
+
+SIP_KEY_0, SIP_KEY_1, HIGH_HALF, BIGRAM_FIRST, BIGRAM_SECOND, BIGRAM_OFFSET = range(6)
+SECRETS = 6
+CHARACTERS_MAX = 16  # in one n-gram
+
+KEYED: Final = "keyed"
+# The name of a hash, and how many bits it has.
+BITS: Final = {KEYED: 128, "xxh3": 128, "fnv1a": 64, "md5": 128, "sha1": 160, "sha256": 256, "jenkins": 64}
+
+
+def derive_secrets(key: bytes) -> NDArray[np.uint64]:
+    """Return the numbers that the kernels mix with, (6,): SipHash's key, the high half's, and three for bigrams.
+
+    The two multipliers of bigrams are odd, so that multiplying loses nothing.
+    """
+    derived = hashlib.blake2b(key, digest_size=8 * SECRETS, person=b"simhash secrets").digest()
+    secrets = np.frombuffer(derived, "<u8").astype(np.uint64)
+    secrets[BIGRAM_FIRST : BIGRAM_SECOND + 1] |= np.uint64(1)
+    return secrets
+
+
+def derive_character_secrets(key: bytes) -> NDArray[np.uint64]:
+    """Return what character n-grams are mixed with, (17,): an offset, then an odd multiplier for each place."""
+    derived = b"".join(
+        hashlib.blake2b(number.to_bytes(8, "little"), digest_size=8, key=key, person=b"character grams").digest()
+        for number in range(CHARACTERS_MAX + 1)
+    )
+    secrets = np.frombuffer(derived, "<u8").astype(np.uint64)
+    secrets[1:] |= np.uint64(1)
+    return secrets
+
+
+@inlined
+def _rotate(value: Any, bits: Any) -> Any:
+    """Rotate a uint64 by a uint64 of bits: numba would compile what is called with constants once for each of them."""
+    return (value << bits) | (value >> (np.uint64(64) - bits))
+
+
+@inlined
+def _sip_round(a: Any, b: Any, c: Any, d: Any) -> Any:
+    a += b
+    b = _rotate(b, np.uint64(13)) ^ a
+    a = _rotate(a, np.uint64(32))
+    c += d
+    d = _rotate(d, np.uint64(16)) ^ c
+    a += d
+    d = _rotate(d, np.uint64(21)) ^ a
+    c += b
+    b = _rotate(b, np.uint64(17)) ^ c
+    c = _rotate(c, np.uint64(32))
+    return a, b, c, d
+
+
+@inlined
+def eight_bytes(data: Any, place: Any) -> Any:
+    """Return the eight bytes at `place` as a word, the low byte first."""
+    first = np.uint64(place)  # an index without a sign is not looked at for counting from the end, and the loop is one load
+    block = np.uint64(0)
+    for byte in range(8):
+        block |= np.uint64(data[first + np.uint64(byte)]) << np.uint64(8 * byte)
+    return block
+
+
+@inlined
+def last_block(data: Any, place: Any, stop: Any, length: Any) -> Any:
+    """Return SipHash's last block: the fewer than eight bytes that are left, and the length of all; else a number."""
+    left = (stop - place) & 7
+    if place + 8 <= len(data):  # one load and a mask instead of a loop over what is left
+        block = eight_bytes(data, place) & ((np.uint64(1) << np.uint64(8 * left)) - np.uint64(1))
+    else:
+        block = np.uint64(0)
+        for byte in range(left):
+            block |= np.uint64(data[place + byte]) << np.uint64(8 * byte)
+    return block | np.uint64(length & 0xFF) << np.uint64(56)
+
+
+@inlined
+def sip_hash_between(data: Any, start: Any, stop: Any, key_0: Any, key_1: Any, rounds: Any, final_rounds: Any) -> Any:
+    """Return SipHash of `data[start:stop]`: 64 bits."""
+    a = key_0 ^ np.uint64(0x736F6D6570736575)
+    b = key_1 ^ np.uint64(0x646F72616E646F6D)
+    c = key_0 ^ np.uint64(0x6C7967656E657261)
+    d = key_1 ^ np.uint64(0x7465646279746573)
+    length = stop - start
+    place = start
+    while stop - place >= 8:
+        block = eight_bytes(data, place)
+        place += 8
+        d ^= block
+        for _ in range(rounds):
+            a, b, c, d = _sip_round(a, b, c, d)
+        a ^= block
+    block = last_block(data, place, stop, length)
+    d ^= block
+    for _ in range(rounds):
+        a, b, c, d = _sip_round(a, b, c, d)
+    a ^= block
+    c ^= np.uint64(0xFF)
+    for _ in range(final_rounds):
+        a, b, c, d = _sip_round(a, b, c, d)
+    return a ^ b ^ c ^ d
+
+
+@inlined
+def sip_hash_block(block: Any, key_0: Any, key_1: Any) -> Any:
+    """Return SipHash-1-3 of fewer than eight bytes, given as `last_block`; many go side by side: nothing branches."""
+    a, b, c, d = _sip_round(
+        key_0 ^ np.uint64(0x736F6D6570736575),
+        key_1 ^ np.uint64(0x646F72616E646F6D),
+        key_0 ^ np.uint64(0x6C7967656E657261),
+        key_1 ^ np.uint64(0x7465646279746573) ^ block,
+    )
+    a, b, c, d = _sip_round(a ^ block, b, c ^ np.uint64(0xFF), d)
+    a, b, c, d = _sip_round(a, b, c, d)
+    a, b, c, d = _sip_round(a, b, c, d)
+    return a ^ b ^ c ^ d
+
+
+@kernel
+def sip_hash(data: Any, key_0: Any, key_1: Any, rounds: Any, final_rounds: Any) -> Any:
+    """Return SipHash-rounds-final_rounds of bytes (uint8 array) under a 128-bit key of two halves: 64 bits."""
+    return sip_hash_between(data, np.int64(0), len(data), key_0, key_1, rounds, final_rounds)
+
+
+@inlined
+def mix(value: Any) -> Any:
+    """Spread every bit over all 64: the finalizer of MurmurHash3."""
+    value ^= value >> np.uint64(33)
+    value *= np.uint64(0xFF51AFD7ED558CCD)
+    value ^= value >> np.uint64(33)
+    value *= np.uint64(0xC4CEB9FE1A85EC53)
+    value ^= value >> np.uint64(33)
+    return value
+
+
+@kernel
+def _keyed(data: Any, bounds: Any, secrets: Any, out: Any) -> None:
+    for feature in range(len(bounds) - 1):
+        low = sip_hash_between(data, bounds[feature], bounds[feature + 1], secrets[SIP_KEY_0], secrets[SIP_KEY_1], 1, 3)
+        out[feature, 0] = low
+        out[feature, 1] = mix(low + secrets[HIGH_HALF])
+
+
+@kernel
+def _fnv1a(data: Any, bounds: Any, out: Any) -> None:
+    for feature in range(len(bounds) - 1):
+        value = np.uint64(0xCBF29CE484222325)
+        for place in range(bounds[feature], bounds[feature + 1]):
+            value = (value ^ np.uint64(data[place])) * np.uint64(0x100000001B3)
+        out[feature, 0] = value
+        out[feature, 1] = 0
+
+
+@inlined
+def _rotate_32(value: Any, bits: Any) -> Any:
+    """Rotate a uint32 by a uint32 of bits."""
+    return np.uint32((value << bits) | (value >> (np.uint32(32) - bits)))
+
+
+@inlined
+def _lookup3_mix(a: Any, b: Any, c: Any) -> Any:
+    a = np.uint32(a - c) ^ _rotate_32(np.uint32(c), np.uint32(4))
+    c = np.uint32(c + b)
+    b = np.uint32(b - a) ^ _rotate_32(np.uint32(a), np.uint32(6))
+    a = np.uint32(a + c)
+    c = np.uint32(c - b) ^ _rotate_32(np.uint32(b), np.uint32(8))
+    b = np.uint32(b + a)
+    a = np.uint32(a - c) ^ _rotate_32(np.uint32(c), np.uint32(16))
+    c = np.uint32(c + b)
+    b = np.uint32(b - a) ^ _rotate_32(np.uint32(a), np.uint32(19))
+    a = np.uint32(a + c)
+    c = np.uint32(c - b) ^ _rotate_32(np.uint32(b), np.uint32(4))
+    b = np.uint32(b + a)
+    return a, b, c
+
+
+@inlined
+def _lookup3_final(a: Any, b: Any, c: Any) -> Any:
+    c = np.uint32((c ^ b) - _rotate_32(np.uint32(b), np.uint32(14)))
+    a = np.uint32((a ^ c) - _rotate_32(np.uint32(c), np.uint32(11)))
+    b = np.uint32((b ^ a) - _rotate_32(np.uint32(a), np.uint32(25)))
+    c = np.uint32((c ^ b) - _rotate_32(np.uint32(b), np.uint32(16)))
+    a = np.uint32((a ^ c) - _rotate_32(np.uint32(c), np.uint32(4)))
+    b = np.uint32((b ^ a) - _rotate_32(np.uint32(a), np.uint32(14)))
+    c = np.uint32((c ^ b) - _rotate_32(np.uint32(b), np.uint32(24)))
+    return b, c
+
+
+@inlined
+def _four_bytes(data: Any, place: Any, stop: Any) -> Any:
+    """Return up to four bytes, least significant first, as far as there are any."""
+    block = np.uint32(0)
+    for byte in range(min(4, max(0, stop - place))):
+        block |= np.uint32(data[place + byte]) << np.uint32(8 * byte)
+    return block
+
+
+@kernel
+def _jenkins(data: Any, bounds: Any, out: Any) -> None:
+    for feature in range(len(bounds) - 1):
+        place = bounds[feature]
+        stop = bounds[feature + 1]
+        a = b = c = np.uint32(np.uint32(0xDEADBEEF) + np.uint32(stop - place))
+        while stop - place > 12:
+            a = np.uint32(a + _four_bytes(data, place, stop))
+            b = np.uint32(b + _four_bytes(data, place + 4, stop))
+            c = np.uint32(c + _four_bytes(data, place + 8, stop))
+            a, b, c = _lookup3_mix(a, b, c)
+            place += 12
+        if stop > place:
+            a = np.uint32(a + _four_bytes(data, place, stop))
+            b = np.uint32(b + _four_bytes(data, place + 4, stop))
+            c = np.uint32(c + _four_bytes(data, place + 8, stop))
+            b, c = _lookup3_final(a, b, c)
+        out[feature, 0] = np.uint64(c) | np.uint64(b) << np.uint64(32)
+        out[feature, 1] = 0
+
+
+def _xxh3_64(feature: bytes) -> int:
+    return xxhash.xxh3_64_intdigest(feature)
+
+
+def _xxh3_128(feature: bytes) -> int:
+    return xxhash.xxh3_128_intdigest(feature)
+
+
+def _md5(feature: bytes) -> int:
+    return int.from_bytes(hashlib.md5(feature, usedforsecurity=False).digest(), "big")
+
+
+def _sha1(feature: bytes) -> int:
+    return int.from_bytes(hashlib.sha1(feature, usedforsecurity=False).digest(), "big")
+
+
+def _sha256(feature: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(feature).digest(), "big")
+
+
+_BY_LIBRARY: dict[str, Callable[[bytes], int]] = {"md5": _md5, "sha1": _sha1, "sha256": _sha256}
+
+
+def hash_features(
+    name: str, width: int, data: NDArray[np.uint8], bounds: NDArray[np.int64], secrets: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """Return the hash of each feature, (m, 2), low half first; bits beyond the width are of no account.
+
+    `data`: the features' bytes one after another; `bounds`: (m + 1,), where each begins; `secrets`: of the key.
+    """
+    out = np.empty((len(bounds) - 1, 2), np.uint64)
+    if name == KEYED:
+        _keyed(data, bounds, secrets, out)
+    elif name == "fnv1a":
+        _fnv1a(data, bounds, out)
+    elif name == "jenkins":
+        _jenkins(data, bounds, out)
+    else:
+        one = _BY_LIBRARY.get(name) or (_xxh3_128 if width > 64 else _xxh3_64)
+        content = data.tobytes()
+        low = (1 << 128) - 1
+        written = b"".join(
+            (one(content[start:stop]) & low).to_bytes(16, "little") for start, stop in itertools.pairwise(bounds.tolist())
+        )
+        out[:] = np.frombuffer(written, "<u8").reshape(-1, 2)
+    return out

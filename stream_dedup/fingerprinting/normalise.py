@@ -1,0 +1,333 @@
+"""Which texts count as the same: text -> normalised text.
+
+Invariants: a pure function of the text, equal under every Unicode version since `characters.UNICODE_VERSION`; time
+linear in the text, whatever it holds; the result has no surrogate, no default ignorable code point, and no white space
+but single spaces inside.
+
+The steps, in this order:
+
+1. Every surrogate (a `str` from JSON may hold lone ones) becomes U+FFFD, so that the text can be encoded.
+2. Default ignorable code points (zero-width characters, soft hyphens, variation selectors, tags) are removed, as
+   NFKC_Casefold of the Unicode standard does.
+3. Runs of combining marks are cut after `MARKS_MAX`: the stream-safe limit of UAX #15. Canonical ordering is quadratic
+   in such a run, and no text of any language comes near the limit.
+4. NFKC, full case folding, and NFKC again, because folding can undo it.
+5. Every stretch of white space becomes one space; none is left at the ends.
+
+Punctuation and symbols stay: the text digest covers them, so `exact` means what it says, and texts that hold nothing
+but emoji or punctuation stay distinct. Control characters other than white space stay too; they separate words.
+Traditional and simplified Han stay distinct, unless they are folded: then step 4 ends with `variants.table`.
+
+`normalise` is the definition. `normalise_batch` gives the same bytes: compiled code does every text whose code points
+normalise by themselves (`characters.foldings`), and hands the others to `normalise`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.fingerprinting import characters
+from stream_dedup.fingerprinting.characters import (
+    COMPOSING,
+    CONTEXTUAL,
+    IGNORED,
+    KIND_BITS,
+    MAPPED,
+    MARK,
+    UNASSIGNED,
+    Foldings,
+    code_point_at,
+    composition,
+    of_two_bytes,
+)
+from stream_dedup.fingerprinting.variants import han as variants
+from stream_dedup.machine.compiled import inlined, kernel
+
+MARKS_MAX = 30
+
+_REPLACEMENT = 0xFFFD
+_NATIVE_UTF_32 = f"utf-32-{sys.byteorder[0]}e"
+_SPACE = 0x20
+_STRETCH = 64  # its loops are unrolled as a whole; with 32 the text took two to three times as long
+_ROOM = 64  # more than the longest replacement of one code point, in bytes
+
+
+@kernel
+def _clean(code_points: Any, kinds: Any, out: Any) -> Any:
+    """Do steps 1 to 3 on an array of code points; return how many are left in `out`."""
+    kept = 0
+    marks = 0
+    for place in range(len(code_points)):
+        code_point = code_points[place]
+        if 0xD800 <= code_point < 0xE000:
+            code_point = np.uint32(_REPLACEMENT)
+        kind = kinds[code_point]
+        if kind & KIND_BITS == IGNORED:
+            continue
+        marks = marks + 1 if kind & MARK else 0
+        if marks <= MARKS_MAX:
+            out[kept] = code_point
+            kept += 1
+    return kept
+
+
+def _fold(text: str) -> str:
+    """Return NFKC, case folding, NFKC of a text whose code points are all assigned."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return unicodedata.normalize("NFKC", folded)
+
+
+@cache
+def _foldings(fold_han: bool) -> Foldings:
+    return characters.make_foldings(variants.table()) if fold_han else characters.foldings()
+
+
+def normalise(text: str, *, fold_han: bool = False) -> str:
+    """Return the normalised text; texts with equal results are the same text to the filter.
+
+    `fold_han`: traditional Han becomes simplified.
+
+    Sources: The Unicode Standard 3.13 (D145 and D146, NFKC_Casefold); UAX #15, section 13 (Stream-Safe Text Format).
+    """
+    if text.isascii():
+        return " ".join(text.lower().split())
+    joined = " ".join(fold_assigned(limit_marks(text), _fold).split())
+    return joined.translate(variants.table()) if fold_han else joined
+
+
+def _code_points(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32", "surrogatepass"), np.uint32)[1:]  # without the byte order mark
+
+
+def limit_marks(text: str) -> str:
+    """Return a text after steps 1 to 3."""
+    given = _code_points(text)
+    kept = np.empty(len(given), np.uint32)
+    return kept[: _clean(given, characters.table(), kept)].tobytes().decode(_NATIVE_UTF_32)
+
+
+def fold_assigned(text: str, fold: Callable[[str], str]) -> str:
+    """Return a text with every run of assigned code points folded.
+
+    Unassigned ones neither combine nor decompose; they are set aside, so that a newer Python cannot know better.
+    """
+    code_points = _code_points(text)
+    unassigned = (characters.table()[code_points] & UNASSIGNED) != 0
+    edges = [0, *(np.flatnonzero(unassigned[1:] != unassigned[:-1]) + 1).tolist(), len(code_points)]
+    parts = []
+    for start, stop in itertools.pairwise(edges):
+        part = code_points[start:stop].tobytes().decode(_NATIVE_UTF_32)
+        parts.append(part if start < stop and unassigned[start] else fold(part))
+    return "".join(parts)
+
+
+@inlined
+def _copy_lower(data: Any, place: Any, out: Any, end: Any, previous: Any) -> Any:
+    """Copy `_STRETCH` bytes in lower case; return 0 if that is all there is to do: ASCII, and no white space but single spaces.
+
+    Every step is one of single bytes, so that the loop becomes vector instructions.
+    """
+    others = np.uint8(np.uint8(data[np.uint64(place)] == _SPACE) & np.uint8(previous == _SPACE))
+    first = np.uint64(place)
+    to = np.uint64(end)
+    for at in range(np.uint64(1), np.uint64(_STRETCH)):
+        both_spaces = np.uint8(data[first + at] == _SPACE) & np.uint8(data[first + at - np.uint64(1)] == _SPACE)
+        others = np.uint8(others | both_spaces)
+    for at in range(np.uint64(0), np.uint64(_STRETCH)):
+        byte = np.uint8(data[first + at])
+        others = np.uint8(others | np.uint8(np.uint8(byte - np.uint8(_SPACE)) >= np.uint8(0x60)))
+        is_upper = np.uint8(np.uint8(byte - np.uint8(0x41)) < np.uint8(26))
+        out[to + at] = np.uint8(byte + np.uint8(is_upper << np.uint8(5)))
+    return others
+
+
+@inlined
+def _normalise_ascii(data: Any, place: Any, stop: Any, lower: Any, out: Any, end: Any, previous: Any) -> Any:
+    """Normalise up to the first byte that is not ASCII; return where reading and writing stopped, and the last byte."""
+    while place < stop:
+        if place + _STRETCH <= stop and _copy_lower(data, place, out, end, previous) == 0:
+            place += _STRETCH
+            end += _STRETCH
+            previous = out[end - 1]
+            continue
+        for _ in range(min(_STRETCH, stop - place)):
+            byte = data[np.uint64(place)]  # an index without a sign is not looked at for counting from the end
+            if byte >= 0x80:
+                return place, end, previous
+            byte = lower[byte]
+            out[np.uint64(end)] = byte
+            end += np.int64((byte != _SPACE) | (previous != _SPACE))
+            previous = byte
+            place += 1
+    return place, end, previous
+
+
+@inlined
+def _normalise_simple(data: Any, place: Any, stop: Any, foldings: Any, out: Any, end: Any, previous: Any, before: Any) -> Any:
+    """Normalise code points of two bytes that nothing around them can change, and single ASCII characters between them.
+
+    Returns where reading and writing stopped, the last byte, and the code point that was copied last, or -1.
+    """
+    while place + 1 < stop:
+        byte = data[np.uint64(place)]
+        following = data[np.uint64(place + 1)]
+        if byte < 0x80:
+            if following < 0x80:
+                break
+            byte = foldings.ascii[byte]
+            out[np.uint64(end)] = byte
+            end += np.int64((byte != _SPACE) | (previous != _SPACE))
+            previous = byte
+            before = np.int64(-1)
+            place += 1
+            continue
+        if byte >= 0xE0:
+            break
+        code_point = of_two_bytes(byte, following)
+        simple = foldings.simple[np.uint64(code_point)]
+        if simple == 0:
+            break
+        out[np.uint64(end)] = simple >> 8
+        out[np.uint64(end + 1)] = simple & 0xFF
+        end += 2
+        place += 2
+        previous = np.uint8(0xFF)
+        before = code_point if simple == (np.int64(byte) << 8 | np.int64(following)) else np.int64(-1)
+    return place, end, previous, before
+
+
+@inlined
+def _length_of(code_point: Any) -> Any:
+    """Return the bytes that a code point beyond ASCII takes in UTF-8."""
+    return 2 + np.int64(code_point >= 0x800) + np.int64(code_point >= 0x10000)
+
+
+@inlined
+def _write(code_point: Any, out: Any, end: Any) -> Any:
+    """Write a code point beyond ASCII as UTF-8; return the new end."""
+    length = _length_of(code_point)
+    for byte in range(length - 1, 0, -1):
+        out[end + byte] = 0x80 | (code_point & 0x3F)
+        code_point >>= 6
+    out[end] = ((0xF00 >> length) & 0xFF) | code_point
+    return end + length
+
+
+@kernel
+def _normalise_each(
+    data: Any, offsets: Any, begin_at: Any, kinds: Any, foldings: Any, out: Any, ends: Any, contextual: Any
+) -> Any:
+    """Normalise texts of UTF-8 one after another, from number `begin_at` on, into `out`.
+
+    Fills `ends` (n + 1,) with where each result ends, and `contextual` with 1 where a text needs its neighbourhood
+    looked at (its result is then empty). Returns the number of the first text that is not done because `out` may be
+    too short for what is left.
+    """
+    end = ends[begin_at]
+    for text in range(begin_at, len(offsets) - 1):
+        place = offsets[text]
+        stop = offsets[text + 1]
+        begin = end
+        previous = np.uint8(_SPACE)  # as if a space stood before the text: leading ones are dropped like doubled ones
+        combining: Any = 0
+        marks = 0
+        before: Any = np.int64(-1)  # the code point that was copied last, if nothing was made of it
+        while place < stop:
+            if data[place] < 0x80:
+                place, end, previous = _normalise_ascii(data, place, stop, foldings.ascii, out, end, previous)
+                combining = 0
+                marks = 0
+                before = np.int64(-1)
+                continue
+            code_point, length = code_point_at(data, place)
+            if length == 2 and foldings.simple[code_point] != 0:
+                place, end, previous, before = _normalise_simple(data, place, stop, foldings, out, end, previous, before)
+                combining = 0
+                marks = 0
+                continue
+            action = np.int64(foldings.actions[code_point])
+            place += length
+            if action >= MAPPED:
+                first = np.int64(foldings.offsets[action - MAPPED])
+                last = np.int64(foldings.offsets[action - MAPPED + 1])
+                if first == last:
+                    continue  # removed, so what stands on either side of it are neighbours
+                marks = marks + 1 if kinds[code_point] & MARK else 0
+                if len(out) < end + (last - first) + (offsets[-1] - place):
+                    return text
+                for source in range(first, last):
+                    byte = foldings.replacements[source]
+                    out[end] = byte
+                    end += np.int64((byte != _SPACE) | (previous != _SPACE))
+                    previous = byte
+                combining = np.int64(foldings.trailing[action - MAPPED])
+                before = np.int64(-1)
+            else:
+                marks = marks + 1 if kinds[code_point] & MARK else 0
+                if action == COMPOSING:
+                    # With anything but a starter right before it, it composes only if it is a mark itself.
+                    action = composition(np.int64(0), code_point, foldings)
+                    made = np.int64(-1) if combining else composition(before, code_point, foldings)
+                    # A second mark may belong before the first, be that one written or part of the character before.
+                    second_mark = action and (combining or composition(before, np.int64(0), foldings) == 0)
+                    if before < 0 or made == 0 or second_mark:
+                        action = np.int64(CONTEXTUAL)
+                    elif made > 0:
+                        end -= _length_of(before)
+                        end = _write(made, out, end)
+                        before = made
+                        continue
+                if action == CONTEXTUAL or (action != 0 and action < combining) or marks > MARKS_MAX:
+                    contextual[text] = 1
+                    end = begin
+                    previous = np.uint8(_SPACE)
+                    break
+                combining = action
+                before = code_point
+                for source in range(place - length, place):
+                    out[end] = data[source]
+                    end += 1
+                previous = np.uint8(0xFF)
+        if end > begin and previous == _SPACE:
+            end -= 1
+        ends[text + 1] = end
+    return len(offsets) - 1
+
+
+def normalise_batch(texts: Sequence[str], *, fold_han: bool = False) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Normalise a batch: the results' UTF-8 one after another, and (n + 1,) where each begins."""
+    foldings = _foldings(fold_han)
+    raw = [text.encode("utf-8", "surrogatepass") for text in texts]
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, raw), np.int64, len(raw)), out=offsets[1:])
+    data = np.frombuffer(b"".join(raw), np.uint8)
+    bounds = np.zeros(len(texts) + 1, np.int64)
+    contextual = np.zeros(len(texts), np.uint8)
+    out = np.empty(len(data) + _ROOM, np.uint8)
+    done = 0
+    while done < len(texts):
+        done = _normalise_each(data, offsets, done, characters.table(), foldings, out, bounds, contextual)
+        if done < len(texts):
+            out = np.concatenate((out[: bounds[done]], np.empty(2 * len(out), np.uint8)))
+    left = np.flatnonzero(contextual)
+    if not len(left):
+        out.setflags(write=False)  # as the other way out does: to numba a writable array is another type
+        return out, bounds
+    pieces = []
+    done = 0
+    for text in left.tolist():
+        pieces += [out[bounds[done] : bounds[text]].tobytes(), normalise(texts[text], fold_han=fold_han).encode()]
+        done = text
+    pieces.append(out[bounds[done] : bounds[-1]].tobytes())
+    lengths = np.diff(bounds)
+    lengths[left] = list(map(len, pieces[1::2]))
+    np.cumsum(lengths, out=bounds[1:])
+    return np.frombuffer(b"".join(pieces), np.uint8), bounds

@@ -1,0 +1,392 @@
+"""Texts -> prints: the recipe that names how, and the fingerprinter that does it.
+
+Invariants: a print is a function of the text (or vector) and the recipe alone, whatever others stand in the batch,
+whichever thread asks; recipes are equal if and only if their ids are, and prints of unequal recipes are never compared.
+Whatever changes a print (stages, rules, character tables, dictionary and model, key, width) is digested into the id, and
+so is the floor, because it decides which prints are compared at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.fingerprinting import canary, characters, grammar, hashes, simhash, tokens
+from stream_dedup.fingerprinting.digests import DIGEST_BYTES, Digester
+from stream_dedup.fingerprinting.features import Speller, groups
+from stream_dedup.fingerprinting.forms import Batch, form_batch
+from stream_dedup.fingerprinting.grammar import PRESETS, Method
+from stream_dedup.fingerprinting.key import PUBLIC_DEMO_KEY, check_key
+from stream_dedup.fingerprinting.languages import Languages
+from stream_dedup.fingerprinting.normalise import normalise_batch
+from stream_dedup.fingerprinting.variants import keywords
+from stream_dedup.fingerprinting.variants import vectors as projection
+from stream_dedup.fingerprinting.variants.vectors import Vector, as_vector
+from stream_dedup.ground.errors import ConfigurationError
+
+# Raise this with any change of the code that changes a print or a digest; data files digest themselves into the id.
+RULES_VERSION = 1
+DEFAULT = "words"
+
+Content: TypeAlias = str | Vector
+
+
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class Recipe:
+    """How prints are made: the stages of the grammar, key, the floor of distinct features, and what is said about languages."""
+
+    method: Method
+    key: bytes = field(repr=False)
+    floor: int
+    languages: Languages
+
+    def __init__(
+        self,
+        preset: str = DEFAULT,
+        *,
+        width: int | None = None,
+        key: bytes = PUBLIC_DEMO_KEY,
+        floor: int | None = None,
+        languages: Languages | None = None,
+    ) -> None:
+        """Make the recipe that `preset` writes: a name, a name and a width, or all stages (see `grammar`).
+
+        `width` None is the preset's own, `floor` None the one that its features give, `languages` None the default.
+
+        Raises:
+            ConfigurationError: there is no such recipe, the key is none, or the recipe has no use for what is said about
+                languages.
+        """
+        method = grammar.parse(preset if width is None else f"{preset}:{width}")
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "key", key)
+        object.__setattr__(self, "floor", method.floor if floor is None else floor)
+        if not 0 <= self.floor < 1 << 32:
+            raise ConfigurationError(f"The floor of features cannot be {self.floor}: use 0 or more.")
+        object.__setattr__(self, "languages", Languages() if languages is None else languages)
+        check_key(key, "The fingerprint key")
+        _check_languages(self.id, method, self.languages)
+
+    @property
+    def preset(self) -> str:
+        """The name of the preset, `custom` for stages that are none."""
+        return grammar.name_of(self.method)
+
+    @property
+    def width(self) -> int:
+        """How many bits a print has."""
+        return self.method.width
+
+    @property
+    def words(self) -> int:
+        """How many numbers of 64 bits a print takes."""
+        return -(-self.width // 64)
+
+    @property
+    def engine(self) -> str:
+        """What cuts texts into features: jieba's data, or the Unicode tables; for vectors what makes the planes."""
+        if self.method.takes_vectors:
+            return "planes"
+        cuts = self.method.cuts_words or self.method.is_ranked
+        return self.languages.engine if cuts else f"unicode-{characters.UNICODE_VERSION}"
+
+    @property
+    def id(self) -> str:
+        """The name that travels with every print, such as `words:128:jieba-0.42.1:1f3a9c`."""
+        everything = hashlib.blake2b(digest_size=3, person=b"recipe id")
+        parts = [
+            str(RULES_VERSION).encode(),
+            hashlib.blake2b(self.key, digest_size=16, person=b"key id").digest(),
+            str(self.floor).encode(),
+            characters.digest(),
+            tokens.ENGINE_DIGEST,
+        ]
+        if self.method != PRESETS[DEFAULT]:  # whose id is older than the grammar
+            parts += [str(self.method).encode(), keywords.DATA_DIGEST]
+        if not self.languages.is_default:
+            parts.append(self.languages.digest)
+        for part in parts:
+            everything.update(len(part).to_bytes(2, "little") + part)
+        return f"{self.preset}:{self.width}:{self.engine}:{everything.hexdigest()}"
+
+    @property
+    def uses_demo_key(self) -> bool:
+        """Whether the key is the public one: a warning is due."""
+        return self.key == PUBLIC_DEMO_KEY
+
+    def format(self, row: Sequence[int]) -> str:
+        """Return a print (its numbers of 64 bits, lowest first) as width / 4 hexadecimal digits, high bits first."""
+        return "".join(f"{int(word):016x}" for word in reversed(row))[-(self.width // 4) :]
+
+    def __eq__(self, other: object) -> bool:
+        return self.id == other.id if isinstance(other, Recipe) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+def _check_languages(recipe: str, method: Method, languages: Languages) -> None:
+    """Raise ConfigurationError for what a method would leave unread."""
+    unread = []
+    if not method.cuts_words:
+        unread += ["a segmenter"] if languages.segmenter != "pairs" else []
+        if not method.is_ranked:
+            unread += ["a user dictionary"] if languages.user_words else []
+            unread += ["stop words"] if languages.stop_words else []
+    if method.takes_vectors and languages.fold_han:
+        unread.append("Han variants")
+    if unread:
+        raise ConfigurationError(
+            f"The recipe {recipe} has no use for {' and '.join(unread)}: take a recipe of words, or leave the setting out."
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prints:
+    """Fingerprints of a batch, one row a text.
+
+    `prints`: (n, width / 64 rounded up), the low 64 bits first. `features`: (n,), distinct features (of a vector: numbers
+    that are not zero); below the recipe's floor only the digest counts. `digests`: (n, 16), keyed, of the normalised text
+    or of the vector's numbers. `empty`: (n,), whether normalising left nothing, or the vector has no numbers.
+    """
+
+    prints: NDArray[np.uint64]
+    features: NDArray[np.uint32]
+    digests: NDArray[np.uint8]
+    empty: NDArray[np.bool_]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Prints]) -> Prints:
+        """Return those of some batches, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([part.prints for part in parts]),
+            np.concatenate([part.features for part in parts]),
+            np.concatenate([part.digests for part in parts]),
+            np.concatenate([part.empty for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+
+class Fingerprinter:
+    """Makes the prints of one recipe; may be shared by threads, and works outside the GIL for most of its time.
+
+    Keywords are found by jieba's own code, under the GIL, and so are hashes that a library makes.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        """Read the dictionary, load the compiled kernels, and see that they still give the prints they gave.
+
+        Raises ConfigurationError if jieba or another library changed under the same version.
+        """
+        _check_canary(canary.stages(recipe.method))
+        self.recipe = recipe
+        self._maker = _Maker(recipe.method, recipe.key, recipe.languages)
+        if recipe.method.cuts_words:
+            _ = recipe.languages.dictionary  # read now, not with the first batch
+
+    def fingerprint(self, contents: Sequence[Content]) -> Prints:
+        """Fingerprint a batch of texts, or of vectors if the recipe takes those: one row each, in their order.
+
+        Raises ConfigurationError if texts are given where vectors are needed, or the other way round.
+        """
+        if not self.recipe.method.takes_vectors and set(map(type, contents)) == {str}:
+            return self._maker.texts(cast("Sequence[str]", contents))  # the usual case, told quickly
+        if not all(isinstance(content, str) is not self.recipe.method.takes_vectors for content in contents):
+            wanted, given = ("vectors", "a text") if self.recipe.method.takes_vectors else ("texts", "a vector")
+            raise ConfigurationError(f"The recipe {self.recipe.id} takes {wanted}, and {given} was given.")
+        if self.recipe.method.takes_vectors:
+            return self._maker.vectors([content for content in contents if not isinstance(content, str)])
+        return self._maker.texts([content for content in contents if isinstance(content, str)])
+
+    def fingerprint_vectors(self, vectors: NDArray[np.floating[Any]] | Sequence[NDArray[np.floating[Any]]]) -> Prints:
+        """Fingerprint vectors, (n, d) float32 or float64, or rows of unequal length: one row each, in their order.
+
+        Raises:
+            ConfigurationError: the recipe takes texts.
+            InputError: a vector is not a row of finite numbers.
+        """
+        return self.fingerprint([as_vector(vector) for vector in vectors])
+
+
+class _Maker:
+    """Makes the prints of a method under a key, without looking at the canary."""
+
+    def __init__(self, method: Method, key: bytes, languages: Languages) -> None:
+        self._method = method
+        self._languages = languages
+        digest_key = hashlib.blake2b(key, person=b"text digest").digest()
+        self._digester = Digester(digest_key)
+        self._vector_digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=digest_key, person=b"vector digest")
+        self._secrets = hashes.derive_secrets(key)
+        self._character_secrets = hashes.derive_character_secrets(key)
+        self._plane_secrets = projection.derive_plane_secrets(key, method.seed)
+        self._words = -(-method.width // 64)
+        self.speller = None if method.takes_vectors else Speller(method, languages, self._secrets, self._character_secrets)
+        self._groups = groups(method)
+        self._weights, self._beyond = simhash.count_weights(method.weights)
+
+    def forms(self, texts: Sequence[str]) -> tuple[Batch, Batch]:
+        """Return the texts normalised, which the digest is of, and in the form that the features are taken from."""
+        normalised = normalise_batch(texts, fold_han=self._languages.fold_han)
+        return normalised, form_batch(texts, self._method.steps, normalised, fold_han=self._languages.fold_han)
+
+    def texts(self, texts: Sequence[str]) -> Prints:
+        (normalised, offsets), (data, bounds) = self.forms(texts)
+        prints = np.zeros((len(texts), self._words), np.uint64)
+        features = np.zeros(len(texts), np.uint32)
+        if self._method.is_at_once:
+            simhash.fingerprint_batch(
+                data,
+                bounds,
+                characters.table(),
+                self._languages.dictionary if self._method.cuts_words else tokens.dictionary(),
+                tokens.scratch(self._languages.marks(data, bounds)),
+                self._secrets,
+                self._character_secrets,
+                self._groups,
+                self._weights,
+                self._beyond,
+                self._method.width,
+                prints,
+                features,
+            )
+        else:
+            for row, (start, stop) in enumerate(itertools.pairwise(bounds.tolist())):
+                self._one(data[start:stop], prints[row : row + 1], features[row : row + 1])
+        digests = self._digester.of(normalised, offsets)
+        return Prints(prints, features, digests, offsets[1:] == offsets[:-1])
+
+    def _one(self, data: NDArray[np.uint8], prints: NDArray[np.uint64], features: NDArray[np.uint32]) -> None:
+        """Fill the print of one text from features that are spelt, so that any hash can read them."""
+        if self.speller is None:
+            return
+        spelt = self.speller.spell(data)
+        features[0] = len(spelt.names)
+        ends = np.zeros(len(spelt.names) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, spelt.names), np.int64, len(spelt.names)), out=ends[1:])
+        names = np.frombuffer(b"".join(spelt.names), np.uint8)
+        hashed = hashes.hash_features(self._method.hash, self._method.width, names, ends, self._secrets)
+        bounds = np.array([0, len(hashed)], np.int64)
+        if self._method.projection == "signs":
+            simhash.sum_hashes(hashed, spelt.weights, bounds, self._method.width, prints)
+        else:
+            projection.project_hashes(
+                hashed, spelt.weights, bounds, self._plane_secrets, projection.NORMAL_LEVELS, self._method.width, prints
+            )
+
+    def vectors(self, vectors: Sequence[Vector]) -> Prints:
+        bounds = np.zeros(len(vectors) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, vectors), np.int64, len(vectors)), out=bounds[1:])
+        numbers = np.concatenate([np.empty(0, np.float64), *vectors])
+        prints = np.zeros((len(vectors), self._words), np.uint64)
+        projection.project_vectors(numbers, bounds, self._plane_secrets, projection.NORMAL_LEVELS, self._method.width, prints)
+        features = np.fromiter((np.count_nonzero(vector) for vector in vectors), np.uint32, len(vectors))
+        digests = []
+        for vector in vectors:
+            digest = self._vector_digest.copy()
+            digest.update(vector.astype("<f8").tobytes())
+            digests.append(digest.digest())
+        rows = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
+        return Prints(prints, features, rows, bounds[1:] == bounds[:-1])
+
+
+def canary_digest(stage: str) -> str:
+    """Return a short digest of one stage's result for the canary texts or vectors, under the public demo key."""
+    if stage == "weights":
+        content = simhash.WEIGHTS.astype("<i4").tobytes()
+    elif stage == "normalised texts":
+        data, offsets = normalise_batch(canary.TEXTS)
+        content = data[: offsets[-1]].tobytes() + offsets.astype("<i8").tobytes()
+    elif stage == "hashes":
+        names = np.frombuffer("".join(canary.TEXTS).encode("utf-8", "replace"), np.uint8)
+        bounds = np.arange(0, 60, 3, dtype=np.int64)
+        secrets = hashes.derive_secrets(PUBLIC_DEMO_KEY)
+        content = b"".join(
+            hashes.hash_features(name, width, names, bounds, secrets).astype("<u8").tobytes()
+            for name, bits in hashes.BITS.items()
+            for width in (64, 128)
+            if width <= bits
+        )
+    elif stage == "planes":
+        content = projection.NORMAL_LEVELS.astype("<i4").tobytes()
+    else:
+        maker = _Maker(
+            PRESETS[DEFAULT if stage in {"fingerprints", "digests"} else stage.split(maxsplit=1)[0]],
+            PUBLIC_DEMO_KEY,
+            Languages(),
+        )
+        made = maker.vectors(canary.vectors()) if stage.startswith("vector") else maker.texts(canary.TEXTS)
+        prints = made.prints.astype("<u8").tobytes() + made.features.astype("<u4").tobytes()
+        content = made.digests.tobytes() if stage == "digests" else prints
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+
+@cache
+def _check_canary(stages: tuple[str, ...]) -> None:
+    for stage in stages:
+        if canary_digest(stage) != canary.FROZEN[stage]:
+            raise ConfigurationError(
+                f"The {stage} of the canary texts differ from those frozen with this version of stream-dedup, so new "
+                "prints could not be compared with those in the log: a library (numba, numpy, jieba or Python itself) has "
+                "changed. Install the versions of requirements.lock; if these are installed, report it."
+            )
+
+
+def hamming(a: Sequence[int] | NDArray[np.uint64], b: Sequence[int] | NDArray[np.uint64]) -> int:
+    """Return in how many bits two prints of one recipe (their numbers of 64 bits) differ."""
+    return sum((int(one) ^ int(other)).bit_count() for one, other in zip(a, b, strict=True))
+
+
+def number_of(row: Sequence[int] | NDArray[np.uint64]) -> int:
+    """Return a print (its numbers of 64 bits, lowest first) as one number."""
+    return sum(int(word) << 64 * place for place, word in enumerate(row))
+
+
+def format_print(low: int, high: int) -> str:
+    """Return a print of 128 bits as 32 lower-case hexadecimal digits, high half first."""
+    return f"{int(high):016x}{int(low):016x}"
+
+
+def width_of(recipe_id: str, words: int) -> int:
+    """Return the width in bits of the prints of a recipe, from its id; 64 for each of their words if the id does not tell."""
+    parts = recipe_id.rsplit(":", 3)
+    told = int(parts[1]) if len(parts) == 4 and parts[1].isascii() and parts[1].isdigit() else 0
+    return told if 0 < told <= 64 * words else 64 * words
+
+
+def format_prints(prints: NDArray[np.uint64], width: int) -> list[bytes]:
+    """Return prints (n, words), low word first, as width / 4 lower-case hexadecimal digits, high bits first."""
+    digits, kept = 16 * prints.shape[1], width // 4
+    written = prints[:, ::-1].astype(">u8").tobytes().hex().encode()
+    return [written[stop - kept : stop] for stop in range(digits, len(written) + 1, digits)]
+
+
+def explain_features(recipe: Recipe, content: Content) -> dict[str, float]:
+    """Return the features of a text with their weights, readable: a bigram is its two words with a space between.
+
+    A weight of 1 is that of a word that occurs once; keywords have the weights of `jieba.analyse`. What two texts share
+    is what their dictionaries share. The features of a vector are its numbers, by their place: `#0`, `#1` and so on.
+    """
+    if not isinstance(content, str):
+        return {f"#{place}": float(number) for place, number in enumerate(content) if number}
+    maker = _Maker(recipe.method, recipe.key, recipe.languages)
+    if maker.speller is None:
+        raise ConfigurationError(f"The recipe {recipe.id} takes vectors, and a text was given.")
+    _, (data, bounds) = maker.forms([content])
+    spelt = maker.speller.spell(data[: bounds[-1]])
+    weights: dict[str, float] = {}
+    for name, weight in zip(spelt.names, spelt.weights.tolist(), strict=True):
+        shown = name.decode()
+        weights[shown] = weights.get(shown, 0.0) + weight / spelt.unit
+    return weights

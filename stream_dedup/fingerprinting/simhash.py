@@ -1,0 +1,466 @@
+"""Features -> bits: weights, sums and signs.
+
+Invariants, all frozen by golden vectors:
+
+- A bit of the print is 1 if and only if its sum is greater than zero: a tie gives 0, and a text without features gives
+  the print 0 (such a text is below every floor, so no print of it is ever compared).
+- Weights are integers, so sums are exact and a print is equal on every platform. `WEIGHT_ONE` stands for one. Under log
+  counts a feature occurring n times weighs `log_count_weight(n)`: `round(256 * (1 + ln n))`, with n counted up to
+  `COUNT_MAX`; under counts 256 n; under ones 256. A group of features may weigh a whole number of times as much.
+- In `fingerprint_batch` a word's hash is SipHash-1-3 of its UTF-8 bytes under a key derived from the recipe's key. Whoever
+  does not know the key cannot make two words collide, nor steer a print. A bigram's hash mixes the hashes of its two
+  words, in order, under further secrets of the same key; a shingle's mixes that of all words but its last with the last
+  one's. A character n-gram's hash mixes the sum of its code points, each times a secret odd number of its place. The
+  two halves of a print come from two mixes of the same 64-bit hash.
+
+`simhash_reference` is the method itself, for any width, hashes and weights, in plain Python.
+
+Sources: Charikar, "Similarity Estimation Techniques from Rounding Algorithms" (STOC 2002); Manku, Jain, Das Sarma,
+"Detecting Near-Duplicates for Web Crawling" (WWW 2007); Harley and Seal's counter of bits, in Warren, "Hacker's Delight"
+(2nd edition, 5-2); Muła, Kurz, Lemire, "Faster Population Counts Using AVX2 Instructions" (2018).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.fingerprinting.characters import code_point_at
+from stream_dedup.fingerprinting.hashes import (
+    BIGRAM_FIRST,
+    BIGRAM_OFFSET,
+    BIGRAM_SECOND,
+    HIGH_HALF,
+    SIP_KEY_0,
+    SIP_KEY_1,
+    last_block,
+    mix,
+    sip_hash_between,
+    sip_hash_block,
+)
+from stream_dedup.fingerprinting.tokens import BYTES_PER_WORD_MIN, words_between
+from stream_dedup.machine.compiled import allocating_kernel, inlined, kernel
+
+WIDTH_MAX: Final = 128
+WEIGHT_ONE = 256
+COUNT_MAX = 1024
+# What a group's features are made of: runs of neighbouring words, or of neighbouring characters.
+OF_WORDS, OF_CHARACTERS = range(2)
+# Weights are gathered in 32 bits while their total fits, then added to sums of 64.
+_LANE_LIMIT = (1 << 32) - 1
+_FOLD = 16
+_COUNT_ALIKE = 8  # counts up to this are frequent enough to look for those of each
+
+
+def log_count_weight(count: int) -> int:
+    """Return the weight of a feature that occurs `count` times in a text."""
+    return round(WEIGHT_ONE * (1 + math.log(min(count, COUNT_MAX))))
+
+
+# No value before rounding comes nearer to a half than 1e-4, so the last bit of a platform's logarithm changes nothing.
+WEIGHTS: NDArray[np.int64] = np.array([0, *map(log_count_weight, range(1, COUNT_MAX + 1))], np.int64)
+WEIGHTS.setflags(write=False)
+
+
+def count_weights(name: str) -> tuple[NDArray[np.int64], int]:
+    """Return the weights of counts up to `COUNT_MAX`, (1025,), and how much each further occurrence adds."""
+    if name == "log":
+        return WEIGHTS, 0
+    counts = np.arange(COUNT_MAX + 1, dtype=np.int64) if name == "count" else np.ones(COUNT_MAX + 1, np.int64)
+    table = counts * WEIGHT_ONE
+    table.setflags(write=False)  # as `WEIGHTS` is: to numba a writable array is another type
+    return table, WEIGHT_ONE if name == "count" else 0
+
+
+def simhash_reference(hashes: Sequence[int], weights: Sequence[float], width: int) -> tuple[tuple[float, ...], int]:
+    """Return the sums of every bit, most significant first, and the print they give.
+
+    A hash adds its weight to the sums of its 1 bits and takes it from those of its 0 bits; a bit of the print is 1 if
+    and only if its sum is greater than zero. No features: all sums and the print are 0.
+    """
+    sums = tuple(
+        sum(weight if value >> bit & 1 else -weight for value, weight in zip(hashes, weights, strict=True))
+        for bit in reversed(range(width))
+    )
+    return sums, sum(1 << bit for bit, total in zip(reversed(range(width)), sums, strict=True) if total > 0)
+
+
+@inlined
+def count_one(value: Any, keys: Any, counts: Any, order: Any, mask: Any, distinct: Any) -> Any:
+    """Count one more of a feature; return the number of distinct features.
+
+    `keys` and `counts` are an open-addressing table; `order` lists the slots in use. Whether a feature is new is never
+    branched on: in running text no processor can foresee it. (A hash of 0, one in 2^64, would count as new each time.)
+    """
+    slot = np.uint64(value >> np.uint64(32)) & np.uint64(
+        mask
+    )  # an index without a sign is not looked at for counting from the end
+    while keys[slot] != 0 and keys[slot] != value:
+        slot = (slot + np.uint64(1)) & np.uint64(mask)
+    order[np.uint64(distinct)] = slot
+    distinct += np.int64(keys[slot] == 0)
+    keys[slot] = value
+    counts[slot] += np.uint32(1)
+    return distinct
+
+
+@inlined
+def _add_lanes(low: Any, high: Any, weight: Any, lanes: Any) -> None:
+    """Add a weight to the lanes of the 1 bits; the loop over each quarter becomes vector instructions."""
+    first_quarter = np.uint32(low)
+    second_quarter = np.uint32(low >> np.uint64(32))
+    third_quarter = np.uint32(high)
+    fourth_quarter = np.uint32(high >> np.uint64(32))
+    for bit in range(32):
+        lanes[bit] += weight & (np.uint32(0) - ((first_quarter >> np.uint32(bit)) & np.uint32(1)))
+        lanes[32 + bit] += weight & (np.uint32(0) - ((second_quarter >> np.uint32(bit)) & np.uint32(1)))
+        lanes[64 + bit] += weight & (np.uint32(0) - ((third_quarter >> np.uint32(bit)) & np.uint32(1)))
+        lanes[96 + bit] += weight & (np.uint32(0) - ((fourth_quarter >> np.uint32(bit)) & np.uint32(1)))
+
+
+@inlined
+def _flush(lanes: Any, scale: Any, ones: Any) -> None:
+    for lane in range(128):
+        ones[lane] += np.int64(lanes[lane]) * scale
+        lanes[lane] = 0
+
+
+@inlined
+def _add_weighed(low: Any, high: Any, weight: Any, lanes: Any, pending: Any, ones: Any) -> Any:
+    """Add one feature's weight to the sums of its 1 bits; return the total that waits in `lanes`."""
+    if pending + weight > _LANE_LIMIT:
+        _flush(lanes, np.int64(1), ones)
+        pending = np.int64(0)
+    if weight > _LANE_LIMIT:
+        for bit in range(64):
+            ones[bit] += weight * np.int64((low >> np.uint64(bit)) & np.uint64(1))
+            ones[64 + bit] += weight * np.int64((high >> np.uint64(bit)) & np.uint64(1))
+        return pending
+    _add_lanes(low, high, np.uint32(weight), lanes)
+    return pending + weight
+
+
+@inlined
+def _carry_save(a: Any, b: Any, c: Any) -> Any:
+    """Add three bits in each place: return the carries and the sums."""
+    half = a ^ b
+    return (a & b) | (half & c), half ^ c
+
+
+@inlined
+def _fold_eight(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, one: Any, two: Any, four: Any) -> Any:
+    """Add eight words to counters of one, two and four; return what is carried to eight, and the counters."""
+    two_a, one = _carry_save(one, a, b)
+    two_b, one = _carry_save(one, c, d)
+    four_a, two = _carry_save(two, two_a, two_b)
+    two_a, one = _carry_save(one, e, f)
+    two_b, one = _carry_save(one, g, h)
+    four_b, two = _carry_save(two, two_a, two_b)
+    eight, four = _carry_save(four, four_a, four_b)
+    return eight, one, two, four
+
+
+@inlined
+def _add_alike(values: Any, features: Any, high: Any, weight: Any, lanes: Any, ones: Any) -> None:
+    """Add features of one weight, a whole number of sixteens of them: bits are counted in the words themselves.
+
+    Each step of `_fold_eight` does in a word what `_add_lanes` does in 64 lanes; only every sixteenth goes there. `lanes`
+    are 128 zeros, before and after.
+    """
+    zero = np.uint64(0)
+    low_one = low_two = low_four = low_eight = zero
+    high_one = high_two = high_four = high_eight = zero
+    for first in range(0, features, _FOLD):
+        a = values[first]
+        b = values[first + 1]
+        c = values[first + 2]
+        d = values[first + 3]
+        e = values[first + 4]
+        f = values[first + 5]
+        g = values[first + 6]
+        h = values[first + 7]
+        low_a, low_one, low_two, low_four = _fold_eight(a, b, c, d, e, f, g, h, low_one, low_two, low_four)
+        high_a, high_one, high_two, high_four = _fold_eight(
+            mix(a + high), mix(b + high), mix(c + high), mix(d + high), mix(e + high), mix(f + high), mix(g + high),
+            mix(h + high), high_one, high_two, high_four,
+        )  # fmt: skip
+        a = values[first + 8]
+        b = values[first + 9]
+        c = values[first + 10]
+        d = values[first + 11]
+        e = values[first + 12]
+        f = values[first + 13]
+        g = values[first + 14]
+        h = values[first + 15]
+        low_b, low_one, low_two, low_four = _fold_eight(a, b, c, d, e, f, g, h, low_one, low_two, low_four)
+        high_b, high_one, high_two, high_four = _fold_eight(
+            mix(a + high), mix(b + high), mix(c + high), mix(d + high), mix(e + high), mix(f + high), mix(g + high),
+            mix(h + high), high_one, high_two, high_four,
+        )  # fmt: skip
+        low_sixteen, low_eight = _carry_save(low_eight, low_a, low_b)
+        high_sixteen, high_eight = _carry_save(high_eight, high_a, high_b)
+        _add_lanes(low_sixteen, high_sixteen, np.uint32(_FOLD), lanes)
+    _add_lanes(low_one, high_one, np.uint32(1), lanes)
+    _add_lanes(low_two, high_two, np.uint32(2), lanes)
+    _add_lanes(low_four, high_four, np.uint32(4), lanes)
+    _add_lanes(low_eight, high_eight, np.uint32(8), lanes)
+    _flush(lanes, weight, ones)
+
+
+@inlined
+def _take(values: Any, counts: Any, features: Any, count: Any, alike: Any) -> Any:
+    """Move the features that occur `count` times to `alike`, and close the gaps; return how many are moved, and are left.
+
+    As in `count_one`, nothing is branched on.
+    """
+    taken = np.int64(0)
+    left = np.int64(0)
+    for feature in range(features):
+        value = values[feature]
+        counted = counts[feature]
+        is_taken = np.int64(counted == count)
+        alike[taken] = value
+        values[left] = value
+        counts[left] = counted
+        taken += is_taken
+        left += 1 - is_taken
+    return taken, left
+
+
+@inlined
+def _add(table: Any, distinct: Any, gathered: Any, scale: Any, weights: Any, beyond: Any, high: Any, ones: Any) -> Any:
+    """Add the weights of features to the sums of their 1 bits; return the weight of all.
+
+    `table`: keys, counts and the slots in use; `gathered`: room for as many values, counts and values again, and (2, 128)
+    zeros, which they are again afterwards.
+
+    The sums of 1 bits and the whole weight say as much as sums of plus and minus, at half the work. In running text most
+    features occur once or a few times, so nearly all can be added with others of the same weight.
+    """
+    keys, slot_counts, order = table
+    values, counts, alike, both_lanes = gathered
+    lanes, alike_lanes = both_lanes[0], both_lanes[1]
+    for feature in range(distinct):
+        slot = order[feature]
+        values[feature] = keys[slot]
+        counts[feature] = slot_counts[slot]
+    pending = np.int64(0)
+    total = np.int64(0)
+    left = np.int64(distinct)
+    count = np.int64(1)
+    while count <= _COUNT_ALIKE and left >= _FOLD:
+        taken, left = _take(values, counts, left, count, alike)
+        weight = weights[count] * scale
+        total += weight * taken
+        folded = taken - taken % _FOLD
+        if folded > 0:
+            _add_alike(alike, folded, high, weight, alike_lanes, ones)
+        for feature in range(folded, taken):
+            low = alike[feature]
+            pending = _add_weighed(low, mix(low + high), weight, lanes, pending, ones)
+        count += 1
+    for feature in range(left):
+        low = values[feature]
+        counted = np.int64(counts[feature])
+        weight = (weights[min(counted, COUNT_MAX)] + beyond * max(counted - COUNT_MAX, 0)) * scale
+        total += weight
+        pending = _add_weighed(low, mix(low + high), weight, lanes, pending, ones)
+    _flush(lanes, np.int64(1), ones)
+    return total
+
+
+@inlined
+def _sign(ones: Any, total: Any, bits: Any, out: Any) -> None:
+    """Write the print: the bits of which the features with a 1 weigh more than half."""
+    for word in range(len(out)):
+        value = np.uint64(0)
+        for bit in range(min(64, bits - 64 * word)):
+            if 2 * ones[64 * word + bit] > total:
+                value |= np.uint64(1) << np.uint64(bit)
+        out[word] = value
+
+
+@inlined
+def decode_points(data: Any, start: Any, stop: Any, points: Any, places: Any) -> Any:
+    """Write the code points of UTF-8 into `points`, and into `places` where each begins; return how many."""
+    found: Any = np.int64(0)
+    place = start
+    while place < stop:
+        code_point, length = code_point_at(data, place)
+        points[found] = code_point
+        places[found] = place
+        found += 1
+        place += length
+    places[found] = stop
+    return found
+
+
+@inlined
+def hash_words(data: Any, starts: Any, stops: Any, words: Any, secrets: Any, hashes: Any, room: Any) -> None:
+    """Write the keyed hash of each word; `room` is for as many numbers.
+
+    Most words are shorter than a block of SipHash: those are hashed side by side in vector registers, the others after them.
+    """
+    key_0 = secrets[SIP_KEY_0]
+    key_1 = secrets[SIP_KEY_1]
+    longer = np.int64(0)
+    for word in range(words):
+        length = stops[word] - starts[word]
+        hashes[word] = last_block(data, starts[word], stops[word], length)
+        room[np.uint64(longer)] = word
+        longer += np.int64(length >= 8)
+    for word in range(words):
+        hashes[word] = sip_hash_block(hashes[word], key_0, key_1)
+    for place in range(longer):
+        long = np.int64(room[place])
+        hashes[long] = sip_hash_between(data, starts[long], stops[long], key_0, key_1, 1, 3)
+
+
+@inlined
+def chain_words(hashes: Any, words: Any, length: Any, secrets: Any, chained: Any) -> Any:
+    """Write the hash of each run of `length` words; return how many runs there are."""
+    for word in range(words):
+        chained[word] = hashes[word]
+    for further in range(1, length):
+        for word in range(words - further):
+            chained[word] = mix(
+                chained[word] * secrets[BIGRAM_FIRST] + hashes[word + further] * secrets[BIGRAM_SECOND] + secrets[BIGRAM_OFFSET]
+            )
+    return max(words - length + 1, 0)
+
+
+@inlined
+def hash_points(points: Any, characters: Any, length: Any, character_secrets: Any, hashes: Any) -> Any:
+    """Write the keyed hash of each run of `length` code points; return how many runs there are.
+
+    One place of all runs after the other: each loop becomes vector instructions.
+    """
+    runs = max(characters - length + 1, 0)
+    for run in range(runs):
+        hashes[run] = character_secrets[0]
+    for place in range(length):
+        secret = character_secrets[1 + place]
+        for run in range(runs):
+            hashes[run] += np.uint64(points[run + place]) * secret
+    for run in range(runs):
+        hashes[run] = mix(hashes[run])
+    return runs
+
+
+@inlined
+def table_size(features: Any) -> Any:
+    """Return the slots of an open-addressing table for so many features: a power of two, at least twice as many."""
+    size: Any = np.int64(64)
+    while size < 2 * features:
+        size *= 2
+    return size
+
+
+@allocating_kernel
+def fingerprint_batch(
+    data: Any,
+    offsets: Any,
+    kinds: Any,
+    dictionary: Any,
+    scratch: Any,
+    secrets: Any,
+    character_secrets: Any,
+    groups: Any,
+    weights: Any,
+    beyond: Any,
+    bits: Any,
+    prints: Any,
+    features: Any,
+) -> None:
+    """Fingerprint a batch of normalised texts.
+
+    `data`: uint8, the texts' UTF-8 one after another; `offsets`: int64 (n + 1,), where each begins; `kinds`: the
+    character table; `dictionary`, `scratch`: for cutting Han; `groups`: int64 (g, 3), what each group's features are
+    made of, how many of it make one, and the scale of their weights; `weights`, `beyond`: as `count_weights` gives
+    them. Fills `prints` (n, bits / 64 rounded up) and `features` (n,), the count of distinct features. Time is linear in
+    the text; memory is that of its longest text's words or characters.
+    """
+    longest = np.int64(0)
+    for text in range(len(offsets) - 1):
+        longest = max(longest, offsets[text + 1] - offsets[text])
+    needs_words = False
+    needs_points = False
+    for group in range(len(groups)):
+        needs_words |= groups[group, 0] == OF_WORDS
+        needs_points |= groups[group, 0] == OF_CHARACTERS
+    most_words = longest // BYTES_PER_WORD_MIN + 1 if needs_words else 0
+    most_points = longest if needs_points else 0
+    most = max(most_words, most_points)
+    slots = table_size(most)
+    _fingerprint_each(
+        data, offsets, kinds, dictionary, scratch, secrets, character_secrets, groups, weights, beyond, bits, needs_words,
+        needs_points,
+        (np.empty(most_words, np.int64), np.empty(most_words, np.int64), np.empty(most_words, np.uint64)),
+        (np.empty(most_points, np.uint32), np.empty(most_points + 1, np.int64)),
+        np.empty(most, np.uint64),
+        (np.empty(slots, np.uint64), np.empty(slots, np.uint32), np.empty(slots, np.uint32)),
+        (np.empty(most, np.uint64), np.empty(most, np.uint32), np.empty(most, np.uint64), np.zeros((2, 128), np.uint32)),
+        np.empty(128, np.int64), prints, features,
+    )  # fmt: skip
+
+
+@kernel
+def _fingerprint_each(
+    data: Any, offsets: Any, kinds: Any, dictionary: Any, scratch: Any, secrets: Any, character_secrets: Any, groups: Any,
+    weights: Any, beyond: Any, bits: Any, needs_words: Any, needs_points: Any, cut: Any, decoded: Any, chained: Any, table: Any,
+    gathered: Any, ones: Any, prints: Any, features: Any,
+) -> None:  # fmt: skip
+    """Do what `fingerprint_batch` says, in arrays that it made: room for what the longest text may have of anything."""
+    starts, stops, hashes = cut
+    points, places = decoded
+    keys, counts, order = table
+    for text in range(len(offsets) - 1):
+        words = np.int64(0)
+        characters = np.int64(0)
+        if needs_words:
+            words = words_between(data, offsets[text], offsets[text + 1], kinds, dictionary, scratch, starts, stops)
+            hash_words(data, starts, stops, words, secrets, hashes, chained)
+        if needs_points:
+            characters = decode_points(data, offsets[text], offsets[text + 1], points, places)
+        ones[:] = 0
+        total = np.int64(0)
+        features[text] = 0
+        size = table_size(max(words, characters))
+        for group in range(len(groups)):
+            length = groups[group, 1]
+            keys[:size] = 0
+            counts[:size] = 0
+            distinct = np.int64(0)
+            if groups[group, 0] == OF_WORDS:
+                runs = chain_words(hashes, words, length, secrets, chained)
+            else:
+                runs = hash_points(points, characters, length, character_secrets, chained)
+            for run in range(runs):
+                distinct = count_one(chained[run], keys, counts, order, size - 1, distinct)
+            total += _add(table, distinct, gathered, groups[group, 2], weights, beyond, secrets[HIGH_HALF], ones)
+            features[text] += distinct
+        _sign(ones, total, bits, prints[text])
+
+
+@allocating_kernel
+def sum_hashes(hashes: Any, weights: Any, bounds: Any, bits: Any, prints: Any) -> None:
+    """Make the prints of features that are hashed already.
+
+    `hashes`: (m, 2), low half first; `weights`: (m,), whole numbers; `bounds`: (n + 1,), where each text's features
+    begin. Fills `prints` (n, bits / 64 rounded up).
+    """
+    ones = np.empty(128, np.int64)
+    lanes = np.zeros(128, np.uint32)
+    for text in range(len(bounds) - 1):
+        ones[:] = 0
+        total = np.int64(0)
+        pending = np.int64(0)
+        for feature in range(bounds[text], bounds[text + 1]):
+            total += weights[feature]
+            pending = _add_weighed(hashes[feature, 0], hashes[feature, 1], weights[feature], lanes, pending, ones)
+        _flush(lanes, np.int64(1), ones)
+        _sign(ones, total, bits, prints[text])

@@ -1,0 +1,84 @@
+"""Steps at which a test may kill the process: the proof of what a crash between two steps does.
+
+`STREAM_DEDUP_FAILPOINT=worker.flushed:3` kills the process (SIGKILL, nothing is cleaned up) when the step
+`worker.flushed` is reached for the third time with at least two batches in flight; `:3:1` asks for at least one, and
+`:3:1:stop` stops the process there (SIGSTOP) instead, to be continued by whoever asked.
+
+Invariants: without the variable a step costs one comparison; a kill is announced on standard error with the number of
+batches in flight, so that a test can tell a kill in mid-stream from one at rest. `index.in-flush` is the one step that is
+not over when it is reached: the kill strikes two milliseconds later, while RocksDB writes its memory out.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from stream_dedup.ground.errors import ConfigurationError
+
+VARIABLE = "STREAM_DEDUP_FAILPOINT"
+
+STEPS = (
+    "worker.consumed",
+    "worker.appended",
+    "worker.append-acked",
+    "worker.verdict-in",
+    "worker.begin",
+    "worker.outputs",
+    "worker.flushed",
+    "worker.offsets",
+    "worker.before-commit",
+    "worker.after-commit",
+    "index.before-write",
+    "index.after-write",
+    "index.after-answer",
+    "index.in-flush",
+    "index.in-checkpoint",
+    "index.in-rebuild",
+)
+COMMAND_STEPS = ("release.appended", "release.before-commit", "release.after-commit")
+_WITHIN = frozenset({"index.in-flush"})
+_WITHIN_SECONDS = 0.002
+
+
+class Failpoints:
+    """The one step of this process that kills, if any."""
+
+    def __init__(self, text: str | None) -> None:
+        self._step: str | None = None
+        self._left = 0
+        self._in_flight_min = 2
+        if not text:
+            return
+        step, _, rest = text.partition(":")
+        counts = rest.removesuffix(":stop").split(":") if rest else ["1"]
+        if step not in STEPS + COMMAND_STEPS or len(counts) > 2 or not all(count.isdecimal() for count in counts):
+            raise ConfigurationError(
+                f"{VARIABLE} is {text!r}; write STEP:COUNT, STEP:COUNT:IN_FLIGHT or STEP:COUNT:IN_FLIGHT:stop, with STEP one "
+                f"of: {', '.join(STEPS)}."
+            )
+        self._step = step
+        self._left = int(counts[0])
+        self._in_flight_min = int(counts[1]) if len(counts) == 2 else 2
+        self._signal = signal.SIGSTOP if rest.endswith(":stop") else signal.SIGKILL
+
+    def reach(self, step: str, in_flight: int | Callable[[], int]) -> None:
+        """Say that `step` is reached with so many batches in flight; does not return if this is the one that kills."""
+        if step != self._step:
+            return
+        in_flight = in_flight() if callable(in_flight) else in_flight
+        if in_flight < self._in_flight_min:
+            return
+        self._left -= 1
+        if self._left <= 0:
+            self._step = None
+            doing = "killing" if self._signal is signal.SIGKILL else "stopping"
+            sys.stderr.write(f"failpoint {step} reached with {in_flight} batches in flight: {doing} this process\n")
+            sys.stderr.flush()
+            if step in _WITHIN:
+                threading.Timer(_WITHIN_SECONDS, os.kill, (os.getpid(), self._signal)).start()
+            else:
+                os.kill(os.getpid(), self._signal)

@@ -1,0 +1,187 @@
+"""Source records as they were read, as columns: one value for each of their fields.
+
+Invariants: all are of one topic, in the order in which they were read; nothing changes after it was made. A record by itself is
+made when it is asked for: making one of every record that passes costs the worker as much as writing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.ground.document import Headers, Message, TopicPartitionKey, Unreadable
+from stream_dedup.ground.lazy import Lazy
+
+# As Kafka has it. One of 0 or below says the same: librdkafka cannot write 0, and no client of Kafka's own a lower one.
+NO_TIMESTAMP = -1
+# What a record takes beside its bytes: objects of Python, columns, id, print, verdict, headers of its output.
+_RECORD_BYTES = 700
+# What a header takes beside its bytes: a tuple, a str and bytes of Python. A record may have 100,000 in 300 kB.
+_HEADER_BYTES = 140
+
+
+class Messages(Lazy[Message]):
+    """Records of one topic, (n,). By place, `headers` has those that have some, and `unreadable` those of which the client
+    could not read all.
+
+    A timestamp of `NO_TIMESTAMP` means that the record has none.
+    """
+
+    __slots__ = (
+        *("_held_bytes", "_value_bytes"),
+        *("headers", "keys", "offsets", "partitions", "timestamps_ms", "topic", "unreadable", "values"),
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partitions: NDArray[np.int32],
+        offsets: NDArray[np.int64],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        timestamps_ms: NDArray[np.int64],
+        headers: Mapping[int, Headers],
+        unreadable: Mapping[int, Unreadable],
+    ) -> None:
+        self.topic = topic
+        self.partitions = partitions
+        self.offsets = offsets
+        self.keys = keys
+        self.values = values
+        self.timestamps_ms = timestamps_ms
+        self.headers = headers
+        self.unreadable = unreadable
+        self._value_bytes: NDArray[np.int64] | None = None
+        self._held_bytes: int | None = None
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> Messages:
+        """Return records as columns.
+
+        Raises:
+            ValueError: they are of several topics.
+        """
+        if isinstance(messages, Messages):
+            return messages
+        topics = {message.topic for message in messages}
+        if len(topics) > 1:
+            raise ValueError(f"records of several topics: {sorted(topics)}")
+        count = len(messages)
+        times = (NO_TIMESTAMP if one.timestamp_ms is None else one.timestamp_ms for one in messages)
+        return cls(
+            next(iter(topics), ""),
+            np.fromiter((one.partition for one in messages), np.int32, count),
+            np.fromiter((one.offset for one in messages), np.int64, count),
+            [one.key for one in messages],
+            [one.value for one in messages],
+            np.fromiter(times, np.int64, count),
+            {place: one.headers for place, one in enumerate(messages) if one.headers},
+            {place: one for place, one in enumerate(messages) if isinstance(one, Unreadable)},
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Messages]) -> Messages:
+        """Return those of some reads, of the same topic, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return cls.of([])
+        keys: list[bytes | None] = []
+        values: list[bytes | None] = []
+        headers: dict[int, Headers] = {}
+        unreadable: dict[int, Unreadable] = {}
+        for part in parts:
+            before = len(keys)
+            keys += part.keys
+            values += part.values
+            headers |= {before + place: given for place, given in part.headers.items()}
+            unreadable |= {before + place: one for place, one in part.unreadable.items()}
+        return cls(
+            next((part.topic for part in parts if len(part)), ""),
+            np.concatenate([part.partitions for part in parts]),
+            np.concatenate([part.offsets for part in parts]),
+            keys,
+            values,
+            np.concatenate([part.timestamps_ms for part in parts]),
+            headers,
+            unreadable,
+        )
+
+    def part(self, start: int, stop: int) -> Messages:
+        """Return those from one place up to another."""
+        if start == 0 and stop == len(self):
+            return self
+        return Messages(
+            self.topic,
+            self.partitions[start:stop],
+            self.offsets[start:stop],
+            self.keys[start:stop],
+            self.values[start:stop],
+            self.timestamps_ms[start:stop],
+            {place - start: given for place, given in self.headers.items() if start <= place < stop},
+            {place - start: one for place, one in self.unreadable.items() if start <= place < stop},
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def _item(self, place: int) -> Message:
+        if place in self.unreadable:
+            return self.unreadable[place]
+        time_ms = int(self.timestamps_ms[place])
+        return Message(
+            self.topic,
+            int(self.partitions[place]),
+            int(self.offsets[place]),
+            self.keys[place],
+            self.values[place],
+            None if time_ms == NO_TIMESTAMP else time_ms,
+            self.headers.get(place, []),
+        )
+
+    @property
+    def value_bytes(self) -> NDArray[np.int64]:
+        """How many bytes each value has, (n,)."""
+        if self._value_bytes is None:
+            self._value_bytes = sizes_of(self.values)
+        return self._value_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """How much memory they take, about, with what becomes known of each on its way."""
+        if self._held_bytes is None:
+            in_headers = sum(
+                len(name) + len(value or b"") + _HEADER_BYTES for given in self.headers.values() for name, value in given
+            )
+            in_keys = int(sizes_of(self.keys).sum())
+            self._held_bytes = int(self.value_bytes.sum()) + in_keys + in_headers + _RECORD_BYTES * len(self)
+        return self._held_bytes
+
+    def key(self, place: int) -> TopicPartitionKey:
+        """Return topic and partition of one."""
+        return self.topic, int(self.partitions[place])
+
+    def last_offsets(self) -> dict[TopicPartitionKey, int]:
+        """Return the offset of the last record of each partition among them."""
+        partitions, from_behind = np.unique(self.partitions[::-1], return_index=True)
+        offsets = self.offsets[len(self) - 1 - from_behind].tolist()
+        return {(self.topic, part): offset for part, offset in zip(partitions.tolist(), offsets, strict=True)}
+
+    def first_offsets(self) -> dict[TopicPartitionKey, int]:
+        """Return the offset of the first record of each partition among them."""
+        partitions, places = np.unique(self.partitions, return_index=True)
+        return {(self.topic, part): int(self.offsets[place]) for part, place in zip(partitions.tolist(), places, strict=True)}
+
+    def of_partitions(self, keys: set[TopicPartitionKey]) -> NDArray[np.bool_]:
+        """Return which are of one of these partitions, (n,)."""
+        return np.isin(self.partitions, [part for topic, part in keys if topic == self.topic])
+
+
+def sizes_of(parts: Sequence[bytes | None]) -> NDArray[np.int64]:
+    """Return how many bytes each has, (n,); None has none."""
+    try:
+        return np.fromiter(map(len, parts), np.int64, len(parts))  # type: ignore[arg-type]
+    except TypeError:  # a None, which to look for would take as long again
+        return np.fromiter((len(part or b"") for part in parts), np.int64, len(parts))

@@ -1,0 +1,72 @@
+"""Tables, JSON and progress of the commands."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+from rich.table import Table
+from rich.text import Text
+
+from stream_dedup.ground.printable import printable
+
+_PIPED_WIDTH = 200
+
+
+def console() -> Console:
+    """Return a console on standard output; wide when it is not a terminal, so that nothing is cut for a file."""
+    width = None if sys.stdout.isatty() else _PIPED_WIDTH
+    return Console(file=sys.stdout, width=width, highlight=False, markup=False, soft_wrap=False)
+
+
+def print_json(value: object) -> None:
+    """Print one JSON value on one line; as ASCII if it holds anything that a terminal could take for an order."""
+    text = json.dumps(value, ensure_ascii=False)
+    sys.stdout.write((text if text.isprintable() else json.dumps(value)) + "\n")
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
+    """Print a table; plain strings are made printable."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(printable(cell, 2000)) for cell in row))
+    console().print(table)
+
+
+def note(text: str) -> None:
+    """Print a remark on standard error, one line, safe to show."""
+    sys.stderr.write(printable(text, 2000) + "\n")
+    sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def progress(what: str, total_bytes: int | None) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on standard error while documents pass, if it is a terminal; yield a function (documents, bytes)."""
+    errors = Console(stderr=True)
+    if not errors.is_terminal:
+        yield lambda _documents, _bytes: None
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[documents]:,} documents"),
+        TransferSpeedColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=errors, transient=True) as bar:
+        task = bar.add_task(printable(what), total=total_bytes or None, documents=0)
+        documents = 0
+
+        def advance(more_documents: int, more_bytes: int) -> None:
+            nonlocal documents
+            documents += more_documents
+            bar.update(task, advance=more_bytes, documents=documents)
+
+        yield advance

@@ -1,0 +1,458 @@
+"""Topics as code: their names, the files that declare them, and what must change on a cluster to match them.
+
+The files in `topics/` (one Strimzi `KafkaTopic` each) are the one source for the cluster, this program and the tests;
+in an installed package they lie in `stream_dedup/topic_files`.
+
+Invariants: `plan` is a pure function and never proposes to delete, to shrink or to touch an existing `documents` (it is
+the crawler's); the outputs have at least as many partitions as `documents`, and take at least what it takes and our
+headers; `fingerprints` and `begun` have one partition for ever, and whatever could trim or compact them is an error in a
+sentence.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from stream_dedup.ground.errors import ConfigurationError
+
+HEADER_BUDGET_BYTES = 65_536
+NAME_CHARACTERS_MAX = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9.-]+\Z")
+_MAX_BYTES = "max.message.bytes"
+_MIN_ISR = "min.insync.replicas"
+
+DOCUMENTS = "documents"
+UNIQUE = "unique"
+DUPLICATES = "duplicates"
+DEAD_LETTERS = "dlq.documents"
+FINGERPRINTS = "fingerprints"
+VERDICTS = "verdicts"
+BEGUN = "begun"
+INSIGHTS = "insights"
+HOST_SIGNALS = "host-signals"
+INSIGHTS_CHANGELOG = "insights-changelog"
+ALL = (DOCUMENTS, UNIQUE, DUPLICATES, DEAD_LETTERS, FINGERPRINTS, VERDICTS, BEGUN, INSIGHTS, HOST_SIGNALS, INSIGHTS_CHANGELOG)
+
+# A filter in shadow mode has a log of its own, so that what it judged never counts as delivered.
+SHADOW = "shadow."
+_LOGS = (FINGERPRINTS, VERDICTS, BEGUN)
+
+# These follow `documents`: output partition = source partition.
+_OUTPUTS = (UNIQUE, DUPLICATES, DEAD_LETTERS)
+_SINGLE_PARTITION = (FINGERPRINTS, VERDICTS, BEGUN, INSIGHTS, HOST_SIGNALS, INSIGHTS_CHANGELOG)
+
+# What a topic that is kept for ever must have, and the bug that follows otherwise.
+_TRIMMED = "old batches would be deleted, and on the next rebuild duplicates would become representatives"
+_LOG_SETTINGS = {
+    "cleanup.policy": ("delete", "compaction would remove batches from the one order"),
+    "retention.ms": ("-1", _TRIMMED),
+    "retention.bytes": ("-1", _TRIMMED),
+    "message.timestamp.type": ("LogAppendTime", "log time would be whatever a worker's clock says"),
+}
+_FORGOTTEN = "what was begun would be forgotten, and when a group's offsets vanish its documents would leave twice"
+_KEPT = {
+    FINGERPRINTS: _LOG_SETTINGS,
+    BEGUN: {
+        "cleanup.policy": ("delete", _FORGOTTEN),
+        "retention.ms": ("-1", _FORGOTTEN),
+        "retention.bytes": ("-1", _FORGOTTEN),
+    },
+}
+
+
+def normalise_prefix(prefix: str) -> str:
+    """Return a topic prefix that ends in a dot or hyphen: `crawl` and `crawl.` are the same.
+
+    Raises:
+        ValueError: it holds a character other than letters, digits, dots and hyphens, or makes names too long.
+    """
+    if not prefix:
+        return ""
+    if not _LEGAL_NAME.match(prefix):
+        raise ValueError("must consist of letters, digits, dots and hyphens")
+    if prefix[0] in ".-":
+        raise ValueError("must begin with a letter or digit")
+    prefix = prefix if prefix[-1] in ".-" else f"{prefix}."
+    if len(prefix) + max(map(len, (*ALL, *(SHADOW + log for log in _LOGS)))) > NAME_CHARACTERS_MAX:
+        raise ValueError(f"must leave topic names of at most {NAME_CHARACTERS_MAX} characters")
+    return prefix
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """The names of all topics under one prefix (`TopicNames("crawl").documents` is `crawl.documents`).
+
+    In shadow mode the log, its answers and what was begun are `shadow.fingerprints`, `shadow.verdicts` and `shadow.begun`.
+    """
+
+    prefix: str = ""
+    is_shadow: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prefix", normalise_prefix(self.prefix))
+
+    def named(self, topic: str) -> str:
+        """Return the full name of one of the topics of this module."""
+        return self.prefix + (SHADOW + topic if self.is_shadow and topic in _LOGS else topic)
+
+    @property
+    def documents(self) -> str:
+        """What the crawler sends."""
+        return self.named(DOCUMENTS)
+
+    @property
+    def unique(self) -> str:
+        """Documents judged unique."""
+        return self.named(UNIQUE)
+
+    @property
+    def duplicates(self) -> str:
+        """Documents judged duplicate."""
+        return self.named(DUPLICATES)
+
+    @property
+    def dead_letters(self) -> str:
+        """Documents that cannot be decoded or delivered."""
+        return self.named(DEAD_LETTERS)
+
+    @property
+    def fingerprints(self) -> str:
+        """The log: the one order, the ground truth."""
+        return self.named(FINGERPRINTS)
+
+    @property
+    def verdicts(self) -> str:
+        """The index's answers."""
+        return self.named(VERDICTS)
+
+    @property
+    def begun(self) -> str:
+        """Which partitions of which source topic were begun."""
+        return self.named(BEGUN)
+
+    @property
+    def insights(self) -> str:
+        """Counts per host, one record per worker and second."""
+        return self.named(INSIGHTS)
+
+    @property
+    def host_signals(self) -> str:
+        """The latest signals of each host."""
+        return self.named(HOST_SIGNALS)
+
+    @property
+    def insights_changelog(self) -> str:
+        """The table behind the signals."""
+        return self.named(INSIGHTS_CHANGELOG)
+
+    @property
+    def outputs(self) -> tuple[str, str, str]:
+        """Where documents end: unique, duplicates, dead letters."""
+        return (self.unique, self.duplicates, self.dead_letters)
+
+    def all(self) -> tuple[str, ...]:
+        """Return every name, in the order of the contract's table."""
+        return tuple(self.named(topic) for topic in ALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic as it should be. `name` is the full name on the cluster, `kind` its name without prefix."""
+
+    name: str
+    kind: str
+    partitions: int
+    replicas: int
+    config: Mapping[str, str]
+
+
+class ExistingTopic(Protocol):
+    """A topic as it is on the cluster; `config` holds the effective value of every topic setting."""
+
+    @property
+    def partitions(self) -> int: ...  # noqa: D102
+
+    @property
+    def config(self) -> Mapping[str, str]: ...  # noqa: D102
+
+    @property
+    def replicas(self) -> int: ...  # noqa: D102
+
+
+class TopicAdmin(Protocol):
+    """What `apply` needs of a Kafka admin client."""
+
+    def create(self, name: str, partitions: int, replication_factor: int, config: dict[str, str]) -> Any: ...  # noqa: D102
+
+    def set_config(self, name: str, config: dict[str, str]) -> Any: ...  # noqa: D102
+
+    def add_partitions(self, name: str, total: int) -> Any: ...  # noqa: D102
+
+
+class Action(enum.StrEnum):
+    """What must be done about one topic. `REFUSE` is what cannot be done; its sentence says what an operator can."""
+
+    CREATE = "create"
+    GROW = "grow"
+    SET = "set"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step from what is to what should be.
+
+    `config` maps a setting to (value now or None, value wanted); `partitions` is (number now, number wanted).
+    """
+
+    topic: Topic
+    action: Action
+    sentence: str
+    partitions: tuple[int, int] | None = None
+    config: Mapping[str, tuple[str | None, str]] = field(default_factory=dict)
+
+
+def topic_folder() -> Path:
+    """Return the folder of the topic files: packaged in a wheel, `topics/` in a checkout.
+
+    Raises:
+        ConfigurationError: neither is there.
+    """
+    here = Path(__file__).resolve().parent
+    for folder in (here / "topic_files", here.parent / "topics"):
+        if folder.is_dir():
+            return folder
+    raise ConfigurationError(
+        f"The topic files are neither in {here / 'topic_files'} nor in {here.parent / 'topics'}; install the package again."
+    )
+
+
+def read_topics(names: TopicNames | str = "", folder: Path | None = None) -> tuple[Topic, ...]:
+    """Return the topics that the files in `folder` (default: our own) declare, in the order of the contract's table.
+
+    Raises:
+        ConfigurationError: a file is missing, cannot be read, or says what cannot be; all files are named at once.
+    """
+    import yaml  # noqa: PLC0415 - whoever needs names only does not pay for it
+
+    folder = folder or topic_folder()
+    names = TopicNames(names) if isinstance(names, str) else names
+    topics, problems = [], []
+    for kind in ALL:
+        path = folder / f"{kind}.yaml"
+        try:
+            topics.append(_parse(yaml.safe_load(path.read_text(encoding="utf-8")), kind, names.named(kind)))
+        except FileNotFoundError:
+            problems.append(f"{path} does not exist; every topic has a file of its own")
+        except (OSError, yaml.YAMLError, ValueError) as error:
+            problems.append(f"{path}: {' '.join(str(error).split())}")
+    problems += [] if problems else _contradictions(topics)
+    if problems:
+        raise ConfigurationError("The topic files cannot be used:\n" + "\n".join(f"  - {one}." for one in problems))
+    return tuple(topics)
+
+
+def fit_to_brokers(topics: Iterable[Topic], brokers: int) -> tuple[Topic, ...]:
+    """Return `topics` for a cluster of `brokers` brokers, such as one on a laptop.
+
+    No more replicas than brokers; in-sync replicas so that one broker may fail, if there are two.
+    """
+    fitted = []
+    for topic in topics:
+        replicas = min(topic.replicas, brokers)
+        in_sync = min(int(topic.config.get(_MIN_ISR, "1")), max(1, replicas - 1))
+        config = {**topic.config, _MIN_ISR: str(in_sync)}
+        fitted.append(replace(topic, replicas=replicas, config=config) if replicas < topic.replicas else topic)
+    return tuple(fitted)
+
+
+def with_partitions(topics: Iterable[Topic], partitions: int) -> tuple[Topic, ...]:
+    """Return `topics` with that many partitions for `documents` and the outputs."""
+    return tuple(topic if topic.kind in _SINGLE_PARTITION else replace(topic, partitions=partitions) for topic in topics)
+
+
+def plan(desired: Sequence[Topic], existing: Mapping[str, ExistingTopic]) -> list[Change]:
+    """Return what must change so that `existing` (by full name) becomes `desired`; nothing to do is an empty list."""
+    changes: list[Change] = []
+    documents = next((existing.get(topic.name) for topic in desired if topic.kind == DOCUMENTS), None)
+    for wanted in desired:
+        topic = _follow(wanted, documents) if documents and wanted.kind in _OUTPUTS else wanted
+        found = existing.get(topic.name)
+        if found is None:
+            text = f"{topic.name} does not exist: create it with {_count(topic.partitions)}"
+            changes.append(Change(topic, Action.CREATE, f"{text}.", (0, topic.partitions)))
+        elif topic.kind != DOCUMENTS:
+            changes += _changes(topic, found)
+    return changes
+
+
+def refusals(changes: Iterable[Change]) -> list[str]:
+    """Return the sentences of what cannot be done."""
+    return [change.sentence for change in changes if change.action is Action.REFUSE]
+
+
+def replicas_problem(changes: Iterable[Change], brokers: int) -> str | None:
+    """Return, as a sentence, that the plan wants more replicas than there are brokers; None if it does not.
+
+    That goes for topics to create, and for a rise of min.insync.replicas, which would make a topic unwritable.
+    """
+    concerned = [one for one in changes if one.action is Action.CREATE or _MIN_ISR in one.config]
+    wanted = max((change.topic.replicas for change in concerned), default=0)
+    if wanted <= brokers:
+        return None
+    return (
+        f"The topics are declared with {wanted} replicas, and the cluster shows {brokers} "
+        f"{'broker' if brokers == 1 else 'brokers'}. Start the others; or, for a cluster to play with, add --fit-brokers."
+    )
+
+
+def apply(changes: Sequence[Change], admin: TopicAdmin) -> None:
+    """Carry out a plan, in its order.
+
+    Raises:
+        ConfigurationError: the plan holds a refusal; then nothing at all was done.
+        BrokerError: from the admin client; the steps before it are done, and a new plan shows the rest.
+    """
+    if refused := refusals(changes):
+        raise ConfigurationError("\n".join(refused))
+    for change in changes:
+        topic = change.topic
+        if change.action is Action.CREATE:
+            admin.create(topic.name, topic.partitions, topic.replicas, dict(topic.config))
+        elif change.action is Action.GROW:
+            admin.add_partitions(topic.name, topic.partitions)
+        else:
+            admin.set_config(topic.name, {name: wanted for name, (_, wanted) in change.config.items()})
+
+
+def log_problems(name: str, found: ExistingTopic, kind: str = FINGERPRINTS) -> list[str]:
+    """Return, as sentences, what makes the existing topic `name` unfit to be the log (or `begun`); no role may start so."""
+    problems = []
+    if found.partitions != 1:
+        problems.append(_too_many_partitions(name, found.partitions))
+    for setting, (wanted, why) in _KEPT[kind].items():
+        value = found.config.get(setting)
+        if value != wanted:
+            problems.append(
+                f"The topic {name} has {setting}={value}, and must have {wanted}: {why}. Run `stream-dedup topics apply`."
+            )
+    return problems
+
+
+def as_rows(desired: Sequence[Topic], changes: Sequence[Change]) -> list[dict[str, object]]:
+    """Return the plan as rows for a table or JSON: one per step, and one for each topic that is as it should be."""
+    rows: list[dict[str, object]] = []
+    for topic in desired:
+        own = [change for change in changes if change.topic.name == topic.name]
+        for change in own:
+            config = {name: {"now": now, "wanted": wanted} for name, (now, wanted) in change.config.items()}
+            row: dict[str, object] = {"topic": topic.name, "action": change.action.value, "sentence": change.sentence}
+            if change.partitions:
+                row["partitions"] = {"now": change.partitions[0], "wanted": change.partitions[1]}
+            rows.append(row | ({"config": config} if config else {}))
+        if not own:
+            whose = "is the crawler's, and is left as it is" if topic.kind == DOCUMENTS else "is as it should be"
+            rows.append({"topic": topic.name, "action": "none", "sentence": f"{topic.name} {whose}."})
+    return rows
+
+
+def _parse(content: object, kind: str, name: str) -> Topic:
+    if not isinstance(content, dict) or content.get("kind") != "KafkaTopic":
+        raise ValueError("it does not hold a Strimzi KafkaTopic")
+    metadata, spec = content.get("metadata"), content.get("spec")
+    if not isinstance(metadata, dict) or not isinstance(spec, dict):
+        raise ValueError("it lacks `metadata` or `spec`")  # noqa: TRY004 - one kind of error for a wrong file
+    if metadata.get("name") != kind:
+        raise ValueError(f"metadata.name is {metadata.get('name')!r}, and must be {kind!r} as the file's name")
+    numbers = {key: spec.get(key) for key in ("partitions", "replicas")}
+    for key, number in numbers.items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise ValueError(f"spec.{key} is {number!r}, and must be a whole number of at least 1")
+    config = spec.get("config") or {}
+    if not isinstance(config, dict) or not all(isinstance(key, str) for key in config):
+        raise ValueError("spec.config must hold names and values")
+    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
+    return Topic(name, kind, int(spec["partitions"]), int(spec["replicas"]), texts)
+
+
+def _contradictions(topics: Sequence[Topic]) -> list[str]:
+    by_kind = {topic.kind: topic for topic in topics}
+    problems = [
+        f"{kind} must have 1 partition, and is declared with {by_kind[kind].partitions}"
+        for kind in _SINGLE_PARTITION
+        if by_kind[kind].partitions != 1
+    ]
+    problems += [
+        f"{kind} must have as many partitions as documents ({by_kind[DOCUMENTS].partitions}), "
+        f"and is declared with {by_kind[kind].partitions}"
+        for kind in _OUTPUTS
+        if by_kind[kind].partitions < by_kind[DOCUMENTS].partitions
+    ]
+    problems += [
+        f"{kind} must have {setting}={wanted}, and is declared with {value}: {why}"
+        for kind, needed in _KEPT.items()
+        for setting, (wanted, why) in needed.items()
+        if (value := by_kind[kind].config.get(setting)) != wanted
+    ]
+    return problems
+
+
+def _follow(topic: Topic, documents: ExistingTopic) -> Topic:
+    """Return an output topic grown to what an existing `documents` needs."""
+    config = dict(topic.config)
+    taken = documents.config.get(_MAX_BYTES, "")
+    if taken.isdigit() and _MAX_BYTES in config:
+        # A dead letter may be what the other outputs found too large, so it gets the budget once more.
+        budget = HEADER_BUDGET_BYTES * (2 if topic.kind == DEAD_LETTERS else 1)
+        config[_MAX_BYTES] = str(max(int(config[_MAX_BYTES]), int(taken) + budget))
+    return replace(topic, partitions=documents.partitions, config=config)
+
+
+def _changes(topic: Topic, found: ExistingTopic) -> list[Change]:
+    changes = []
+    if found.partitions > topic.partitions and topic.kind in _SINGLE_PARTITION:
+        counts = (found.partitions, topic.partitions)
+        sentence = _too_many_partitions(topic.name, found.partitions)
+        changes.append(Change(topic, Action.REFUSE, sentence, counts))
+    elif found.partitions < topic.partitions:
+        counts = (found.partitions, topic.partitions)
+        sentence = f"{topic.name} has {_count(found.partitions)}: grow it to {topic.partitions}."
+        changes.append(Change(topic, Action.GROW, sentence, counts))
+    # More in-sync replicas than a topic has would make it unwritable.
+    fitting = {_MIN_ISR: str(min(int(topic.config[_MIN_ISR]), found.replicas))} if _MIN_ISR in topic.config else {}
+    config = {
+        name: (found.config.get(name), wanted)
+        for name, wanted in sorted({**topic.config, **fitting}.items())
+        if not _satisfied(topic, name, found.config.get(name), wanted)
+    }
+    if config:
+        parts = ", ".join(f"{name} from {now} to {wanted}" for name, (now, wanted) in config.items())
+        sentence = f"{topic.name}: set {parts}."
+        dangers = [why for name, (_, why) in _KEPT.get(topic.kind, {}).items() if name in config]
+        if dangers:
+            kept = "the log" if topic.kind == FINGERPRINTS else topic.name
+            sentence += f" As it is, {dangers[0]}; if that has happened already, {kept} is incomplete."
+        changes.append(Change(topic, Action.SET, sentence, config=config))
+    return changes
+
+
+def _satisfied(topic: Topic, name: str, now: str | None, wanted: str) -> bool:
+    if now is not None and name == _MAX_BYTES and topic.kind in _OUTPUTS and now.isdigit() and wanted.isdigit():
+        return int(now) >= int(wanted)
+    return now == wanted
+
+
+def _too_many_partitions(name: str, partitions: int) -> str:
+    return (
+        f"The topic {name} has {partitions} partitions and must have one, because it is one order; partitions cannot "
+        "be removed. Choose another STREAM_DEDUP_TOPIC_PREFIX, and the filter begins anew under that."
+    )
+
+
+def _count(partitions: int) -> str:
+    return f"{partitions} partition" if partitions == 1 else f"{partitions} partitions"

@@ -1,0 +1,151 @@
+"""`/v1/similar` and `/v1/stats` of a running index. GET only; nothing is changed through it.
+
+The index knows neither texts nor the key that fingerprints are made under, so whoever asks sends a print:
+
+    /v1/similar?recipe=ID&print=HEX&digest=HEX&features=N[&scope=HEX][&limit=N]
+    /v1/stats[?hottest=N][&digest=true]
+
+Invariants: a look-up holds the index for one look, and at most `LOOKUPS_MAX` wait at a time, the others being sent away; the
+report is made once for all who ask at a time, and kept for a while, because it counts every bucket while the index waits; the
+state digest is read through an opening of the volume of its own, so that it never holds up the index, and by one request
+at a time; answers hold at most `RESULTS_MAX` documents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from stream_dedup.ground.errors import ConfigurationError, StoreError
+from stream_dedup.index import report
+from stream_dedup.index.digest import StateDigest, state_digest
+from stream_dedup.index.index import Index
+from stream_dedup.index.store import RocksStore
+from stream_dedup.service.kept import Kept
+
+RESULTS_MAX: Final = 1000
+LOOKUPS_MAX: Final = 8
+_RESULTS: Final = 100
+_HOTTEST_MAX: Final = 1000
+_WAIT_SECONDS: Final = 2.0
+_KEPT_SECONDS: Final = 1.0
+_HEX: Final = re.compile(r"[0-9a-f]+\Z")
+_NO_STORE: Final = {"Cache-Control": "no-store"}
+
+
+class _RefusedError(Exception):
+    """A request that cannot be answered: status and sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class IndexApi:
+    """The routes of an index; they answer once `serve` was called."""
+
+    def __init__(self, volume: Path) -> None:
+        self._volume = volume
+        self._serving: tuple[Index, Kept[dict[str, Any]]] | None = None
+        self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
+        self._digests = threading.BoundedSemaphore(1)
+
+    def serve(self, index: Index | None) -> None:
+        """Answer from this index from now on; None: it is being closed."""
+        if index is None:
+            self._serving = None
+        else:
+            self._serving = index, Kept(lambda: report.stats(index, None, _HOTTEST_MAX), _KEPT_SECONDS)
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes for `HttpServer`."""
+        return [
+            Route("/v1/similar", self._answering(self._similar), methods=["GET"]),
+            Route("/v1/stats", self._answering(self._stats), methods=["GET"]),
+        ]
+
+    def _answering(self, answer: Callable[..., Awaitable[object]]) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            try:
+                if self._serving is None:
+                    raise _RefusedError(503, "The index is still opening its volume, or is closing; see /startupz.")
+                return JSONResponse(await answer(*self._serving, request.query_params), headers=_NO_STORE)
+            except _RefusedError as refused:
+                return JSONResponse({"text": str(refused)}, refused.status, headers=_NO_STORE)
+            except ConfigurationError as error:
+                return JSONResponse({"text": str(error)}, 409, headers=_NO_STORE)
+            except StoreError as error:
+                return JSONResponse({"text": str(error)}, 503, headers=_NO_STORE)
+
+        return endpoint
+
+    async def _similar(self, index: Index, _: Kept[dict[str, Any]], query: Mapping[str, str]) -> object:
+        recipe = query.get("recipe", "")
+        print_digits = _digits(query, "print", (16, 32, 48, 64))
+        digest = bytes.fromhex(_digits(query, "digest", (32,)))
+        features = _number(query, "features", None, 0, (1 << 32) - 1)
+        scope = int(_digits(query, "scope", range(1, 17)), 16) if "scope" in query else 0
+        limit = _number(query, "limit", _RESULTS, 1, RESULTS_MAX)
+        declared = index.declared
+        if declared is not None and declared.recipe != recipe:
+            raise _RefusedError(
+                409,
+                f"The print was made under the recipe {recipe!r:.100}, and this index holds prints of {declared.recipe!r}; "
+                "they cannot be compared. Use the recipe and the key that the workers have.",
+            )
+        number = int(print_digits, 16)
+        words = [(number >> shift) & (2**64 - 1) for shift in range(0, 4 * len(print_digits), 64)]
+        try:
+            await asyncio.wait_for(self._lookups.acquire(), _WAIT_SECONDS)
+        except TimeoutError:
+            raise _RefusedError(503, f"{LOOKUPS_MAX} look-ups are waiting already; try again.") from None
+        try:
+            return await run_in_threadpool(lambda: report.similar(index, index.similar(words, digest, features, scope, limit)))
+        finally:
+            self._lookups.release()
+
+    async def _stats(self, _: Index, kept: Kept[dict[str, Any]], query: Mapping[str, str]) -> object:
+        hottest = _number(query, "hottest", 10, 0, _HOTTEST_MAX)
+        wanted = query.get("digest", "false")
+        if wanted not in ("true", "false"):
+            raise _RefusedError(400, f"The parameter digest must be true or false, not {wanted!r:.40}.")
+        digest = await run_in_threadpool(self._state_digest) if wanted == "true" else None
+        return report.shortened(await kept.get(), hottest) | report.of_digest(digest)
+
+    def _state_digest(self) -> StateDigest:
+        if not self._digests.acquire(blocking=False):
+            raise _RefusedError(503, "The state digest is being computed for another request; try again.")
+        try:
+            store = RocksStore(self._volume, read_only=True)
+            try:
+                return state_digest(store)
+            finally:
+                store.close()
+        finally:
+            self._digests.release()
+
+
+def _digits(query: Mapping[str, str], name: str, lengths: range | tuple[int, ...]) -> str:
+    value = query.get(name, "").lower()
+    if len(value) not in lengths or not _HEX.match(value):
+        allowed = f"{lengths[0]} to {lengths[-1]}" if isinstance(lengths, range) else " or ".join(map(str, lengths))
+        raise _RefusedError(400, f"The parameter {name} must be {allowed} hexadecimal digits, not {query.get(name, '')!r:.80}.")
+    return value
+
+
+def _number(query: Mapping[str, str], name: str, default: int | None, low: int, high: int) -> int:
+    value = query.get(name)
+    if value is None and default is not None:
+        return default
+    if value is None or not value.isascii() or not value.isdigit() or len(value) > 20 or not low <= int(value) <= high:
+        raise _RefusedError(400, f"The parameter {name} must be a whole number from {low} to {high}, not {value!r:.40}.")
+    return int(value)

@@ -1,0 +1,229 @@
+"""Role two, the index: a loop from the log through `index.Index` to `verdicts`. No decisions here.
+
+Invariants: the log is read by assignment from the offset that the volume holds, never from a committed offset; an
+answer is sent only after it was stored with the entries it came from; after any failure of the volume the process ends,
+and a restart replays. A new volume, and one restored from a snapshot, answers from the log's end as
+it was at start, and says so first. A snapshot is asked for in the volume's directory (`index.snapshot`), between two steps.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import structlog
+
+from stream_dedup.checks.start import hold
+from stream_dedup.ground.document import Message
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.failpoints import VARIABLE, Failpoints
+from stream_dedup.index.budget import Budget
+from stream_dedup.index.index import Index
+from stream_dedup.index.snapshot import Desk
+from stream_dedup.index.store import RocksStore
+from stream_dedup.indexer.api import IndexApi
+from stream_dedup.kafka import Admin, LogReader, VerdictWriter
+from stream_dedup.log import answers
+from stream_dedup.log.records import DOCUMENTS_MAX
+from stream_dedup.service.collector import collect_rarely
+from stream_dedup.service.health import Health
+from stream_dedup.service.http import HttpServer
+from stream_dedup.service.metrics import IndexMetrics
+from stream_dedup.service.waits import Waits
+from stream_dedup.service.watch import Watch
+from stream_dedup.settings.settings import Settings
+
+_log = structlog.get_logger("stream_dedup.index")
+
+_RECORDS_MAX = 16
+_IDLE_SECONDS = 0.1
+_GAUGES_SECONDS = 1.0
+_HOT_BUCKET = 20_000
+
+
+def run(settings: Settings, stop: threading.Event) -> None:
+    """Run an index until `stop` is set.
+
+    Raises:
+        ConfigurationError: something must be changed by an operator (exit 78).
+        StreamDedupError: the index cannot go on; a restart replays the log from where the volume stands.
+    """
+    metrics = IndexMetrics()
+    health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
+    health.startup(0.0, "opening the volume")
+    api = IndexApi(Path(settings.index_dir))
+    server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, api.routes())
+    server.start()
+    try:
+        Failpoints(os.environ.get(VARIABLE))  # one that is none is told at once, also where Kafka is waited for
+        with Watch(settings, Waits(health, _log)) as watch:
+            if watch.wait(stop):
+                indexer = _Indexer(settings, metrics, health, api)
+                collect_rarely()
+                indexer.run(stop)
+    finally:
+        server.stop()
+
+
+class _Indexer:
+    def __init__(self, settings: Settings, metrics: IndexMetrics, health: Health, api: IndexApi) -> None:
+        self._metrics = metrics
+        self._api = api
+        self._health = health
+        self._failpoints = Failpoints(os.environ.get(VARIABLE))
+        names = settings.topic_names
+        admin = Admin(settings)
+        found = hold("index", settings, names, admin)
+        folder = Path(settings.index_dir)
+        self._memory = settings.index_memory
+        self._warned: set[str] = set()
+        self._index = Index(RocksStore(folder), Budget(self._memory, folder) if self._memory else None, health.beat)
+        self._desk = Desk(folder)
+        self._index.bind(f"{admin.cluster_id()}/{found[names.fingerprints].topic_id.hex()}")
+        client = f"index-{os.uname().nodename}"
+        self._name = client.encode()
+        self._log_reader = LogReader(settings, names.fingerprints, client)
+        self._writer = VerdictWriter(settings, names.verdicts, f"{client}-verdicts")
+        low, self._catch_up_to = self._log_reader.watermarks()
+        applied = self._index.applied
+        if low > applied or applied > self._catch_up_to:
+            raise ConfigurationError(
+                f"The volume {folder} has applied the log up to offset {applied}, and {names.fingerprints} holds offsets "
+                f"{low} to {self._catch_up_to}: it is another log, or records of it are gone. If the topic is right, "
+                "delete the folder and let the index rebuild; if records are gone, restore the topic first."
+            )
+        self._announced_at: int | None = None
+        self._sent = self._delivered = self._answers_from(applied)
+        self._undelivered: dict[int, bool] = {}
+        self._next_gauges = 0.0
+        self._recipe = ""
+        # Every index announces itself before it answers: where nothing was said before, no volume can have been lost, however
+        # much a worker has asked already.
+        if not applied and self._catch_up_to and self._announced_at != 0:
+            metrics.restored_empty()
+            _log.warning(
+                "the volume is empty and the log was answered before: the index is rebuilt from the log's beginning. If this "
+                "is not a new replica, its volume was lost; `stream-dedup index restore` of a snapshot is quicker",
+                folder=str(folder),
+                log_end=self._catch_up_to,
+            )
+        self._log_reader.start(applied)
+        api.serve(self._index)
+        _log.info("index started", folder=str(folder), applied=applied, log_end=self._catch_up_to)
+
+    def _answers_from(self, applied: int) -> int:
+        """Return the first log offset that this replica answers; a new or restored one announces it before anything else."""
+        if applied > 0 and not self._index.restored:
+            return self._index.answered_offset
+        announce = answers.encode_announce(answers.Announce(self._catch_up_to))
+        self._writer.send(announce, self._name, self._announced)
+        self._writer.flush()
+        self._index.announced(self._catch_up_to)
+        return self._catch_up_to
+
+    def _announced(self, offset: int) -> None:
+        self._announced_at = offset
+
+    def run(self, stop: threading.Event) -> None:
+        try:
+            for offset, raw in self._index.answers_since(self._index.answered_offset):
+                self._send(offset, raw)
+            while not stop.is_set():
+                self._turn()
+            self._writer.flush()
+            self._index.flush()
+            _log.info("index stopped", applied=self._index.applied, answered=self._index.answered_offset)
+        finally:
+            self._api.serve(None)
+            self._log_reader.close()
+            self._index.close()
+
+    def _turn(self) -> None:
+        self._health.beat()
+        messages = self._log_reader.take(_RECORDS_MAX, _IDLE_SECONDS)
+        if messages:
+            self._apply(messages)
+        self._writer.poll()
+        self._look_around()
+
+    def _apply(self, messages: list[Message]) -> None:
+        self._failpoints.reach("index.before-write", self._in_flight)
+        with self._metrics.stage("judge"):
+            answered = self._index.apply([(one.offset, one.timestamp_ms or 0, one.value) for one in messages])
+        self._failpoints.reach("index.after-write", self._in_flight)
+        if self._index.applied < self._catch_up_to:
+            self._failpoints.reach("index.in-rebuild", self._catch_up_to - self._index.applied)
+        for offset, raw in answered:
+            if offset >= self._sent:
+                self._send(offset, raw)
+        self._writer.poll()
+        self._failpoints.reach("index.after-answer", self._in_flight)
+
+    def _in_flight(self) -> int:
+        """Return at least how many log records hold documents that no worker is known to have committed."""
+        return -(-self._index.statistics()["kept_verdicts"] // DOCUMENTS_MAX)
+
+    def _send(self, offset: int, raw: bytes) -> None:
+        """Send one stored answer; the answered offset moves over it once it is durable and all before it are."""
+        self._undelivered[offset] = False
+
+        def delivered(_: int) -> None:
+            self._undelivered[offset] = True
+            done = None
+            for one in list(self._undelivered):
+                if not self._undelivered[one]:
+                    break
+                del self._undelivered[one]
+                done = one
+            if done is not None:
+                self._index.answered(done + 1)
+
+        self._writer.send(raw, self._name, delivered)
+
+    def _look_around(self) -> None:
+        now = time.monotonic()
+        if now < self._next_gauges:
+            return
+        self._next_gauges = now + _GAUGES_SECONDS
+        taken = self._desk.look(self._index, lambda step: self._failpoints.reach(f"index.{step}", self._in_flight))
+        if taken is not None:
+            _log.info("checkpoint made for a snapshot", applied=taken)
+        applied = self._index.applied
+        statistics = self._index.statistics()
+        self._metrics.state(statistics, self._index.searches())
+        self._warn(statistics)
+        declared = self._index.declared
+        if declared is not None and declared.recipe != self._recipe:
+            self._recipe = declared.recipe
+            self._metrics.recipe(declared.recipe)
+        behind = max(0, self._catch_up_to - applied)
+        if behind:
+            self._health.startup(applied / self._catch_up_to, f"replaying the log: {applied} of {self._catch_up_to}")
+            self._health.ready(False, f"replaying the log: {behind} records to go")
+        else:
+            self._health.startup(1.0, "caught up")
+            self._health.ready(True, f"applied up to log offset {applied}")
+
+    def _warn(self, statistics: dict[str, int]) -> None:
+        """Warn, once each, before memory or a bucket out of proportion makes the index slow."""
+        if self._memory and statistics["bytes_in_memory"] > 0.6 * self._memory:
+            self._warn_once(
+                "The index nears its memory budget; beyond it, tables go to files and looking up becomes slower. Raise "
+                "index_memory.",
+                bytes_in_memory=statistics["bytes_in_memory"], bytes_mapped=statistics["bytes_mapped"],
+                index_memory=self._memory,
+            )  # fmt: skip
+        full = statistics["representatives_full"]
+        if statistics["hottest_bucket"] > max(_HOT_BUCKET, full // 100):
+            self._warn_once(
+                "One bucket holds far more representatives than its share; each look-up that visits it reads all of it. Many "
+                "documents agree in a block of their prints: a template that they share, or an attack.",
+                hottest_bucket=statistics["hottest_bucket"], representatives=full,
+            )  # fmt: skip
+
+    def _warn_once(self, sentence: str, **figures: int) -> None:
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            _log.warning(sentence, **figures)

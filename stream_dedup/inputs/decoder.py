@@ -1,0 +1,375 @@
+"""From a source record to a text, an id, a time and a scope: the only place that knows how crawlers write documents.
+
+Invariants: the result is a pure function of the record and the input settings (a decision that depended on anything
+else could differ on redelivery, and then a representative might never reach `unique`); nothing raises, whatever the
+bytes are; the value is only ever decoded, never encoded again. Invalid UTF-8 is decoded with replacement (same bytes,
+same print); JSON that does not parse, or has no text where the settings say, is a dead letter.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Sequence, Set
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.fingerprinting import Content, Vector, as_vector
+from stream_dedup.ground.document import (
+    ID_BYTES_MAX,
+    UNREADABLE,
+    DeadLetter,
+    Message,
+    Reason,
+    Unreadable,
+    UnreadableHeaders,
+    shorten_id,
+)
+from stream_dedup.ground.errors import ConfigurationError, InputError
+from stream_dedup.ground.messages import Messages
+from stream_dedup.inputs.charset import decode_page
+from stream_dedup.inputs.framing import unframe
+from stream_dedup.inputs.html import Extractor, Failure
+from stream_dedup.log.headers import BYPASS
+from stream_dedup.settings.settings import Settings
+
+_MISSING = object()
+_decode_json = msgspec.json.Decoder().decode
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_TIME_MS_MAX = 253_402_300_799_999  # 9999-12-31; RFC 3339 has no later time
+
+
+class Document(NamedTuple):
+    """A record that can be judged: by its text, or by the vector of a recipe that takes vectors."""
+
+    text: Content
+    id: bytes
+    time_ms: int
+    scope: int
+
+
+class Documents(NamedTuple):
+    """The documents among some records, as columns, (n,); `places` says which records they are, in order.
+
+    `passed_over` are the others, by place: those that are no documents, and why.
+    """
+
+    places: list[int]
+    texts: list[Content]
+    ids: list[bytes]
+    times_ms: NDArray[np.int64]
+    scopes: NDArray[np.uint64]
+    passed_over: dict[int, DeadLetter | Reason]
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[int, Documents]]) -> Documents:
+        """Return those of some stretches of records, each given with the place at which it begins."""
+        if len(parts) == 1 and parts[0][0] == 0:
+            return parts[0][1]
+        return cls(
+            [start + place for start, part in parts for place in part.places],
+            [text for _, part in parts for text in part.texts],
+            [one for _, part in parts for one in part.ids],
+            np.concatenate([part.times_ms for _, part in parts]),
+            np.concatenate([part.scopes for _, part in parts]),
+            {start + place: why for start, part in parts for place, why in part.passed_over.items()},
+        )
+
+
+class Decoder:
+    """Decodes records as the input settings say."""
+
+    def __init__(self, settings: Settings, *, takes_vectors: bool = False) -> None:
+        """Take the input settings; `takes_vectors`: the field of the text holds a list of numbers instead.
+
+        Raises:
+            ConfigurationError: a vector can only stand in JSON, and the values are not; or an extra that the settings ask for
+                is not installed.
+        """
+        self._json = settings.value_format != "raw"
+        self._framed = settings.value_format == "confluent-json"
+        if takes_vectors and not self._json:
+            raise ConfigurationError(
+                "The recipe takes vectors, and a value that is a text holds none: set STREAM_DEDUP_VALUE_FORMAT=json, and "
+                "STREAM_DEDUP_TEXT_FIELD to the field with the list of numbers."
+            )
+        self._takes_vectors = takes_vectors
+        self._extractor = (
+            Extractor(settings.page_cpu.total_seconds()) if settings.text_is == "html" and not takes_vectors else None
+        )
+        self._base64 = settings.text_encoding == "base64"
+        self._text_field = settings.text_field
+        self._id_field = settings.id_field
+        self._time_field = settings.time_field
+        self._scope_field = settings.scope_field
+        self._allow_bypass = settings.allow_bypass
+        # The value is the text, the key the id, the timestamp the time: what most records are, and told quickly.
+        self._is_wrapped = self._base64 or self._extractor is not None
+        self._is_plain = not (self._json or self._is_wrapped or self._allow_bypass)
+        # So is a JSON object whose text and id are strings.
+        self._is_plain_json = self._json and not (
+            self._framed or self._is_wrapped or self._allow_bypass or takes_vectors or self._time_field or self._scope_field
+        )
+
+    @property
+    def reads_pages(self) -> bool:
+        """Whether the texts are extracted from web pages, one by one."""
+        return self._extractor is not None
+
+    def decode_all(self, messages: Messages, skipped: Set[int] = frozenset()) -> Documents:
+        """Return the documents among records, without those at the places `skipped`: as `decode` says of each."""
+        places: list[int] = []
+        texts: list[Content] = []
+        ids: list[bytes] = []
+        rest: list[int] = []
+        if self._is_plain:
+            self._read_plain(messages, places, texts, ids, rest)
+        elif self._is_plain_json:
+            self._read_plain_json(messages, places, texts, ids, rest)
+        else:
+            rest = list(range(len(messages)))
+        found = Documents(
+            places, texts, ids, np.clip(messages.timestamps_ms[places], 0, _TIME_MS_MAX), np.zeros(len(places), np.uint64), {}
+        )
+        rest += messages.unreadable
+        return self._read_rest(messages, found, rest, skipped) if rest or skipped else found
+
+    def _read_plain(
+        self, messages: Messages, places: list[int], texts: list[Content], ids: list[bytes], rest: list[int]
+    ) -> None:
+        """Read all whose value is the text; `rest` are those that only the long way can tell."""
+        for place, (key, value) in enumerate(zip(messages.keys, messages.values, strict=True)):
+            if value is None:
+                rest.append(place)
+                continue
+            identifier = key or b""
+            places.append(place)
+            texts.append(value.decode("utf-8", "replace"))
+            ids.append(identifier if len(identifier) <= ID_BYTES_MAX else shorten_id(identifier))
+
+    def _read_plain_json(
+        self, messages: Messages, places: list[int], texts: list[Content], ids: list[bytes], rest: list[int]
+    ) -> None:
+        """Read all that are a JSON object whose text and id are strings; `rest` are those that only the long way can tell."""
+        text_field, id_field, is_missing = self._text_field, self._id_field, (msgspec.MsgspecError, ValueError, RecursionError)
+        for place, (key, value) in enumerate(zip(messages.keys, messages.values, strict=True)):
+            try:
+                fields = _decode_json(value or b"")
+            except is_missing:
+                rest.append(place)
+                continue
+            if type(fields) is not dict or type(text := fields.get(text_field)) is not str:
+                rest.append(place)
+                continue
+            if not id_field:
+                identifier = key or b""
+            elif type(found := fields.get(id_field)) is str:
+                identifier = found.encode("utf-8", "replace")
+            else:
+                rest.append(place)
+                continue
+            places.append(place)
+            texts.append(text)
+            ids.append(identifier if len(identifier) <= ID_BYTES_MAX else shorten_id(identifier))
+
+    def _read_rest(self, messages: Messages, found: Documents, rest: Sequence[int], skipped: Set[int]) -> Documents:
+        """Add to what was found what the long way says of the rest, and leave out what is skipped."""
+        columns = zip(found.places, found.texts, found.ids, found.times_ms.tolist(), found.scopes.tolist(), strict=True)
+        documents = {place: Document(*document) for place, *document in columns}
+        passed_over: dict[int, DeadLetter | Reason] = {}
+        for place in rest:
+            if place not in skipped:
+                outcome = self.decode(messages[place])
+                if isinstance(outcome, Document):
+                    documents[place] = outcome
+                else:
+                    documents.pop(place, None)  # what cannot be read as a whole may have looked like a document
+                    passed_over[place] = outcome
+        places = sorted(place for place in documents if place not in skipped)
+        chosen = [documents[place] for place in places]
+        return Documents(
+            places,
+            [one.text for one in chosen],
+            [one.id for one in chosen],
+            np.array([one.time_ms for one in chosen], np.int64),
+            np.array([one.scope for one in chosen], np.uint64),
+            passed_over,
+        )
+
+    def decode(self, message: Message) -> Document | DeadLetter | Reason:
+        """Return the document, or why there is none: a dead letter, or the reason to pass the record on unjudged."""
+        value = message.value
+        if isinstance(message, Unreadable):
+            return _unreadable(message)
+        if value is None:
+            return Reason.TOMBSTONE
+        if self._allow_bypass and _asks_for_bypass(message):
+            return Reason.BYPASS
+        fields: Any = None
+        text: Content | bytes | DeadLetter
+        if self._json:
+            if self._framed:
+                unframed = unframe(value)
+                if isinstance(unframed, str):
+                    return DeadLetter("decode", "NotFramed", unframed)
+                value = unframed
+            try:
+                fields = parse_json(value)
+            except (ValueError, RecursionError, MemoryError) as error:
+                return DeadLetter("decode", type(error).__name__, f"The value is not JSON that can be read: {error}.")
+            text = self._vector_of(fields) if self._takes_vectors else self._text_of(fields)
+        else:
+            text = value
+        if (self._is_wrapped and isinstance(text, str)) or isinstance(text, bytes):
+            text = self._read(text)
+        if isinstance(text, DeadLetter):
+            return text
+        return Document(text, self._id_of(message, fields), self._time_of(message, fields), self._scope_of(fields))
+
+    def _read(self, written: str | bytes) -> str | DeadLetter:
+        """Return the text that stands in a field or a whole value."""
+        if self._base64:
+            try:
+                written = base64.b64decode(written if isinstance(written, str) else written.decode("ascii"), validate=False)
+            except (binascii.Error, ValueError) as error:
+                return DeadLetter("decode", "Base64", f"The text is not base64: {error}.")
+        if self._extractor is None:
+            return written if isinstance(written, str) else written.decode("utf-8", "replace")
+        found = self._extractor.extract(written if isinstance(written, str) else decode_page(written))
+        return DeadLetter("fingerprint", *found) if isinstance(found, Failure) else found
+
+    def _text_of(self, fields: Any) -> str | DeadLetter:
+        found = _at(fields, self._text_field)
+        if isinstance(found, str):
+            return found
+        if isinstance(found, list) and all(isinstance(part, str) for part in found):
+            return "\n".join(found)
+        if found is _MISSING:
+            return DeadLetter("field", "MissingField", f"The value has no field {self._text_field!r} for the text.")
+        return DeadLetter("field", "NotText", f"The field {self._text_field!r} holds {_kind(found)}, and a text is needed.")
+
+    def _vector_of(self, fields: Any) -> Vector | DeadLetter:
+        found = _at(fields, self._text_field)
+        if found is _MISSING:
+            return DeadLetter("field", "MissingField", f"The value has no field {self._text_field!r} for the vector.")
+        if not isinstance(found, list) or not all(isinstance(one, int | float) and not isinstance(one, bool) for one in found):
+            what = "a list that is not all numbers" if isinstance(found, list) else _kind(found)
+            return DeadLetter("field", "NotAVector", f"The field {self._text_field!r} holds {what}, and a vector is needed.")
+        try:
+            return as_vector(found)
+        except InputError as error:
+            return DeadLetter("field", "NotAVector", str(error))
+
+    def _id_of(self, message: Message, fields: Any) -> bytes:
+        found = _scalar(_at(fields, self._id_field)) if self._id_field else None
+        return shorten_id((message.key or b"") if found is None else found.encode("utf-8", "replace"))
+
+    def _time_of(self, message: Message, fields: Any) -> int:
+        time_ms = None
+        if self._time_field:
+            found = _at(fields, self._time_field)
+            time_ms = _time_ms(found[0] if isinstance(found, list) and found else found)
+        if time_ms is None:
+            time_ms = message.timestamp_ms or 0
+        return min(max(time_ms, 0), _TIME_MS_MAX)
+
+    def _scope_of(self, fields: Any) -> int:
+        if not self._scope_field:
+            return 0
+        found = _scalar(_at(fields, self._scope_field))
+        return 0 if found is None else scope_number(found)
+
+
+def parse_json(value: bytes) -> Any:
+    """Return what a JSON value holds, as `json.loads` does of its UTF-8, in which what is invalid was replaced.
+
+    msgspec takes a fifth of the time, and agrees on all that it takes; what it refuses (NaN, lone surrogates, invalid UTF-8,
+    numbers beyond a float) is left to `json`.
+
+    Raises:
+        ValueError, RecursionError, MemoryError: it is not JSON that can be read.
+    """
+    content = value.removeprefix(_BYTE_ORDER_MARK)
+    try:
+        return _decode_json(content)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return json.loads(content.decode("utf-8", "replace"))
+
+
+def _unreadable(message: Unreadable) -> DeadLetter:
+    if isinstance(message, UnreadableHeaders):
+        return DeadLetter(
+            "decode",
+            "UnreadableHeaders",
+            f"The name of a header is not UTF-8 ({message.name}), and Kafka's client then gives none of the record's headers: "
+            "key and value are here, the headers at its place only. Have the crawler send names in UTF-8.",
+        )
+    return DeadLetter(
+        "decode",
+        UNREADABLE,
+        f"The record cannot be read from Kafka, and those behind it could; it is still at its place: {message.why}.",
+    )
+
+
+def scope_number(name: str) -> int:
+    """Return the number that stands for a scope in the log; 0 is the one common scope, and no name's."""
+    digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1
+
+
+def _asks_for_bypass(message: Message) -> bool:
+    return any(name == BYPASS and value == b"true" for name, value in message.headers)
+
+
+def _at(fields: Any, path: str) -> Any:
+    """Return what stands at a dotted path; a field whose own name has the dots wins over the path."""
+    if isinstance(fields, dict):
+        found = fields.get(path, _MISSING)
+        if found is not _MISSING:
+            return found
+    for name in path.split("."):
+        if isinstance(fields, list) and len(fields) == 1:
+            fields = fields[0]
+        if not isinstance(fields, dict) or name not in fields:
+            return _MISSING
+        fields = fields[name]
+    return fields
+
+
+def _scalar(found: Any) -> str | None:
+    if isinstance(found, list) and found:
+        found = found[0]
+    if isinstance(found, str):
+        return found
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        return str(found)
+    return None
+
+
+def _time_ms(found: Any) -> int | None:
+    """Return a time field as milliseconds: a number of seconds or milliseconds, or RFC 3339; None if it is neither."""
+    if isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found < 1e15:
+        return int(found * 1000 if found < 1e11 else found)
+    if isinstance(found, str):
+        try:
+            moment = dt.datetime.fromisoformat(found)
+        except ValueError:
+            return None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=dt.UTC)
+        try:
+            return int(moment.timestamp() * 1000)
+        except (OverflowError, ValueError):
+            return None
+    return None
+
+
+def _kind(found: Any) -> str:
+    names = {dict: "an object", list: "a list that is not all texts", bool: "a truth value", type(None): "null", str: "a text"}
+    return names.get(type(found), "a number")

@@ -1,0 +1,70 @@
+"""Kafka itself: the only room that imports confluent_kafka.
+
+Invariants: every client reads `read_committed`; nothing commits by itself; a role never starts from "the end" because an
+offset is missing (`auto.offset.reset=error`); each error of the library becomes one of ours (`errors.BrokerError` and
+its kin) in `client.translate`, with what happened, to what, and what to do.
+"""
+
+from stream_dedup.kafka.admin import Admin, TopicState
+from stream_dedup.kafka.bulk import RecordColumns, warm_up_writer
+from stream_dedup.kafka.client import STATISTICS_EVENT
+from stream_dedup.kafka.consumer import (
+    LogReader,
+    OwnedOffset,
+    RebalanceListener,
+    SourceConsumer,
+    VerdictReader,
+    read_partition,
+    reader,
+    sample,
+)
+from stream_dedup.kafka.patience import Patience
+from stream_dedup.kafka.producer import (
+    LINGER_MS,
+    Caller,
+    InsightsSender,
+    LoadProducer,
+    LogAppender,
+    Outcome,
+    Output,
+    PackedOutputs,
+    Result,
+    TransactionalOutput,
+    VerdictWriter,
+)
+from stream_dedup.kafka.spans import Bounds, GroupStamp, SpanReader, group_offsets, topic_bounds
+from stream_dedup.kafka.whole import read_whole
+
+__all__ = [
+    "LINGER_MS",
+    "STATISTICS_EVENT",
+    "Admin",
+    "Bounds",
+    "Caller",
+    "GroupStamp",
+    "InsightsSender",
+    "LoadProducer",
+    "LogAppender",
+    "LogReader",
+    "Outcome",
+    "Output",
+    "OwnedOffset",
+    "PackedOutputs",
+    "Patience",
+    "RebalanceListener",
+    "RecordColumns",
+    "Result",
+    "SourceConsumer",
+    "SpanReader",
+    "TopicState",
+    "TransactionalOutput",
+    "VerdictReader",
+    "VerdictWriter",
+    "group_offsets",
+    "read_partition",
+    "read_whole",
+    "reader",
+    "sample",
+    "topic_bounds",
+    "warm_up_writer",
+]

@@ -1,0 +1,380 @@
+"""Questions to and orders for the cluster: topics, their ids and settings, a group's committed offsets.
+
+Invariant: only `topics apply` and `rewind` change anything; the roles only ask.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent import futures
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from stream_dedup.ground.document import TopicPartitionKey
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, StreamDedupError, TopicExistsError
+from stream_dedup.kafka.client import _logger, admin_config, ask_anew, translate
+from stream_dedup.kafka.trouble import Trouble
+from stream_dedup.settings.settings import Settings
+
+_TIMEOUT_SECONDS = 20.0
+_EARLIEST, _LATEST, _MAX_TIMESTAMP = (
+    OffsetSpec.earliest(),  # type: ignore[no-untyped-call]
+    OffsetSpec.latest(),  # type: ignore[no-untyped-call]
+    OffsetSpec.max_timestamp(),  # type: ignore[no-untyped-call]
+)
+_LOOK_SECONDS = 0.05
+_SAID_AFTER_SECONDS = 3.0
+_FIRST_QUESTION_SECONDS = 1.0
+_SILENT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as the cluster has it.
+
+    `config` holds every setting in force, as text; `replicas` is the least number of replicas of any partition.
+    """
+
+    name: str
+    topic_id: bytes
+    partitions: int
+    config: dict[str, str]
+    replicas: int
+
+
+class Admin:
+    """The cluster's administrator's view, for one command or one start of a role."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._trouble = Trouble(settings)
+        config = admin_config(settings) | {"error_cb": self._trouble.hear}
+        try:
+            self._client = AdminClient(config, logger=_logger)
+        except KafkaException as error:
+            raise ConfigurationError(
+                f"The Kafka client cannot be made: {error.args[0].str()}. Check STREAM_DEDUP_KAFKA_*."
+            ) from error
+        self._bootstrap = settings.kafka_bootstrap_servers
+
+    def broker_count(self) -> int:
+        """Return how many brokers the cluster has.
+
+        Raises:
+            BrokerError: no broker answered.
+        """
+        return len(self._metadata("asking for the cluster's brokers").brokers)
+
+    def cluster_id(self) -> str:
+        """Return the cluster's own id."""
+        return str(self._metadata("asking for the cluster's id").cluster_id)
+
+    def silence(self, seconds: float) -> str:
+        """Return why no broker has answered a small question within so many seconds; nothing if one has.
+
+        It names no topic: a broker may make a topic that is asked for and is not there.
+
+        Raises:
+            ConfigurationError: the brokers refuse the credentials, or their certificate cannot be trusted.
+        """
+        try:
+            future = self._client.describe_cluster(request_timeout=seconds)
+            while not futures.wait([future], _LOOK_SECONDS).done:
+                self._client.poll(0)
+                self._trouble.check()
+            future.result()
+        except KafkaException as error:
+            # Whoever says no is there.
+            return "" if error.args[0].code() not in _SILENT else self._trouble.last() or "No broker has answered"
+        return ""
+
+    def _metadata(self, doing: str) -> Any:
+        """Return the cluster's brokers and topics; who waits for longer than a moment is told what for."""
+        try:
+            return self._list(_TIMEOUT_SECONDS, _SAID_AFTER_SECONDS)
+        except KafkaException as error:
+            raise self._translate(error, doing) from error
+
+    def _list(self, seconds: float, say_after: float) -> Any:
+        """Ask for so long at most, in questions that take longer and longer: what the client logs comes out in between."""
+        began, asked = time.monotonic(), _FIRST_QUESTION_SECONDS
+        while True:
+            left = began + seconds - time.monotonic()
+            is_last = left <= 2 * asked
+            try:
+                return self._client.list_topics(timeout=max(0.1, left if is_last else asked))
+            except KafkaException as error:
+                self._client.poll(0)
+                self._trouble.check()
+                if error.args[0].code() not in _SILENT or is_last:
+                    raise
+            asked *= 2
+            if time.monotonic() - began >= say_after:
+                say_after = float("inf")
+                self._say()
+
+    def _say(self) -> None:
+        self._client.poll(0)
+        self._trouble.check()
+        if not self._trouble.last():  # or the client has said why already
+            _logger.warning(
+                "No answer from Kafka at %s yet; it is waited for %.0f s at most.", self._bootstrap, _TIMEOUT_SECONDS
+            )
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicState]:
+        """Return the state of those of the named topics that exist."""
+        found = self._descriptions(names)
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in found]
+        settings: dict[str, dict[str, str]] = {}
+        if resources:
+            for resource, future in self._client.describe_configs(resources, request_timeout=_TIMEOUT_SECONDS).items():
+                needs = f"DescribeConfigs on topic {resource.name}"
+                entries = self._result(future, f"reading the settings of topic {resource.name}", needs)
+                settings[resource.name] = {name: str(entry.value) for name, entry in entries.items()}
+        return {
+            name: TopicState(
+                name,
+                _uuid_bytes(one.topic_id),
+                len(one.partitions),
+                settings[name],
+                min(len(partition.replicas) for partition in one.partitions),
+            )
+            for name, one in found.items()
+        }
+
+    def ends(
+        self, keys: Sequence[TopicPartitionKey], level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> dict[TopicPartitionKey, tuple[int, int]]:
+        """Return (first offset held, offset of the next record that readers of that level will see): the committed, or all."""
+        low = self._list_offsets(keys, _EARLIEST, level)
+        high = self._list_offsets(keys, _LATEST, level)
+        return {key: (int(low[key].offset), int(high[key].offset)) for key in keys}
+
+    def at_time(self, keys: Sequence[TopicPartitionKey], time_ms: int) -> dict[TopicPartitionKey, tuple[int, int | None]]:
+        """Return (offset, timestamp) of the first record of that time or later; (end, None) where there is none."""
+        found = self._list_offsets(keys, OffsetSpec.for_timestamp(time_ms))
+        lacking = [key for key, one in found.items() if one.offset < 0]
+        ends = self._list_offsets(lacking, _LATEST)
+        return {
+            key: (int(ends[key].offset), None) if key in ends else (int(one.offset), int(one.timestamp))
+            for key, one in found.items()
+        }
+
+    def last_timestamp_ms(self, key: TopicPartitionKey) -> int | None:
+        """Return the highest timestamp of a partition's records; None if it holds none."""
+        found = self._list_offsets([key], _MAX_TIMESTAMP)[key]
+        return int(found.timestamp) if found.offset >= 0 and found.timestamp >= 0 else None
+
+    def _list_offsets(
+        self, keys: Sequence[TopicPartitionKey], spec: Any, level: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> dict[TopicPartitionKey, Any]:
+        """Ask for all partitions at once, then anew for those whose leader moves."""
+        if not keys:
+            return {}
+
+        def asked(wanted: Iterable[TopicPartitionKey]) -> dict[Any, Any]:
+            specs = {TopicPartition(*key): spec for key in wanted}
+            return dict(self._client.list_offsets(specs, isolation_level=level, request_timeout=_TIMEOUT_SECONDS))
+
+        first = asked(keys)
+
+        def answer(key: TopicPartitionKey) -> Any:
+            one = TopicPartition(*key)
+            return self._wait(first.pop(one) if one in first else asked([key])[one])
+
+        return {key: self._ask(partial(answer, key), f"asking for offsets of {key[0]}-{key[1]}") for key in keys}
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, tuple[bytes, int]]:
+        """Return (topic id, number of partitions) of those of the named topics that exist."""
+        return {name: (_uuid_bytes(one.topic_id), len(one.partitions)) for name, one in self._descriptions(names).items()}
+
+    def _descriptions(self, names: Iterable[str]) -> dict[str, Any]:
+        wanted = list(names)
+        if not wanted:
+            return {}
+        found = {}
+        asked = self._client.describe_topics(TopicCollection(wanted), request_timeout=_TIMEOUT_SECONDS)
+        for name, future in asked.items():
+            try:
+                found[name] = self._wait(future)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise self._translate(error, f"asking for topic {name}", f"Describe on topic {name}") from error
+        return found
+
+    def create(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> None:
+        """Create a topic.
+
+        Raises:
+            TopicExistsError: it is there, or on its way.
+            BrokerError: Kafka refused it.
+        """
+        topic = NewTopic(name, partitions, replication_factor, config=dict(config))
+        for future in self._client.create_topics([topic], operation_timeout=_TIMEOUT_SECONDS).values():
+            self._result(future, f"creating topic {name}")
+        self._wait_until_known(name)
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """Return the offset that the next record of a partition gets, whatever transactions are open there."""
+        key = (topic, partition)
+        return int(self._list_offsets([key], _LATEST, IsolationLevel.READ_UNCOMMITTED)[key].offset)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grow a topic to `total` partitions."""
+        for future in self._client.create_partitions([NewPartitions(name, total)]).values():
+            self._result(future, f"growing topic {name} to {total} partitions")
+
+    def set_config(self, name: str, config: Mapping[str, str]) -> None:
+        """Set the given settings of a topic and leave the others."""
+        entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in config.items()]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        for future in self._client.incremental_alter_configs([resource]).values():
+            self._result(future, f"changing the settings of topic {name}")
+
+    def committed(self, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
+        """Return (offset, metadata) of every partition for which the group has a committed offset."""
+        return {(one.topic, one.partition): (one.offset, one.metadata) for one in self._offsets(group) if one.offset >= 0}
+
+    def partitions_committed(self, group: str, topic: str) -> frozenset[int]:
+        """Return the partitions of a topic for which the group has a committed offset, or is about to."""
+        offsets = [one for one in self._offsets(group) if one.topic == topic]
+        return frozenset(one.partition for one in offsets if one.offset >= 0 or one.error is not None)
+
+    def stable_committed(self, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
+        """Return the same as `committed`, which leaves out partitions that an open transaction is about to move.
+
+        Raises:
+            BrokerError: such a transaction is open.
+        """
+        offsets = self._offsets(group)
+        unstable = []
+        for one in offsets:
+            if one.error is not None and one.error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
+                raise translate(one.error, f"reading the committed offsets of group {group}")
+            if one.error is not None:
+                unstable.append(f"{one.topic}-{one.partition}")
+        if unstable:
+            raise BrokerError(
+                f"A transaction is open that will move the committed offsets of group {group} for "
+                f"{', '.join(sorted(unstable))}. A worker left it when it was "
+                "killed; Kafka ends it at its timeout (30 s unless set otherwise) or when that worker starts again. "
+                "Nothing was changed; run this again then."
+            )
+        return {(one.topic, one.partition): (one.offset, one.metadata) for one in offsets if one.offset >= 0}
+
+    def _offsets(self, group: str) -> list[TopicPartition]:
+        """Return a group's committed offsets as Kafka lists them; one that is about to change has an error instead.
+
+        The coordinator is asked for the members first, because one that is not there yet or has moved crashes librdkafka with
+        this question (its issue 5040), and answers that one with an error.
+        """
+        self.group_members(group)
+
+        def question() -> Any:
+            wanted = [ConsumerGroupTopicPartitions(group)]
+            return self._wait(self._client.list_consumer_group_offsets(wanted, require_stable=True)[group])
+
+        return list(self._ask(question, f"reading the committed offsets of group {group}").topic_partitions)
+
+    def write_committed(self, group: str, topic: str, changes: Mapping[int, tuple[int, str]]) -> None:
+        """Write the committed (offset, metadata) of partitions for a group that has no members: all in one request."""
+        partitions = [TopicPartition(topic, part, offset, metadata) for part, (offset, metadata) in changes.items()]
+        doing = f"writing the committed offsets of {topic} for group {group}"
+
+        def order() -> Any:
+            wanted = [ConsumerGroupTopicPartitions(group, partitions)]
+            return self._wait(self._client.alter_consumer_group_offsets(wanted)[group])
+
+        # Written twice it is the same, so it may be asked anew like a question.
+        for one in self._ask(order, doing).topic_partitions:
+            if one.error is not None:
+                raise translate(one.error, doing)
+
+    def group_members(self, group: str) -> int:
+        """Return how many members the group has now."""
+
+        def question() -> Any:
+            return self._wait(self._client.describe_consumer_groups([group], request_timeout=_TIMEOUT_SECONDS)[group])
+
+        try:
+            return len(self._answer(question).members)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return 0
+            raise self._translate(error, f"asking for the members of group {group}") from error
+
+    def _ask(self, question: Callable[[], Any], doing: str) -> Any:
+        try:
+            return self._answer(question)
+        except KafkaException as error:
+            raise self._translate(error, doing) from error
+
+    def _answer(self, question: Callable[[], Any]) -> Any:
+        """Return what is asked of a leader or a coordinator, asking anew while that is elsewhere or not ready."""
+        return ask_anew(lambda _: question(), _TIMEOUT_SECONDS, self._client.poll)
+
+    def _result(self, future: Any, doing: str, needs: str = "") -> Any:
+        try:
+            return self._wait(future)
+        except KafkaException as error:
+            raise self._translate(error, doing, needs) from error
+
+    def _wait(self, future: Any) -> Any:
+        """Return a future's result; a broker that refuses us ends the waiting, because it will not change its mind.
+
+        Raises:
+            ConfigurationError: the broker refused the credentials, or its certificate cannot be trusted.
+        """
+        say_at = time.monotonic() + _SAID_AFTER_SECONDS
+        while not futures.wait([future], _LOOK_SECONDS).done:
+            self._client.poll(0)
+            self._trouble.check()
+            if time.monotonic() >= say_at:
+                say_at = float("inf")
+                self._say()
+        return future.result(_TIMEOUT_SECONDS)
+
+    def _translate(self, error: KafkaException, doing: str, needs: str = "") -> StreamDedupError:
+        """Return what an error means; of a cluster that does not answer, say which addresses were tried."""
+        if error.args[0].code() in _SILENT:
+            self._client.poll(0)
+            why = self._trouble.last()
+            no_broker = f"{why}: no broker" if why else "No broker"
+            return self._trouble.refusal() or BrokerError(
+                f"{no_broker} answered at {self._bootstrap} within {_TIMEOUT_SECONDS:.0f} s while {doing}. Is Kafka up there, "
+                f"and do STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS and the TLS and SASL settings fit its listener?"
+            )
+        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return TopicExistsError(
+                f"While {doing}, it was there, though it was in no list: somebody is making or deleting it. Try again."
+            )
+        return translate(error, doing, needs)
+
+    def _wait_until_known(self, name: str) -> None:
+        """Wait until the broker that answers us knows the topic: creation returns before its metadata has spread."""
+        for _ in range(100):
+            if name in self.topic_ids([name]):
+                return
+            self._client.poll(0.05)
+
+
+def _uuid_bytes(uuid: Any) -> bytes:
+    high = uuid.get_most_significant_bits() & 0xFFFFFFFFFFFFFFFF
+    low = uuid.get_least_significant_bits() & 0xFFFFFFFFFFFFFFFF
+    return int(high).to_bytes(8, "big") + int(low).to_bytes(8, "big")

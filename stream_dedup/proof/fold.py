@@ -1,0 +1,533 @@
+"""The log's records to judgements, by the rules alone: own position, then equal text, then the earliest within reach.
+
+Every look for something near passes over every representative that ever was (`reach`); there is no table that could lack
+one. What is said here of marks, kept verdicts, orders and the window is docs/reference/control-records.md and the design's
+"Memory of positions", written down a second time.
+
+Invariants: a function of the records and their LogAppendTime alone; no record can make it fail but one of a newer format,
+which nobody here can read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.ground.document import ID_BYTES_MAX, TOPIC_ID_BYTES, LogPlace, Mode, Position, Reason, Representative, Verdict
+from stream_dedup.ground.errors import FormatError
+from stream_dedup.log.answers import Judgement
+from stream_dedup.log.records import Batch, Control, Release, Seed
+from stream_dedup.proof.scan import WORD_BITS, Reach, Rows
+
+Partition = tuple[str, bytes, int]
+"""Topic, topic id, partition."""
+DAY_MS: Final = 86_400_000
+SLICES: Final = 16
+_OFFSET_MAX: Final = (1 << 63) - 1
+_U32_MAX: Final = (1 << 32) - 1
+_U64_MAX: Final = (1 << 64) - 1
+_TIME_MAX: Final = (1 << 62) - 1
+
+
+class Scan(Protocol):
+    """Finds what is near by looking at everything."""
+
+    def find(
+        self, reach: Reach, rows: Rows, first: int, end: int,
+        prints: NDArray[np.uint64], features: NDArray[np.int64], scopes: NDArray[np.uint64],
+    ) -> NDArray[np.int64]:  # fmt: skip
+        """Return for each print the lowest living row of [first, end) within reach and of its scope, or -1."""
+
+
+class Window(NamedTuple):
+    """How long a representative stands, in log time."""
+
+    length_ms: int
+    refresh: bool
+
+
+class Declared(NamedTuple):
+    """What the log's first record says that verdicts depend on."""
+
+    recipe: str
+    floor: int
+    delivers: bool
+    width: int | None
+    fields: Mapping[str, Any]
+
+
+@dataclass(eq=False, slots=True)
+class Slice:
+    """A stretch of log time; what became a representative in it expires with it."""
+
+    end_ms: int
+    kept: dict[Kept, None] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class Kept:
+    """A representative."""
+
+    partition: Partition
+    offset: int
+    value_digest: int
+    text: tuple[int, bytes]
+    id: bytes
+    time_ms: int
+    decided: LogPlace
+    row: int | None
+    slice: Slice
+
+    @property
+    def reason(self) -> Reason:
+        """Why it is unique."""
+        return Reason.TOO_SHORT if self.row is None else Reason.NEW
+
+    def as_representative(self) -> Representative:
+        """Return it as duplicates name it."""
+        return Representative(Position(*self.partition, self.offset), self.id, self.time_ms)
+
+
+@dataclass(slots=True)
+class _Remembered:
+    """A verdict that a redelivered document gets again, and where its representative became one."""
+
+    judgement: Judgement
+    about: LogPlace
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is remembered of one source partition: its mark, and verdicts by (offset, value digest)."""
+
+    mark: tuple[int, int]
+    verdicts: dict[tuple[int, int], _Remembered] = field(default_factory=dict)
+
+
+class Fold:
+    """Folds log records one after another; `judge` returns what the index must have answered to each.
+
+    `plan`, `window` and `declared` are what is in force behind the last record. Without a scan it follows the orders that the
+    log holds, and judges nobody: what can be done with any number of documents.
+    """
+
+    def __init__(self, scan: Scan | None) -> None:
+        self.declared: Declared | None = None
+        self.plan: Reach | None = None
+        self.window: Window | None = None
+        self._scan = scan
+        self._rows: Rows | None = None
+        self._by_row: list[Kept | None] = []
+        self._by_text: dict[tuple[int, bytes], Kept] = {}
+        self._by_position: dict[tuple[Partition, int, int], Kept] = {}
+        self._memories: dict[Partition, _Memory] = {}
+        self._slices: list[Slice] = []
+        self._now_ms: int | None = None
+        self._standing = 0
+
+    def judge(self, log_offset: int, append_ms: int, record: object) -> tuple[Judgement, ...] | None:
+        """Take in the record at a log offset; return the judgements on its documents, or None if it is not judged.
+
+        A record that could not be read is given as None.
+        """
+        self._pass_time(append_ms)
+        if isinstance(record, Control):
+            self._control(log_offset, record)
+            return None
+        if isinstance(record, Seed | Release) and self.accepts(record.batch) and self._scan is not None:
+            self._order(log_offset, record, self._scan)
+        if isinstance(record, Batch) and self.accepts(record) and self._scan is not None:
+            return self._judge_batch(log_offset, record, self._scan)
+        return None
+
+    # -- batches
+
+    def accepts(self, batch: Batch) -> bool:
+        """Return whether a batch is judged at all; the log's records carry what an index refuses, too."""
+        declared, plan = self.declared, self.plan
+        bits = batch.prints.shape[1] * WORD_BITS
+        if declared is None or plan is None:
+            return False
+        width = declared.width or (None if self._rows is None else self._rows.prints.shape[1] * WORD_BITS)
+        accepted = (
+            batch.recipe == declared.recipe
+            and batch.mode.delivers == declared.delivers
+            and bits >= plan.width
+            and bits == (width or bits)
+            and int(batch.offset.min()) >= 0
+            and all(source.committed <= _OFFSET_MAX for source in batch.sources)
+        )
+        if accepted and self._rows is None:
+            self._rows = Rows(batch.prints.shape[1])
+        return accepted
+
+    def _judge_batch(self, log_offset: int, batch: Batch, scan: Scan) -> tuple[Judgement, ...]:
+        partitions = self._partitions(batch)
+        for source, partition in zip(batch.sources, partitions, strict=True):
+            self._move_mark(partition, (source.epoch, source.committed))
+        near = self._near(batch, partitions, scan)
+        named: dict[Kept, None] = {}
+        judgements = []
+        for place in range(len(batch)):
+            number = int(batch.source[place])
+            source = batch.sources[number]
+            here = (partitions[number], int(batch.offset[place]), int(batch.value_digest[place]))
+            judgements.append(self._judge(LogPlace(log_offset, place), batch, place, here, source.epoch, near, named))
+        if self.window is not None and self.window.refresh:
+            self._renew(named)
+        return tuple(judgements)
+
+    def _judge(
+        self, decided: LogPlace, batch: Batch, place: int, here: tuple[Partition, int, int], epoch: int,
+        near: NDArray[np.int64] | None, named: dict[Kept, None],
+    ) -> Judgement:  # fmt: skip
+        partition, offset, value_digest = here
+        memory = self._memories[partition]
+        remembered = memory.verdicts.get((offset, value_digest))
+        if remembered is not None and epoch >= memory.mark[0]:
+            return remembered.judgement
+        is_below = (epoch, offset) < memory.mark
+        own = self._by_position.get(here)
+        if own is not None:
+            judgement, about = Judgement(own.reason, own.decided), own.decided
+        elif is_below:
+            return Judgement(Reason.STALE, decided)
+        else:
+            judgement, about = self._compare(decided, batch, place, here, near, named)
+        if not is_below:
+            memory.verdicts[offset, value_digest] = _Remembered(judgement, about)
+        return judgement
+
+    def _compare(
+        self, decided: LogPlace, batch: Batch, place: int, here: tuple[Partition, int, int],
+        near: NDArray[np.int64] | None, named: dict[Kept, None],
+    ) -> tuple[Judgement, LogPlace]:  # fmt: skip
+        same, found = self._find(batch, place, near)
+        one = same or found
+        if one is None:
+            kept = self._keep(decided, batch, place, here)
+            return Judgement(kept.reason, decided), decided
+        named[one] = None
+        is_same_id = bool(batch.ids[place]) and batch.ids[place] == one.id
+        if same is not None:
+            reason, distance = Reason.UNCHANGED if is_same_id else Reason.EXACT, 0
+        else:
+            reason = Reason.REVISED if is_same_id else Reason.NEAR
+            distance = self._distance(batch, place, one)
+        return Judgement(reason, decided, distance, one.as_representative()), one.decided
+
+    def _find(self, batch: Batch, place: int, near: NDArray[np.int64] | None) -> tuple[Kept | None, Kept | None]:
+        """Return the representative of a document's text; if there is none, the earliest one near it.
+
+        `near` is what `_near` found among those that stood before the batch; only its own are left to look at.
+        """
+        same = self._by_text.get(_text(batch, place))
+        rows = self._rows
+        if same is not None or self._scan is None or self.plan is None or rows is None or self._is_short(batch, place):
+            return same, None
+        row, first = -1, 0
+        if near is not None:
+            row, first = int(near[place]), self._standing
+        if row < 0:
+            one = slice(place, place + 1)
+            features = batch.features[one].astype(np.int64)
+            row = int(self._scan.find(self.plan, rows, first, rows.count, batch.prints[one], features, batch.scope[one])[0])
+        return None, None if row < 0 else self._by_row[row]
+
+    def _near(self, batch: Batch, partitions: list[Partition] | None, scan: Scan) -> NDArray[np.int64] | None:
+        """Return for each document the earliest representative near it that stands before the batch: all asked at once.
+
+        With `partitions`, those of the batch, what has a verdict already is passed over.
+        """
+        rows, plan = self._rows, self.plan
+        if rows is None or plan is None:
+            return None
+        self._standing = rows.count
+        near = np.full(len(batch), -1, np.int64)
+        asked = [
+            place
+            for place in range(len(batch))
+            if not self._is_short(batch, place)
+            and _text(batch, place) not in self._by_text
+            and not (partitions and self._is_remembered(partitions[int(batch.source[place])], batch, place))
+        ]
+        if asked and rows.count:
+            features = batch.features[asked].astype(np.int64)
+            near[asked] = scan.find(plan, rows, 0, rows.count, batch.prints[asked], features, batch.scope[asked])
+        return near
+
+    def _is_remembered(self, partition: Partition, batch: Batch, place: int) -> bool:
+        return (int(batch.offset[place]), int(batch.value_digest[place])) in self._memories[partition].verdicts
+
+    def _distance(self, batch: Batch, place: int, kept: Kept) -> int:
+        if self.plan is None or self._rows is None or kept.row is None:
+            return 0
+        words = self.plan.words
+        different = int.from_bytes((batch.prints[place, :words] ^ self._rows.prints[kept.row, :words]).tobytes(), "little")
+        return self.plan.distance(different, 0)
+
+    def _is_short(self, batch: Batch, place: int) -> bool:
+        return self.declared is None or int(batch.features[place]) < self.declared.floor
+
+    def _keep(self, decided: LogPlace, batch: Batch, place: int, here: tuple[Partition, int, int]) -> Kept:
+        """Make a document a representative."""
+        scope, row = int(batch.scope[place]), None
+        if not self._is_short(batch, place) and self._rows is not None:
+            row = self._rows.add(batch.prints[place], int(batch.features[place]), scope)
+            self._by_row.append(None)
+        kept = Kept(*here, _text(batch, place), batch.ids[place], int(batch.time_ms[place]), decided, row, self._slice_of_now())
+        if row is not None:
+            self._by_row[row] = kept
+        self._by_text[kept.text] = kept
+        self._by_position[here] = kept
+        kept.slice.kept[kept] = None
+        return kept
+
+    def _remove(self, kept: Kept) -> None:
+        here = (kept.partition, kept.offset, kept.value_digest)
+        if self._by_position.get(here) is kept:
+            del self._by_position[here]
+        if self._by_text.get(kept.text) is kept:
+            del self._by_text[kept.text]
+        if kept.row is not None and self._rows is not None:
+            self._rows.alive[kept.row] = False
+            self._by_row[kept.row] = None
+        kept.slice.kept.pop(kept, None)
+
+    # -- positions
+
+    def _partitions(self, batch: Batch) -> list[Partition]:
+        return [(source.topic, source.topic_id, source.partition) for source in batch.sources]
+
+    def _move_mark(self, partition: Partition, seen: tuple[int, int]) -> None:
+        memory = self._memories.get(partition)
+        if memory is None:
+            self._memories[partition] = _Memory(seen)
+            return
+        if seen <= memory.mark:
+            return
+        has_risen = seen[0] > memory.mark[0]
+        memory.mark = seen
+        for key, one in list(memory.verdicts.items()):
+            if key[0] < seen[1] or (has_risen and one.judgement.reason.verdict is not Verdict.UNIQUE):
+                del memory.verdicts[key]
+
+    # -- log time
+
+    def _slice_ms(self) -> int:
+        return DAY_MS if self.window is None else self.window.length_ms // SLICES
+
+    def _pass_time(self, append_ms: int) -> None:
+        append_ms = min(max(append_ms, 0), _TIME_MAX)
+        if self._now_ms is None:
+            self._now_ms = append_ms
+        else:
+            self._now_ms = max(self._now_ms, min(append_ms, self._now_ms + self._slice_ms()))
+        self._expire()
+
+    def _expire(self) -> None:
+        if self.window is None or self._now_ms is None:
+            return
+        while self._slices and self._slices[0].end_ms + self.window.length_ms <= self._now_ms:
+            for kept in list(self._slices.pop(0).kept):
+                self._remove(kept)
+
+    def _slice_of_now(self) -> Slice:
+        now = self._now_ms or 0
+        if not self._slices or now >= self._slices[-1].end_ms:
+            self._slices.append(Slice(now + self._slice_ms()))
+        return self._slices[-1]
+
+    def _renew(self, named: Mapping[Kept, None]) -> None:
+        """Move what was named, and stands in an earlier slice, behind everything: in its order, with a row of its own."""
+        is_open = bool(self._slices) and (self._now_ms or 0) < self._slices[-1].end_ms
+        current = self._slices[-1] if is_open else None
+        for old in list(self._slices):
+            for kept in [one for one in old.kept if one in named and old is not current]:
+                del old.kept[kept]
+                kept.slice = self._slice_of_now()
+                kept.slice.kept[kept] = None
+                if kept.row is not None and self._rows is not None:
+                    rows, row = self._rows, kept.row
+                    rows.alive[row] = False
+                    self._by_row[row] = None
+                    kept.row = rows.add(rows.prints[row].copy(), int(rows.features[row]), int(rows.scopes[row]))
+                    self._by_row.append(kept)
+
+    # -- orders
+
+    def _order(self, log_offset: int, record: Seed | Release, scan: Scan) -> None:
+        """Seed documents that were delivered elsewhere, or release one that was dropped."""
+        batch = record.batch
+        partitions = self._partitions(batch)
+        for partition in partitions:
+            self._move_mark(partition, (0, 0))
+        near = self._near(batch, None, scan) if isinstance(record, Seed) else None
+        for place in range(len(batch)):
+            partition = partitions[int(batch.source[place])]
+            here = (partition, int(batch.offset[place]), int(batch.value_digest[place]))
+            if here in self._by_position:
+                continue
+            decided = LogPlace(log_offset, place)
+            if isinstance(record, Release):
+                remembered = self._memories[partition].verdicts.get(here[1:])
+                if remembered is not None:
+                    reason = Reason.TOO_SHORT if self._is_short(batch, place) else Reason.NEW
+                    remembered.judgement, remembered.about = Judgement(reason, decided), decided
+                if _text(batch, place) not in self._by_text:
+                    self._keep(decided, batch, place, here)
+            elif self._find(batch, place, near) == (None, None):
+                self._keep(decided, batch, place, here)
+
+    def _control(self, log_offset: int, control: Control) -> None:
+        """Carry out a control record; one that says what cannot be changes nothing."""
+        try:
+            if control.type == "declare":
+                self._declare(control.fields)
+            elif control.type == "plan":
+                self._change_plan(control.fields)
+            elif control.type == "retract":
+                self._retract(log_offset, control.fields)
+            elif control.type == "forget":
+                self._forget(forgotten(control.fields))
+        except FormatError:
+            return
+
+    def _declare(self, fields: Mapping[str, Any]) -> None:
+        if self.declared is not None:
+            return
+        plan = Reach.from_fields(fields.get("plan"))
+        width = None
+        if "width" in fields:
+            width = _number(fields, "width", 256)
+            if width % WORD_BITS or width < plan.width:
+                raise FormatError(f"A recipe's width cannot be {width}.")
+        mode = Mode(_number(fields, "mode", len(Mode) - 1)) if "mode" in fields else Mode.ENFORCE
+        window = None if fields.get("window") is None else window_of(fields["window"])
+        _name(fields, "group")
+        self.declared = Declared(_name(fields, "recipe"), _number(fields, "floor", _U32_MAX), mode.delivers, width, fields)
+        self.plan, self.window = plan, window
+
+    def _change_plan(self, fields: Mapping[str, Any]) -> None:
+        if self.declared is None or not fields.keys() & {"plan", "window"}:
+            return
+        plan = Reach.from_fields(fields["plan"]) if "plan" in fields else self.plan
+        window = self.window
+        if "window" in fields:
+            window = None if fields["window"] is None else window_of(fields["window"])
+        width = self.declared.width or (256 if self._rows is None else self._rows.prints.shape[1] * WORD_BITS)
+        if plan is None or plan.width > width:
+            return
+        self.plan = plan
+        if window != self.window:
+            self.window = window
+            if self._slices:
+                self._slices[-1].end_ms = min(self._slices[-1].end_ms, (self._now_ms or 0) + 1)
+            self._expire()
+
+    def _forget(self, ids: set[bytes]) -> None:
+        """Take representatives of these ids down; verdicts that were given stay, without the id."""
+        for kept in [one for one in self._by_position.values() if one.id in ids]:
+            self._remove(kept)
+        for memory in self._memories.values():
+            for one in memory.verdicts.values():
+                of = one.judgement.of
+                if of is not None and of.id in ids:
+                    one.judgement = one.judgement._replace(of=of._replace(id=b""))
+
+    def _retract(self, log_offset: int, fields: Mapping[str, Any]) -> None:
+        here = retracted(fields)
+        kept = self._by_position.get(here)
+        about = None
+        if kept is not None:
+            about = kept.decided
+            self._remove(kept)
+        if here[0] not in self._memories or self._rows is None:
+            return
+        gone = Judgement(Reason.RETRACTED, LogPlace(log_offset, 0))
+        for partition, memory in self._memories.items():
+            for key, one in list(memory.verdicts.items()):
+                if (partition, *key) == here:
+                    one.judgement = gone
+                elif one.about == about and one.judgement.reason.verdict is Verdict.DUPLICATE:
+                    del memory.verdicts[key]
+
+
+def retracted(fields: Mapping[str, Any]) -> tuple[Partition, int, int]:
+    """Return the (partition, offset, value digest) that a `retract` record names.
+
+    Raises:
+        FormatError: it names none.
+    """
+    try:
+        topic_id = bytes.fromhex(_text_field(fields, "topic_id"))
+    except ValueError as error:
+        raise FormatError("A topic id is written in hexadecimal digits.") from error
+    if len(topic_id) != TOPIC_ID_BYTES:
+        raise FormatError(f"A topic id has {TOPIC_ID_BYTES} bytes.")
+    partition = (_text_field(fields, "topic"), topic_id, _number(fields, "partition", _U32_MAX))
+    return partition, _number(fields, "offset", _OFFSET_MAX), _number(fields, "value_digest", _U64_MAX)
+
+
+def forgotten(fields: Mapping[str, Any]) -> set[bytes]:
+    """Return the ids that a `forget` record names.
+
+    Raises:
+        FormatError: it names none.
+    """
+    texts = fields.get("ids")
+    if not isinstance(texts, list) or not 0 < len(texts) <= 1000:
+        raise FormatError("A forget record names 1 to 1000 ids.")
+    try:
+        ids = {bytes.fromhex(text) for text in texts}
+    except (ValueError, TypeError) as error:
+        raise FormatError("A forget record names ids in hexadecimal digits.") from error
+    if b"" in ids or max(map(len, ids)) > ID_BYTES_MAX:
+        raise FormatError("A forget record names ids that no document can have.")
+    return ids
+
+
+def window_of(fields: object) -> Window:
+    """Return the window that a control record states.
+
+    Raises:
+        FormatError: that is no window.
+    """
+    if not isinstance(fields, Mapping) or set(fields) != {"length_ms", "refresh"}:
+        raise FormatError(f"These are not the fields of a window: {fields!r:.200}.")
+    length, refresh = fields["length_ms"], fields["refresh"]
+    if isinstance(length, bool) or not isinstance(length, int) or not 1000 <= length <= 366_000 * DAY_MS:
+        raise FormatError(f"A window is not {length!r:.40} ms long.")
+    if not isinstance(refresh, bool):
+        raise FormatError(f"A window's refresh is not {refresh!r:.40}.")
+    return Window(length, refresh)
+
+
+def _text(batch: Batch, place: int) -> tuple[int, bytes]:
+    """Return what only an equal text in the same scope shares."""
+    return int(batch.scope[place]), batch.text_digest[place].tobytes()
+
+
+def _text_field(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise FormatError(f"The field {name} is not a text.")
+    return value
+
+
+def _name(fields: Mapping[str, Any], name: str) -> str:
+    value = _text_field(fields, name)
+    if not 0 < len(value.encode("utf-8", "surrogatepass")) <= 255 or not value.isprintable():
+        raise FormatError(f"The field {name} is not a printable name.")
+    return value
+
+
+def _number(fields: Mapping[str, Any], name: str, highest: int) -> int:
+    value = fields.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
+        raise FormatError(f"The field {name} is not a whole number up to {highest}.")
+    return value

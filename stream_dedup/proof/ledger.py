@@ -1,0 +1,287 @@
+"""What went in, and where it came out: each record once, in its partition's order, as it was.
+
+A record that the log judged is found by `dedup.log`, a dead letter by its error headers. What was passed on without the log
+(empty, tombstone, bypass) says nowhere where it came from; it is matched by its content, in order.
+
+Invariants: a record is called lost only if the group has committed past it and no output that could have held it was
+trimmed; twice only if no rewind explains it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.ground.document import Message
+from stream_dedup.proof.content import Content, Cut
+from stream_dedup.proof.findings import Findings, Kind
+from stream_dedup.proof.fold import Partition
+from stream_dedup.proof.outline import Outline
+
+TRIMMED = "source_trimmed"
+EARLIER = "earlier_topic"
+AGAIN = "again_by_rewind"
+UNTOLD = "outputs_trimmed"
+RELEASED = "released"
+
+
+class Span(NamedTuple):
+    """A partition when the audit began: the first offset held, the end, and how far the group had committed."""
+
+    low: int
+    end: int
+    committed: int
+
+
+@dataclass(slots=True)
+class _Went:
+    """A source partition: what it holds, and how often each record came out."""
+
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    envelopes: array[int] = field(default_factory=lambda: array("Q"))
+    wholes: array[int] = field(default_factory=lambda: array("Q"))
+    claims: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
+    first: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Came:
+    """A partition of an output: its records in order, with the source offset of each, or -1."""
+
+    sources: array[int] = field(default_factory=lambda: array("q"))
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    unresolved: dict[int, Content] = field(default_factory=dict)
+
+
+class Ledger:
+    """Sources first, then outputs, then `close`.
+
+    `spans` are those of the source topic, `lows` the outputs' first offsets; an output that is `compacted` may lack anything.
+
+    `counts` says what is no violation: records that retention removed, that a rewind delivered again, and the like.
+    """
+
+    def __init__(
+        self, outline: Outline, topic: str, topic_id: bytes, spans: Mapping[int, Span],
+        lows: Mapping[tuple[str, int], int], findings: Findings, compacted: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        self._compacted = compacted
+        self._first_held: dict[tuple[str, int], int | None] = {}
+        self.counts: Counter[str] = Counter()
+        self._outline = outline
+        self._topic = topic
+        self._topic_id = topic_id
+        self._spans = spans
+        self._lows = lows
+        self._findings = findings
+        self._went = {part: _Went() for part in spans}
+        self._came: dict[tuple[str, int], _Came] = defaultdict(_Came)
+        self._released: Counter[tuple[int, int]] = Counter()
+
+    def source(self, message: Message, content: Content) -> None:
+        """Take in a source record, in its partition's order."""
+        went = self._went[message.partition]
+        went.offsets.append(message.offset)
+        went.envelopes.append(content.envelope)
+        went.wholes.append(content.whole)
+
+    def came(
+        self, message: Message, content: Content, source: tuple[Partition, int] | None, *,
+        is_released: bool = False, cut: Cut = Cut.NOTHING,
+    ) -> None:  # fmt: skip
+        """Take in a record of an output; `source` is the position that it names, None if it names none."""
+        came = self._came[message.topic, message.partition]
+        came.offsets.append(message.offset)
+        offset = -1
+        if source is None:
+            came.unresolved[len(came.sources)] = content
+        elif source[0][1] != self._topic_id:
+            self.counts[EARLIER] += 1
+        elif source[0][2] != message.partition:
+            self._findings.add(
+                Kind.ORDER, _at(message),
+                f"{_at(message)} came from {self._position(source[0][2], source[1])}, another partition.",
+            )  # fmt: skip
+        elif is_released:
+            self._release(message, source)
+        else:
+            offset = source[1]
+            self._claim(_at(message), message.partition, offset, content, cut)
+        came.sources.append(offset)
+
+    def close(self) -> None:
+        """Match what named no source, and find what is missing or out of order."""
+        for (topic, part), came in sorted(self._came.items()):
+            self._match(topic, part, came)
+            self._check_order(topic, part, came)
+            self._first_held[topic, part] = next((one for one in came.sources if one >= 0), None)
+        for part in sorted(self._went):
+            self._find_lost(part)
+
+    # -- one record
+
+    def _release(self, message: Message, source: tuple[Partition, int]) -> None:
+        self.counts[RELEASED] += 1
+        key = (source[0][2], source[1])
+        self._released[key] += 1
+        if self._released[key] > 1:
+            self._findings.add(
+                Kind.TWICE, _at(message), f"{self._position(*key)} was released twice; the second time at {_at(message)}."
+            )
+
+    def _claim(self, where: str, part: int, offset: int, content: Content, cut: Cut) -> None:
+        went, span = self._went.get(part), self._spans.get(part)
+        if went is None or span is None or offset >= span.end:
+            self._findings.add(
+                Kind.NOWHERE, where, f"{where} names {self._position(part, offset)}, which the source topic does not have."
+            )
+            return
+        at = _find(went, offset)
+        if at is None:
+            self.counts[TRIMMED] += 1  # below what is held, or compacted away
+            return
+        is_envelope_same = content.envelope == went.envelopes[at]
+        what = "value" if is_envelope_same else "key, timestamp or headers"
+        if (cut is Cut.NOTHING and content.whole != went.wholes[at]) or (cut is Cut.VALUE and not is_envelope_same):
+            self._findings.add(
+                Kind.CHANGED, where, f"{where} differs from {self._position(part, offset)}, which it came from, in its {what}."
+            )
+        self._count(went, at, where, part, offset)
+
+    def _count(self, went: _Went, at: int, where: str, part: int, offset: int) -> None:
+        if len(went.claims) < len(went.offsets):
+            went.claims = np.zeros(len(went.offsets), np.uint8)
+        went.claims[at] = min(255, int(went.claims[at]) + 1)
+        claims = int(went.claims[at])
+        if claims == 1:
+            went.first[at] = where
+        elif claims <= self._readings(part, offset):
+            self.counts[AGAIN] += 1
+        else:
+            self._findings.add(
+                Kind.TWICE, where,
+                f"{self._position(part, offset)} left {claims} times: first at {went.first[at]}, again at {where}.",
+            )  # fmt: skip
+
+    def _readings(self, part: int, offset: int) -> int:
+        return self._outline.readings((self._topic, self._topic_id, part), offset)
+
+    # -- the end
+
+    def _match(self, topic: str, part: int, came: _Came) -> None:
+        """Give each record that named no source the earliest one of its content that is still to come out, in order."""
+        if not came.unresolved:
+            return
+        went = self._went.get(part, _Went())
+        if len(went.claims) < len(went.offsets):
+            went.claims = np.zeros(len(went.offsets), np.uint8)
+        by_content: dict[int, list[int]] = defaultdict(list)
+        wanted = {content.whole for content in came.unresolved.values()}
+        for at, whole in enumerate(went.wholes):
+            if whole in wanted:
+                by_content[whole].append(at)
+        low = self._spans[part].low if part in self._spans else 0
+        is_held = False  # whether something that the source still holds has left before
+        for index, offset in enumerate(came.offsets):
+            content = came.unresolved.get(index)
+            if content is None:
+                is_held = is_held or came.sources[index] >= low
+                continue
+            where = f"{topic}-{part}@{offset}"
+            free = self._next_unclaimed(part, went, by_content[content.whole])
+            if free is not None:
+                is_held = True
+                came.sources[index] = went.offsets[free]
+                self._count(went, free, where, part, went.offsets[free])
+            elif not is_held and low > 0:
+                self.counts[TRIMMED] += 1
+            elif self._has_earlier():
+                self.counts[EARLIER] += 1
+            else:
+                self._findings.add(
+                    Kind.NOWHERE, where,
+                    f"{where} came from nowhere: every record of {self._topic}-{part} with its key, value, timestamp and "
+                    "headers has left elsewhere, or there is none.",
+                )  # fmt: skip
+
+    def _next_unclaimed(self, part: int, went: _Went, places: list[int]) -> int | None:
+        for wanted in (0, 1):
+            for at in places:
+                claims = int(went.claims[at])
+                if claims == 0 or (wanted and claims < self._readings(part, went.offsets[at])):
+                    return at
+        return None
+
+    def _has_earlier(self) -> bool:
+        return any(one[0] == self._topic and one[1] != self._topic_id for one in self._outline.epochs)
+
+    def _check_order(self, topic: str, part: int, came: _Came) -> None:
+        backs, last, before = self._outline.rewinds((self._topic, self._topic_id, part)), -1, ""
+        for offset, source in zip(came.offsets, came.sources, strict=True):
+            if source < 0:
+                continue
+            where = f"{topic}-{part}@{offset}"
+            if source <= last:
+                if backs:
+                    backs -= 1
+                else:
+                    self._findings.add(
+                        Kind.ORDER, where,
+                        f"{where} came from {self._position(part, source)}, and {before} before it from "
+                        f"{self._position(part, last)}: the order of {self._topic}-{part} was not kept.",
+                    )  # fmt: skip
+            last, before = source, where
+
+    def _find_lost(self, part: int) -> None:
+        went, span = self._went[part], self._spans[part]
+        claims = went.claims if len(went.claims) else np.zeros(len(went.offsets), np.uint8)
+        for at in np.flatnonzero(claims == 0).tolist():
+            offset = went.offsets[at]
+            if offset >= span.committed:
+                break
+            if self._may_be_trimmed(part, offset):
+                self.counts[UNTOLD] += 1
+                continue
+            known = self._outline.first_at((self._topic, self._topic_id, part), offset)
+            log = "the log has nothing of it" if known is None else f"the log has it at {known.log}"
+            self._findings.add(
+                Kind.LOST, self._position(part, offset),
+                f"{self._position(part, offset)} is in none of the outputs, and the group has committed up to "
+                f"{span.committed}; {log}.",
+            )  # fmt: skip
+
+    def _may_be_trimmed(self, part: int, offset: int) -> bool:
+        """Return whether an output lost what it held first, and that may have been this record."""
+        for (topic, number), low in self._lows.items():
+            if number == part and topic in self._compacted:
+                return True
+            if number == part and low > 0:
+                first = self._first_held.get((topic, part))
+                if first is None or offset < first:
+                    return True
+        return False
+
+    def _position(self, part: int, offset: int) -> str:
+        return f"{self._topic}-{part}@{offset}"
+
+
+def _find(went: _Went, offset: int) -> int | None:
+    """Return the place of an offset among those held."""
+    low, high = 0, len(went.offsets)
+    while low < high:
+        middle = (low + high) // 2
+        if went.offsets[middle] < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < len(went.offsets) and went.offsets[low] == offset else None
+
+
+def _at(message: Message) -> str:
+    return f"{message.topic}-{message.partition}@{message.offset}"

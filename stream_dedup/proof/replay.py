@@ -1,0 +1,256 @@
+"""A recorded log judged once more, as it was or under another plan, and what then differs. Without Kafka.
+
+Invariants: the records are judged by the very index that the role has; nothing but plan and window is ever changed in them;
+a document counts once, where it was first judged, however often it was delivered again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from stream_dedup.ground import plan as plans
+from stream_dedup.ground.document import LogPlace, Reason, Verdict
+from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError, InputError
+from stream_dedup.ground.plan import Plan
+from stream_dedup.index.index import Index
+from stream_dedup.index.window import Window
+from stream_dedup.log import answers, records
+from stream_dedup.log.answers import Answer, Judgement
+from stream_dedup.log.records import Batch, Control, Release
+from stream_dedup.settings.settings import parse_duration
+
+_NUMBERS: Final = ("width", "blocks", "key_blocks", "radius", "threshold", "ratio")
+SETTINGS: Final = ("plan", *_NUMBERS, "by_length", "window", "refresh")
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """What is to be different: `plan` instead of the log's, then single numbers of it; and the window.
+
+    `length_ms` is None to leave the window's length as it was, 0 for no window; `refresh` is None to leave that.
+    """
+
+    plan: Plan | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    length_ms: int | None = None
+    refresh: bool | None = None
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> Alternative:
+        """Return what `NAME=VALUE` texts say: plan=classic, threshold=18, by_length=24@5,21@40.
+
+        Raises:
+            InputError: a text says nothing of the kind.
+            ConfigurationError: there is no such plan.
+        """
+        plan: Plan | None = None
+        found: dict[str, Any] = {}
+        length_ms: int | None = None
+        refresh: bool | None = None
+        for text in texts:
+            name, _, value = (part.strip() for part in text.partition("="))
+            name = name.lower().replace("-", "_")
+            if name == "plan":
+                plan = plans.parse(value)
+            elif name in _NUMBERS and value.rstrip("%").isdigit():
+                found[name] = int(value.rstrip("%"))
+            elif name == "window":
+                length_ms = _length_ms(value)
+            elif name == "refresh" and value in ("true", "false"):
+                refresh = value == "true"
+            elif name == "by_length":
+                found[name] = [_step(step) for step in value.split(",") if step]
+            else:
+                raise InputError(
+                    f"{text!r:.80} is no setting of a plan; write one of {', '.join(f'{one}=...' for one in SETTINGS)}, such "
+                    "as plan=classic or threshold=18."
+                )
+        return cls(plan, found, length_ms, refresh)
+
+    def of(self, fields: object) -> Plan:
+        """Return the plan that takes the place of one that the log states.
+
+        Raises:
+            ConfigurationError: the two together make no plan.
+        """
+        base = (self.plan or Plan.from_fields(fields)).to_fields()
+        return Plan.from_fields({**base, **self.fields})
+
+    def change(self, raw: bytes | None) -> bytes | None:
+        """Return a log record with the plan changed, if it states one."""
+        try:
+            record = records.decode(raw)
+        except FutureFormatError:
+            raise
+        except FormatError:
+            return raw
+        if not isinstance(record, Control) or record.type not in ("declare", "plan"):
+            return raw
+        fields = dict(record.fields)
+        try:
+            if "plan" in fields:
+                fields["plan"] = self.of(fields["plan"]).to_fields()
+            if record.type == "declare" or "window" in fields:
+                fields["window"] = self._window(fields.get("window"))
+        except ConfigurationError:
+            if record.type == "declare":
+                raise
+            return raw  # the log's own is none either, and the index passes it over
+        return records.encode_control(Control(record.type, fields))
+
+    def _window(self, fields: object) -> dict[str, Any] | None:
+        """Return the window that takes the place of one that the log states, or of none."""
+        window = None if fields is None else Window.from_fields(fields)
+        length_ms = self.length_ms if self.length_ms is not None else 0 if window is None else window.length_ms
+        refresh = self.refresh if self.refresh is not None else window is not None and window.refresh
+        return Window(length_ms, refresh).to_fields() if length_ms else None
+
+
+def _length_ms(text: str) -> int:
+    """Return the milliseconds of a window's length, 0 for none."""
+    if text == "none":
+        return 0
+    try:
+        return round(parse_duration(text).total_seconds() * 1000)
+    except ValueError as error:
+        raise InputError(f"A window is written 30d, 12h or none, not {text!r:.40}.") from error
+
+
+def _step(text: str) -> list[int]:
+    bits, _, below = text.partition("@")
+    if not (bits.isdigit() and below.isdigit()):
+        raise InputError(f"A threshold by length is written BITS@FEATURES, as in 24@5, not {text!r:.40}.")
+    return [int(below), int(bits)]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """One document that would be judged otherwise."""
+
+    kind: str
+    log: LogPlace
+    position: str
+    id: str
+    was: Judgement
+    would_be: Judgement
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {
+            "change": self.kind,
+            "log": str(self.log),
+            "position": self.position,
+            "id": self.id,
+            "was": judgement_fields(self.was),
+            "would_be": judgement_fields(self.would_be),
+        }
+
+
+@dataclass(slots=True)
+class Difference:
+    """What another plan would change: how many documents by kind, the first `most` of each kind, and reasons on both sides."""
+
+    most: int
+    documents: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    was: Counter[str] = field(default_factory=Counter)
+    would_be: Counter[str] = field(default_factory=Counter)
+    samples: list[Changed] = field(default_factory=list)
+
+    def add(self, log_offset: int, batch: Batch, was: Sequence[Judgement], would_be: Sequence[Judgement]) -> None:
+        """Compare the judgements on one record."""
+        for place, (one, other) in enumerate(zip(was, would_be, strict=True)):
+            here = LogPlace(log_offset, place)
+            if here not in (one.decided, other.decided) or Reason.STALE in (one.reason, other.reason):
+                continue
+            self.documents += 1
+            self.was[one.reason.label] += 1
+            self.would_be[other.reason.label] += 1
+            kind = _kind(one, other)
+            if kind:
+                self.kinds[kind] += 1
+                if self.kinds[kind] <= self.most:
+                    identifier = batch.ids[place].decode("utf-8", "replace")
+                    self.samples.append(Changed(kind, here, str(batch.position(place)), identifier, one, other))
+
+
+def _kind(one: Judgement, other: Judgement) -> str:
+    if one.reason.verdict is not other.reason.verdict:
+        return "unique to duplicate" if other.reason.verdict is Verdict.DUPLICATE else "duplicate to unique"
+    if one.of is not None and other.of is not None and one.of.position != other.of.position:
+        return "another kept document"
+    if one.reason is not other.reason:
+        return "another reason"
+    return "another distance" if one.distance != other.distance else ""
+
+
+def compare(
+    log: Iterable[Sequence[tuple[int, int, bytes | None]]], recorded: Index, changed: Index, alternative: Alternative,
+    difference: Difference,
+) -> None:  # fmt: skip
+    """Judge groups of (log offset, LogAppendTime, bytes) twice, in two empty indexes, and compare.
+
+    Raises:
+        ConfigurationError: the changed plan cannot judge this log's prints.
+    """
+    for group in log:
+        batches = dict(batches_of(group))
+        one = _answers(recorded, group)
+        other = _answers(changed, [(offset, append_ms, alternative.change(raw)) for offset, append_ms, raw in group])
+        if changed.declared is None and recorded.declared is not None:
+            raise ConfigurationError(
+                f"The log's prints cannot be judged by that plan: {recorded.declared.recipe} makes fewer bits than it looks at."
+            )
+        for offset, judgements in one.items():
+            if offset in other:
+                difference.add(offset, batches[offset], judgements, other[offset])
+
+
+def batches_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, Batch]]:
+    """Yield (log offset, batch) of those records that are one."""
+    for offset, _, raw in group:
+        try:
+            record = records.decode(raw)
+        except FutureFormatError:
+            raise
+        except FormatError:
+            continue
+        if isinstance(record, Batch):
+            yield offset, record
+
+
+def releases_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, Batch]]:
+    """Yield (log offset, the released document as a batch) of those records that are releases."""
+    for offset, _, raw in group:
+        try:
+            record = records.decode(raw)
+        except FutureFormatError:
+            raise
+        except FormatError:
+            continue
+        if isinstance(record, Release):
+            yield offset, record.batch
+
+
+def _answers(index: Index, group: Sequence[tuple[int, int, bytes | None]]) -> dict[int, Sequence[Judgement]]:
+    found = {}
+    for offset, raw in index.apply(group):
+        answer = answers.decode(raw, f"The answer to log record {offset}")
+        if isinstance(answer, Answer):
+            found[offset] = answer.judgements
+    index.answered(index.applied)
+    return found
+
+
+def judgement_fields(judgement: Judgement) -> dict[str, Any]:
+    """Return a judgement as a JSON object."""
+    of = judgement.of
+    return {
+        "reason": judgement.reason.label,
+        "distance": None if of is None else judgement.distance,
+        "of_position": None if of is None else str(of.position),
+        "of_id": None if of is None else of.id.decode("utf-8", "replace"),
+    }

@@ -1,0 +1,100 @@
+"""The reference page of all settings, made from `settings.Settings`, so that it cannot say anything else than the code."""
+
+from __future__ import annotations
+
+import types
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import annotated_types
+from pydantic.fields import FieldInfo
+
+from stream_dedup.settings.settings import FROM_FILE_PROPERTIES, PREFIX, Settings, as_text, environment_name
+
+_HEAD = f"""\
+# Settings
+
+Made by `stream-dedup config reference`; do not edit by hand.
+
+Where a value comes from, the first that has it: a flag (`--set NAME=VALUE`, or one of its own), the environment
+(`{PREFIX}*`), a file (TOML or YAML; `--config FILE` or `{PREFIX}CONFIG`), the input preset, the default. `stream-dedup config
+show --origin` tells for each. An empty variable counts as not given. A name that is none of these is an error, and so is a
+value that cannot be used: everything wrong is reported at once, with the nearest name, and the exit code is 78.
+
+In a file the names are written in lower case, without the prefix; Kafka properties stand in a table `kafka`:
+
+```toml
+kafka_bootstrap_servers = "kafka-1:9093,kafka-2:9093"
+group = "crawl"
+value_format = "json"
+
+[kafka]
+"security.protocol" = "SASL_SSL"
+"sasl.mechanism" = "SCRAM-SHA-512"
+"sasl.username" = "crawl"
+```
+
+Times are written `250ms`, `30s`, `15m`, `12h`, `30d`; sizes `500MB` (10^6) or `64MiB` (2^20).
+
+| environment | value | default | what it does, and what it trades |
+|---|---|---|---|
+"""
+
+_TAIL = f"""
+## Secrets from files
+
+For these Kafka properties a variable that ends in `_FILE` names a file that holds the value (a line break at its end is
+cut off): {{properties}}. So `{PREFIX}KAFKA_SASL_PASSWORD_FILE=/run/secrets/kafka-password`. `{PREFIX}KEY_FILE` is a file
+anyway.
+
+## Kubernetes
+
+Variables that Kubernetes makes for Services whose names begin with `stream-dedup` (`STREAM_DEDUP_INDEX_SERVICE_HOST`,
+`STREAM_DEDUP_INDEX_PORT=tcp://...`) are passed over.
+"""
+
+
+def reference_page() -> str:
+    """Return the page as Markdown."""
+    rows = "".join(_row(name, field) for name, field in Settings.model_fields.items())
+    properties = ", ".join(f"`{name}`" for name in sorted(FROM_FILE_PROPERTIES))
+    return _HEAD + rows + _TAIL.format(properties=properties)
+
+
+def _row(name: str, field: FieldInfo) -> str:
+    variable = f"{PREFIX}KAFKA_<PROP>" if name == "kafka" else environment_name(name)
+    description = " ".join((field.description or "").split())
+    cells = (f"`{variable}`", _form(field), _default(field), description)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _default(field: FieldInfo) -> str:
+    extra = field.json_schema_extra
+    if isinstance(extra, dict) and "default_text" in extra:
+        return str(extra["default_text"])
+    if field.default_factory is not None or field.default is None or field.default == "":
+        return "none"
+    return f"`{as_text(field.default)}`"
+
+
+def _form(field: FieldInfo) -> str:
+    return _form_of(field.annotation, field.metadata)
+
+
+def _form_of(annotation: Any, metadata: list[Any]) -> str:
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        inner, *more = get_args(annotation)
+        return _form_of(inner, [*more, *metadata])
+    if origin in (Union, types.UnionType):
+        return " or ".join(_form_of(one, metadata) for one in get_args(annotation) if one is not type(None))
+    if origin is Literal:
+        return " or ".join(f"`{one}`" for one in get_args(annotation))
+    if origin is dict:
+        return "text"
+    names = {bool: "`true` or `false`", int: "whole number", timedelta: "time", Path: "path", str: "text"}
+    name = names[annotation]
+    low = next((as_text(one.ge) for one in metadata if isinstance(one, annotated_types.Ge)), None)
+    high = next((as_text(one.le) for one in metadata if isinstance(one, annotated_types.Le)), None)
+    return f"{name}, {low} to {high}" if low is not None and high is not None else name

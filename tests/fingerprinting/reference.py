@@ -1,0 +1,345 @@
+"""The whole recipe once more, in plain Python, one text at a time: what the compiled path must equal.
+
+It shares with the product the frozen character table and `simhash_reference` (the method itself, whose worked examples
+are tests of their own), and nothing else: jieba and ICU cut here, `unicodedata` normalises, SipHash is written out in Python
+integers.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import math
+import re
+import statistics
+import unicodedata
+from collections import Counter
+from itertools import groupby, pairwise
+from typing import Any, NamedTuple
+
+import jieba
+from icu4py.breakers import WordBreaker
+
+from stream_dedup.fingerprinting import Languages, characters
+from stream_dedup.fingerprinting.simhash import simhash_reference
+from stream_dedup.fingerprinting.variants import han as variants
+
+WORD_BITS = 0xFFFF_FFFF_FFFF_FFFF
+
+
+@functools.cache  # not at import: every process of a run imports this file
+def jieba_itself() -> jieba.Tokenizer:
+    """jieba with its own dictionary, without its cache file in the temporary directory."""
+    tokenizer = jieba.Tokenizer()
+    tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
+    tokenizer.initialized = True
+    return tokenizer
+
+
+def cut_with_jieba(run: str) -> list[str]:
+    """Cut a run of Han with jieba itself."""
+    return list(jieba_itself().cut(run, HMM=True))
+
+
+@functools.cache
+def _kinds() -> bytes:
+    """The character table as bytes, which plain Python reads faster than an array."""
+    return characters.table().tobytes()
+
+
+def kind(character: str) -> int:
+    """The kind of a character, without its flags."""
+    return _kinds()[ord(character)] & characters.KIND_BITS
+
+
+def _has(character: str, flag: int) -> bool:
+    return bool(_kinds()[ord(character)] & flag)
+
+
+def _fold(text: str) -> str:
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+
+
+def normalise(text: str) -> str:
+    """The steps of `normalise`, character by character."""
+    kept: list[str] = []
+    marks = 0
+    for character in text:
+        now = "\ufffd" if "\ud800" <= character <= "\udfff" else character
+        if kind(now) == characters.IGNORED:
+            continue
+        marks = marks + 1 if _has(now, characters.MARK) else 0
+        if marks <= 30:
+            kept.append(now)
+    folded: list[str] = []
+    part: list[str] = []
+    for character in kept:
+        if _has(character, characters.UNASSIGNED):
+            folded += [_fold("".join(part)), character]
+            part = []
+        else:
+            part.append(character)
+    folded.append(_fold("".join(part)))
+    return " ".join("".join(folded).split())
+
+
+def fold_han(normalised: str) -> str:
+    """Traditional Han turned into simplified, character by character."""
+    simplified = _simplified()
+    return "".join(simplified.get(character, character) for character in normalised)
+
+
+@functools.cache
+def _simplified() -> dict[str, str]:
+    lines = variants._FILE.read_text("utf-8").splitlines()[1:]
+    return dict(line.split(" ") for line in lines)
+
+
+ICU_SCRIPTS = re.compile("[\u0e00-\u0eff\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff]")
+
+
+def words_with_icu(normalised: str) -> list[str]:
+    """The words of a normalised text where ICU cuts runs of Han and of the scripts that it has dictionaries for."""
+
+    def by_icu(character: str) -> bool:
+        return kind(character) == characters.HAN or (
+            kind(character) == characters.UNSPACED and ICU_SCRIPTS.match(character) is not None
+        )
+
+    found: list[str] = []
+    for ours, run in groupby(normalised, by_icu):
+        text = "".join(run)
+        if not ours or all(kind(character) == characters.HAN for character in text):
+            found += words(text)
+            continue
+        for start in range(0, len(text), 512):
+            found += list(WordBreaker(text[start : start + 512], "root"))
+    return found
+
+
+def words(normalised: str) -> list[str]:
+    """The words of a normalised text."""
+    found: list[str] = []
+    place = 0
+    while place < len(normalised):
+        of = kind(normalised[place])
+        stop = place + 1
+        while stop < len(normalised) and kind(normalised[stop]) == of:
+            stop += 1
+        run = normalised[place:stop]
+        if of == characters.WORD:
+            found.append(run)
+        elif of == characters.HAN:
+            for start in range(0, len(run), 512):
+                found += cut_with_jieba(run[start : start + 512])
+        elif of == characters.UNSPACED:
+            found += [first + second for first, second in pairwise(run)] or [run]
+        place = stop
+    return found
+
+
+def sip_hash(data: bytes, key_0: int, key_1: int, rounds: int = 1, final_rounds: int = 3) -> int:
+    """SipHash, after the paper's figure."""
+
+    def rotate(value: int, bits: int) -> int:
+        return (value << bits | value >> (64 - bits)) & WORD_BITS
+
+    def sip_rounds(count: int) -> None:
+        for _ in range(count):
+            v[0] = (v[0] + v[1]) & WORD_BITS
+            v[2] = (v[2] + v[3]) & WORD_BITS
+            v[1] = rotate(v[1], 13) ^ v[0]
+            v[3] = rotate(v[3], 16) ^ v[2]
+            v[0] = rotate(v[0], 32)
+            v[2] = (v[2] + v[1]) & WORD_BITS
+            v[0] = (v[0] + v[3]) & WORD_BITS
+            v[1] = rotate(v[1], 17) ^ v[2]
+            v[3] = rotate(v[3], 21) ^ v[0]
+            v[2] = rotate(v[2], 32)
+
+    constants = (b"somepseu", b"dorandom", b"lygenera", b"tedbytes")
+    keys = (key_0, key_1, key_0, key_1)
+    v = [int.from_bytes(constant, "big") ^ key for constant, key in zip(constants, keys, strict=True)]
+    padded = data + bytes(7 - len(data) % 8) + bytes([len(data) & 0xFF])
+    for start in range(0, len(padded), 8):
+        block = int.from_bytes(padded[start : start + 8], "little")
+        v[3] ^= block
+        sip_rounds(rounds)
+        v[0] ^= block
+    v[2] ^= 0xFF
+    sip_rounds(final_rounds)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def _mix(value: int) -> int:
+    value ^= value >> 33
+    value = value * 0xFF51AFD7ED558CCD & WORD_BITS
+    value ^= value >> 33
+    value = value * 0xC4CEB9FE1A85EC53 & WORD_BITS
+    return value ^ value >> 33
+
+
+class Print(NamedTuple):
+    """What the recipe says of one text."""
+
+    print: int
+    features: int
+    digest: bytes
+    empty: bool
+
+
+def fingerprint(text: str, key: bytes) -> Print:
+    """The recipe `words`, 128 bits."""
+    derived = hashlib.blake2b(key, digest_size=48, person=b"simhash secrets").digest()
+    secrets = [int.from_bytes(derived[start : start + 8], "little") for start in range(0, 48, 8)]
+    key_0, key_1, high, first_factor, second_factor, offset = secrets
+    first_factor |= 1
+    second_factor |= 1
+
+    normalised = normalise(text)
+    hashes = [sip_hash(word.encode(), key_0, key_1) for word in words(normalised)]
+    weights: Counter[int] = Counter()
+    for value, count in Counter(hashes).items():
+        weights[value] += round(256 * (1 + math.log(min(count, 1024))))
+    bigrams = Counter(
+        _mix((first * first_factor + second * second_factor + offset) & WORD_BITS) for first, second in pairwise(hashes)
+    )
+    for value, count in bigrams.items():
+        weights[value] += 2 * round(256 * (1 + math.log(min(count, 1024))))
+    wide = [_mix((value + high) & WORD_BITS) << 64 | value for value in weights]
+    _, made = simhash_reference(wide, list(weights.values()), 128)
+
+    digest_key = hashlib.blake2b(key, person=b"text digest").digest()
+    digest = hashlib.blake2b(normalised.encode(), digest_size=16, key=digest_key).digest()
+    return Print(made, len(weights), digest, not normalised)
+
+
+FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
+
+
+def fnv1a(data: bytes) -> int:
+    """FNV-1a of 64 bits."""
+    value = FNV_OFFSET
+    for byte in data:
+        value = (value ^ byte) * FNV_PRIME & WORD_BITS
+    return value
+
+
+def raw_form(text: str) -> str:
+    """The form `raw`: surrogates replaced, invisible characters gone, runs of marks cut."""
+    kept: list[str] = []
+    marks = 0
+    for character in text:
+        now = "\ufffd" if "\ud800" <= character <= "\udfff" else character
+        if kind(now) == characters.IGNORED:
+            continue
+        marks = marks + 1 if _has(now, characters.MARK) else 0
+        if marks <= 30:
+            kept.append(now)
+    return "".join(kept)
+
+
+def _numbers(key: bytes, person: bytes, count: int) -> list[int]:
+    return [
+        int.from_bytes(hashlib.blake2b(number.to_bytes(8, "little"), digest_size=8, key=key, person=person).digest(), "little")
+        for number in range(count)
+    ]
+
+
+def _log_weight(count: int) -> int:
+    return round(256 * (1 + math.log(min(count, 1024))))
+
+
+def _weighed(preset: str, text: str, key: bytes) -> list[tuple[int, int]]:
+    """Hashes of 128 bits and weights of a text under one of the presets of texts."""
+    derived = hashlib.blake2b(key, digest_size=48, person=b"simhash secrets").digest()
+    key_0, key_1, high, first, second, offset = (int.from_bytes(derived[i : i + 8], "little") for i in range(0, 48, 8))
+    if preset in {"keywords", "textrank"}:
+        found = jieba_keywords(preset, raw_form(text), 22)
+        return [(fnv1a(word.encode()), round(weight * 2**24)) for word, weight in found]
+    normalised = normalise(text)
+    if preset == "chars":
+        start, *factors = _numbers(key, b"character grams", 17)
+        grams = (normalised[place : place + 4] for place in range(len(normalised) - 3))
+        hashed = [
+            _mix((start + sum(ord(c) * (f | 1) for c, f in zip(gram, factors, strict=False))) & WORD_BITS) for gram in grams
+        ]
+        groups = [(1, hashed)]
+    else:
+        single = [sip_hash(word.encode(), key_0, key_1) for word in words(normalised)]
+        pairs = [_mix((a * (first | 1) + b * (second | 1) + offset) & WORD_BITS) for a, b in pairwise(single)]
+        triples = [
+            _mix((a * (first | 1) + b * (second | 1) + offset) & WORD_BITS) for a, b in zip(pairs, single[2:], strict=False)
+        ]
+        groups = [(1, single), (2, pairs)] if preset == "words" else [(1, triples)]
+    return [
+        (_mix((value + high) & WORD_BITS) << 64 | value, scale * _log_weight(count))
+        for scale, values in groups
+        for value, count in Counter(values).items()
+    ]
+
+
+def print_of(preset: str, width: int, text: str, key: bytes) -> tuple[int, int]:
+    """Print and feature count of a text under a preset of texts, at one width."""
+    weighed = _weighed(preset, text, key)
+    _, made = simhash_reference([value for value, _ in weighed], [weight for _, weight in weighed], width)
+    return made, len(weighed)
+
+
+def jieba_keywords(preset: str, text: str, number: int, languages: Languages | None = None) -> list[tuple[str, float]]:
+    """What jieba.analyse itself says, after a user's words and stop words are given to it."""
+    tfidf, textrank = _analysers() if languages is None else _analysers_for(languages)
+    rank = tfidf.extract_tags if preset == "keywords" else textrank.textrank
+    found = list(rank(text, topK=number, withWeight=True))
+    jieba.finalseg.Force_Split_Words.clear()  # all tokenizers share it
+    return found
+
+
+@functools.cache
+def _analysers() -> tuple[Any, Any]:
+    import jieba.analyse
+    import jieba.posseg
+
+    tfidf, textrank = jieba.analyse.TFIDF(), jieba.analyse.TextRank()
+    tfidf.tokenizer = jieba_itself()
+    textrank.tokenizer = jieba.posseg.POSTokenizer(jieba_itself())
+    return tfidf, textrank
+
+
+def _analysers_for(languages: Languages) -> tuple[Any, Any]:
+    import jieba.posseg
+
+    tokenizer = jieba.Tokenizer()
+    tokenizer.FREQ, tokenizer.total = dict(jieba_itself().FREQ), jieba_itself().total
+    tokenizer.initialized = True
+    for one in languages.user_words:
+        tokenizer.add_word(one.word, one.frequency, one.tag)
+    tfidf, textrank = map(copy.copy, _analysers())  # their tables are read once
+    tfidf.tokenizer = tokenizer
+    tagger = jieba.posseg.POSTokenizer.__new__(jieba.posseg.POSTokenizer)
+    tagger.tokenizer = tokenizer
+    tagger.word_tag_tab = dict(textrank.tokenizer.word_tag_tab)  # jieba adds a user's parts of speech to it
+    textrank.tokenizer = tagger
+    for one in (tfidf, textrank):
+        one.stop_words = one.stop_words | languages.stop_words
+    return tfidf, textrank
+
+
+def plane_print(numbers: list[float], width: int, key: bytes, seed: int = 0) -> int:
+    """The print of a vector by true hyperplanes, dimension by dimension."""
+    normal = statistics.NormalDist()
+    levels = [round(65536 * normal.inv_cdf((level + 0.5) / 4096)) for level in range(2048, 4096)]
+    levels = [-value for value in reversed(levels)] + levels
+    derived = hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=16, key=key, person=b"plane secrets").digest()
+    offset, factor = int.from_bytes(derived[:8], "little"), int.from_bytes(derived[8:], "little") | 1
+    sums = [0.0] * 128
+    for dimension, number in enumerate(numbers):
+        state = _mix((dimension * factor + offset) & WORD_BITS)
+        for first in range(0, 128, 5):
+            state = (state + 0x9E3779B97F4A7C15) & WORD_BITS
+            value = _mix(state)
+            for plane in range(first, min(first + 5, 128)):
+                sums[plane] += number * levels[value & 4095]
+                value >>= 12
+    return sum(1 << bit for bit in range(width) if sums[bit] > 0)

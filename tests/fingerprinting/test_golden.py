@@ -1,0 +1,47 @@
+"""Prints that stand in logs: what they are for sixty texts in every script, frozen."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from stream_dedup.fingerprinting import Fingerprinter, Recipe, format_print
+from tests.fingerprinting import golden, reference
+
+ROWS = json.loads(golden.FILE.read_text("ascii"))
+
+
+@pytest.mark.parametrize("key_name", sorted(golden.KEYS))
+def test_prints_are_those_frozen(key_name: str) -> None:
+    """Print, feature count and digest of every golden text are what they were when the rules were made."""
+    prints = Fingerprinter(Recipe(key=golden.KEYS[key_name])).fingerprint([row["text"] for row in ROWS.values()])
+    found = {
+        name: f"{format_print(low, high)} {features} {digest.tobytes().hex()}"
+        for name, (low, high), features, digest in zip(
+            ROWS, prints.prints.tolist(), prints.features.tolist(), prints.digests, strict=True
+        )
+    }
+
+    assert found == {name: row[key_name] for name, row in ROWS.items()}
+
+
+def test_recipe_ids_are_those_frozen() -> None:
+    """The ids that logs carry stay what they are as long as the prints do."""
+    assert Recipe().id == "words:128:jieba-0.42.1:ad2fc1"
+    assert Recipe(key=golden.KEYS["other"]).id == "words:128:jieba-0.42.1:05e652"
+
+
+def test_reference_still_makes_them() -> None:
+    """The golden file is what plain Python makes of the texts, so a difference tells which of the two changed."""
+    assert json.loads(golden.freeze()) == ROWS
+
+
+def test_golden_texts_tell_something() -> None:
+    """Each golden text stands for itself: only the empty ones share a digest, and some are above the floor."""
+    rows = {name: row["demo"].split() for name, row in ROWS.items()}
+    empty = {name for name, (made, _, _) in rows.items() if not int(made, 16) and not reference.normalise(golden.TEXTS[name])}
+
+    assert empty == {"empty", "white space", "invisible"}
+    assert len({digest for _, _, digest in rows.values()}) == len(rows) - 2
+    assert sum(int(features) >= Recipe().floor for _, features, _ in rows.values()) >= 5

@@ -1,0 +1,329 @@
+"""What a user adds to a recipe: words, stop words, a segmenter, one Han for two; each against jieba, ICU or plain Python."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import jieba
+import pytest
+from hypothesis import strategies as st
+
+from stream_dedup.fingerprinting import Fingerprinter, Languages, Recipe, characters, explain_features, load_languages
+from stream_dedup.fingerprinting.normalise import normalise, normalise_batch
+from stream_dedup.fingerprinting.variants import han as variants
+from stream_dedup.ground.errors import ConfigurationError
+from tests.fingerprinting import reference
+from tests.fingerprinting.texts import TEXTS
+
+ICU = Languages(segmenter="icu")
+HAN_RUNS = st.text("云计算平台是研究生命起源的创新办李小福大厦杭网易凱特琳", max_size=30)
+fewer = hypothesis.settings(
+    max_examples=200, deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    """Write a file of the given content; return where it is."""
+
+    def written(content: str | bytes) -> Path:
+        path = tmp_path / "list.txt"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return written
+
+
+def test_the_default_is_the_recipe_alone() -> None:
+    """Nothing asked for changes nothing, and every request has an id of its own."""
+    some = [
+        Languages(),
+        load_languages(),
+        Languages(stop_words=frozenset({"the"})),
+        Languages(stop_words=frozenset({"the", "a"})),
+        Languages(user_words=(reference_word("云计算", 5),)),
+        Languages(user_words=(reference_word("云计算", None),)),
+        ICU,
+        Languages(han_variants="same"),
+    ]
+    ids = [Recipe(languages=one).id for one in some]
+
+    assert ids[:2] == ["words:128:jieba-0.42.1:ad2fc1"] * 2
+    assert len(set(ids)) == len(ids) - 1
+    assert Recipe(languages=ICU).id.startswith("words:128:jieba-0.42.1+icu-")
+
+
+def reference_word(word: str, frequency: int | None) -> Any:
+    from stream_dedup.fingerprinting.tokens import UserWord
+
+    return UserWord(word, frequency)
+
+
+# --- the user's dictionary
+
+USER_DICTIONARY = """\ufeff云计算 5
+李小福 2 nr
+创新办 3 i
+easy_install 3 eng
+
+好用 300
+韩玉赏鉴 3 nz
+八一双鹿 3 nz
+台中
+凱特琳 nz
+研究生命 100000
+云计算 7
+计算平台
+杭研 0
+"""
+
+
+@pytest.fixture(scope="module")
+def with_jieba(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Languages, jieba.Tokenizer]]:
+    """The same dictionary loaded here and by jieba itself."""
+    path = tmp_path_factory.mktemp("dictionary") / "user.txt"
+    path.write_text(USER_DICTIONARY, "utf-8")
+    tokenizer = jieba.Tokenizer()
+    tokenizer.FREQ, tokenizer.total = dict(reference.jieba_itself().FREQ), reference.jieba_itself().total
+    tokenizer.initialized = True
+    forced = set(jieba.finalseg.Force_Split_Words)
+    tokenizer.load_userdict(str(path))
+    yield load_languages(path), tokenizer
+    jieba.finalseg.Force_Split_Words.clear()
+    jieba.finalseg.Force_Split_Words.update(forced)
+
+
+@pytest.mark.parametrize(
+    "run",
+    ["云计算平台是创新办的李小福", "他来到了网易杭研大厦", "研究生命起源", "台中凱特琳", "计算平台好用", "韩玉赏鉴八一双鹿"],
+)
+def test_a_users_words_are_cut_as_jieba_cuts_them(with_jieba: tuple[Languages, jieba.Tokenizer], run: str) -> None:
+    """Given, suggested, repeated and zero frequencies: the words equal those of jieba with the same dictionary."""
+    languages, tokenizer = with_jieba
+
+    assert languages.words(run) == list(tokenizer.cut(run))
+
+
+def test_a_word_of_frequency_zero_is_split(with_jieba: tuple[Languages, jieba.Tokenizer]) -> None:
+    """The model makes one word of 杭研; the dictionary says that it is none."""
+    languages, _ = with_jieba
+
+    assert Languages().words("他来到了网易杭研大厦") == ["他", "来到", "了", "网易", "杭研", "大厦"]
+    assert languages.words("他来到了网易杭研大厦") == ["他", "来到", "了", "网易", "杭", "研", "大厦"]
+
+
+@fewer
+@hypothesis.given(run=HAN_RUNS)
+def test_random_han_is_cut_as_jieba_cuts_it(with_jieba: tuple[Languages, jieba.Tokenizer], run: str) -> None:
+    """Random runs around the user's words."""
+    languages, tokenizer = with_jieba
+
+    assert languages.words(run) == list(tokenizer.cut(run))
+
+
+def test_many_users_words_find_room(write: Any) -> None:
+    """A dictionary larger than jieba's own table was made for."""
+    generator = random.Random(int(os.environ["TEST_SEED"]))
+    words = [
+        "".join(map(chr, generator.choices(range(0x4E00, 0x9FA5), k=31))) for _ in range(24_000)
+    ]  # each prefix has its place
+    languages = load_languages(write("".join(f"{word} 1000000\n" for word in words)))
+
+    assert [languages.words(word) for word in words[::200]] == [[word] for word in words[::200]]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("云计算 5\n创新 办 3\n", "Line 2 of the user dictionary .* must be `word"),
+        ("云计算 -5\n", "Line 1 of the user dictionary .* must be `word"),
+        ("云计算 9999999999999\n", "Line 1 of the user dictionary .* has a frequency above"),
+        ("云计算 " + "9" * 5000, "Line 1 of the user dictionary .* must be `word"),
+        ("\n\n\u200b 3\n", "Line 3 of the user dictionary .* holds no word"),
+        ("云计算\n".encode() + b"\xff\n", "Line 2 of the user dictionary .* is not UTF-8"),
+    ],
+)
+def test_a_bad_line_is_named(write: Any, content: str | bytes, sentence: str) -> None:
+    """The sentence has the number of the line, and the exit code is that of a configuration error."""
+    with pytest.raises(ConfigurationError, match=sentence):
+        load_languages(write(content))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """A file that is not there is an error for both lists."""
+    with pytest.raises(ConfigurationError, match=r"The user dictionary .* cannot be read"):
+        load_languages(tmp_path / "none")
+    with pytest.raises(ConfigurationError, match=r"The list of stop words .* cannot be read"):
+        load_languages(None, tmp_path / "none")
+
+
+# --- stop words
+
+
+def test_stop_words_are_left_out(write: Any) -> None:
+    """In every script, after normalising, and their neighbours become a bigram."""
+    stop = load_languages(None, write("# common\nThe\nＯＦ # full width\ndon't\n的\nです\nและ\n\n"))
+
+    assert stop.words("The end of the road: don't go") == ["end", "road", "go"]
+    assert stop.words("我的书") == ["我", "书"]
+    assert "です" not in stop.words("私は学生です")
+    assert "road go" in explain_features(Recipe(languages=stop), "The end of the road: don't go")
+
+
+def test_a_line_without_words_is_named(write: Any) -> None:
+    """Punctuation is never counted, so stopping it is a mistake."""
+    with pytest.raises(ConfigurationError, match=r"Line 2 of the list of stop words .* holds no letter or digit"):
+        load_languages(None, write("the\n...\n"))
+
+
+@hypothesis.settings(fewer, max_examples=15)  # each set of stop words makes the tables of the dictionary anew
+@hypothesis.given(text=TEXTS, stopped=st.sets(st.sampled_from(["a", "ab", "1", "ひら", "中", "研究", "กข", "é", "missing"])))
+def test_stop_words_equal_plain_python(text: str, stopped: set[str]) -> None:
+    """On random Unicode what is left is what plain Python leaves."""
+    languages = Languages(stop_words=frozenset(stopped))
+
+    assert languages.words(text) == [word for word in reference.words(reference.normalise(text)) if word not in stopped]
+
+
+# --- the segmenter
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("吾輩は猫である。", "吾輩 は 猫 で ある"),
+        ("สวัสดีครับ ผมชื่อสมชาย", "สวัสดี ครับ ผม ชื่อ สมชาย"),
+        ("ຂ້ອຍຮັກພາສາລາວ", "ຂ້ອຍ ຮັກ ພາສາ ລາວ"),
+        ("ខ្ញុំស្រឡាញ់", "ខ្ញុំ ស្រឡាញ់"),
+        ("မြန်မာစကားကို", "မြန်မာ စကား ကို"),
+        ("东京都 hello 研究生命起源", "东京都 hello 研究 生命 起源"),
+        ("ꀀꀁꀂ", "ꀀꀁ ꀁꀂ"),
+        ("", ""),
+    ],
+)
+def test_icu_cuts_unspaced_scripts(text: str, expected: str) -> None:
+    """Five scripts by dictionary; Han alone stays jieba's, and scripts without a dictionary go by pairs."""
+    assert ICU.words(text) == expected.split()
+
+
+@fewer
+@hypothesis.given(text=st.one_of(TEXTS, st.text("ひらカー漢字中กขคงまだ\U00020000 aမာម្ដລາ。", max_size=600)))
+def test_icu_equals_plain_python(text: str) -> None:
+    """On random Unicode the compiled path finds the words that plain Python and ICU find."""
+    assert ICU.words(text) == reference.words_with_icu(reference.normalise(text))
+
+
+def test_icu_prints_do_not_depend_on_the_batch() -> None:
+    """A text has the same print alone and among others."""
+    texts = ["吾輩は猫である。名前はまだ無い。", "", "plain words", "สวัสดีครับผมชื่อสมชาย" * 100, "私は学生です"]
+    fingerprinter = Fingerprinter(Recipe(languages=ICU))
+    together = fingerprinter.fingerprint(texts).prints.tolist()
+
+    assert together == [fingerprinter.fingerprint([text]).prints[0].tolist() for text in texts]
+    assert together != Fingerprinter(Recipe()).fingerprint(texts).prints.tolist()
+
+
+def test_a_missing_segmenter_is_no_silent_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the package the recipe cannot be made, and the sentence says what to install."""
+    original = builtins.__import__
+
+    def refuse(name: str, *rest: Any, **more: Any) -> Any:
+        if name.startswith("icu4py"):
+            raise ImportError(name)
+        return original(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ConfigurationError, match=r"install stream-dedup\[segment\]"):
+        Recipe(languages=Languages(segmenter="icu"))
+
+
+# --- one Han for two
+
+
+def test_traditional_and_simplified_are_the_same_if_asked() -> None:
+    """The two spellings have one print and one digest with the switch, and two without."""
+    texts = ["漢語的書寫系統", "汉语的书写系统"]
+    folded = Fingerprinter(Recipe(languages=Languages(han_variants="same"))).fingerprint(texts)
+    distinct = Fingerprinter(Recipe()).fingerprint(texts)
+
+    assert folded.digests[0].tolist() == folded.digests[1].tolist()
+    assert folded.prints[0].tolist() == folded.prints[1].tolist()
+    assert distinct.digests[0].tolist() != distinct.digests[1].tolist()
+
+
+def test_a_users_lists_are_folded_too(write: Any) -> None:
+    """A list in traditional Han matches text in either."""
+    languages = load_languages(None, write("漢語\n"), han_variants="same")
+
+    assert languages.words("汉语 漢語 書") == ["书"]
+
+
+def test_every_han_character_folds_as_plain_python_folds_it() -> None:
+    """All of the table and its results, alone and beside marks, in the compiled path and the definition."""
+    characters_in = [chr(one) for one in {*variants.table(), *variants.table().values(), 0xF900, 0xFA0E, 0x2F800, 0x2F00}]
+    texts = characters_in + [f"e\u0301{one}\u0301x" for one in characters_in]
+    data, bounds = normalise_batch(texts, fold_han=True)
+    content = data.tobytes()
+    made = [content[start:stop].decode() for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
+
+    assert made == [reference.fold_han(reference.normalise(text)) for text in texts]
+    some = slice(None, None, 50)  # one text at a time costs a call each
+    assert made[some] == [normalise(text, fold_han=True) for text in texts[some]]
+    assert made[some] == [normalise(text, fold_han=True) for text in made[some]]
+
+
+@fewer
+@hypothesis.given(texts=st.lists(st.one_of(TEXTS, st.text("漢字書寫\uf900\u2f00e\u0301ﾞ", max_size=9)), max_size=4))
+def test_folding_equals_plain_python(texts: list[str]) -> None:
+    """On random Unicode."""
+    data, bounds = normalise_batch(texts, fold_han=True)
+    content = data.tobytes()
+    made = [content[start:stop].decode() for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
+
+    assert made == [reference.fold_han(reference.normalise(text)) for text in texts]
+
+
+def test_the_table_folds_han_to_han_and_once() -> None:
+    """Every entry is Han, becomes other Han, and what it becomes stays; its digest is frozen."""
+    table = variants.table()
+    kinds = characters.table()
+
+    assert len(table) > 3000
+    assert all(int(kinds[one]) & characters.KIND_BITS == characters.HAN for pair in table.items() for one in pair)
+    assert not set(table) & set(table.values())
+    assert variants.generate("# a\n乾\t干 乾\n甲\t乙\n乙\t丙\n一\t一\n").splitlines()[1:] == ["乙 丙", "乾 干", "甲 丙"]
+    assert variants.digest().hex() == "9bcddfd1f2efa2c1e5a52fc141379f6b"
+
+
+# --- marks stay within their word
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "हिन्दी में स्वतन्त्रता कि की कु",
+        "தமிழ் மொழி கொடு",
+        "বাংলা ভাষা সংস্কৃতি",
+        "മലയാളം ഭാഷയില്‍",
+        "සිංහල භාෂාව ශ්‍රී",
+        "తెలుగు భాష క్ష",
+        "ಕನ್ನಡ ಭಾಷೆ",
+        "ગુજરાતી ભાષા",
+        "ਪੰਜਾਬੀ ਭਾਸ਼ਾ",
+        "ଓଡ଼ିଆ ଭାଷା",
+        "السَّلَامُ عَلَيْكُمْ",
+        "بِسْمِ ٱللَّٰهِ",
+        "שָׁלוֹם עֲלֵיכֶם",
+        "ދިވެހި ބަސް",
+        "አማርኛ ቋንቋ",
+    ],
+)
+def test_marks_stay_within_their_word(text: str) -> None:
+    """Vowel signs, viramas and points neither begin nor end a word: the words are what stands between spaces."""
+    assert Languages().words(text) == normalise(text).split(" ")

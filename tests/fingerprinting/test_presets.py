@@ -1,0 +1,341 @@
+"""Every preset at every width: against plain Python, frozen vectors, the same keywords as jieba's, planes and angles."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+from pathlib import Path
+
+import hypothesis
+import jieba
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import strategies as st
+
+from stream_dedup.fingerprinting import (
+    PRESETS,
+    PUBLIC_DEMO_KEY,
+    Fingerprinter,
+    Languages,
+    Recipe,
+    explain_features,
+    grammar,
+    hamming,
+    hashes,
+)
+from stream_dedup.fingerprinting.simhash import simhash_reference
+from stream_dedup.fingerprinting.tokens import UserWord
+from stream_dedup.ground.errors import ConfigurationError, InputError
+from tests.fingerprinting import golden, reference
+from tests.fingerprinting.cost import times_as_long
+from tests.fingerprinting.texts import OTHER_KEY, TEXTS
+
+FILE = Path(__file__).parent.parent / "golden" / "recipes.json"
+OF_TEXTS = ("words", "chars", "shingles", "keywords", "textrank")
+WIDTHS = {name: (32, 64) if name in {"keywords", "textrank"} else (32, 64, 128) for name in PRESETS}
+CHINESE = (
+    "近日，中国科学院计算技术研究所的研究人员发布了一种新的网页去重方法。该方法首先对网页正文进行分词，"
+    "提取权重最高的关键词，然后计算每个网页的指纹。实验结果表明，这种方法能够在数秒之内处理上百万个网页，"
+    "而且准确率明显高于传统方法。研究人员表示，下一步将继续改进算法，并在更多语言的网页上进行测试。" * 2
+)
+VECTORS = {
+    "of no numbers": [],
+    "zeros": [0.0, 0.0],
+    "one number": [1.0],
+    "halves": [0.5, -0.5, 0.25],
+    "a block and one": [math.sin(place) for place in range(65)],
+    "seven hundred": [math.cos(place * place) for place in range(700)],
+}
+
+
+def numbers_of(recipe: Recipe, contents: list[object]) -> list[tuple[int, int]]:
+    """Print as one number, and feature count, of each content."""
+    made = Fingerprinter(recipe)
+    if recipe.method.takes_vectors:
+        prints = made.fingerprint_vectors([np.array(one) for one in contents])
+    else:
+        prints = made.fingerprint(contents)  # type: ignore[arg-type]
+    assert prints.prints.shape == (len(contents), recipe.words)
+    return [
+        (sum(word << 64 * place for place, word in enumerate(row)), count)
+        for row, count in zip(prints.prints.tolist(), prints.features.tolist(), strict=True)
+    ]
+
+
+def golden_rows() -> dict[str, dict[str, str]]:
+    """The golden file's rows, from plain Python alone: by preset and width, then by text."""
+    rows: dict[str, dict[str, str]] = {}
+    for preset, widths in WIDTHS.items():
+        for width in widths:
+            if preset == "vector":
+                made = {
+                    name: (reference.plane_print(one, width, PUBLIC_DEMO_KEY), sum(number != 0 for number in one))
+                    for name, one in VECTORS.items()
+                }
+            else:
+                made = {
+                    name: reference.print_of(preset, width, text, PUBLIC_DEMO_KEY)
+                    for name, text in {**golden.TEXTS, "chinese": CHINESE}.items()
+                    if len(text) < 2000
+                }
+            rows[f"{preset}:{width}"] = {name: f"{one:0{width // 4}x} {count}" for name, (one, count) in made.items()}
+    return rows
+
+
+ROWS: dict[str, dict[str, str]] = json.loads(FILE.read_text("ascii")) if FILE.exists() else {}
+IDS = {
+    "words:32": "words:32:jieba-0.42.1:f5da65",
+    "words:64": "words:64:jieba-0.42.1:092175",
+    "words:128": "words:128:jieba-0.42.1:ad2fc1",
+    "chars:32": "chars:32:unicode-14.0.0:eac9f2",
+    "chars:64": "chars:64:unicode-14.0.0:725193",
+    "chars:128": "chars:128:unicode-14.0.0:2a3e80",
+    "shingles:32": "shingles:32:jieba-0.42.1:2b8ce4",
+    "shingles:64": "shingles:64:jieba-0.42.1:d4bcdc",
+    "shingles:128": "shingles:128:jieba-0.42.1:995d5e",
+    "keywords:32": "keywords:32:jieba-0.42.1:e6e573",
+    "keywords:64": "keywords:64:jieba-0.42.1:5c342e",
+    "textrank:32": "textrank:32:jieba-0.42.1:abb54c",
+    "textrank:64": "textrank:64:jieba-0.42.1:97012b",
+    "vector:32": "vector:32:planes:104864",
+    "vector:64": "vector:64:planes:d7a2e6",
+    "vector:128": "vector:128:planes:b19576",
+}
+
+
+@pytest.mark.parametrize("name", [f"{preset}:{width}" for preset, widths in WIDTHS.items() for width in widths])
+def test_prints_are_those_frozen(name: str) -> None:
+    """Of every preset at every width, print and feature count of each golden text are what they were."""
+    contents = VECTORS if name.startswith("vector") else {**golden.TEXTS, "chinese": CHINESE}
+    recipe = Recipe(name)
+    found = numbers_of(recipe, [contents[text] for text in ROWS[name]])
+
+    assert ROWS[name] == {
+        text: f"{made:0{recipe.width // 4}x} {count}" for text, (made, count) in zip(ROWS[name], found, strict=True)
+    }
+    assert IDS[name] == recipe.id
+
+
+@pytest.mark.parametrize("preset", ["words", "chars", "shingles", "keywords", "textrank"])
+@hypothesis.settings(max_examples=40, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+@hypothesis.given(texts=st.lists(TEXTS, max_size=4))
+def test_every_preset_equals_plain_python(preset: str, texts: list[str]) -> None:
+    """On random Unicode prints and counts are those of plain Python."""
+    width = 64 if preset in {"keywords", "textrank"} else 128
+    recipe = Recipe(preset, key=OTHER_KEY)
+
+    assert numbers_of(recipe, list(texts)) == [reference.print_of(preset, width, text, OTHER_KEY) for text in texts]
+
+
+@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.given(
+    vectors=st.lists(st.lists(st.floats(-1e9, 1e9), max_size=70), max_size=4), seed=st.integers(0, grammar.SEED_MAX)
+)
+def test_vectors_equal_plain_python(vectors: list[list[float]], seed: int) -> None:
+    """Vectors of any dimension, zeros and none included, get the print that plain Python makes, under any seed."""
+    recipe = Recipe(f"raw | vector | value | none | planes:128:{seed}", key=OTHER_KEY)
+
+    assert [made for made, _ in numbers_of(recipe, list(vectors))] == [
+        reference.plane_print(vector, 128, OTHER_KEY, seed) for vector in vectors
+    ]
+
+
+@pytest.mark.parametrize("preset", ["keywords", "textrank"])
+def test_keywords_are_those_of_jieba(preset: str) -> None:
+    """Words, order and weights are what jieba.analyse returns for the very text."""
+    for text in (CHINESE, "Python3编程, TensorFlow 与 C++ 入门; " + CHINESE, golden.TEXTS["everything at once"], "", "的"):
+        expected = reference.jieba_keywords(preset, reference.raw_form(text), 22)
+        found = explain_features(Recipe(preset), text)
+
+        assert list(found) == [word for word, _ in expected]
+        assert list(found.values()) == pytest.approx([weight for _, weight in expected], abs=2**-24)
+    assert len(explain_features(Recipe(preset), CHINESE)) == 22
+
+
+@pytest.mark.parametrize("preset", ["keywords", "textrank"])
+def test_keywords_heed_a_users_words_and_stop_words(preset: str) -> None:
+    """What jieba.load_userdict and set_stop_words do to jieba.analyse, the same files do to a recipe, and to it alone."""
+    text = CHINESE.replace("算法", "去重方法云霄")
+    languages = Languages((UserWord("去重方法", 90_000, "n"), UserWord("网页", 0)), frozenset({"研究", "人员"}))
+    expected = reference.jieba_keywords(preset, reference.raw_form(text), 22, languages)
+    found = explain_features(Recipe(preset, languages=languages), text)
+
+    assert "去重方法" in found
+    assert not {"研究", "人员"} & set(found)
+    assert list(found.items()) == [(word, pytest.approx(weight, abs=2**-24)) for word, weight in expected]
+    assert list(explain_features(Recipe(preset), text)) == [
+        word for word, _ in reference.jieba_keywords(preset, reference.raw_form(text), 22)
+    ]
+    assert Recipe(preset, languages=languages) != Recipe(preset)
+
+
+def test_folded_han_reaches_every_form() -> None:
+    """Under `same` both spellings of a text have one print and one digest, whatever is left of normalising."""
+    for written in ("words", "chars", "keywords", "raw | chars:3 | one | md5 | signs:128"):
+        one = Fingerprinter(Recipe(written, languages=Languages(han_variants="same")))
+        made = one.fingerprint(["網頁指紋與關鍵詞", "网页指纹与关键词"])
+
+        assert made.prints[0].tolist() == made.prints[1].tolist()
+        assert bytes(made.digests[0]) == bytes(made.digests[1])
+
+
+@pytest.mark.parametrize(
+    ("preset", "languages", "what"),
+    [
+        ("chars", Languages(stop_words=frozenset({"a"})), "stop words"),
+        ("chars", Languages((UserWord("研究", 5),)), "a user dictionary"),
+        ("keywords", Languages(segmenter="icu"), "a segmenter"),
+        ("vector", Languages(han_variants="same"), "Han variants"),
+    ],
+)
+def test_what_a_recipe_would_leave_unread_is_refused(preset: str, languages: Languages, what: str) -> None:
+    """A setting about languages that could change nothing is an error, not a silent default."""
+    with pytest.raises(ConfigurationError, match=f"has no use for {what}"):
+        Recipe(preset, languages=languages)
+
+
+def test_the_number_of_keywords_can_be_set() -> None:
+    """Another number keeps the first so many, and so does the floor."""
+    recipe = Recipe("raw | keywords:5 | tfidf | fnv1a | signs:64")
+
+    assert list(explain_features(recipe, CHINESE)) == list(explain_features(Recipe("keywords"), CHINESE))[:5]
+    assert recipe.floor == 5
+
+
+HASHES = {
+    "xxh3": lambda data, width: xxhash.xxh3_128_intdigest(data) if width > 64 else xxhash.xxh3_64_intdigest(data),
+    "fnv1a": lambda data, _: reference.fnv1a(data),
+    "md5": lambda data, _: int(hashlib.md5(data, usedforsecurity=False).hexdigest(), 16),
+    "sha1": lambda data, _: int(hashlib.sha1(data, usedforsecurity=False).hexdigest(), 16),
+    "sha256": lambda data, _: int(hashlib.sha256(data).hexdigest(), 16),
+}
+
+
+@pytest.mark.parametrize("width", [32, 64, 128])
+@pytest.mark.parametrize("name", sorted(HASHES))
+def test_hashes_are_cut_to_their_low_bits(name: str, width: int) -> None:
+    """A text of one feature has the feature's hash for its print, cut to the width; too narrow a hash is refused."""
+    written = f"nfkc case space | words | one | {name} | signs:{width}"
+    if hashes.BITS[name] < width:
+        with pytest.raises(ConfigurationError, match=f"{name}' has 64 bits, and the print would have 128"):
+            Recipe(written)
+        return
+    for word in ("a", "foobar", "straße", "x" * 300):
+        expected = HASHES[name](word.replace("ß", "ss").encode(), width) & (1 << width) - 1
+
+        assert numbers_of(Recipe(written), [word]) == [(expected, 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "feature", "value"),
+    [
+        ("fnv1a", b"", 0xCBF29CE484222325),
+        ("fnv1a", b"a", 0xAF63DC4C8601EC8C),
+        ("fnv1a", b"foobar", 0x85944171F73967E8),
+        ("jenkins", b"", 0xDEADBEEFDEADBEEF),
+        ("jenkins", b"Four score and seven years ago", 0xCE7226E617770551),
+    ],
+)
+def test_published_vectors(name: str, feature: bytes, value: int) -> None:
+    """FNV-1a and lookup3 give what their authors print."""
+    data = np.frombuffer(feature, np.uint8)
+
+    made = hashes.hash_features(name, 64, data, np.array([0, len(data)], np.int64), hashes.derive_secrets(OTHER_KEY))
+    assert int(made[0, 0]) == value
+
+
+@pytest.mark.parametrize("weights", ["one", "count", "log"])
+@pytest.mark.parametrize("features", ["words*3 chars:2", "shingles:2 shingles:5", "bigrams", "chars:1"])
+def test_both_compiled_ways_agree(features: str, weights: str) -> None:
+    """Features spelt one by one, weighed and hashed, give the print that the kernel of whole batches would sum up."""
+    text = golden.TEXTS["everything at once"] + " spam" * 1500
+    steps = "nfkc case space punctuation"
+    (made, count), = numbers_of(Recipe(f"{steps} | {features} | {weights} | md5 | signs:128"), [text])  # fmt: skip
+    shown = explain_features(Recipe(f"{steps} | {features} | {weights} | keyed | signs:128"), text)
+    ((_, at_once),) = numbers_of(Recipe(f"{steps} | {features} | {weights} | keyed | signs:128"), [text])
+
+    assert count == at_once
+    if " " not in features:
+        values = [int(hashlib.md5(name.encode(), usedforsecurity=False).hexdigest(), 16) for name in shown]
+        assert made == simhash_reference(values, [round(256 * weight) for weight in shown.values()], 128)[1]
+        assert len(shown) == count
+
+
+def test_tfidf_weights_are_jiebas() -> None:
+    """Single words weigh their share of the text times jieba's inverse document frequency."""
+    shown = explain_features(Recipe("nfkc case space | words | tfidf | keyed | signs:128"), "研究 生命 研究 qwertz")
+    table = dict(line.split() for line in (Path(jieba.__file__).parent / "analyse/idf.txt").read_text("utf-8").splitlines())
+
+    assert shown["研究"] == pytest.approx(2 / 4 * float(table["研究"]), abs=1e-6)
+    assert shown["生命"] == pytest.approx(1 / 4 * float(table["生命"]), abs=1e-6)
+    assert shown["qwertz"] > 0
+
+
+def test_planes_and_hashed_features_agree_in_distance() -> None:
+    """One feature per axis: by planes and by hashes alike, two vectors at an angle differ in angle / pi of the bits."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    generator = np.random.default_rng(seed)
+    pairs, axes = 300, 64
+    fingerprinter = Fingerprinter(Recipe("vector"))
+    for angle in (0.2, 0.6, 1.2):
+        one = generator.normal(size=(pairs, axes))
+        other = generator.normal(size=(pairs, axes))
+        one /= np.linalg.norm(one, axis=1, keepdims=True)
+        other -= (one * other).sum(axis=1, keepdims=True) * one
+        other = np.cos(angle) * one + np.sin(angle) * other / np.linalg.norm(other, axis=1, keepdims=True)
+        planes = [
+            hamming(a, b)
+            for a, b in zip(
+                fingerprinter.fingerprint_vectors(one).prints, fingerprinter.fingerprint_vectors(other).prints, strict=True
+            )
+        ]
+        hashed = []
+        for row in range(pairs):
+            signs = 1 - 2 * generator.integers(0, 2, (axes, 128))
+            hashed.append(int((((one[row] @ signs) > 0) != ((other[row] @ signs) > 0)).sum()))
+        expected, spread = 128 * angle / np.pi, np.sqrt(128 * angle / np.pi * (1 - angle / np.pi))
+
+        assert abs(np.mean(planes) - expected) < 5 * spread / np.sqrt(pairs)
+        assert abs(np.mean(hashed) - np.mean(planes)) < 10 * spread / np.sqrt(pairs)
+        assert np.std(planes) == pytest.approx(spread, rel=0.35)
+
+
+def test_what_a_vector_may_be() -> None:
+    """float32 and float64 agree, a zero has no direction, sign and scale count as they must; what is no vector is refused."""
+    one = Fingerprinter(Recipe("vector"))
+    values = np.linspace(-1, 1, 300).astype(np.float32)
+    made = one.fingerprint_vectors(values.reshape(1, -1))
+    wide = one.fingerprint_vectors([values.astype(np.float64), values * np.float32(4), -values, np.zeros(3), np.zeros(0)])
+
+    assert made.prints[0].tolist() == wide.prints[0].tolist() == wide.prints[1].tolist()
+    assert bytes(made.digests[0]) == bytes(wide.digests[0]) != bytes(wide.digests[1])
+    assert hamming(wide.prints[0], wide.prints[2]) == 128
+    assert (wide.features.tolist()[3:], wide.empty.tolist()) == ([0, 0], [False, False, False, False, True])
+    for wrong in ([[float("nan")]], [[float("inf"), 1.0]], [[[1.0]]], [["a"]]):
+        with pytest.raises(InputError, match=r"[Vv]ector"):
+            one.fingerprint_vectors(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="takes vectors, and a text"):
+        one.fingerprint(["text"])
+    with pytest.raises(ConfigurationError, match="takes texts, and a vector"):
+        Fingerprinter(Recipe()).fingerprint_vectors([[1.0]])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("preset", ["keywords", "textrank", "chars"])
+def test_time_is_linear(preset: str) -> None:
+    """Four times a hurtful text takes at most three times four times the time."""
+    one = Fingerprinter(Recipe(preset))
+    for part in ("龘靐齉爩" * 8, "a" * 1500, "abc123" * 250, "a" + "\u0300\u0323" * 800, "研究生命起源" * 100):
+        assert times_as_long(one, part, part * 4, 0.005, 3 * 4) < 3 * 4
+
+
+def freeze() -> None:
+    """Write the golden file; only with a new `RULES_VERSION`."""
+    FILE.write_text(json.dumps(golden_rows(), indent=1) + "\n", "ascii")
+
+
+if __name__ == "__main__":
+    freeze()

@@ -1,0 +1,294 @@
+"""The recipe as a whole: the compiled path against plain Python, identity, batches, threads, the canary."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from stream_dedup.fingerprinting import (
+    PUBLIC_DEMO_KEY,
+    Fingerprinter,
+    Recipe,
+    canary,
+    characters,
+    explain_features,
+    format_print,
+    hamming,
+    recipe,
+    simhash,
+    tokens,
+)
+from stream_dedup.ground.errors import ConfigurationError
+from tests.fingerprinting import reference
+from tests.fingerprinting.texts import OTHER_KEY, TEXTS, rows
+
+ENGLISH = (
+    "The filter stands behind a crawler and reads every page it brings in. A page that says nearly the same as one seen "
+    "before is set aside with a note that names the earlier page, and the rest goes on to the index in the order it came."
+)
+
+
+@pytest.fixture(scope="module")
+def fingerprinter() -> Fingerprinter:
+    return Fingerprinter(Recipe(key=OTHER_KEY))
+
+
+@hypothesis.settings(max_examples=150, deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+@hypothesis.given(texts=st.lists(TEXTS, max_size=6))
+def test_compiled_path_equals_plain_python(fingerprinter: Fingerprinter, texts: list[str]) -> None:
+    """On random Unicode (surrogates, marks, NULs, all scripts) prints, counts and digests are those of plain Python."""
+    expected = [reference.fingerprint(text, OTHER_KEY) for text in texts]
+
+    assert expected == rows(fingerprinter.fingerprint(texts))
+
+
+def test_compiled_path_equals_plain_python_on_running_text(fingerprinter: Fingerprinter) -> None:
+    """Texts with hundreds of features, repeated words and counts beyond the greatest weight agree as well."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    vocabulary = ["".join(generator.choices("abcdeé中国人ひら ", k=generator.randrange(1, 7))) for _ in range(60)]
+    texts = [" ".join(generator.choices(vocabulary, k=length)) for length in (1, 40, 700, 5000)]
+    texts.append("spam " * 3000 + "ham " * 1024)
+
+    assert [reference.fingerprint(text, OTHER_KEY) for text in texts] == rows(fingerprinter.fingerprint(texts))
+
+
+def test_a_print_does_not_depend_on_the_batch(fingerprinter: Fingerprinter) -> None:
+    """A text gets the same row alone, doubled, and between any neighbours: no state leaks from text to text."""
+    texts = [ENGLISH, "中华人民共和国", "成立于一九四九年", "", "ひ", "らがな", *canary.TEXTS]
+    alone = [rows(fingerprinter.fingerprint([text]))[0] for text in texts]
+
+    assert alone == rows(fingerprinter.fingerprint(texts))
+    assert alone[::-1] == rows(fingerprinter.fingerprint(texts[::-1]))
+    assert alone * 2 == rows(fingerprinter.fingerprint(tuple(texts) * 2))
+
+
+def test_no_text_gives_no_row(fingerprinter: Fingerprinter) -> None:
+    """An empty batch is fingerprinted to empty columns of the right shapes."""
+    prints = fingerprinter.fingerprint([])
+
+    assert (len(prints), prints.prints.shape, prints.digests.shape, prints.empty.shape) == (0, (0, 2), (0, 16), (0,))
+
+
+def test_threads_may_share_a_fingerprinter(fingerprinter: Fingerprinter) -> None:
+    """Four threads at once give what one gives."""
+    batches = [[ENGLISH[start:], "中华人民共和国成立了" * (start + 1), "ありがとう"] for start in range(40)]
+    expected = [rows(fingerprinter.fingerprint(batch)) for batch in batches]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert expected == [rows(prints) for prints in pool.map(fingerprinter.fingerprint, batches)]
+
+
+def test_empty_and_its_kin(fingerprinter: Fingerprinter) -> None:
+    """Nothing but white space and invisible characters is empty, with print 0; anything visible is not empty."""
+    prints = fingerprinter.fingerprint(["", " \t\u2028", "\u200b\ufeff", ".", "\U0001f600", "\0"])
+
+    assert prints.empty.tolist() == [True, True, True, False, False, False]
+    assert prints.features.tolist() == [0] * 6
+    assert not prints.prints.any()
+    assert len({bytes(digest) for digest in prints.digests}) == 4
+
+
+def test_near_texts_get_near_prints(fingerprinter: Fingerprinter) -> None:
+    """One changed word of forty moves few bits; another text is half of the bits away; case and spacing move none."""
+    near = ENGLISH.replace("crawler", "spider")
+    other = " ".join(reversed(ENGLISH.split())).replace("page", "leaf").replace("the", "every")
+    prints = fingerprinter.fingerprint([ENGLISH, near, other, "  " + ENGLISH.upper().replace(" ", " \n")])
+
+    assert 0 < hamming(prints.prints[0], prints.prints[1]) <= 18
+    assert hamming(prints.prints[0], prints.prints[2]) > 30
+    assert hamming(prints.prints[0], prints.prints[3]) == 0
+    assert bytes(prints.digests[0]) == bytes(prints.digests[3])
+    assert bytes(prints.digests[0]) != bytes(prints.digests[1])
+
+
+def test_punctuation_is_in_the_digest_and_not_in_the_print(fingerprinter: Fingerprinter) -> None:
+    """Texts that differ by punctuation alone have one print and two digests: near, never exact."""
+    prints = fingerprinter.fingerprint([ENGLISH, ENGLISH.replace(".", "!")])
+
+    assert hamming(prints.prints[0], prints.prints[1]) == 0
+    assert bytes(prints.digests[0]) != bytes(prints.digests[1])
+
+
+def test_another_key_makes_unrelated_prints() -> None:
+    """Prints and digests under two keys have nothing in common, features and emptiness are the same."""
+    one = Fingerprinter(Recipe(key=OTHER_KEY)).fingerprint([ENGLISH])
+    other = Fingerprinter(Recipe(key=OTHER_KEY[::-1])).fingerprint([ENGLISH])
+
+    assert hamming(one.prints[0], other.prints[0]) > 30
+    assert bytes(one.digests[0]) != bytes(other.digests[0])
+    assert one.features.tolist() == other.features.tolist()
+
+
+SHORT = (
+    "Page not found",
+    "404 - the page you are looking for could not be found",
+    "Home About Contact Privacy Terms Login",
+    "We use cookies to give you the best experience. Accept all",
+    "Страница не найдена, вернитесь на главную",
+    "Aucun résultat ne correspond à votre recherche",
+    "पृष्ठ नहीं मिला",
+    "페이지를 찾을 수 없습니다",
+    "页面不存在，请返回首页",
+    "ページが見つかりませんでした。",
+    "ไม่พบหน้านี้",
+    "الصفحة غير موجودة",
+)
+
+
+@pytest.mark.parametrize("text", SHORT)
+def test_short_texts_are_below_the_floor(fingerprinter: Fingerprinter, text: str) -> None:
+    """Error pages, cookie banners and bare navigation in any script are told apart by their digest alone."""
+    assert 0 < fingerprinter.fingerprint([text]).features[0] < Recipe().floor
+
+
+def test_forty_words_are_above_the_floor(fingerprinter: Fingerprinter) -> None:
+    """A paragraph of forty words is judged by its print."""
+    paragraph = " ".join(ENGLISH.split()[:40])
+
+    assert fingerprinter.fingerprint([paragraph]).features[0] >= Recipe().floor
+
+
+def test_features_are_counted_once_each(fingerprinter: Fingerprinter) -> None:
+    """The count is of distinct words and bigrams: a word repeated ten thousand times is two features, and too short."""
+    prints = fingerprinter.fingerprint(["spam " * 10_000, "one two three one two"])
+
+    assert prints.features.tolist() == [2, 6]
+
+
+def test_recipe_id_has_the_contracts_form() -> None:
+    """The id is preset, width, engine and six hexadecimal digits, colons between."""
+    assert re.fullmatch(r"words:128:jieba-0\.42\.1:[0-9a-f]{6}", Recipe().id)
+
+
+def test_recipes_are_equal_when_their_ids_are() -> None:
+    """Key and floor are in the id; equal ids make equal recipes, and equal hashes."""
+    recipes = [Recipe(), Recipe(key=OTHER_KEY), Recipe(floor=7)]
+
+    assert 3 == len({one.id for one in recipes}) == len(set(recipes))
+    assert Recipe(key=bytes(OTHER_KEY)) == recipes[1]
+    assert recipes[0] != recipes[1]
+    assert recipes[0] != recipes[0].id
+
+
+def test_recipe_never_shows_its_key() -> None:
+    """Neither the representation nor the id of a recipe holds the key; it knows whether the key is the public one."""
+    one = Recipe(key=b"do-not-show-this-secret")
+
+    assert "do-not-show" not in repr(one) + one.id
+    assert (one.uses_demo_key, Recipe(key=PUBLIC_DEMO_KEY).uses_demo_key) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"preset": "wrods"}, "did you mean 'words'"),
+        ({"width": 65}, "32, 64, 128 bits, not 65"),
+        ({"floor": -1}, "cannot be -1"),
+        ({"key": b"short"}, "holds 5 bytes"),
+        ({"key": bytes(16)}, "one byte repeated"),
+    ],
+)
+def test_impossible_recipes_are_refused(arguments: dict[str, object], sentence: str) -> None:
+    """A recipe that cannot be made says so at once, in a sentence."""
+    with pytest.raises(ConfigurationError, match=re.escape(sentence)):
+        Recipe(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("part", ["kinds", "foldings", "engine", "rules"])
+def test_whatever_changes_a_print_changes_the_id(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another character table, dictionary or set of rules is another recipe."""
+    before = Recipe().id
+    if part == "engine":
+        monkeypatch.setattr(tokens, "ENGINE_DIGEST", b"another")
+    elif part == "rules":
+        monkeypatch.setattr(recipe, "RULES_VERSION", recipe.RULES_VERSION + 1)
+    else:
+        file = "_FILE" if part == "kinds" else "_FOLDINGS_FILE"
+        other = characters._FOLDINGS_FILE if part == "kinds" else characters._FILE
+        monkeypatch.setattr(characters, file, other)
+        characters.digest.cache_clear()
+    try:
+        assert before != Recipe().id
+    finally:
+        monkeypatch.undo()
+        characters.digest.cache_clear()
+
+
+# Which recipe looks at a stage that the default does not.
+SHOWS = {"hashes": "nfkc case | words | one | md5 | signs:64", "planes": "vector"}
+
+
+@pytest.mark.parametrize("stage", sorted(canary.FROZEN))
+def test_canary_stops_a_changed_library(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that gives other results than those frozen is noticed before the first print, and named as the cause."""
+    monkeypatch.setitem(canary.FROZEN, stage, "0" * 16)
+    recipe._check_canary.cache_clear()
+    try:
+        with pytest.raises(ConfigurationError, match=f"The {stage} of the canary texts"):
+            Fingerprinter(Recipe(SHOWS.get(stage) or (stage.split(maxsplit=1)[0] if stage.endswith(" prints") else "words")))
+    finally:
+        monkeypatch.undo()
+        recipe._check_canary.cache_clear()
+
+
+@pytest.mark.parametrize("count", [1, 2, simhash.COUNT_MAX])
+def test_canary_sees_a_changed_weight(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A platform whose logarithm gives one weight off by one is noticed, even where no canary text counts so far."""
+    weights = simhash.WEIGHTS.copy()
+    weights[count] += 1
+    monkeypatch.setattr(simhash, "WEIGHTS", weights)
+    weights.setflags(write=False)
+
+    assert recipe.canary_digest("weights") != canary.FROZEN["weights"]
+
+
+def test_every_kernel_has_one_signature(fingerprinter: Fingerprinter) -> None:
+    """However a batch comes about, kernels are called with the same types: compiling twice would take seconds."""
+    fingerprinter.fingerprint([])
+    fingerprinter.fingerprint(["plain"])
+    fingerprinter.fingerprint(["i\u0307 \u0301\u0300", "plain"])
+    fingerprinter.fingerprint(["\ufdfa" * 100])
+
+    signatures = simhash.fingerprint_batch.signatures  # type: ignore[attr-defined]
+    assert len(signatures) == 1
+
+
+def test_hamming_and_written_prints() -> None:
+    """Distances count bits over both halves; a print is written high half first, 32 digits."""
+    assert hamming((0b101, 1 << 63), (0b000, 0)) == 3
+    assert hamming(np.array([1, 2], np.uint64), (1, 2 ^ 0xFFFF_FFFF_FFFF_FFFF)) == 64
+    assert format_print(0xB, 0xA) == "000000000000000a000000000000000b"
+
+
+def test_explained_features_are_those_of_the_print(fingerprinter: Fingerprinter) -> None:
+    """The features shown weigh as in the print, bigrams double, and there are as many as the print counts."""
+    text = "To be, or not to be: 研究生命"
+    shown = explain_features(Recipe(), text)
+
+    assert 1 + np.log(2) == pytest.approx(shown["to"], abs=1 / 256)
+    assert 2 * (1 + np.log(2)) == pytest.approx(shown["to be"], abs=1 / 128)
+    assert (shown["or"], shown["or not"]) == (1.0, 2.0)
+    assert {"研究", "生命", "be 研究", "研究 生命"} <= shown.keys()
+    assert len(shown) == fingerprinter.fingerprint([text]).features[0]
+
+
+def test_the_room_starts_without_importing_jieba() -> None:
+    """jieba's own start (logging, `pkg_resources`, a cache file in the temporary directory) is not ours."""
+    code = (
+        "import sys; from stream_dedup.fingerprinting import Fingerprinter, Recipe;"
+        "Fingerprinter(Recipe()).fingerprint(['中华人民共和国']); sys.exit('jieba' in sys.modules)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,182 @@
+"""SimHash itself: worked examples on the plain reference, SipHash, weights, and the kernel's sums."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from stream_dedup.fingerprinting import hamming, hashes, simhash
+from stream_dedup.fingerprinting.simhash import COUNT_MAX, WEIGHT_ONE, WEIGHTS, log_count_weight, simhash_reference
+from tests.fingerprinting import reference
+
+
+def bits(*written: str) -> list[int]:
+    """Hashes written as binary digits."""
+    return [int(one, 2) for one in written]
+
+
+def test_worked_example_of_five_features() -> None:
+    """Five hashes of six bits with weights 5, 2, 3, 1, 4."""
+    sums, made = simhash_reference(bits("100101", "101011", "100111", "101111", "111011"), [5, 2, 3, 1, 4], 6)
+
+    assert sums == (15, -7, -1, 3, 5, 15)
+    assert f"{made:06b}" == "100111"
+
+
+def test_worked_example_of_real_weights() -> None:
+    """Two hashes of eight bits with weights that are no integers."""
+    sums, made = simhash_reference(bits("01011001", "11001011"), [45.11, 32.09], 8)
+
+    assert sums == pytest.approx((-13.02, 77.20, -77.20, 13.02, 77.20, -77.20, -13.02, 77.20))
+    assert f"{made:08b}" == "01011001"
+
+
+def test_worked_example_of_counts() -> None:
+    """Counts as weights, two of them zero: the sums are dot products."""
+    sums, made = simhash_reference(bits("101", "011", "100", "001", "110"), [1, 2, 0, 3, 0], 3)
+
+    assert sums == (-4, -2, 6)
+    assert f"{made:03b}" == "001"
+
+
+def test_worked_example_as_projection() -> None:
+    """The sums are projections of the weight vector on one vector of signs per bit."""
+    weights = (3.0, 2.0, 4.0)
+    sums, made = simhash_reference(bits("10", "01", "11"), weights, 2)
+
+    assert sums == (5.0, 3.0)
+    assert f"{made:02b}" == "11"
+    assert sums == tuple(float(np.dot(weights, signs)) for signs in ((1, -1, 1), (-1, 1, 1)))
+
+
+def test_worked_distances() -> None:
+    """Hamming distances of two printed pairs."""
+    assert hamming((0b00101110, 0), (0b00001111, 0)) == 2
+    assert hamming((0b100101, 0), (0b101100, 0)) == 2
+
+
+def test_a_tie_gives_zero() -> None:
+    """Where plus and minus are equal the bit is 0, whatever the order of the features."""
+    assert simhash_reference(bits("10", "01"), [2, 2], 2) == ((0, 0), 0)
+    assert simhash_reference(bits("01", "10"), [2, 2], 2) == ((0, 0), 0)
+
+
+def test_no_features_give_zero() -> None:
+    """No features, or none that weighs anything: every sum is 0, and so is the print."""
+    assert simhash_reference([], [], 4) == ((0, 0, 0, 0), 0)
+    assert simhash_reference([0b1111], [0], 4) == ((0, 0, 0, 0), 0)
+
+
+@pytest.mark.parametrize("width", [1, 32, 64, 100, 128, 256])
+def test_algebra_of_the_reference(width: int) -> None:
+    """One feature is its own print; repeating all changes nothing; inverting every hash inverts sums; order is nothing."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    hashes = [generator.getrandbits(width) for _ in range(21)]
+    weights = [generator.randrange(1, 1000) * 2 + 1 for _ in range(21)]  # odd and of odd number: no ties
+    sums, made = simhash_reference(hashes, weights, width)
+    everything = (1 << width) - 1
+
+    assert simhash_reference(hashes[:1], weights[:1], width)[1] == hashes[0]
+    assert simhash_reference(hashes * 3, weights * 3, width)[1] == made
+    assert simhash_reference(hashes[::-1], weights[::-1], width) == (sums, made)
+    assert simhash_reference([one ^ everything for one in hashes], weights, width) == (
+        tuple(-one for one in sums),
+        made ^ everything,
+    )
+
+
+def sip_hash(data: bytes, key_0: int, key_1: int, rounds: int, final_rounds: int) -> int:
+    """The compiled SipHash of bytes."""
+    return int(hashes.sip_hash(np.frombuffer(data, np.uint8), np.uint64(key_0), np.uint64(key_1), rounds, final_rounds))
+
+
+def test_siphash_vectors() -> None:
+    """SipHash-2-4 of the paper's appendix, and of its authors' first test vectors (key 00..0f, message 00, 01, ...)."""
+    key = bytes(range(16))
+    key_0, key_1 = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
+
+    assert sip_hash(bytes(range(15)), key_0, key_1, 2, 4) == 0xA129CA6149BE45E5
+    assert sip_hash(b"", key_0, key_1, 2, 4) == 0x726FDB47DD0E0E31
+    assert sip_hash(bytes(range(1)), key_0, key_1, 2, 4) == 0x74F839C593DC67FD
+    assert sip_hash(bytes(range(8)), key_0, key_1, 2, 4) == 0x93F5F5799A932462
+
+
+@pytest.mark.skipif(sys.hash_info.algorithm != "siphash13", reason="this Python hashes bytes in another way")
+def test_siphash_is_pythons_own() -> None:
+    """With hash randomisation off Python hashes bytes by SipHash-1-3 under the key 0: every length up to 64 agrees."""
+    messages = [bytes(range(length)) for length in range(1, 65)] + ["köln".encode(), b"spam" * 999]
+    code = f"print(*[hash(message) for message in {messages!r}])"
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    printed = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+
+    expected = [int(one) & 0xFFFF_FFFF_FFFF_FFFF for one in printed.stdout.split()]
+    assert [sip_hash(message, 0, 0, 1, 3) for message in messages] == expected
+
+
+def test_siphash_of_random_messages_equals_the_reference() -> None:
+    """Random keys, lengths and rounds: compiled and plain SipHash agree."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    for _ in range(200):
+        data = generator.randbytes(generator.randrange(300))
+        key_0, key_1 = generator.getrandbits(64), generator.getrandbits(64)
+        rounds, final_rounds = generator.randrange(1, 5), generator.randrange(1, 5)
+
+        assert sip_hash(data, key_0, key_1, rounds, final_rounds) == reference.sip_hash(
+            data, key_0, key_1, rounds, final_rounds
+        )
+
+
+def test_weights_are_equal_on_every_platform() -> None:
+    """No weight lies so near to a half before rounding that the last bits of a logarithm could decide it."""
+    exact = [WEIGHT_ONE * (1 + math.log(count)) for count in range(1, COUNT_MAX + 1)]
+
+    assert min(abs(value % 1 - 0.5) for value in exact) > 1e-5
+
+
+def test_weights_grow_with_the_count_up_to_the_greatest() -> None:
+    """One occurrence weighs one; the table and the function agree; beyond the greatest count nothing grows."""
+    assert WEIGHTS.tolist() == [0, *(log_count_weight(count) for count in range(1, COUNT_MAX + 1))]
+    assert log_count_weight(1) == WEIGHT_ONE
+    assert all(np.diff(WEIGHTS) >= 0)
+    assert log_count_weight(10**9) == log_count_weight(COUNT_MAX)
+
+
+def sums(values: list[int], weights: list[int], width: int) -> int:
+    """The print that the kernel makes of hashes with weights."""
+    wide = np.array([[value & (1 << 64) - 1, value >> 64] for value in values], np.uint64).reshape(-1, 2)
+    prints = np.zeros((1, -(-width // 64)), np.uint64)
+    bounds = np.array([0, len(values)], np.int64)
+    simhash.sum_hashes(wide, np.array(weights, np.int64), bounds, width, prints)
+    return sum(int(word) << (64 * place) for place, word in enumerate(prints[0]))
+
+
+@pytest.mark.parametrize("width", [32, 64, 128])
+def test_compiled_sums_equal_the_reference(width: int) -> None:
+    """Weights of one bit, beyond 32 bits, and so many that 32 bits overflow: the kernel's print is the reference's."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    for heaviest in (1, 1000, (1 << 32) - 1, 1 << 40):
+        values = [generator.getrandbits(128) for _ in range(60)]
+        weights = [generator.randrange(1, heaviest + 1) for _ in values]
+
+        assert sums(values, weights, width) == simhash_reference(values, weights, width)[1]
+
+
+def test_secrets_follow_from_the_key_alone() -> None:
+    """Equal keys derive equal secrets, others unequal ones; the multipliers are odd."""
+    one, same, other = (hashes.derive_secrets(key) for key in (bytes(16), bytes(16), bytes(17)))
+
+    assert one.tolist() == same.tolist()
+    assert not set(one.tolist()) & set(other.tolist())
+    assert all(value % 2 for value in one[hashes.BIGRAM_FIRST : hashes.BIGRAM_SECOND + 1].tolist())

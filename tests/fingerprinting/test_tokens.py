@@ -1,0 +1,181 @@
+"""Words: where each script's words are, and jieba's cut, word for word."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.fingerprinting import characters, tokens
+from stream_dedup.fingerprinting.normalise import normalise
+from stream_dedup.fingerprinting.tokens import character_ngrams, words
+from stream_dedup.ground.errors import ConfigurationError
+from tests.fingerprinting import golden, reference
+
+
+def test_character_ngrams_of_the_worked_example() -> None:
+    """ "Python is sexy", lower case without spaces, has nine 4-grams."""
+    text = "Python is sexy".lower().replace(" ", "")
+
+    assert character_ngrams(text, 4) == ["pyth", "ytho", "thon", "honi", "onis", "niss", "isse", "ssex", "sexy"]
+
+
+def test_character_ngrams_of_a_short_text() -> None:
+    """A text shorter than the length has none, one as long has itself."""
+    assert character_ngrams("abc", 4) == []
+    assert character_ngrams("abcd", 4) == ["abcd"]
+    assert character_ngrams("", 1) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("don't stop_here, o'neill: 3.14!", "don t stop here o neill 3 14"),
+        ("हिन्दी में स्वतन्त्रता", "हिन्दी में स्वतन्त्रता"),
+        ("বাংলা ভাষা தமிழ்", "বাংলা ভাষা தமிழ்"),
+        ("한국어 문장", "한국어 문장"),
+        ("བོད་སྐད།", "བོད སྐད"),
+        ("ひらがな", "ひら らが がな"),
+        ("か", "か"),
+        ("カタカナとひ", "カタ タカ カナ ナと とひ"),
+        ("กขค งจ", "กข ขค งจ"),
+        ("ខ្មែរ", "ខ\u17d2 \u17d2ម មែ ែរ"),
+        ("python3编程abc", "python3 编程 abc"),
+        ("私は学生です", "私 は 学生 です"),
+        ("ไทย๑๒๓abc", "ไท ทย ๑๒๓abc"),
+        ("々〇\u3400", "々 〇 \u3400"),
+        ("a\u0301b\U0001f600c\u200bd", "a\u0301b c d"),
+        ("", ""),
+        ("... !", ""),
+    ],
+)
+def test_words_by_script(text: str, expected: str) -> None:
+    """Letters, marks and numbers are words; Han goes to jieba; unspaced scripts go by overlapping pairs."""
+    assert words(text) == expected.split()
+
+
+@pytest.mark.parametrize("name", sorted(golden.TEXTS))
+def test_words_equal_the_reference(name: str) -> None:
+    """On every golden text the compiled splitter finds the words that plain Python and jieba find."""
+    text = normalise(golden.TEXTS[name])
+
+    assert words(text) == reference.words(text)
+
+
+def han(text: str) -> list[str]:
+    """The runs of Han in a text."""
+    return ["".join(run) for is_han, run in itertools.groupby(text, _is_han) if is_han]
+
+
+@cache  # millions of characters are asked for, and thousands of them differ
+def _is_han(character: str) -> bool:
+    return reference.kind(character) == characters.HAN
+
+
+def test_han_is_cut_as_jieba_cuts_it() -> None:
+    """Random runs of dictionary words, of common and of rare characters: the cut equals that of jieba itself."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    known = [word for word, frequency in reference.jieba_itself().FREQ.items() if frequency and han(word) == [word]]
+    common = [character for word in generator.sample(known, 3000) for character in word]
+    kinds = (
+        lambda: "".join(generator.choices(known, k=generator.randrange(1, 9))),
+        lambda: "".join(generator.choices(common, k=generator.randrange(1, 30))),
+        lambda: "".join(chr(generator.randrange(0x4E00, 0xA000)) for _ in range(generator.randrange(1, 30))),
+        lambda: "".join(generator.choices([*common[:9], "々", "〇", "\u3400", "\U00020000"], k=12)),
+    )
+    for _ in range(8000):
+        run = generator.choice(kinds)()
+
+        assert words(run) == reference.cut_with_jieba(run)
+
+
+@pytest.mark.parametrize("run", ["嬿橍絵", "嬿橍絵弻", "中嬿橍絵"])
+def test_a_word_that_begins_in_its_middle_is_one(run: str) -> None:
+    """The model knows the first character in the middle of words alone: its path begins there, and so does the word."""
+    assert words(run) == reference.cut_with_jieba(run)
+
+
+def test_han_of_real_texts_is_cut_as_jieba_cuts_it(corpora: Path) -> None:
+    """A sample of the runs in the Chinese and Japanese corpora: the cut equals that of jieba itself."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    runs = set()
+    for name in ("zh_laws", "zh_translations", "ja_books"):
+        runs.update(han((corpora / f"{name}.jsonl").read_text(encoding="utf-8")))
+    sample = random.Random(seed).sample(sorted(runs), 10_000)
+
+    assert [words(run) for run in sample] == [reference.cut_with_jieba(run) for run in sample]
+
+
+def test_long_runs_of_han_are_cut_in_pieces() -> None:
+    """A run is cut as if it were broken after every so many characters, so no run is too long for jieba's method."""
+    run = "研究生命起源于" * 200
+    pieces = [run[start : start + 512] for start in range(0, len(run), 512)]
+
+    assert words(run) == [word for piece in pieces for word in reference.cut_with_jieba(piece)]
+    assert "".join(words(run)) == run
+
+
+def test_a_changed_dictionary_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Another dictionary under the same version would make other prints: it is refused, and so is a missing one."""
+    (tmp_path / "finalseg").mkdir()
+    for name in ("dict.txt", *tokens._MODEL_FILES):
+        content = (tokens._engine_folder() / name).read_bytes()
+        (tmp_path / name).write_bytes(content + b"\n" if name == "dict.txt" else content)
+    monkeypatch.setattr(tokens, "_engine_folder", lambda: tmp_path)
+
+    with pytest.raises(ConfigurationError, match=r"is not that of jieba-0\.42\.1"):
+        tokens.dictionary.__wrapped__()
+    (tmp_path / "dict.txt").unlink()
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        tokens.dictionary.__wrapped__()
+
+
+def test_a_missing_jieba_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the package the sentence says which version to install."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+
+    with pytest.raises(ConfigurationError, match=r"install it at the version 0\.42\.1"):
+        tokens.dictionary.__wrapped__()
+
+
+def test_words_of_alphabets_equal_the_reference() -> None:
+    """Random rows of letters of one and two bytes, separators, and scripts that are cut otherwise: against plain Python."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    pool = [*"абвґії" * 6, *"éßñøłאبج" * 3, *"abc01" * 6, *" " * 12, *",.-«»—·", *"中文ひカกข가ἀ"]
+    texts = ["".join(generator.choices(pool, k=generator.randrange(1, 24))) for _ in range(20_000)]
+    normalised = [reference.normalise(text) for text in texts]
+
+    kinds = set((characters.table()[:0x800] & characters.KIND_BITS).tolist())
+    assert not kinds & {characters.HAN, characters.UNSPACED}, "what has two bytes is of a word, or between words"
+    assert [words(text) for text in normalised] == [reference.words(text) for text in normalised]
+
+
+def test_words_of_long_ascii_equal_the_reference() -> None:
+    """Rows of 64 bytes are looked at together: every ASCII character on either side of their edges, and random texts."""
+    edges = [
+        f"{'ab ' * 21}"[:lead] + f"{before}{chr(byte)}{after}" + " xyz" * 20
+        for lead in range(60, 68)
+        for byte in range(128)
+        for before in ("", "q", " ")
+        for after in ("", "q", " ")
+    ]
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    ascii_only = [chr(byte) for byte in range(128)] + [*"abcdefgz019" * 30, *" " * 60, *",.-" * 9]
+    with_others = [*ascii_only * 3, *"éбא中カ"]
+    texts = [
+        "".join(generator.choices(generator.choice((ascii_only, with_others)), k=generator.randrange(1, 400)))
+        for _ in range(4000)
+    ]
+    normalised = [reference.normalise(text) for text in texts] + edges
+
+    assert [words(text) for text in normalised] == [reference.words(text) for text in normalised]

@@ -1,0 +1,112 @@
+"""What `plan` says: from given constants the choice, from measured ones only what no machine can change."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stream_dedup.__main__ import main
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.index.advice import advise, figures_of
+from stream_dedup.index.calibration import Constants, calibrate
+from stream_dedup.index.kernels import Columns, no_columns, take_rows
+from stream_dedup.index.neighbours import Neighbours
+
+CONSTANTS = Constants(document_us=3, table_us=0.1, probe_us=0.05, narrow_us=0.0005, wide_us=0.001, far=2)
+
+
+def test_the_fastest_plan_that_finds_enough_and_fits_is_taken() -> None:
+    """All others in the table that find as much in the memory are slower; none shown is beaten in everything by another."""
+    advice = advise(10**8, 18, 128, CONSTANTS, recall=0.99)
+    picked = advice.picked
+
+    assert picked is not None
+    assert min(picked.recalls) >= 0.99
+    able = [one for one in advice.figures if min(one.recalls) >= 0.99]
+    assert max(one.documents_per_second for one in able) == picked.documents_per_second
+    assert {PLANS["wide"], PLANS["classic"], Plan(128, 0, 0, 18), Plan(64, 64, 0, 18)} <= {one.plan for one in advice.figures}
+
+
+def test_less_memory_takes_a_plan_with_fewer_tables_or_none() -> None:
+    """A bound on memory is kept; one that nothing keeps is answered with what would, and exit code 1."""
+    free = advise(10**8, 18, 128, CONSTANTS).picked
+    assert free is not None
+    bound = int(free.memory_bytes * 0.97)
+    within = advise(10**8, 18, 128, CONSTANTS, memory_bytes=bound).picked
+    nothing = advise(10**8, 18, 128, CONSTANTS, memory_bytes=10**9)
+
+    assert within is not None
+    assert within.memory_bytes <= bound
+    assert within.documents_per_second < free.documents_per_second
+    assert nothing.picked is None
+    assert "needs least" in nothing.why
+
+
+def test_more_documents_are_slower_and_need_more() -> None:
+    """Candidates grow with the documents, so the predicted rate falls; memory grows in proportion."""
+    small, large = (figures_of(PLANS["wide"], count, 21, CONSTANTS) for count in (10**6, 10**8))
+
+    assert large.documents_per_second < small.documents_per_second
+    assert large.candidates == 100 * small.candidates
+    assert 60 < large.memory_bytes / small.memory_bytes < 101
+
+
+def test_a_share_that_is_none_is_refused() -> None:
+    """The share to find is from 0 to 1."""
+    with pytest.raises(ConfigurationError, match="from 0 to 1"):
+        advise(1000, 3, 64, CONSTANTS, recall=1.5)
+
+
+@pytest.mark.parametrize("plan", [PLANS["classic"], PLANS["wide"]], ids=lambda plan: plan.name)
+def test_predicted_memory_is_what_the_arrays_hold(plan: Plan) -> None:
+    """Within a tenth, over an index that grew document by document."""
+    dice = np.random.default_rng(int(os.environ["TEST_SEED"]))
+    count = 200_000
+    columns = no_columns(2, count)
+    columns.prints[:], columns.digests[:] = dice.integers(0, 1 << 64, (2, count, 2), np.uint64)
+    columns.offsets[:] = np.arange(count)
+
+    def identities(numbers: NDArray[np.int64], known: Columns = columns) -> Columns:
+        return take_rows(known, numbers)
+
+    index = Neighbours(plan, 2, identities)
+    for first in range(0, count, 20_000):
+        part = take_rows(columns, slice(first, first + 20_000))
+        index.judge(part, np.full(20_000, 100, np.uint32), 1)
+
+    assert index.bytes_used / index.live == pytest.approx(CONSTANTS.memory_bytes(plan, index.live) / index.live, rel=0.15)
+
+
+def test_a_calibration_solves_for_costs() -> None:
+    """All are at least zero, and what must cost something does."""
+    found = calibrate()
+
+    assert min(found.as_json().values()) >= 0
+    assert found.document_us > 0
+    assert found.table_us > 0
+    assert found.wide_us > 0
+    assert found.far >= 1
+
+
+def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """`plan --json` has every plan's figures, the pick and the constants."""
+    code = main(["plan", "--documents", "1e6", "--threshold", "3", "--width", "64", "--memory", "4GB", "--json"])
+    said = json.loads(capsys.readouterr().out)
+
+    assert code == 0
+    assert said["documents"] == 10**6
+    assert said["picked"] in {one["plan"] for one in said["plans"]}
+    assert all(share == 1 for one in said["plans"] if one["plan"] == said["picked"] for share in one["recall"])
+
+
+def test_a_number_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """What cannot be read is named, with how it is written."""
+    assert main(["plan", "--documents", "many", "--threshold", "3"]) != 0
+    assert "as in 1e8" in capsys.readouterr().err
+    assert main(["plan", "--documents", "1e6", "--threshold", "3", "--memory", "lots"]) != 0
+    assert "8GB" in capsys.readouterr().err

@@ -1,0 +1,171 @@
+"""`/v1/similar` and `/v1/stats`, asked over a real socket."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from stream_dedup.ground.plan import PLANS
+from stream_dedup.index.index import Index, Similar
+from stream_dedup.index.store import RocksStore
+from stream_dedup.indexer import api as index_api
+from stream_dedup.indexer.api import IndexApi
+from stream_dedup.service.health import Health
+from stream_dedup.service.http import HttpServer
+from tests.index.logs import APPEND_MS, RECIPE, Doc, batch, declare
+from tests.service.test_http import ask
+
+BASE = 3**70
+DOCS = [
+    Doc(0, 0, 1, b"a" * 16, BASE, id=b"http://a/"),
+    Doc(0, 1, 2, b"b" * 16, 1 << 90, id=b"\xff", scope=255, time_ms=-1),
+    Doc(0, 2, 3, b"c" * 16, 0, features=1, id=b"short"),
+]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[Index]:
+    one = Index(RocksStore(tmp_path / "volume"))
+    one.bind("cluster/0123")
+    one.apply([(0, APPEND_MS, declare(PLANS["wide"])), (1, APPEND_MS, batch(DOCS))])
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def api(tmp_path: Path, index: Index) -> IndexApi:
+    one = IndexApi(tmp_path / "volume")
+    one.serve(index)
+    return one
+
+
+@pytest.fixture
+def server(api: IndexApi) -> Iterator[HttpServer]:
+    one = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), api.routes())
+    one.start()
+    yield one
+    one.stop()
+
+
+def similar(server: HttpServer, **changed: object) -> tuple[int, Any]:
+    query = {"recipe": RECIPE, "print": f"{BASE ^ 0b111:032x}", "digest": b"x".hex() * 16, "features": 100, **changed}
+    query = {name: value for name, value in query.items() if value is not None}
+    status, body, _ = ask(server, "/v1/similar?" + urllib.parse.urlencode(query))
+    return status, json.loads(body)
+
+
+def test_what_is_near_is_found_with_all_that_is_known_of_it(server: HttpServer) -> None:
+    """Id, position, distance, time and log place of a representative, and what the answer holds for."""
+    status, found = similar(server)
+
+    assert status == 200
+    assert (found["applied"], found["recipe"], found["plan"], found["total"]) == (2, RECIPE, PLANS["wide"].id, 1)
+    assert found["found"] == [
+        {
+            "id": "http://a/", "position": "documents-0@0", "topic_id": bytes(range(16)).hex(), "distance": 3,
+            "time": "2026-09-21T14:13:15.000Z", "log": "1/0", "fingerprint": f"{BASE:032x}", "text_digest": "61" * 16,
+            "scope": "0" * 16, "features": 100,
+        }
+    ]  # fmt: skip
+
+
+def test_scope_digest_and_floor_are_heeded(server: HttpServer) -> None:
+    """Another scope sees other documents; a short text is found by its digest, with a word why; ids are always text."""
+    scoped = similar(server, print=f"{1 << 90:032x}", scope="ff")[1]
+    short = similar(server, print="0" * 32, digest="63" * 16, features=1)[1]
+
+    assert [(one["id"], one["time"]) for one in scoped["found"]] == [("\ufffd", "1969-12-31T23:59:59.999Z")]
+    assert ([one["id"] for one in short["found"]], short["by_digest_only"]) == (["short"], True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "sentence"),
+    [
+        ({"print": "zz"}, 400, "print must be 16 or 32 or 48 or 64 hexadecimal digits, not 'zz'"),
+        ({"print": "0" * 33}, 400, "print must be"),
+        ({"print": None}, 400, "print must be"),
+        ({"print": "0" * 16}, 409, "holds prints of 128 bits, and 64 were asked for"),
+        ({"digest": "ab"}, 400, "digest must be 32"),
+        ({"features": "-1"}, 400, "features must be a whole number"),
+        ({"features": None}, 400, "features must be"),
+        ({"features": "9" * 5000}, 400, "features must be"),
+        ({"scope": "1" * 17}, 400, "scope must be 1 to 16"),
+        ({"limit": "0"}, 400, "limit must be a whole number from 1 to 1000"),
+        ({"limit": "1001"}, 400, "limit must be"),
+        ({"recipe": "words:128:other"}, 409, "'words:128:other', and this index holds prints of 'words:128:test:000000'"),
+        ({"recipe": None}, 409, "cannot be compared"),
+    ],
+)
+def test_a_bad_question_is_answered_by_a_sentence(
+    server: HttpServer, changed: dict[str, object], status: int, sentence: str
+) -> None:
+    """What is wrong, and what would be right."""
+    found = similar(server, **changed)
+
+    assert found[0] == status
+    assert sentence in found[1]["text"]
+
+
+def test_nothing_is_changed_by_asking(server: HttpServer) -> None:
+    """Only GET is answered; a body is not read."""
+    for path in ("/v1/similar", "/v1/stats"):
+        for method in ("POST", "PUT", "DELETE"):
+            assert ask(server, path, method)[0] == 405
+
+
+def test_stats_tell_what_the_index_holds(server: HttpServer, index: Index) -> None:
+    """Counts, offsets, recipe, plan and buckets; the state digest on request, equal to the index's own."""
+    plain = json.loads(ask(server, "/v1/stats?hottest=2")[1])
+    digest = json.loads(ask(server, "/v1/stats?digest=true")[1])["state_digest"]
+
+    assert plain["entries"] == {"live": 3, "with_neighbours": 2, "digest_only": 1, "removed": 0}
+    assert (plain["log"], plain["applied"], plain["answered"], plain["recipe"]) == ("cluster/0123", 2, 0, RECIPE)
+    assert plain["state_digest"] is None
+    assert len(plain["buckets"]["hottest"]) == 2
+    assert digest == {"log_offset": 2, "digest": index.state_digest().digest}
+    assert ask(server, "/v1/stats?digest=maybe")[0] == 400
+    assert json.loads(ask(server, "/v1/stats?hottest=0")[1])["buckets"]["hottest"] == []
+
+
+def test_an_index_that_is_opening_or_closed_says_so(server: HttpServer, api: IndexApi, index: Index) -> None:
+    """Before it is open, while it is being closed, and after it failed: 503 with why."""
+    api.serve(None)
+    assert similar(server)[0] == 503
+    assert "opening its volume" in similar(server)[1]["text"]
+    api.serve(index)
+    index.close()
+
+    assert similar(server)[0] == 503
+    assert "cannot go on" in similar(server)[1]["text"]
+
+
+def test_more_look_ups_than_may_wait_are_sent_away(server: HttpServer, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While as many as may be are under way, the next is told to try again; when they are done it is answered."""
+    monkeypatch.setattr(index_api, "_WAIT_SECONDS", 0.05)
+    inside, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(*_: object) -> Similar:
+        inside.release()
+        go_on.wait(30)
+        return Similar(2, (), 0, by_digest_only=False)
+
+    monkeypatch.setattr(index, "similar", slow)
+    threads = [threading.Thread(target=similar, args=(server,)) for _ in range(index_api.LOOKUPS_MAX)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        inside.acquire(timeout=30)
+    refused = similar(server)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+
+    assert (refused[0], "try again" in refused[1]["text"]) == (503, True)
+    assert similar(server)[0] == 200

@@ -1,0 +1,241 @@
+"""From a record's bytes to a text: what each input becomes, and that nothing raises."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from typing import Any
+
+import pytest
+
+from stream_dedup.ground.document import ID_BYTES_MAX, DeadLetter, Headers, Message, Reason, Unreadable, UnreadableHeaders
+from stream_dedup.ground.messages import Messages
+from stream_dedup.inputs.decoder import Decoder, Document, parse_json
+from stream_dedup.settings.settings import Settings
+
+
+def decode(value: bytes | None, headers: Headers | None = None, key: bytes | None = b"k", **settings: Any) -> Any:
+    """Return what one record is, after it was found to be the same among others."""
+    message = Message("documents", 0, 7, key, value, 1_790_000_000_000, headers or [])
+    decoder = Decoder(Settings(**settings))
+    one = decoder.decode(message)
+    empty, skipped = message._replace(value=None), message._replace(value=b"skipped")
+    found = decoder.decode_all(Messages.of([message, empty, message, skipped, message]), {3})
+    if isinstance(one, Document):
+        assert found.places == [0, 2, 4]
+        rows = zip(found.texts, found.ids, found.times_ms.tolist(), found.scopes.tolist(), strict=True)
+        assert [Document(*row) for row in rows] == [one] * 3
+        assert found.passed_over == {1: Reason.TOMBSTONE}
+    else:
+        assert (found.places, found.passed_over) == ([], {0: one, 1: Reason.TOMBSTONE, 2: one, 4: one})
+    return one
+
+
+def as_json(value: Any, **settings: Any) -> Any:
+    raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return decode(raw, value_format="json", **settings)
+
+
+def test_raw_value_is_the_text() -> None:
+    """Without a format the value is the text, the key the id, the record's timestamp the time."""
+    assert Document("Grüße", b"k", 1_790_000_000_000, 0) == decode("Grüße".encode())
+
+
+def test_null_value_is_a_tombstone() -> None:
+    """A record without a value is passed on unjudged."""
+    assert decode(None) is Reason.TOMBSTONE
+    assert decode(None, value_format="json") is Reason.TOMBSTONE
+
+
+def test_a_record_that_cannot_be_read_is_no_tombstone() -> None:
+    """What has a place and nothing else becomes a dead letter that says why."""
+    message = Unreadable("documents", 0, 7, None, None, None, [])
+    message.why = "failed CRC32C check"
+    letter = Decoder(Settings(value_format="json")).decode(message)
+    assert isinstance(letter, DeadLetter)
+    assert (letter.stage, letter.error_class) == ("decode", "Unreadable")
+    assert letter.message.endswith("failed CRC32C check.")
+
+
+@pytest.mark.parametrize("value", [b'{"text": "some words"}', b"", None])
+@pytest.mark.parametrize("settings", [{}, {"value_format": "json"}, {"text_encoding": "base64"}, {"allow_bypass": True}])
+def test_a_record_without_its_headers_is_a_dead_letter(value: bytes | None, settings: dict[str, Any]) -> None:
+    """Whatever its value would have been, also among others: its headers cannot leave as they came."""
+    one = UnreadableHeaders("documents", 0, 7, b"k", value, 1_790_000_000_000, [])
+    one.why, one.name = "'utf-8' codec can't decode", r"r\xe9f\xe9rent"
+    good = Message("documents", 0, 8, b"k", b'{"text": "d29yZHM="}', 1_790_000_000_000, [])
+    decoder = Decoder(Settings(**settings))
+
+    letter = decoder.decode(one)
+    found = decoder.decode_all(Messages.of([one, good, one, good]), {2})
+
+    assert isinstance(letter, DeadLetter)
+    assert (letter.stage, letter.error_class) == ("decode", "UnreadableHeaders")
+    assert r"(r\xe9f\xe9rent)" in letter.message
+    assert found.passed_over[0] == letter
+    assert set(found.passed_over) <= {0, 1, 3}
+    assert not {0, 2} & set(found.places)
+
+
+def test_invalid_utf8_is_replaced() -> None:
+    """The same damaged bytes give the same text."""
+    assert decode(b"caf\xe9 \xff").text == "caf\ufffd \ufffd"
+    assert decode(b"caf\xe9 \xff") == decode(b"caf\xe9 \xff")
+    assert as_json(b'\xef\xbb\xbf{"text": "caf\xe9"}').text == "caf\ufffd"
+
+
+def test_bypass_only_where_it_is_allowed() -> None:
+    """The header dedup.bypass is honoured only with ALLOW_BYPASS=true."""
+    asks: Headers = [("dedup.bypass", b"true")]
+    assert decode(b"x", asks, allow_bypass=True) is Reason.BYPASS
+    assert decode(b"x", asks).text == "x"
+    assert decode(b"x", [("dedup.bypass", b"no")], allow_bypass=True).text == "x"
+
+
+@pytest.mark.parametrize(
+    ("value", "stage", "error_class", "says"),
+    [
+        (b"", "decode", "JSONDecodeError", "not JSON"),
+        (b"{", "decode", "JSONDecodeError", "not JSON"),
+        (b"[" * 100_000, "decode", "RecursionError", "not JSON"),
+        (b'{"text": ' + b"9" * 5000 + b"}", "decode", "ValueError", "not JSON"),
+        ({"title": "x"}, "field", "MissingField", "no field 'text'"),
+        ([1, 2], "field", "MissingField", "no field 'text'"),
+        ("only a text", "field", "MissingField", "no field 'text'"),
+        ({"text": 7}, "field", "NotText", "a number"),
+        ({"text": None}, "field", "NotText", "null"),
+        ({"text": True}, "field", "NotText", "a truth value"),
+        ({"text": {"a": "b"}}, "field", "NotText", "an object"),
+        ({"text": ["a", 7]}, "field", "NotText", "a list that is not all texts"),
+    ],
+)
+def test_what_has_no_text_is_a_dead_letter(value: Any, stage: str, error_class: str, says: str) -> None:
+    """A value without a readable text is a dead letter with its stage and a sentence."""
+    letter = as_json(value)
+
+    assert isinstance(letter, DeadLetter)
+    assert (stage, error_class) == (letter.stage, letter.error_class)
+    assert says in letter.message
+
+
+def test_json_fields() -> None:
+    """Text, id, time and scope stand at dotted paths; a list of texts is joined."""
+    value = {"page": {"body": ["one", "two"], "id": 17}, "at": "2026-03-01T00:00:00Z", "site": "a.example"}
+    found = as_json(value, text_field="page.body", id_field="page.id", time_field="at", scope_field="site")
+
+    assert (found.text, found.id, found.time_ms) == ("one\ntwo", b"17", 1_772_323_200_000)
+    assert found.scope == as_json({"text": "x", "site": "a.example"}, scope_field="site").scope
+    assert found.scope != as_json({"text": "x", "site": "b.example"}, scope_field="site").scope
+    assert as_json({"text": "x"}, scope_field="site").scope == 0
+    found = as_json({"page": {"body": "one", "id": "seventeen"}}, text_field="page.body", id_field="page.id")
+    assert (found.text, found.id) == ("one", b"seventeen")
+
+
+def test_a_name_with_dots_wins_over_the_path() -> None:
+    """A field whose own name holds the dots is found."""
+    assert as_json({"a.b": "flat", "a": {"b": "deep"}}, text_field="a.b").text == "flat"
+
+
+def test_missing_id_and_time_fall_back() -> None:
+    """Without its id field a document has the key as id; an unreadable time gives way to the record's."""
+    found = as_json({"text": "x", "at": "yesterday"}, id_field="url", time_field="at")
+
+    assert (found.id, found.time_ms) == (b"k", 1_790_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("time", "time_ms"),
+    [
+        (1_772_323_200, 1_772_323_200_000),
+        (1_772_323_200_123, 1_772_323_200_123),
+        ("2026-03-01T01:00:00+01:00", 1_772_323_200_000),
+        ("2026-03-01", 1_772_323_200_000),
+        (["2026-03-01"], 1_772_323_200_000),
+        (True, 1_790_000_000_000),
+        (-5, 1_790_000_000_000),
+        (1e300, 1_790_000_000_000),
+        ("9999-12-31T23:59:59-23:59", 253_402_300_799_999),
+    ],
+)
+def test_times(time: Any, time_ms: int) -> None:
+    """Times are seconds, milliseconds or RFC 3339; anything else is the record's own timestamp, and never an error."""
+    assert time_ms == as_json({"text": "x", "at": time}, time_field="at").time_ms
+
+
+def test_base64_text() -> None:
+    """A base64 text is decoded; one that is not base64 is a dead letter."""
+    text = base64.b64encode("你好".encode()).decode()
+    assert as_json({"text": text}, text_encoding="base64").text == "你好"
+    letter = as_json({"text": "a"}, text_encoding="base64")
+    assert isinstance(letter, DeadLetter)
+    assert letter.stage == "decode"
+
+
+def test_long_ids_are_shortened_and_stay_distinct() -> None:
+    """An id of any length fits a log record, and two long ids with one prefix stay two."""
+    one, other = decode(b"x", key=b"k" * 5000).id, decode(b"x", key=b"k" * 5001).id
+
+    assert len(one) == len(other) == ID_BYTES_MAX
+    assert one != other
+
+
+def test_lone_surrogates_do_not_raise() -> None:
+    """JSON may hold half a surrogate pair, in the text and in the id."""
+    found = as_json(b'{"text": "a\\ud800b", "id": "\\ud800"}', id_field="id", scope_field="id")
+    assert isinstance(found, Document)
+
+
+def test_nothing_raises() -> None:
+    """Whatever the bytes, the outcome is a value, and the same for the same bytes."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    sample = json.dumps({"text": ["a", "b"], "id": [1.5], "at": 1e9, "site": {"x": 1}}).encode()
+    for _ in range(3000):
+        raw = bytearray(sample)
+        for _ in range(generator.randint(0, 6)):
+            raw[generator.randrange(len(raw))] = generator.getrandbits(8)
+        fields = {"id_field": "id", "time_field": "at", "scope_field": "site"}
+
+        assert as_json(bytes(raw), **fields) == as_json(bytes(raw), **fields)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"a": "\\ud800"}',
+        b'{"a": "\\ud83d\\ude00 \\u0000"}',
+        b'{"a": 12345678901234567890123, "b": -9223372036854775809, "c": 18446744073709551616}',
+        b'{"a": NaN, "b": -Infinity}',
+        b'{"a": 1e400, "b": 1e23, "c": 5e-324, "d": -0.0, "e": -0, "f": 0.1234567890123456789012345678901234567890}',
+        b'{"a": "\xff\xed\xa0\x80", "\xfe": 1}',
+        b'{"a": 1, "a": 2}',
+        b" [1.0, 1E5, true, null]\n",
+        b"\xef\xbb\xbf{}",
+    ],
+)
+def test_the_quick_parser_agrees_with_the_library(value: bytes) -> None:
+    """Whether msgspec takes a value or leaves it to json, the same comes out, to the type of each number."""
+    expected = json.loads(value.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace"))
+
+    assert repr(parse_json(value)) == repr(expected)
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b'{"a": 01}', b'{"a": 1.}', b"[1,]", b'"\x01"', b"\xc2\xa0{}", b"[" * 100_000])
+def test_what_is_no_json_is_none_to_both(value: bytes) -> None:
+    """A value that the quick parser took and json does not would be judged here and a dead letter there."""
+    with pytest.raises((ValueError, RecursionError)):
+        parse_json(value)
+
+
+def test_documents_keep_their_order() -> None:
+    """What is told quickly and what is not stand in the order in which they were read."""
+    values = [{"text": "one"}, {"text": ["two", "parts"]}, {"text": "three"}, {"other": 4}, {"text": ["five"]}]
+    messages = [Message("d", 0, at, b"%d" % at, json.dumps(value).encode(), 5, []) for at, value in enumerate(values)]
+    found = Decoder(Settings(value_format="json")).decode_all(Messages.of(messages))
+
+    assert found.places == [0, 1, 2, 4]
+    assert found.texts == ["one", "two\nparts", "three", "five"]
+    assert found.ids == [b"0", b"1", b"2", b"4"]
+    assert list(found.passed_over) == [3]

@@ -1,0 +1,132 @@
+"""Asking a cluster that is not there, and a group's coordinator that is not ready."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from stream_dedup.ground.errors import BrokerError
+from stream_dedup.kafka import Admin, admin
+from stream_dedup.settings.settings import Settings
+
+
+def test_a_silent_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When no broker answers, the sentence says at which address, and which setting names it."""
+    monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 1.0)
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+
+        with pytest.raises(
+            BrokerError, match=rf"refused: no broker answered at {address} .*STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS"
+        ):
+            Admin(Settings(kafka_bootstrap_servers=address)).topic_ids(["documents"])
+
+
+class Coordinator:
+    """Stands in for the client: the coordinator refuses the first questions, and the one for offsets must not meet that."""
+
+    def __init__(self, *refusals: int) -> None:
+        self.refusals = list(refusals)
+        self.asked: list[str] = []
+
+    def describe_consumer_groups(self, groups: list[str], **_: Any) -> dict[str, Future[Any]]:
+        self.asked.append("members")
+        if self.refusals:
+            return {groups[0]: self._failed(self.refusals.pop(0))}
+        return {groups[0]: self._done(SimpleNamespace(members=[]))}
+
+    def list_consumer_group_offsets(self, wanted: list[Any], **_: Any) -> dict[str, Future[Any]]:
+        self.asked.append("offsets")
+        assert not self.refusals, "librdkafka crashes here"
+        return {wanted[0].group_id: self._done(SimpleNamespace(topic_partitions=[TopicPartition("documents", 1, 7, "m")]))}
+
+    def poll(self, _seconds: float) -> int:
+        return 0
+
+    @staticmethod
+    def _done(result: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(result)
+        return future
+
+    @staticmethod
+    def _failed(code: int) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_exception(KafkaException(KafkaError(code)))
+        return future
+
+
+def asking(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Admin:
+    monkeypatch.setattr(admin, "AdminClient", lambda *_, **__: coordinator)
+    return Admin(Settings(kafka_bootstrap_servers="127.0.0.1:1"))
+
+
+def test_a_coordinator_that_is_not_ready_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets are asked for only once the coordinator has answered: before that, the question crashes librdkafka (#5040)."""
+    coordinator = Coordinator(
+        KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+    )
+    assert asking(coordinator, monkeypatch).committed("g") == {("documents", 1): (7, "m")}
+    assert coordinator.asked == ["members"] * 4 + ["offsets"]
+
+
+def test_other_refusals_of_a_coordinator_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waiting does not mend is not waited for; a group that nobody knows has no members."""
+    coordinator = Coordinator(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    with pytest.raises(BrokerError, match="asking for the members of group g"):
+        asking(coordinator, monkeypatch).committed("g")
+    assert coordinator.asked == ["members"]
+    assert asking(Coordinator(KafkaError.GROUP_ID_NOT_FOUND), monkeypatch).group_members("g") == 0
+
+
+def test_a_coordinator_that_never_is_ready_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The waiting has an end, and the sentence says for what it was."""
+    monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 0.05)
+    coordinator = Coordinator(*[KafkaError.COORDINATOR_LOAD_IN_PROGRESS] * 1_000_000)
+    with pytest.raises(BrokerError, match=r"members of group g.*COORDINATOR_LOAD_IN_PROGRESS"):
+        asking(coordinator, monkeypatch).committed("g")
+
+
+def test_the_reason_comes_first_and_a_long_wait_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A refused connection begins the sentence; of a broker that says nothing at all, who waits is told after a moment."""
+    monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(admin, "_SAID_AFTER_SECONDS", 0.3)
+    monkeypatch.setattr(admin, "_FIRST_QUESTION_SECONDS", 0.1)
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+
+        with pytest.raises(BrokerError, match=rf"^Connection refused: no broker answered at {address} within"):
+            Admin(Settings(kafka_bootstrap_servers=address)).broker_count()
+        assert "No answer" not in caplog.text
+
+        held.listen()  # takes connections, and never says anything
+        with pytest.raises(BrokerError, match=rf"^No broker answered at {address} within"):
+            Admin(Settings(kafka_bootstrap_servers=address)).topic_ids(["documents"])
+        assert f"No answer from Kafka at {address} yet" in caplog.text
+        caplog.clear()
+        with pytest.raises(BrokerError):
+            Admin(Settings(kafka_bootstrap_servers=address)).cluster_id()
+        assert f"No answer from Kafka at {address} yet" in caplog.text
+
+
+def test_a_silent_cluster_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    """What the client says comes out while the answer is waited for."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        asked = Admin(Settings(kafka_bootstrap_servers=f"127.0.0.1:{held.getsockname()[1]}"))
+
+        assert asked.silence(1.0) == "Connection refused"
+        assert "Connection refused" in caplog.text
+
+        held.listen()
+        other = Admin(Settings(kafka_bootstrap_servers=f"127.0.0.1:{held.getsockname()[1]}"))
+        assert other.silence(1.0) == "No broker has answered"

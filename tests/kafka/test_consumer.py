@@ -1,0 +1,174 @@
+"""What a consumer makes of records, and of a coordinator's refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka import Message as RawMessage
+
+from stream_dedup.ground.errors import BrokerError
+from stream_dedup.kafka import SourceConsumer, client, consumer
+from stream_dedup.settings.settings import Settings
+
+
+class Denied:
+    """A consumer to which every question of the group's coordinator fails."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def subscribe(self, *_: Any, **__: Any) -> None: ...
+
+    def commit(self, **_: Any) -> None:
+        raise KafkaException(KafkaError(self._code, "authorization failed"))
+
+    def committed(self, *_: Any, **__: Any) -> None:
+        raise KafkaException(KafkaError(self._code, "authorization failed"))
+
+
+@pytest.mark.parametrize(
+    ("code", "acl"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "the ACL Read on topic documents"),
+        (KafkaError.GROUP_AUTHORIZATION_FAILED, "the ACL Read on group crawl"),
+    ],
+)
+def test_the_acl_that_a_coordinator_misses_is_named(monkeypatch: pytest.MonkeyPatch, code: int, acl: str) -> None:
+    """Committed offsets belong to the group and to the topic, and either may be denied."""
+    monkeypatch.setattr(consumer, "make_consumer", lambda *_, **__: Denied(code))
+    source = SourceConsumer(Settings(group="crawl"), "documents", "worker", None)  # type: ignore[arg-type]
+
+    with pytest.raises(BrokerError, match=acl):
+        source.commit_start({("documents", 0): (0, "")})
+    with pytest.raises(BrokerError, match=acl):
+        source.committed([("documents", 0)])
+
+
+def test_columns_are_the_records_one_by_one() -> None:
+    """Every field of what the client read; a time that it does not know is none, and so is one of 0 or below."""
+    times = [
+        (TIMESTAMP_NOT_AVAILABLE, 0), (TIMESTAMP_CREATE_TIME, 0), (TIMESTAMP_LOG_APPEND_TIME, 1_700_000_000_000),
+        (TIMESTAMP_CREATE_TIME, -1), (TIMESTAMP_CREATE_TIME, -5), (TIMESTAMP_CREATE_TIME, 1),
+    ]  # fmt: skip
+    raws = [
+        RawMessage(
+            topic="documents", partition=at % 3, offset=at, key=None if at % 2 else b"k", value=None if at % 5 == 0 else b"v",
+            timestamp=times[at % 6], headers=[("a", b"1")] if at % 4 == 0 else None,
+        )
+        for at in range(12)
+    ]  # fmt: skip
+
+    assert list(client.to_messages("documents", raws)) == [client.to_message(one) for one in raws]
+    found = [one.timestamp_ms for one in client.to_messages("documents", raws[:6])]
+    assert found == [None, None, 1_700_000_000_000, None, None, 1]
+    assert list(client.to_messages("documents", [])) == []
+
+
+class Leaving:
+    """A consumer to which the group gives a partition at the moment when it leaves, and which then takes none any more."""
+
+    def subscribe(self, topics: list[str], on_assign: Any, **_: Any) -> None:
+        self._on_assign, self._topic = on_assign, topics[0]
+
+    def consumer_group_metadata(self) -> bytes:
+        raise KafkaException(KafkaError(KafkaError._STATE, "the consumer is closed"))
+
+    def incremental_assign(self, *_: Any) -> None:
+        raise KafkaException(KafkaError(KafkaError._STATE, "the consumer is closing"))
+
+    def close(self) -> None:
+        if hasattr(self, "_on_assign"):
+            self._on_assign(self, [TopicPartition(self._topic, 0)])
+
+
+class Nobody:
+    def assigned(self, keys: Any) -> Any:
+        raise AssertionError(f"a worker that leaves was given {keys}")
+
+
+def test_partitions_that_come_while_leaving_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a callback raises in there would hide what ended the role, and asking for committed offsets would delay the end."""
+    monkeypatch.setattr(consumer, "make_consumer", lambda *_, **__: Leaving())
+
+    SourceConsumer(Settings(), "documents", "worker", Nobody()).close()  # type: ignore[arg-type]
+
+
+class Rebalancing:
+    """A consumer that gives one record of each partition, then takes partitions away, and gives what it has left."""
+
+    def __init__(self, away: list[int], back: list[int]) -> None:
+        self.away, self.back = away, back
+        self.restarted: list[tuple[int, int]] = []
+
+    def subscribe(self, topics: list[str], on_assign: Any, on_revoke: Any, **_: Any) -> None:
+        self.on_assign, self.on_revoke = on_assign, on_revoke
+
+    def consumer_group_metadata(self) -> bytes:
+        return b"stamp"
+
+    def poll(self, _: float) -> Any:
+        return record(0, 10)
+
+    def consume(self, most: int, timeout: float) -> list[RawMessage]:
+        del timeout
+        if most == 100:
+            return []  # so that the first record is waited for
+        found = [record(1, 20)]
+        self.on_revoke(self, [TopicPartition("documents", part) for part in self.away])
+        if self.back:
+            self.on_assign(self, [TopicPartition("documents", part) for part in self.back])
+        return [*found, *(record(part, 7) for part in self.back), record(1, 21)]
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        self.restarted += [(one.partition, one.offset) for one in partitions]
+
+    def incremental_unassign(self, _: Any) -> None: ...
+
+    def resume(self, _: Any) -> None: ...
+
+
+def record(partition: int, offset: int) -> RawMessage:
+    return RawMessage(topic="documents", partition=partition, offset=offset, timestamp=(TIMESTAMP_CREATE_TIME, 1))
+
+
+class Begins:
+    """A role that begins each partition at offset 7."""
+
+    def assigned(self, keys: Any) -> Any:
+        return dict.fromkeys(keys, 7)
+
+    def revoked(self, keys: Any) -> None: ...
+
+    def settled(self, stamp: bytes) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("back", "kept", "restarted"),
+    [([], [(1, 20), (1, 21)], []), ([0], [(1, 20), (1, 21)], [(0, 7), (0, 7)])],
+)
+def test_what_was_polled_of_a_partition_that_then_went_away_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, back: list[int], kept: list[tuple[int, int]], restarted: list[tuple[int, int]]
+) -> None:
+    """The role has given it up inside the same call. One that came back is read again from where it was given, as a whole."""
+    raw = Rebalancing([0], back)
+
+    class Asker:
+        def poll(self, _: float) -> None: ...
+
+    made: list[Any] = [raw, Asker()]
+    monkeypatch.setattr(consumer, "make_consumer", lambda *_, **__: made.pop(0))
+    source = SourceConsumer(Settings(), "documents", "worker", Begins())  # type: ignore[arg-type]
+
+    found = source.take(100, 1.0)
+
+    assert [(one.partition, one.offset) for one in found] == kept
+    assert raw.restarted == restarted

@@ -1,0 +1,137 @@
+"""Questions to a leader or a coordinator that is not there yet: asked anew, for as long as an answer may take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from stream_dedup.ground.errors import BrokerError
+from stream_dedup.kafka import Admin, LogReader, SourceConsumer, admin, client, consumer, spans
+from stream_dedup.settings.settings import Settings
+
+SETTINGS = Settings(group="g", kafka_bootstrap_servers="127.0.0.1:1")
+
+
+class Cluster:
+    """Stands in for consumers and administrators: each question is refused with the next code, if there is one left."""
+
+    def __init__(self, *refusals: int) -> None:
+        self._refusals = list(refusals)
+        self.asked = 0
+
+    def _refuse(self) -> None:
+        self.asked += 1
+        if self._refusals:
+            raise KafkaException(KafkaError(self._refusals.pop(0)))
+
+    def subscribe(self, *_: Any, **__: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+    def get_watermark_offsets(self, _: TopicPartition, timeout: float) -> tuple[int, int]:
+        assert timeout > 0
+        self._refuse()
+        return 3, 9
+
+    def committed(self, wanted: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        assert timeout > 0
+        self._refuse()
+        return [TopicPartition(one.topic, one.partition, 7, "m") for one in wanted]
+
+    def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Future[Any]]:
+        future: Future[Any] = Future()
+        try:
+            self._refuse()
+        except KafkaException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(SimpleNamespace(offset=5))
+        return dict.fromkeys(wanted, future)
+
+    def poll(self, _seconds: float) -> int:
+        return 0
+
+
+def source() -> SourceConsumer:
+    return SourceConsumer(SETTINGS, "documents", "worker", None)  # type: ignore[arg-type]
+
+
+QUESTIONS: dict[str, tuple[Callable[[], Any], Any]] = {
+    "ends of the log": (lambda: LogReader(SETTINGS, "log", "reader").watermarks(), (3, 9)),
+    "first offset held": (lambda: source().low_watermark(("documents", 0)), 3),
+    "committed, as a worker": (lambda: source().committed([("documents", 0)])["documents", 0].offset, 7),
+    "committed, as an audit": (lambda: spans.group_offsets(SETTINGS, "g", "documents", 1)[0].offset, 7),
+    "bounds of a topic": (lambda: spans.topic_bounds(SETTINGS, "documents", 1), {0: spans.Bounds(5, 5)}),
+    "ends of a partition": (lambda: Admin(SETTINGS).ends([("documents", 0)]), {("documents", 0): (5, 5)}),
+    "end of a partition": (lambda: Admin(SETTINGS).end_offset("documents", 0), 5),
+}
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cluster]:
+    """Return what puts a cluster that refuses so in the place of every client."""
+
+    def put(*refusals: int) -> Cluster:
+        found = Cluster(*refusals)
+        monkeypatch.setattr(client, "AGAIN_SECONDS", 0.001)
+        for room in (consumer, spans):
+            monkeypatch.setattr(room, "make_consumer", lambda *_, **__: found)
+        monkeypatch.setattr(admin, "AdminClient", lambda *_, **__: found)
+        return found
+
+    return put
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("code", sorted(client.MOVES))
+def test_a_leader_or_coordinator_that_moves_is_asked_anew(cluster: Callable[..., Cluster], question: str, code: int) -> None:
+    """A broker says so while it does not know yet who leads, as those of a topic do that was just made."""
+    asked = cluster(code, code)
+    ask, answer = QUESTIONS[question]
+
+    assert ask() == answer
+    assert asked.asked >= 3
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_what_waiting_does_not_mend_is_told_at_once(cluster: Callable[..., Cluster], question: str) -> None:
+    """A missing right stays missing."""
+    asked = cluster(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+    with pytest.raises(BrokerError, match="needs the ACL"):
+        QUESTIONS[question][0]()
+    assert asked.asked == 1
+
+
+def test_the_waiting_has_an_end(cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence says what was asked, and what Kafka said last."""
+    monkeypatch.setattr(consumer, "_ANSWER_SECONDS", 0.05)
+    asked = cluster(*[KafkaError.NOT_LEADER_FOR_PARTITION] * 1_000_000)
+
+    with pytest.raises(BrokerError, match=r"first and last offset of log, Kafka said: .*NOT_LEADER_FOR_PARTITION"):
+        LogReader(SETTINGS, "log", "reader").watermarks()
+    assert asked.asked > 1
+
+
+@pytest.mark.parametrize("question", ["committed, as a worker", "committed, as an audit"])
+class TestCommittedOffsets:
+    """After a broker's restart one question about them can hang while the next is answered."""
+
+    def test_a_question_that_hangs_is_asked_again(self, cluster: Callable[..., Cluster], question: str) -> None:
+        asked = cluster(KafkaError._TIMED_OUT)
+        ask, answer = QUESTIONS[question]
+
+        assert ask() == answer
+        assert asked.asked == 2
+
+    def test_but_not_for_ever(self, cluster: Callable[..., Cluster], question: str) -> None:
+        asked = cluster(*[KafkaError._TIMED_OUT] * 1000)
+
+        with pytest.raises(BrokerError, match=r"committed offsets of .*, Kafka said: .*_TIMED_OUT"):
+            QUESTIONS[question][0]()
+        assert asked.asked == consumer._QUESTIONS

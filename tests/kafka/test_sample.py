@@ -1,0 +1,49 @@
+"""Runs of records from the middle of partitions. librdkafka's mock cluster is enough here: nothing is transactional."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from confluent_kafka import Producer
+
+from stream_dedup.kafka import Admin, sample
+from stream_dedup.settings.settings import Settings
+
+_QUIET = logging.getLogger("tests.mock")
+_QUIET.propagate = False
+
+
+@pytest.fixture
+def settings() -> Settings:
+    producer = Producer({"bootstrap.servers": "mock:1", "test.mock.num.brokers": 1}, logger=_QUIET)
+    broker = next(iter(producer.list_topics(timeout=10).brokers.values()))
+    for number in range(120):
+        producer.produce("t", str(number).encode(), b"k", 0)
+    for number in range(10):
+        producer.produce("t", str(number).encode(), b"k", 1)
+    assert producer.flush(20) == 0
+    _KEEP.append(producer)  # the cluster lives as long as its producer
+    return Settings(kafka_bootstrap_servers=f"{broker.host}:{broker.port}")
+
+
+_KEEP: list[Producer] = []
+
+
+def test_a_sample_is_exactly_its_spans(settings: Settings) -> None:
+    """From the first offset to before the last, in order, of several partitions at once; an empty span costs nothing."""
+    found = list(sample(settings, {("t", 0): (30, 80), ("t", 1): (0, 10)}))
+
+    assert [one.offset for one in found if one.partition == 0] == list(range(30, 80))
+    assert [one.value for one in found if one.partition == 1] == [str(number).encode() for number in range(10)]
+    assert list(sample(settings, {("t", 0): (5, 5)})) == []
+
+
+def test_a_span_beyond_the_end_ends_there(settings: Settings) -> None:
+    """What is not there yet is not waited for."""
+    assert [one.offset for one in sample(settings, {("t", 0): (118, 200)})] == [118, 119]
+
+
+def test_the_ends_of_partitions(settings: Settings) -> None:
+    """First offset held and next one, of each that was asked for."""
+    assert Admin(settings).ends([("t", 0), ("t", 1)]) == {("t", 0): (0, 120), ("t", 1): (0, 10)}

@@ -1,0 +1,165 @@
+"""TLS and SASL properties of librdkafka, as aiokafka takes them."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.kafka.client import base_config
+from stream_dedup.kafka.security import aiokafka_options, security_of, ssl_context
+from stream_dedup.settings.settings import MASK, environment_name, load_settings
+
+SCRAM = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.username": "worker",
+    "sasl.password": "s3cret",
+}
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ca.pem (which is also the client's certificate), an encrypted key.pem and a plain.pem."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    folder = tmp_path_factory.mktemp("pki")
+    for command in (
+        "openssl req -x509 -newkey ed25519 -keyout key.pem -out ca.pem -days 2 -subj /CN=localhost -passout pass:open",
+        "openssl pkey -in key.pem -passin pass:open -out plain.pem",
+    ):
+        subprocess.run(command.split(), cwd=folder, check=True, capture_output=True, timeout=30)
+    return folder
+
+
+def test_nothing_set_is_a_plain_connection() -> None:
+    """Without properties both clients speak in the clear to the same brokers."""
+    assert aiokafka_options("a:1, b:2", {}) == {"bootstrap_servers": ["a:1", "b:2"], "security_protocol": "PLAINTEXT"}
+
+
+@pytest.mark.parametrize("name", ["sasl.mechanism", "sasl.mechanisms"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_sasl_with_a_name_and_a_password(name: str, mechanism: str) -> None:
+    """Mechanism by either of librdkafka's names, in either case; user and password as they are."""
+    properties = {"security.protocol": "sasl_plaintext", name: mechanism.lower(), "sasl.username": "u", "sasl.password": " p"}
+
+    assert aiokafka_options("a:1", properties) == {
+        "bootstrap_servers": ["a:1"],
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": "u",
+        "sasl_plain_password": " p",
+    }
+
+
+def test_kerberos_passes_the_service_s_name() -> None:
+    """librdkafka's default mechanism is GSSAPI, which needs no password here."""
+    options = aiokafka_options("a:1", {"security.protocol": "SASL_PLAINTEXT", "sasl.kerberos.service.name": "broker"})
+
+    assert (options["sasl_mechanism"], options["sasl_kerberos_service_name"]) == ("GSSAPI", "broker")
+    assert "sasl_plain_password" not in options
+
+
+def test_tls_verifies_certificate_and_host_unless_told_otherwise(pki: Path) -> None:
+    """The defaults are librdkafka's; host names and then certificates can be left unchecked, never the other way round."""
+    tls = {"security.protocol": "ssl", "ssl.ca.location": str(pki / "ca.pem")}
+
+    strict = ssl_context(security_of(tls))
+    no_host = ssl_context(security_of({**tls, "ssl.endpoint.identification.algorithm": "none"}))
+    nothing = ssl_context(security_of({**tls, "enable.ssl.certificate.verification": "false"}))
+
+    assert strict is not None
+    assert no_host is not None
+    assert nothing is not None
+    assert (strict.verify_mode, strict.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert (no_host.verify_mode, no_host.check_hostname) == (ssl.CERT_REQUIRED, False)
+    assert (nothing.verify_mode, nothing.check_hostname) == (ssl.CERT_NONE, False)
+    assert [one["subject"] for one in strict.get_ca_certs()] == [((("commonName", "localhost"),),)]
+
+
+def test_mutual_tls_from_files_and_inline(pki: Path) -> None:
+    """Certificate and key as files with the key's password, or as text; what is inline lies in no file afterwards."""
+    by_file = {
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(pki / "ca.pem"),
+        "ssl.certificate.location": str(pki / "ca.pem"),
+        "ssl.key.location": str(pki / "key.pem"),
+        "ssl.key.password": "open",
+    }
+    inline = {
+        "security.protocol": "SSL",
+        "ssl.ca.pem": (pki / "ca.pem").read_text(),
+        "ssl.certificate.pem": (pki / "ca.pem").read_text(),
+        "ssl.key.pem": (pki / "plain.pem").read_text(),
+    }
+
+    for properties in (by_file, inline):
+        assert isinstance(aiokafka_options("a:1", properties)["ssl_context"], ssl.SSLContext)
+    with pytest.raises(ConfigurationError, match=r"ssl\.key\.password must fit") as caught:
+        aiokafka_options("a:1", {**by_file, "ssl.key.password": "wr0ng"})
+    assert "wr0ng" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("properties", "says"),
+    [
+        ({"security.protocol": "TLS"}, "security.protocol is 'TLS', but must be PLAINTEXT or SSL or"),
+        ({**SCRAM, "sasl.mechanism": "OAUTHBEARER"}, "sasl.mechanism is 'OAUTHBEARER'"),
+        ({**SCRAM, "sasl.password": ""}, "sasl.password is missing, and SCRAM-SHA-512 needs it"),
+        ({"security.protocol": "SSL", "ssl.key.location": "/k"}, "ssl.certificate.location is missing"),
+        ({"security.protocol": "SSL", "ssl.certificate.location": "/c"}, "ssl.key.location is missing"),
+        ({"security.protocol": "SSL", "ssl.keystore.location": "/k.p12"}, "give the certificate and key as PEM"),
+        ({"security.protocol": "SSL", "ssl.ca.location": "/does/not/exist"}, "/does/not/exist.* cannot be used: No such file"),
+    ],
+)  # fmt: skip
+def test_what_the_other_client_cannot_do_is_refused(properties: dict[str, str], says: str) -> None:
+    """Nothing is left out silently: each is a sentence with the property's name, and exit code 78."""
+    with pytest.raises(ConfigurationError, match=says) as caught:
+        aiokafka_options("a:1", properties)
+
+    assert caught.value.exit_code == 78
+    assert "s3cret" not in str(caught.value)
+
+
+def test_all_problems_at_once() -> None:
+    """Every wrong property is named in one error."""
+    with pytest.raises(ConfigurationError) as caught:
+        security_of({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "ssl.key.location": "/k"})
+
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_both_clients_get_the_same_from_the_environment(tmp_path: Path, pki: Path) -> None:
+    """One set of variables, secrets from files: librdkafka gets the properties, aiokafka their like, `config show` masks."""
+    secret = tmp_path / "password"
+    secret.write_text("s3cret\n")
+    files = {"ssl.ca.location": "ca.pem", "ssl.certificate.location": "ca.pem", "ssl.key.location": "key.pem"}
+    environ = {environment_name(f"kafka.{name}"): value for name, value in SCRAM.items() if name != "sasl.password"}
+    environ |= {environment_name(f"kafka.{name}"): str(pki / file) for name, file in files.items()}
+    environ |= {
+        "STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE": str(secret),
+        "STREAM_DEDUP_KAFKA_SSL_KEY_PASSWORD": "open",
+    }
+
+    settings = load_settings(environ=environ)
+    theirs = base_config(settings, "x", {}, {})
+    ours = aiokafka_options(settings.kafka_bootstrap_servers, settings.kafka)
+
+    assert {name: theirs[name] for name in (*SCRAM, *files)} == {
+        **SCRAM,
+        **{name: str(pki / file) for name, file in files.items()},
+    }
+    assert (ours["sasl_mechanism"], ours["sasl_plain_username"], ours["sasl_plain_password"]) == (
+        "SCRAM-SHA-512",
+        "worker",
+        "s3cret",
+    )
+    shown = {one.name: one for one in settings.shown()}
+    assert shown["kafka.sasl.password"].value == shown["kafka.ssl.key.password"].value == MASK
+    assert str(secret) in str(shown["kafka.sasl.password"].origin)
+    assert not any(word in f"{settings!r}{one}" for word in ("s3cret", "'open'") for one in shown.values())
+    assert "s3cret" not in repr(security_of(settings.kafka))

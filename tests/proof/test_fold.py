@@ -1,0 +1,68 @@
+"""Two implementations of the rules, the index's and the audit's: they must agree on any log."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import pytest
+
+from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.plan import parse
+from stream_dedup.index.index import Index
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.log import answers, records
+from stream_dedup.proof.fold import Fold
+from stream_dedup.proof.scan import CompiledScan, PlainScan, Reach, Rows
+from tests.index.logs import RandomLog, append_time
+from tests.index.machine import KINDS
+
+SEEDS = [random.Random(os.environ["TEST_SEED"]).randrange(2**32) for _ in range(2)]
+SCANS = {"plain": PlainScan, "compiled": CompiledScan}
+
+
+def read(raw: bytes | None) -> object:
+    try:
+        return records.decode(raw)
+    except FormatError:
+        return None
+
+
+@pytest.mark.parametrize("scan", SCANS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_fold_judges_as_the_index_does(kind: str, scan: str) -> None:
+    """Redelivery, rewinds, zombies, orders, changed plans, a window, nonsense: every judgement is equal, with all it names."""
+    for number, seed in enumerate(SEEDS):
+        log = RandomLog(seed, parse(kind), plan_changes=True, windows=number == 0).records(80)
+        index, fold = Index(MemoryStore()), Fold(SCANS[scan]())
+        for offset, raw in enumerate(log):
+            given = {at: answers.decode(answer) for at, answer in index.apply([(offset, append_time(offset), raw)])}
+            judgements = fold.judge(offset, append_time(offset), read(raw))
+            answer = given.get(offset)
+            expected = answer.judgements if isinstance(answer, answers.Answer) else None
+            assert judgements == expected, f"seed {seed}, log offset {offset}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_scans_find_the_lowest_row(kind: str) -> None:
+    """Over rows that die and scopes that differ, brute force and the definition name the same row."""
+    chance = np.random.default_rng(SEEDS[0])
+    reach = Reach.from_fields(parse(kind).to_fields())
+    rows = Rows(2)
+    base = chance.integers(0, 2**64, (8, 2), np.uint64)
+    for _ in range(3000):
+        flips = np.uint64(1) << chance.integers(0, 64, 12, np.uint64)
+        one = base[chance.integers(8)].copy()
+        for flip in flips[: chance.integers(0, 13)]:
+            one[chance.integers(2)] ^= flip
+        rows.add(one, int(chance.integers(0, 120)), int(chance.choice([0, 0, 7])))
+    rows.alive[chance.integers(0, 3000, 300)] = False
+    asked = rows.prints[chance.integers(0, 3000, 200)] ^ np.uint64(1)
+    features, scopes = chance.integers(0, 120, 200), chance.choice(np.array([0, 7], np.uint64), 200)
+
+    plain = PlainScan().find(reach, rows, 17, 3000, asked, features, scopes)
+    compiled = CompiledScan().find(reach, rows, 17, 3000, asked, features, scopes)
+
+    assert plain.tolist() == compiled.tolist()
+    assert (plain >= 17).any()
