@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from stream_dedup.ground.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from stream_dedup.fingerprinting.recipe import Recipe as Recipe
     from stream_dedup.ground.errors import StreamDedupError as StreamDedupError
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from stream_dedup.local.api import Match as Match
     from stream_dedup.local.api import Print as Print
     from stream_dedup.local.api import fingerprint as fingerprint
-
-__version__ = "0.1.0"
 
 __all__ = ["Answer", "Index", "Match", "Plan", "Print", "Recipe", "StreamDedupError", "__version__", "fingerprint"]
 
@@ -30,8 +30,7 @@ _HOMES = {
     "Plan": "stream_dedup.ground.plan",
     "Recipe": "stream_dedup.fingerprinting.recipe",
     "StreamDedupError": "stream_dedup.ground.errors",
-    # The room of this name, which can be called; see its last lines.
-    "fingerprint": "stream_dedup.fingerprinting",
+    "fingerprint": "stream_dedup.local.api",
 }
 
 
@@ -40,8 +39,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - only for who asks
 
-    home = import_module(_HOMES[name])
-    return home if name == "fingerprint" else getattr(home, name)
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -30,7 +30,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     is_controller = not hasattr(session.config, "workerinput")
     if is_controller and getattr(session.config.option, "numprocesses", None):
         halves = ("warm.use_fingerprints()", "warm.use_index(); warm.use_audit()")
-        children = [subprocess.Popen([sys.executable, "-c", f"from stream_dedup import warm; {half}"]) for half in halves]
+        children = [subprocess.Popen([sys.executable, "-c", f"from stream_dedup.cli import warm; {half}"]) for half in halves]
         for child in children:
             child.wait()  # what fails here fails again, with its message, in the test that needs it
 

@@ -15,7 +15,7 @@ from stream_dedup import Answer, Index, Plan, Print, Recipe, StreamDedupError, f
 from stream_dedup.demo.crawl import mini_crawl
 from stream_dedup.ground.errors import ConfigurationError, InputError, StoreError
 from stream_dedup.ground.plan import parse
-from stream_dedup.index.index import Index as LogIndex
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.store import RocksStore
 from stream_dedup.local.offline import OfflineDocument, judge_documents
 from tests.examples import run
@@ -48,7 +48,7 @@ def test_importing_is_cheap_and_needs_no_kafka() -> None:
         "import sys, stream_dedup\n"
         "heavy = ('numpy', 'numba', 'pydantic', 'confluent_kafka', 'rocksdict', 'rich')\n"
         "print([name for name in heavy if name in sys.modules])\n"
-        "import stream_dedup.fingerprint\n"
+        "import stream_dedup.fingerprinting\n"
         "from stream_dedup import Index, fingerprint\n"
         "assert callable(fingerprint)\n"
         "print([name for name in ('confluent_kafka', 'rocksdict', 'typer') if name in sys.modules])\n"

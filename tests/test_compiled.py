@@ -122,7 +122,7 @@ def test_changed_sources_get_another_directory(tmp_path: Path) -> None:
 _CHILD = """
 import json, logging, pathlib, sys, tempfile
 logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
-from stream_dedup import compiled
+from stream_dedup.machine import compiled
 if sys.argv[1]:
     compiled.SHIPPED = pathlib.Path(sys.argv[1])
 tempfile.tempdir = sys.argv[2]

@@ -23,11 +23,11 @@ def test_only_the_step_and_count_that_were_named(struck: list[int], capsys: pyte
     """The third time, with two batches in flight; other steps and emptier moments do not count, and it strikes once."""
     points = Failpoints("worker.flushed:3")
     for in_flight in (1, 2, 1, lambda: 2):
-        points.reach("worker.flushed", in_flight)
-        points.reach("worker.begin", 9)
+        points.hit("worker.flushed", in_flight)
+        points.hit("worker.begin", 9)
     assert struck == []
-    points.reach("worker.flushed", 4)
-    points.reach("worker.flushed", 4)
+    points.hit("worker.flushed", 4)
+    points.hit("worker.flushed", 4)
 
     assert struck == [signal.SIGKILL]
     assert "worker.flushed reached with 4 batches in flight: killing" in capsys.readouterr().err
@@ -35,7 +35,7 @@ def test_only_the_step_and_count_that_were_named(struck: list[int], capsys: pyte
 
 def test_a_step_may_stop_instead(struck: list[int]) -> None:
     """`:stop` sends SIGSTOP, and a lower number of batches in flight may be asked for."""
-    Failpoints("index.after-write:1:0:stop").reach("index.after-write", 0)
+    Failpoints("index.after-write:1:0:stop").hit("index.after-write", 0)
 
     assert struck == [signal.SIGSTOP]
 
@@ -52,7 +52,7 @@ def test_within_a_step_the_kill_comes_a_moment_later(struck: list[int], monkeypa
         def start(self) -> None: ...
 
     monkeypatch.setattr(failpoints.threading, "Timer", Timer)
-    Failpoints("index.in-flush:1").reach("index.in-flush", 2)
+    Failpoints("index.in-flush:1").hit("index.in-flush", 2)
 
     assert (struck, len(waits)) == ([-signal.SIGKILL], 1)
 

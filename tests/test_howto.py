@@ -15,8 +15,9 @@ import yaml
 from stream_dedup.__main__ import main
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.topics import ALL
-from stream_dedup.inputs.decoder import Decoder, Document
-from stream_dedup.settings.settings import Settings, load_settings
+from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+from stream_dedup.settings.layers import load_settings
+from stream_dedup.settings.settings import Settings
 
 FOLDER = Path(__file__).parent.parent / "docs" / "how-to"
 PAGES = sorted(path.stem for path in FOLDER.glob("*.md"))
@@ -87,7 +88,7 @@ def test_the_pipeline_of_scrapy_sends_what_the_filter_reads(monkeypatch: pytest.
     ((topic, value, key),) = sent
     found = Decoder(settings("scrapy")[0]).decode(Message(topic, 0, 0, key, value, 5, []))
     assert topic == "documents"
-    assert found == Document("Grüße", "https://a.example/ü".encode(), 5, 0)
+    assert found == DecodedDocument("Grüße", "https://a.example/ü".encode(), 5, 0)
     assert [one.input_preset for one in settings("scrapy")] == ["raw", "scrapy-cluster", "scrapy-cluster"]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.settings.settings import child_environment
+from stream_dedup.settings.environment import child_environment
 from tests.broker.harness import wait_until
 from tests.broker.nodes import free_ports_in_a_row
 

@@ -9,7 +9,7 @@ import pytest
 
 from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError
 from stream_dedup.ground.plan import PLANS, parse
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log import answers, records
 from stream_dedup.proof.fold import Fold
@@ -24,7 +24,7 @@ PRINT = 0x0123456789ABCDEF_FEDCBA9876543210
 def difference(log: list[bytes | None], *texts: str, step_ms: int = 0) -> Difference:
     found = Difference(3)
     group = [(offset, APPEND_MS + step_ms * offset, raw) for offset, raw in enumerate(log)]
-    compare([group[:2], group[2:]], Index(MemoryStore()), Index(MemoryStore()), Alternative.parse(texts), found)
+    compare([group[:2], group[2:]], LogIndex(MemoryStore()), LogIndex(MemoryStore()), Alternative.parse(texts), found)
     return found
 
 
@@ -102,7 +102,7 @@ def test_a_recorded_log_gives_what_it_gave(path: Path) -> None:
         for offset, (append_ms, raw) in enumerate(recorded["log"])
     ]
 
-    index, fold = Index(MemoryStore()), Fold(PlainScan())
+    index, fold = LogIndex(MemoryStore()), Fold(PlainScan())
     given = dict(index.apply(log))
 
     assert {offset: raw.hex() for offset, raw in given.items()} == {int(at): raw for at, raw in recorded["answers"].items()}
@@ -112,7 +112,7 @@ def test_a_recorded_log_gives_what_it_gave(path: Path) -> None:
         except FormatError:
             record = None
         answer = answers.decode(given[offset]) if offset in given else None
-        expected = answer.judgements if isinstance(answer, answers.Answer) else None
+        expected = answer.judgements if isinstance(answer, answers.LogAnswer) else None
         assert fold.judge(offset, append_ms, record) == expected
 
 

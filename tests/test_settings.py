@@ -15,19 +15,12 @@ from stream_dedup.fingerprinting import PRESETS, Recipe
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.failpoints import VARIABLE as FAILPOINT_VARIABLE
 from stream_dedup.ground.plan import PLANS
+from stream_dedup.settings.environment import environment_name
+from stream_dedup.settings.layers import check_settings, load_settings
 from stream_dedup.settings.page import reference_page
-from stream_dedup.settings.settings import (
-    FROM_FILE_PROPERTIES,
-    MASK,
-    Settings,
-    check_settings,
-    environment_name,
-    format_duration,
-    is_secret,
-    load_settings,
-    parse_duration,
-    parse_size,
-)
+from stream_dedup.settings.properties import FROM_FILE_PROPERTIES, MASK, is_secret
+from stream_dedup.settings.settings import Settings
+from stream_dedup.settings.units import format_duration, parse_duration, parse_size
 
 ROOT = Path(__file__).parent.parent
 
@@ -132,7 +125,7 @@ class TestKafkaProperties:
     @given(st.from_regex(r"[a-z]{1,5}([._-][a-z0-9]{1,5}){0,4}", fullmatch=True))
     def test_every_property_has_a_variable_that_leads_back_to_it(self, prop: str) -> None:
         """The name of the variable for a property is read as that very property."""
-        from stream_dedup.settings.settings import _DECIDED_PROPERTIES
+        from stream_dedup.settings.properties import DECIDED_PROPERTIES as _DECIDED_PROPERTIES
 
         variable = environment_name(f"kafka.{prop}")
         if prop in _DECIDED_PROPERTIES or variable in {environment_name(name) for name in Settings.model_fields}:

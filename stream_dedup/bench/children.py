@@ -39,7 +39,7 @@ class Usage:
     memory_bytes_max: int
 
 
-class Child:
+class MeasuredChild:
     """One running child, with its output in a file."""
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:

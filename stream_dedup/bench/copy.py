@@ -21,7 +21,8 @@ from stream_dedup.ground.document import TopicPartitionKey, maker_of
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.kafka import Admin, Outcome, Output, SourceConsumer, TransactionalOutput
-from stream_dedup.settings.settings import Settings, load_settings
+from stream_dedup.settings.layers import load_settings
+from stream_dedup.settings.settings import Settings
 
 TOPIC = "copy"
 _output = maker_of(Output)

@@ -28,7 +28,7 @@ _COLUMNS: Final = ("id_a", "id_b", "verdict", "jaccard")
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class CorpusDocument:
     """One document; `language` is a code of ISO 639, or `zh-Hant`."""
 
     id: str
@@ -38,7 +38,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownPairs:
     """What is known of a listed pair."""
 
     verdict: Verdict
@@ -50,8 +50,8 @@ class Corpus:
     """One set. `pairs` are the listed ones, by their documents' places, the smaller first."""
 
     name: str
-    documents: tuple[Document, ...]
-    pairs: dict[tuple[int, int], Known]
+    documents: tuple[CorpusDocument, ...]
+    pairs: dict[tuple[int, int], KnownPairs]
 
     def group(self, pair: tuple[int, int]) -> Group:
         """Return the language group of a pair: `en` or `zh` if both documents are of it, else `ja+others`."""
@@ -92,7 +92,7 @@ def _read(file: Path) -> Corpus:
         for number, line in enumerate(lines, 1):
             try:
                 fields = json.loads(line)
-                documents.append(Document(str(fields["id"]), str(fields["text"]), str(fields["lang"])))
+                documents.append(CorpusDocument(str(fields["id"]), str(fields["text"]), str(fields["lang"])))
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(
                     f'Line {number} of {file} is no document ({error!r:.100}): write {{"id": .., "text": .., "lang": ..}}.'
@@ -109,7 +109,7 @@ def _read(file: Path) -> Corpus:
                 one, other = sorted((places[row["id_a"]], places[row["id_b"]]))
                 if row["verdict"] not in get_args(Verdict):
                     raise KeyError(row["verdict"])
-                pairs[one, other] = Known(row["verdict"], float(row["jaccard"]))  # type: ignore[arg-type] # looked up above
+                pairs[one, other] = KnownPairs(row["verdict"], float(row["jaccard"]))  # type: ignore[arg-type] # looked up above
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(
                     f"Line {rows.line_num} of {truth} is no pair ({error!r:.100}): it needs the columns {', '.join(_COLUMNS)}, "

@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class FingerprintOptions:
     """What to measure. `corpus` None: generated pages of `size_bytes`; else texts of that folder, whatever their size."""
 
     languages: tuple[str, ...] = ("en", "zh", "ja", "ru")
@@ -77,7 +77,7 @@ class Speed:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class FingerprintReport:
     """All speeds, language by language, ours first."""
 
     speeds: tuple[Speed, ...]
@@ -99,7 +99,7 @@ class Report:
         return {"speeds": speeds, "peers": dict(self.peer_versions), "peers_missing": dict(self.peers_missing)}
 
 
-def run_fingerprint(options: Options, peers: Peers | None, say: Say) -> Report:
+def run_fingerprint(options: FingerprintOptions, peers: Peers | None, say: Say) -> FingerprintReport:
     """Measure every preset, and every method of the peers, on the texts of every language.
 
     Raises:
@@ -125,10 +125,10 @@ def run_fingerprint(options: Options, peers: Peers | None, say: Say) -> Report:
                 seconds.setdefault(method.name, []).extend(peers.signature_seconds(method, texts, languages, 1))  # type: ignore[union-attr] # there are methods
         speeds += [Speed(name, language, len(texts), size, tuple(found)) for name, found in seconds.items()]
     missing = {} if peers is None else peers.missing
-    return Report(tuple(speeds), {} if peers is None else peers.versions, missing)
+    return FingerprintReport(tuple(speeds), {} if peers is None else peers.versions, missing)
 
 
-def _texts(options: Options, language: str) -> Sequence[str]:
+def _texts(options: FingerprintOptions, language: str) -> Sequence[str]:
     if options.corpus is None:
         pages = endless(
             options.seed, options.documents, size_bytes=options.size_bytes, duplicate_share=0, languages=(language,)

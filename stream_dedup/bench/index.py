@@ -48,7 +48,7 @@ _SAID_EVERY_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class IndexOptions:
     """What to measure. Planted copies differ in `distance` bits, by default as many as the plan finds for sure."""
 
     documents: int
@@ -66,10 +66,10 @@ class Options:
 
 
 @dataclass(slots=True)
-class Report:
+class IndexReport:
     """Everything measured. `curve` and `rebuild_curve` are the raw samples, stretch after stretch."""
 
-    options: Options
+    options: IndexOptions
     curve: list[dict[str, Any]] = field(default_factory=list)
     filled: dict[str, Any] = field(default_factory=dict)
     after_kill: dict[str, Any] = field(default_factory=dict)
@@ -184,13 +184,13 @@ class Report:
         }
 
 
-def run_index(options: Options, say: Say) -> Report:
+def run_index(options: IndexOptions, say: Say) -> IndexReport:
     """Measure everything; `say` is told in a line what is going on.
 
     Raises:
         StreamDedupError: a measured process ended by itself.
     """
-    report = Report(options, load_before=os.getloadavg()[0])
+    report = IndexReport(options, load_before=os.getloadavg()[0])
     command = peers_command() if options.peers else None  # says what is missing before anything is measured
     with tempfile.TemporaryDirectory(prefix="stream-dedup-bench-", dir=options.folder) as name:
         folder = Path(name)
@@ -217,7 +217,7 @@ def run_index(options: Options, say: Say) -> Report:
     return report
 
 
-def _complain(report: Report) -> None:
+def _complain(report: IndexReport) -> None:
     missed = sum(one["wrong"] for one in report.curve) + sum(one["wrong"] for one in report.rebuild_curve)
     if missed:
         report.complaints.append(f"{missed} planted copies were not found with their original and distance.")
@@ -228,7 +228,7 @@ def _complain(report: Report) -> None:
 
 
 def _collect(
-    lines: Iterator[dict[str, Any]], curve: list[dict[str, Any]], options: Options, say: Say, doing: str
+    lines: Iterator[dict[str, Any]], curve: list[dict[str, Any]], options: IndexOptions, say: Say, doing: str
 ) -> dict[str, Any]:
     done, told = 0, time.monotonic()
     for line in lines:
@@ -242,7 +242,7 @@ def _collect(
     raise StreamDedupError("The measured process ended before it was done; see its lines above.")
 
 
-def _opened(options: Options, do: str, volume: Path, *, snapshot: Path | None = None) -> dict[str, Any]:
+def _opened(options: IndexOptions, do: str, volume: Path, *, snapshot: Path | None = None) -> dict[str, Any]:
     with _child(options, do, volume, snapshot=snapshot) as (lines, process):
         found = {**next(lines), **next(lines)}
         process.wait()
@@ -251,7 +251,7 @@ def _opened(options: Options, do: str, volume: Path, *, snapshot: Path | None = 
 
 @contextlib.contextmanager
 def _child(
-    options: Options, do: str, volume: Path, *, answers: bool = True, snapshot: Path | None = None
+    options: IndexOptions, do: str, volume: Path, *, answers: bool = True, snapshot: Path | None = None
 ) -> Iterator[tuple[Iterator[dict[str, Any]], subprocess.Popen[str]]]:
     job = {
         "do": do, "volume": str(volume), "plan": options.plan.id, "documents": options.documents,

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from stream_dedup.bench.index_truth import Truth
-from stream_dedup.bench.stream import BEGIN_MS, RECORD_DOCUMENTS, Stream
+from stream_dedup.bench.stream import BEGIN_MS, RECORD_DOCUMENTS, PrintStream
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import parse
 from stream_dedup.index import layout
 from stream_dedup.index.budget import Budget
 from stream_dedup.index.contract import Store
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.snapshot import restore
 from stream_dedup.index.store import RocksStore
@@ -41,7 +41,7 @@ _STRETCHES: Final = 40
 
 def main(job: dict[str, Any]) -> None:
     """Carry out one job."""
-    stream = Stream(parse(job["plan"]), job["documents"], job["duplicates"], job["distance"], job["seed"])
+    stream = PrintStream(parse(job["plan"]), job["documents"], job["duplicates"], job["distance"], job["seed"])
     _compile(stream)
     volume = Path(job["volume"])
     budget = None if job["memory"] is None else Budget(job["memory"], volume.parent)
@@ -50,7 +50,7 @@ def main(job: dict[str, Any]) -> None:
         restore(Path(job["snapshot"]), volume)
     began, spent = time.perf_counter(), time.process_time()
     store = RocksStore(volume)
-    index = Index(store, budget)
+    index = LogIndex(store, budget)
     opened, spent = time.perf_counter() - began, time.process_time() - spent
     collect_rarely()  # as the role does
     if job["do"] == "fill":
@@ -67,7 +67,7 @@ def main(job: dict[str, Any]) -> None:
     _say(closed_bytes=sum(file.stat().st_size for file in volume.iterdir()))
 
 
-def _fill(index: Index, stream: Stream, *, stored_answers: bool) -> None:
+def _fill(index: LogIndex, stream: PrintStream, *, stored_answers: bool) -> None:
     if not index.applied:
         index.bind("bench")
         index.apply([(0, BEGIN_MS, stream.declare())])
@@ -102,13 +102,13 @@ def _fill(index: Index, stream: Stream, *, stored_answers: bool) -> None:
         )  # fmt: skip
 
 
-def _compile(stream: Stream) -> None:
+def _compile(stream: PrintStream) -> None:
     store = MemoryStore()
-    index = Index(store)
+    index = LogIndex(store)
     index.apply([(0, BEGIN_MS, stream.declare())])
-    for record in itertools.islice(Stream(stream.plan, 2000, 0.5, stream.distance).records(), 2):
+    for record in itertools.islice(PrintStream(stream.plan, 2000, 0.5, stream.distance).records(), 2):
         index.apply([(record.offset, record.append_ms, record.raw)])
-    Index(store)
+    LogIndex(store)
 
 
 def _parts(store: Store) -> dict[str, int]:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.bench.peers import Peers
 from stream_dedup.bench.quality import recipe_of
-from stream_dedup.bench.stream import WORDS, Stream
+from stream_dedup.bench.stream import WORDS, PrintStream
 from stream_dedup.demo.crawl import endless
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.blocks import Tables, tables_of
@@ -94,7 +94,7 @@ def run_peers(plan: Plan, documents: int, duplicates: float, seed: int, peers: P
 def run_layouts(plan: Plan, documents: int, duplicates: float, seed: int, folder: Path, say: Say) -> list[Run]:
     """Measure the other layouts over the prints of the stream."""
     count = max(2 * _WRITE_DOCUMENTS, min(documents, PROBES_MAX // max(1, plan.probes)) // _WRITE_DOCUMENTS * _WRITE_DOCUMENTS)
-    stream = Stream(plan, count, duplicates, plan.distance_guaranteed, seed)
+    stream = PrintStream(plan, count, duplicates, plan.distance_guaranteed, seed)
     if not plan.tables or plan.blocks == 0:
         return []
     runs = []

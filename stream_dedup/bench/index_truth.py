@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.bench.stream import RECORD_DOCUMENTS, Record, Stream
+from stream_dedup.bench.stream import RECORD_DOCUMENTS, PrintStream, StreamRecord
 from stream_dedup.fingerprinting import number_of
 from stream_dedup.ground.document import Verdict
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.arithmetic import recalls
-from stream_dedup.log.answers import Answer, Judgement, decode
+from stream_dedup.log.answers import Judgement, LogAnswer, decode
 
 
 class Counted(NamedTuple):
@@ -41,18 +41,18 @@ def expected_by_chance(plan: Plan, documents: int) -> float:
 class Truth:
     """Compares the answers with a stream, record after record from its beginning."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: PrintStream) -> None:
         self._stream = stream
         self._not_kept: set[int] = set()  # originals that are no representatives, because they were near a stranger
 
-    def compare(self, record: Record, raw: bytes) -> Counted:
+    def compare(self, record: StreamRecord, raw: bytes) -> Counted:
         """Compare the answer to one record.
 
         Raises:
             InvariantError: the index did not judge it, or found an original near what it is not near to.
         """
         answer = decode(raw)
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, LogAnswer):
             raise InvariantError(f"The index did not judge log record {record.offset}: {answer}.")
         planted = found = by_chance = 0
         first = (record.offset - 1) * RECORD_DOCUMENTS

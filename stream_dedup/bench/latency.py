@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.bench.children import Child
-from stream_dedup.demo.crawl import Page
+from stream_dedup.bench.children import MeasuredChild
+from stream_dedup.demo.crawl import CrawledPage
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.kafka import LINGER_MS, LoadProducer, RecordColumns, reader
@@ -55,8 +55,8 @@ class Latency:
 
 def measure(
     settings: Settings,
-    pages: Iterator[Page],
-    children: Sequence[Child],
+    pages: Iterator[CrawledPage],
+    children: Sequence[MeasuredChild],
     full_per_second: float,
     loads: Sequence[float],
     seconds: float,
@@ -90,7 +90,9 @@ def measure(
 class _Sender(threading.Thread):
     """Sends pages at a steady rate; `failure` is a sentence if they could not be written."""
 
-    def __init__(self, producer: LoadProducer, topic: str, pages: Sequence[Page], per_second: float, partitions: int) -> None:
+    def __init__(
+        self, producer: LoadProducer, topic: str, pages: Sequence[CrawledPage], per_second: float, partitions: int
+    ) -> None:
         super().__init__(name="sender", daemon=True)
         self._producer = producer
         self._topic = topic
@@ -141,7 +143,7 @@ class _Sender(threading.Thread):
         return stop
 
 
-def _run(sender: _Sender, outputs: Iterator[Message | None], children: Sequence[Child]) -> list[float]:
+def _run(sender: _Sender, outputs: Iterator[Message | None], children: Sequence[MeasuredChild]) -> list[float]:
     """Have the pages sent, and return how old each of the observed partition was when it came out, in ms."""
     until = time.monotonic() + sender.seconds + _WAIT_SECONDS
     sender.start()

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from stream_dedup.bench import copy
-from stream_dedup.bench.children import Child, cpu_seconds, process_looker
+from stream_dedup.bench.children import MeasuredChild, cpu_seconds, process_looker
 from stream_dedup.bench.latency import Latency
 from stream_dedup.bench.latency import measure as measure_latency
 from stream_dedup.bench.path_bytes import on_disk, over_loopback
@@ -35,11 +35,13 @@ from stream_dedup.bench.path_fill import fill
 from stream_dedup.bench.path_machine import machine
 from stream_dedup.bench.path_peers import CopyPeer, find_peers, peer_environment
 from stream_dedup.bench.path_profile import STATISTICS_SETTINGS, Profiler, Share, find_py_spy
-from stream_dedup.bench.path_report import PLANS, Options, Reading, Report, Sample, Start, order, window
+from stream_dedup.bench.path_report import PLANS, PathOptions, PathReading, PathReport, Sample, Start, order, window
 from stream_dedup.ground import topics
 from stream_dedup.ground.errors import BrokerError, StreamDedupError
 from stream_dedup.kafka import Admin, LoadProducer, reader
-from stream_dedup.settings.settings import Settings, child_environment, load_settings
+from stream_dedup.settings.environment import child_environment
+from stream_dedup.settings.layers import load_settings
+from stream_dedup.settings.settings import Settings
 
 LOADS = (0.1, 0.5, 1.0)
 LOAD_SECONDS = 10.0
@@ -59,7 +61,7 @@ Say = Callable[[str], None]
 Value = TypeVar("Value", int, float)
 
 
-def run_path(options: Options, say: Say) -> Report:
+def run_path(options: PathOptions, say: Say) -> PathReport:
     """Measure everything; `say` is told in a line what is going on.
 
     Raises:
@@ -68,7 +70,7 @@ def run_path(options: Options, say: Say) -> Report:
     """
     profiler = Profiler(options.profile, say, find_py_spy()) if options.profile is not None else None
     with kafka_of(options, say) as (folder, broker):
-        report = Report(options, machine(broker.title))
+        report = PathReport(options, machine(broker.title))
         if options.with_peers:
             report.peers, report.missing = find_peers()
             for sentence in report.missing.values():
@@ -91,7 +93,7 @@ def run_path(options: Options, say: Say) -> Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class BenchCluster:
     """Where Kafka is; `pid`, `version` and `data`, its folder of partitions, are known of one of our own only."""
 
     bootstrap: str
@@ -109,7 +111,7 @@ class Bench:
     """Measures, one variant at a time, on one Kafka; `folder` holds what the roles keep meanwhile."""
 
     def __init__(
-        self, options: Options, broker: Cluster, folder: Path, say: Say, peers: Mapping[str, CopyPeer] | None = None
+        self, options: PathOptions, broker: BenchCluster, folder: Path, say: Say, peers: Mapping[str, CopyPeer] | None = None
     ) -> None:
         self._options = options
         self._peers = peers or {}
@@ -141,7 +143,7 @@ class Bench:
                 self._options.partitions,
             )
 
-    def add_round(self, report: Report, number: int, where: str = "") -> None:
+    def add_round(self, report: PathReport, number: int, where: str = "") -> None:
         """Measure the throughput of each variant once and add it to the report; `where` is told with it."""
         for variant in order(number, report.variants):
             sample = self.throughput(variant, number)
@@ -162,7 +164,7 @@ class Bench:
             began, loopback_before = time.monotonic(), over_loopback()
             with self._running(variant, settings, folder) as children:
                 admin = Admin(settings)
-                readings: list[Reading] = []
+                readings: list[PathReading] = []
                 stages: list[Mapping[str, float]] = []
                 for reading in self._watch(admin, settings.group, children, total):
                     readings.append(reading)
@@ -257,7 +259,7 @@ class Bench:
     @contextlib.contextmanager
     def _running(
         self, variant: str, settings: Settings, folder: Path, more: Mapping[str, str] | None = None
-    ) -> Iterator[list[Child]]:
+    ) -> Iterator[list[MeasuredChild]]:
         """Run the copy, a peer, or an index and a worker with a plan; ours get all that is not a default as settings.
 
         `more` are further settings, of the roles.
@@ -278,10 +280,10 @@ class Bench:
         else:
             program = [sys.executable, "-m", "stream_dedup.bench.copy"]
             programs = {name: (program, child_environment(own | {"worker_id": name})) for name in self._worker_names(variant)}
-        children: list[Child] = []
+        children: list[MeasuredChild] = []
         try:
             for name, (command, environment) in programs.items():
-                children.append(Child(name, command, environment, folder))
+                children.append(MeasuredChild(name, command, environment, folder))
             yield children
         finally:
             for child in reversed(children):
@@ -292,7 +294,7 @@ class Bench:
         count = self._options.workers
         return [role] if count == 1 else [f"{role}-{number}" for number in range(1, count + 1)]
 
-    def _watch(self, admin: Admin, group: str, children: Sequence[Child], total: int) -> Iterator[Reading]:
+    def _watch(self, admin: Admin, group: str, children: Sequence[MeasuredChild], total: int) -> Iterator[PathReading]:
         """Yield a reading whenever more is committed, until all is."""
         committed = 0
         moved = time.monotonic()
@@ -312,7 +314,7 @@ class Bench:
             now = time.monotonic()
             if found > committed:
                 committed, moved = found, now
-                yield Reading(now, committed, self._cpu_seconds(children), start.is_over)
+                yield PathReading(now, committed, self._cpu_seconds(children), start.is_over)
             elif now - moved > patience:
                 logs = "\n".join(f"{child.name}:\n{child.log}" for child in children)
                 raise StreamDedupError(
@@ -320,7 +322,7 @@ class Bench:
                     f"{patience:.0f} s. {problem} What runs said last:\n{logs}"
                 )
 
-    def _cpu_seconds(self, children: Sequence[Child]) -> Mapping[str, float]:
+    def _cpu_seconds(self, children: Sequence[MeasuredChild]) -> Mapping[str, float]:
         found = [(child.name, child.cpu_seconds()) for child in children]
         found += [("broker", cpu_seconds(self._broker) if self._broker else None), ("observer", time.process_time())]
         return by_role(((name, seconds) for name, seconds in found if seconds is not None), sum)
@@ -373,7 +375,7 @@ def by_role(values: Iterable[tuple[str, Value]], merge: Callable[[list[Value]], 
     return {role: merge(of) for role, of in found.items()}
 
 
-def _stages(children: Sequence[Child]) -> Mapping[str, float]:
+def _stages(children: Sequence[MeasuredChild]) -> Mapping[str, float]:
     """Return how long each role's loops have been in each of their stages, by `role stage`."""
     found: dict[str, float] = {}
     for child in children:
@@ -384,7 +386,7 @@ def _stages(children: Sequence[Child]) -> Mapping[str, float]:
     return found
 
 
-def _wait_for_counters(workers: Sequence[Child], total: int) -> dict[str, int]:
+def _wait_for_counters(workers: Sequence[MeasuredChild], total: int) -> dict[str, int]:
     """Return the workers' own counts, once they have counted the last transaction too."""
     until = time.monotonic() + _COUNTERS_SECONDS
     while True:
@@ -400,19 +402,19 @@ def _wait_for_counters(workers: Sequence[Child], total: int) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def kafka_of(options: Options, say: Say) -> Iterator[tuple[Path, Cluster]]:
+def kafka_of(options: PathOptions, say: Say) -> Iterator[tuple[Path, BenchCluster]]:
     """Give a folder for a while, and the Kafka of the options, or one of our own that runs in there meanwhile."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-bench-")))
-        yield folder, Cluster(options.broker) if options.broker else stack.enter_context(_own_broker(folder, say))
+        yield folder, BenchCluster(options.broker) if options.broker else stack.enter_context(_own_broker(folder, say))
 
 
 @contextlib.contextmanager
-def _own_broker(folder: Path, say: Say) -> Iterator[Cluster]:
+def _own_broker(folder: Path, say: Say) -> Iterator[BenchCluster]:
     """Run a broker in the folder, that Java compiles as Kafka's own scripts have it."""
     from stream_dedup.broker import LocalBroker  # noqa: PLC0415 - an extra, not needed on somebody's own Kafka
     from stream_dedup.broker.jars import pinned_jars  # noqa: PLC0415
 
     versions = [jar.coordinate.split(":")[2] for jar in pinned_jars() if jar.coordinate.startswith("org.apache.kafka:kafka_")]
     with LocalBroker(folder / "kafka", is_for_long=True, log=say) as broker:
-        yield Cluster(broker.bootstrap, broker.pid, versions[0], broker.data)
+        yield BenchCluster(broker.bootstrap, broker.pid, versions[0], broker.data)

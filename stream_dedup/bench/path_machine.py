@@ -9,7 +9,7 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
-from stream_dedup import __version__
+from stream_dedup.ground.version import __version__
 
 _LIBRARIES = ("confluent-kafka", "numba", "numpy", "rocksdict", "jieba")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from stream_dedup.bench.peers import ENVIRONMENT
-from stream_dedup.settings.settings import child_environment
+from stream_dedup.settings.environment import child_environment
 
 PLAIN: Final = "plain"
 QUIX: Final = "quix"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from stream_dedup.bench.path_report import COPY, Report, median
+from stream_dedup.bench.path_report import COPY, PathReport, median
 from stream_dedup.bench.scaling import SIZE, Curve
 
 _WIDTH: Final = 760
@@ -37,7 +37,7 @@ class Bar:
     is_base: bool = False
 
 
-def draw(report: Report) -> str:
+def draw(report: PathReport) -> str:
     """Return the picture as SVG, with a panel of throughputs as shares of the copy's, and one of latencies if there are any."""
     panels = [("Throughput as a share of a plain exactly-once copy", _ratios(report))]
     if report.latencies:
@@ -72,7 +72,7 @@ def _picture(title: str, panels: Sequence[tuple[str, Sequence[Bar]]], about: str
 """
 
 
-def _ratios(report: Report) -> list[Bar]:
+def _ratios(report: PathReport) -> list[Bar]:
     found = []
     for variant in report.variants:
         rate = report.documents_per_second(variant)
@@ -82,7 +82,7 @@ def _ratios(report: Report) -> list[Bar]:
     return found
 
 
-def _latencies(report: Report) -> list[Bar]:
+def _latencies(report: PathReport) -> list[Bar]:
     return [
         Bar(f"{plan}, {one.load:.0%} load, {name}", figures[key], f"{figures[key]:,.0f}")
         for plan, found in report.latencies.items()

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from stream_dedup.bench.children import Child
+from stream_dedup.bench.children import MeasuredChild
 from stream_dedup.bench.peers import ENVIRONMENT
 from stream_dedup.ground.errors import InputError
 from stream_dedup.kafka import STATISTICS_EVENT
@@ -36,8 +36,8 @@ _WAITS: Final = (
     "EpollSelector.select ",
     "_worker (concurrent/futures/",
     "_stop_at_end_of_input ",
-    "_Caller._serve ",
-    "_Caller.call ",
+    "SideThread._serve ",
+    "SideThread.call ",
 )
 
 Share = tuple[str, float]
@@ -72,7 +72,7 @@ class Profiler:
         if py_spy is None:
             say("py-spy is not here, so no stacks are sampled: pip install py-spy, or `make peers`.")
 
-    def attach(self, variant: str, children: Sequence[Child]) -> None:
+    def attach(self, variant: str, children: Sequence[MeasuredChild]) -> None:
         """Begin to sample the children."""
         for child in children if self._py_spy is not None else ():
             path = self._folder / f"{variant}-{child.name}.stacks"
@@ -100,7 +100,7 @@ class Profiler:
         self._running.clear()
         return found
 
-    def keep_statistics(self, variant: str, children: Sequence[Child]) -> None:
+    def keep_statistics(self, variant: str, children: Sequence[MeasuredChild]) -> None:
         """Write the last statistics of each client of the children, from their logs."""
         for child in children:
             text = json.dumps(statistics_in(child.log_lines()), indent=1)

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from stream_dedup.bench.latency import Latency
 from stream_dedup.bench.path_peers import QUIX, CopyPeer
-from stream_dedup.demo.crawl import Page, endless
+from stream_dedup.demo.crawl import CrawledPage, endless
 from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import InputError
 from stream_dedup.settings.settings import Settings
@@ -33,7 +33,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class PathOptions:
     """What to measure. `broker` None is one of our own; `with_latency` adds the paced runs after the rounds, `with_peers`
     other programs that copy to each round, `profile` one more round under a profiler, kept in that folder. The index holds
     `index_entries` representatives before the first document comes.
@@ -75,7 +75,7 @@ class Options:
                 "or more."
             )
 
-    def pages(self, count: int | None = None) -> Iterator[Page]:
+    def pages(self, count: int | None = None) -> Iterator[CrawledPage]:
         """Return the documents; the same each time."""
         return endless(
             self.seed,
@@ -87,7 +87,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PathReading:
     """What was seen at one moment: the documents committed, and the CPU time of each role so far.
 
     `is_complete` tells whether the workers' `Start` was over by then.
@@ -201,14 +201,14 @@ class Sample:
 
 
 @dataclass(slots=True)
-class Report:
+class PathReport:
     """All that was measured, and on what.
 
     `missing`: a sentence for each peer that was asked for and is not here. `profiles`: of each plan and role the functions in
     which it was most of the time, each with its share.
     """
 
-    options: Options
+    options: PathOptions
     machine: Mapping[str, object]
     samples: list[Sample] = field(default_factory=list)
     latencies: dict[str, list[Latency]] = field(default_factory=dict)
@@ -310,7 +310,7 @@ def order(number: int, measured: tuple[Item, ...]) -> tuple[Item, ...]:
     return measured if number % 2 else measured[::-1]
 
 
-def window(readings: Sequence[Reading], total: int) -> tuple[Reading, Reading]:
+def window(readings: Sequence[PathReading], total: int) -> tuple[PathReading, PathReading]:
     """Return the first and last reading of the timed window.
 
     Both are the last one if less than half of the documents would lie between them: what remains is then start and end

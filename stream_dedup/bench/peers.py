@@ -34,7 +34,7 @@ _ANSWER_SECONDS_MAX: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class PeerMethod:
     """One way a peer finds near-duplicates: its name, what it calls near, and what makes the signature."""
 
     name: str
@@ -75,12 +75,14 @@ class Peers:
             hello = self._line()
             self.versions: Mapping[str, str] = hello["versions"]
             self.missing: Mapping[str, str] = hello["missing"]
-            self.methods: tuple[Method, ...] = tuple(Method(one["name"], one["plan"], one["does"]) for one in hello["methods"])
+            self.methods: tuple[PeerMethod, ...] = tuple(
+                PeerMethod(one["name"], one["plan"], one["does"]) for one in hello["methods"]
+            )
         except BaseException:
             self.close()
             raise
 
-    def near_pairs(self, method: Method, texts: Sequence[str], languages: Sequence[str]) -> set[tuple[int, int]]:
+    def near_pairs(self, method: PeerMethod, texts: Sequence[str], languages: Sequence[str]) -> set[tuple[int, int]]:
         """Return the pairs of texts, by their places, the smaller first, that a method takes for near-duplicates.
 
         Raises:
@@ -88,7 +90,9 @@ class Peers:
         """
         return self.timed_pairs(method, texts, languages)[0]
 
-    def timed_pairs(self, method: Method, texts: Sequence[str], languages: Sequence[str]) -> tuple[set[tuple[int, int]], float]:
+    def timed_pairs(
+        self, method: PeerMethod, texts: Sequence[str], languages: Sequence[str]
+    ) -> tuple[set[tuple[int, int]], float]:
         """Return the same, and the CPU seconds of one thread from texts to pairs.
 
         Raises:
@@ -98,7 +102,7 @@ class Peers:
         pairs = {(min(one, other), max(one, other)) for one, other in answer["pairs"] if one != other}
         return pairs, float(answer["seconds"])
 
-    def signature_seconds(self, method: Method, texts: Sequence[str], languages: Sequence[str], rounds: int) -> list[float]:
+    def signature_seconds(self, method: PeerMethod, texts: Sequence[str], languages: Sequence[str], rounds: int) -> list[float]:
         """Return the CPU seconds of one thread for the signatures of all texts, once for each round.
 
         Raises:

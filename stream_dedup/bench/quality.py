@@ -28,8 +28,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.bench.corpus import GROUPS, LISTED_FROM, Corpus, Document, Group, Known, group_of, read_corpora
-from stream_dedup.bench.peers import Method, Peers
+from stream_dedup.bench.corpus import GROUPS, LISTED_FROM, Corpus, CorpusDocument, Group, KnownPairs, group_of, read_corpora
+from stream_dedup.bench.peers import PeerMethod, Peers
 from stream_dedup.bench.templates import Templates, template_language, template_pages
 from stream_dedup.demo import truth
 from stream_dedup.demo.texts import Dice
@@ -49,7 +49,7 @@ Pairs = set[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class QualityOptions:
     """What to measure. `plans` wider than a recipe's prints are left out for it. `keys`: hash keys, the public one first."""
 
     corpus: Path
@@ -60,7 +60,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class PairCounts:
     """What was counted; adding two adds each number.
 
     `dup`, `grey`, `diff`: pairs of that truth; `found`, `grey_taken`, `false_pairs`: those of them taken; `far_pairs`: false
@@ -77,8 +77,8 @@ class Counts:
     distinct: int = 0
     false_drops: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+    def __add__(self, other: PairCounts) -> PairCounts:
+        return PairCounts(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     @property
     def recall(self) -> float | None:
@@ -97,14 +97,14 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class QualityFinding:
     """What one method did with one set, under one hash key: counts of each language group that the set has."""
 
     method: str
     plan: str
     set: str
     key: int
-    counts: Mapping[Group, Counts]
+    counts: Mapping[Group, PairCounts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Summary:
     method: str
     plan: str
     name: str
-    counts: Counts
+    counts: PairCounts
     recall_min: float | None
 
     def as_json(self) -> dict[str, object]:
@@ -129,10 +129,10 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class QualityReport:
     """All findings, and what is needed to read them: `templates` is (pages, quantiles of the nearest page's Jaccard)."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[QualityFinding, ...]
     templates: Mapping[str, tuple[int, tuple[float, float, float]]]
     peer_versions: Mapping[str, str]
     peers_missing: Mapping[str, str]
@@ -152,14 +152,14 @@ class Report:
         return [line for line in lines if line.counts.diff or line.counts.dup]
 
     def _summary(self, method: str, plan: str, name: str, of_set: str | None, of_group: Group | None) -> Summary:
-        by_key: defaultdict[int, Counts] = defaultdict(Counts)
+        by_key: defaultdict[int, PairCounts] = defaultdict(PairCounts)
         for one in self.findings:
             if (one.method, one.plan) == (method, plan) and of_set in (None, one.set):
                 for group, counts in one.counts.items():
                     if of_group in (None, group):
                         by_key[one.key] += counts
         recalls = [counts.recall for counts in by_key.values() if counts.recall is not None]
-        return Summary(method, plan, name, sum(by_key.values(), Counts()), min(recalls, default=None))
+        return Summary(method, plan, name, sum(by_key.values(), PairCounts()), min(recalls, default=None))
 
     def as_json(self) -> dict[str, object]:
         """Return everything, for `--json`."""
@@ -178,7 +178,7 @@ class Report:
         }
 
 
-def run_quality(options: Options, peers: Peers | None, say: Say) -> Report:
+def run_quality(options: QualityOptions, peers: Peers | None, say: Say) -> QualityReport:
     """Measure every set with every recipe and plan, then with every method of the peers.
 
     Raises:
@@ -186,7 +186,7 @@ def run_quality(options: Options, peers: Peers | None, say: Say) -> Report:
         ConfigurationError: there is no such recipe.
         StreamDedupError: a peer failed.
     """
-    streams = [Stream(corpus, options.seed) for corpus in read_corpora(options.corpus)]
+    streams = [QualityStream(corpus, options.seed) for corpus in read_corpora(options.corpus)]
     findings = []
     for preset, number in itertools.product(options.presets, range(options.keys)):
         fingerprinter = Fingerprinter(recipe_of(preset, hash_key(number)))
@@ -198,7 +198,7 @@ def run_quality(options: Options, peers: Peers | None, say: Say) -> Report:
             say(f"{method.name}: {stream.corpus.name}")
             findings.append(_measure_peer(stream, method, peers))  # type: ignore[arg-type] # there are methods
     used = {code: pages for stream in streams for code, pages in stream.templates.items()}
-    return Report(
+    return QualityReport(
         tuple(findings),
         {code: (len(pages.documents), pages.quantiles()) for code, pages in used.items()},
         {} if peers is None else peers.versions,
@@ -232,14 +232,14 @@ def hash_key(number: int) -> bytes:
     return PUBLIC_DEMO_KEY if number == 0 else hashlib.blake2b(f"quality bench {number}".encode(), digest_size=32).digest()
 
 
-class Stream:
+class QualityStream:
     """A set with the template pages added, in the order of a seed."""
 
     def __init__(self, corpus: Corpus, seed: int) -> None:
         self.corpus = corpus
         codes = dict.fromkeys(template_language(document.language) for document in corpus.documents)
         self.templates: dict[str, Templates] = {code: template_pages(code, seed) for code in codes}
-        self.documents: list[Document] = list(corpus.documents)
+        self.documents: list[CorpusDocument] = list(corpus.documents)
         self._known = corpus.truth()
         for pages in self.templates.values():
             first = len(self.documents)
@@ -247,12 +247,12 @@ class Stream:
             self.documents += pages.documents
         self.order: list[int] = Dice("quality stream", corpus.name, seed).shuffled(range(len(self.documents)))
 
-    def drops(self, verdicts: Mapping[int, truth.Judgement]) -> dict[Group, Counts]:
+    def drops(self, verdicts: Mapping[int, truth.TrueJudgement]) -> dict[Group, PairCounts]:
         """Count distinct documents and false drops of each group, from a verdict for each place."""
         score = truth.judge(self.documents, verdicts, self.order, self._known)
-        counts: defaultdict[Group, Counts] = defaultdict(Counts)
+        counts: defaultdict[Group, PairCounts] = defaultdict(PairCounts)
         for language, tally in score.by_language.items():
-            counts[group_of(language, language)] += Counts(distinct=tally.negatives, false_drops=tally.false_drops)
+            counts[group_of(language, language)] += PairCounts(distinct=tally.negatives, false_drops=tally.false_drops)
         return counts
 
 
@@ -271,7 +271,9 @@ class _Known:
         return Prints(made.prints[rows], made.features[rows], made.digests[rows], made.empty[rows])
 
 
-def _measure(stream: Stream, method: str, fingerprinter: Fingerprinter, plans: Iterable[Plan], key: int) -> list[Finding]:
+def _measure(
+    stream: QualityStream, method: str, fingerprinter: Fingerprinter, plans: Iterable[Plan], key: int
+) -> list[QualityFinding]:
     corpus, recipe = stream.corpus, fingerprinter.recipe
     known = _Known(fingerprinter, [document.text for document in stream.documents])
     prints = known.prints
@@ -285,22 +287,26 @@ def _measure(stream: Stream, method: str, fingerprinter: Fingerprinter, plans: I
         verdicts = {}
         for judged in judge_documents(sources, recipe, plan, known):
             of = None if judged.of_number is None else stream.order[judged.of_number]
-            verdicts[stream.order[judged.number]] = truth.Judgement(judged.verdict is Verdict.DUPLICATE, of)
+            verdicts[stream.order[judged.number]] = truth.TrueJudgement(judged.verdict is Verdict.DUPLICATE, of)
         counts = _together(count_pairs(corpus, pairs), stream.drops(verdicts))
-        findings.append(Finding(method, plan.name, corpus.name, key, counts))
+        findings.append(QualityFinding(method, plan.name, corpus.name, key, counts))
     return findings
 
 
-def _measure_peer(stream: Stream, method: Method, peers: Peers) -> Finding:
+def _measure_peer(stream: QualityStream, method: PeerMethod, peers: Peers) -> QualityFinding:
     texts = [document.text for document in stream.documents]
     pairs = peers.near_pairs(method, texts, [document.language for document in stream.documents])
     own = {pair for pair in pairs if max(pair) < len(stream.corpus.documents)}
     counts = _together(count_pairs(stream.corpus, own), stream.drops(greedy(pairs, stream.order)))
-    return Finding(method.name, method.plan, stream.corpus.name, 0, counts)
+    return QualityFinding(method.name, method.plan, stream.corpus.name, 0, counts)
 
 
-def _together(one: Mapping[Group, Counts], other: Mapping[Group, Counts]) -> dict[Group, Counts]:
-    return {group: one.get(group, Counts()) + other.get(group, Counts()) for group in GROUPS if group in one or group in other}
+def _together(one: Mapping[Group, PairCounts], other: Mapping[Group, PairCounts]) -> dict[Group, PairCounts]:
+    return {
+        group: one.get(group, PairCounts()) + other.get(group, PairCounts())
+        for group in GROUPS
+        if group in one or group in other
+    }
 
 
 def near_pairs(prints: NDArray[np.uint64], features: NDArray[np.uint32], floor: int, plan: Plan) -> Pairs:
@@ -328,36 +334,36 @@ def near_pairs(prints: NDArray[np.uint64], features: NDArray[np.uint32], floor: 
     return found
 
 
-def count_pairs(corpus: Corpus, taken: Pairs) -> dict[Group, Counts]:
+def count_pairs(corpus: Corpus, taken: Pairs) -> dict[Group, PairCounts]:
     """Hold the pairs that somebody took (smaller place first) against the truth, by language group."""
     sizes = Counter(group_of(document.language, document.language) for document in corpus.documents)
     every = {group: size * (size - 1) // 2 for group, size in sizes.items()}
     mixed = len(corpus.documents) * (len(corpus.documents) - 1) // 2 - sum(every.values())
-    counts: defaultdict[Group, Counts] = defaultdict(Counts)
+    counts: defaultdict[Group, PairCounts] = defaultdict(PairCounts)
     for group, pairs in every.items():
-        counts[group] += Counts(diff=pairs)
-    counts["ja+others"] += Counts(diff=mixed)
+        counts[group] += PairCounts(diff=pairs)
+    counts["ja+others"] += PairCounts(diff=mixed)
     for pair, known in corpus.pairs.items():
         counts[corpus.group(pair)] += _listed(known, pair in taken)
     for pair in taken - corpus.pairs.keys():
-        counts[corpus.group(pair)] += Counts(false_pairs=1, far_pairs=1)
-    return {group: one for group, one in counts.items() if one != Counts()}
+        counts[corpus.group(pair)] += PairCounts(false_pairs=1, far_pairs=1)
+    return {group: one for group, one in counts.items() if one != PairCounts()}
 
 
-def _listed(known: Known, taken: bool) -> Counts:
+def _listed(known: KnownPairs, taken: bool) -> PairCounts:
     """Return what a listed pair adds; all pairs have been counted as `diff` before."""
     match known.verdict:
         case "dup":
-            return Counts(diff=-1, dup=1, found=taken)
+            return PairCounts(diff=-1, dup=1, found=taken)
         case "grey":
-            return Counts(diff=-1, grey=1, grey_taken=taken)
+            return PairCounts(diff=-1, grey=1, grey_taken=taken)
         case "exact":
-            return Counts(diff=-1)
+            return PairCounts(diff=-1)
         case "diff":
-            return Counts(false_pairs=taken, far_pairs=taken and known.jaccard < LISTED_FROM)
+            return PairCounts(false_pairs=taken, far_pairs=taken and known.jaccard < LISTED_FROM)
 
 
-def greedy(pairs: Pairs, order: Sequence[int]) -> dict[int, truth.Judgement]:
+def greedy(pairs: Pairs, order: Sequence[int]) -> dict[int, truth.TrueJudgement]:
     """Return a verdict for each place: a duplicate of its first neighbour kept before, else kept."""
     neighbours: defaultdict[int, set[int]] = defaultdict(set)
     for one, other in pairs:
@@ -367,7 +373,7 @@ def greedy(pairs: Pairs, order: Sequence[int]) -> dict[int, truth.Judgement]:
     verdicts = {}
     for when, place in enumerate(order):
         of: Any = min((one for one in neighbours[place] if one in kept), key=kept.__getitem__, default=None)
-        verdicts[place] = truth.Judgement(of is not None, of)
+        verdicts[place] = truth.TrueJudgement(of is not None, of)
         if of is None:
             kept[place] = when
     return verdicts

@@ -15,7 +15,7 @@ from typing import Final
 
 from stream_dedup.bench.path import Bench, Say, kafka_of
 from stream_dedup.bench.path_machine import machine
-from stream_dedup.bench.path_report import Options, Report, order
+from stream_dedup.bench.path_report import PathOptions, PathReport, order
 from stream_dedup.ground.errors import InputError
 
 SIZE: Final = "size"
@@ -30,14 +30,14 @@ class Axis:
 
     name: str
     values: tuple[int, ...]
-    at: Callable[[Options, int], Options]
+    at: Callable[[PathOptions, int], PathOptions]
 
 
-def _of_workers(options: Options, count: int) -> Options:
+def _of_workers(options: PathOptions, count: int) -> PathOptions:
     return replace(options, workers=count, documents=_STARTS * options.documents)
 
 
-def _of_size(options: Options, size: int) -> Options:
+def _of_size(options: PathOptions, size: int) -> PathOptions:
     documents = min(options.documents, max(_DOCUMENTS_MIN, _POINT_BYTES // size))
     return replace(options, size_bytes=size, documents=documents)
 
@@ -58,7 +58,7 @@ class Curve:
     """What was found along one axis: a report of `bench path` at each value."""
 
     axis: str
-    points: dict[int, Report] = field(default_factory=dict)
+    points: dict[int, PathReport] = field(default_factory=dict)
 
     def as_json(self) -> Mapping[str, object]:
         """Return everything, raw samples included."""
@@ -87,13 +87,13 @@ def parse(asked: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def points(options: Options, values: Mapping[str, Sequence[int]]) -> dict[str, dict[int, Options]]:
+def points(options: PathOptions, values: Mapping[str, Sequence[int]]) -> dict[str, dict[int, PathOptions]]:
     """Return what is measured at each value of each axis.
 
     Raises:
         InputError: a point cannot be measured; it says which.
     """
-    found: dict[str, dict[int, Options]] = {}
+    found: dict[str, dict[int, PathOptions]] = {}
     for name, chosen in values.items():
         for value in chosen:
             at = AXES[name].at(options, value)
@@ -105,7 +105,7 @@ def points(options: Options, values: Mapping[str, Sequence[int]]) -> dict[str, d
     return found
 
 
-def run_scaling(options: Options, chosen: Mapping[str, Mapping[int, Options]], say: Say) -> Iterator[Curve]:
+def run_scaling(options: PathOptions, chosen: Mapping[str, Mapping[int, PathOptions]], say: Say) -> Iterator[Curve]:
     """Measure every point of each axis, and yield its curve; `say` is told in a line what is going on.
 
     `options` are those of the broker and its warming up, `chosen` is what `points` gave.
@@ -117,10 +117,10 @@ def run_scaling(options: Options, chosen: Mapping[str, Mapping[int, Options]], s
         yield _curve(name, at, options, say)
 
 
-def _curve(name: str, chosen: Mapping[int, Options], options: Options, say: Say) -> Curve:
+def _curve(name: str, chosen: Mapping[int, PathOptions], options: PathOptions, say: Say) -> Curve:
     with kafka_of(options, say) as (folder, broker):
         about = machine(broker.title)
-        curve = Curve(name, {value: Report(at, about) for value, at in chosen.items()})
+        curve = Curve(name, {value: PathReport(at, about) for value, at in chosen.items()})
         Bench(options, broker, folder, say).warm_up()
         benches = {value: Bench(at, broker, folder, say) for value, at in chosen.items()}
         for number in range(1, options.rounds + 1):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.plan import Plan
-from stream_dedup.index.apply import Declared
+from stream_dedup.index.apply import Declaration
 from stream_dedup.log.records import Batch, Control, Source, encode_batch, encode_control
 
 RECORD_DOCUMENTS: Final = 1000
@@ -35,7 +35,7 @@ _MIX_TWO: Final = np.uint64(0x94D049BB133111EB)
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class StreamRecord:
     """A log record, and for each of its documents the document that it is a copy of, or -1: (n,) int64."""
 
     offset: int
@@ -47,7 +47,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class PrintStream:
     """`documents` in all, of which the share `duplicates` are copies `distance` bits off, within the plan's width."""
 
     plan: Plan
@@ -59,15 +59,15 @@ class Stream:
 
     def declare(self) -> bytes:
         """Return the log's first record, at offset 0."""
-        declared = Declared(self.recipe, self.plan, "bench", 1, Mode.ENFORCE, WORDS * 64)
+        declared = Declaration(self.recipe, self.plan, "bench", 1, Mode.ENFORCE, WORDS * 64)
         return encode_control(Control("declare", declared.to_fields()))
 
-    def records(self, first: int = 0) -> Iterator[Record]:
+    def records(self, first: int = 0) -> Iterator[StreamRecord]:
         """Return the batches, from the one at log offset `first` + 1 on."""
         for number in range(first, -(-self.documents // RECORD_DOCUMENTS)):
             yield self._record(number)
 
-    def _record(self, number: int) -> Record:
+    def _record(self, number: int) -> StreamRecord:
         begin, end = number * RECORD_DOCUMENTS, min(self.documents, (number + 1) * RECORD_DOCUMENTS)
         count = end - begin
         chance = np.random.default_rng((self.seed, number))
@@ -98,7 +98,7 @@ class Stream:
             time_ms=np.full(count, time_ms, np.int64),
             ids=ids,
         )
-        return Record(number + 1, time_ms, encode_batch(batch), originals, prints, sum(map(len, ids)))
+        return StreamRecord(number + 1, time_ms, encode_batch(batch), originals, prints, sum(map(len, ids)))
 
     def _is_copy(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which documents may be copies, by a die that follows from their numbers; those are not copied."""

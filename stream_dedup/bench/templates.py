@@ -15,7 +15,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Final
 
-from stream_dedup.bench.corpus import LISTED_FROM, Document
+from stream_dedup.bench.corpus import LISTED_FROM, CorpusDocument
 from stream_dedup.demo.texts import LANGUAGES, Dice, Writer, language
 from stream_dedup.demo.truth import GREY_FROM, Pair, jaccard, shingles
 
@@ -31,7 +31,7 @@ KIND: Final = "template"
 class Templates:
     """Generated pages, the pairs of them with a Jaccard of at least `LISTED_FROM`, and of each page its nearest one's."""
 
-    documents: tuple[Document, ...]
+    documents: tuple[CorpusDocument, ...]
     pairs: tuple[Pair, ...]
     nearest: tuple[float, ...]
 
@@ -51,7 +51,7 @@ def template_language(code: str) -> str:
 def template_pages(code: str, seed: int, pages: int = PAGES) -> Templates:
     """Return so many pages in a language of `demo.texts`."""
     dice = Dice("template sites", code, seed)
-    documents: list[Document] = []
+    documents: list[CorpusDocument] = []
     features: list[frozenset[str]] = []
     pairs: list[Pair] = []
     nearest: list[float] = []
@@ -68,7 +68,7 @@ def template_pages(code: str, seed: int, pages: int = PAGES) -> Templates:
             place = len(documents)
             pairs += [Pair(other, place, value, "different") for other, value in enumerate(alike) if value >= LISTED_FROM]
             nearest = [max(before, value) for before, value in zip(nearest, alike, strict=True)] + [max(alike, default=0.0)]
-            documents.append(Document(f"template:{code}:{site}:{place}", text, code, KIND))
+            documents.append(CorpusDocument(f"template:{code}:{site}:{place}", text, code, KIND))
             features.append(of_page)
     return Templates(tuple(documents), tuple(pairs), tuple(nearest))
 

@@ -4,16 +4,6 @@ Invariants: a started broker answers as a cluster with a live node, it does not 
 from construction to `stop`, also while it is killed; its process never outlives this one on Linux; what it writes is in
 its folder, and a temporary folder goes with it.
 
-How a child is bound to this process. On Linux a few lines of Python ask the kernel to kill the child with its parent
-(`prctl(2)`, PR_SET_PDEATHSIG) and then become Java by `execv`, so that no code has to run between fork and exec of a
-process with threads. The kernel means the parent *thread*, hence the thread that waits for the broker also starts it.
-Elsewhere (macOS) nothing of the kind exists: an exit, an exception or Ctrl-C still stops the broker, but `kill -9` of
-this process leaves it running, and it has to be ended by its process id, which is in `broker.pid` in its folder.
-
-How ports are kept. On Linux a socket that is bound but never listens holds each port: with SO_REUSEADDR on both sides
-Java can still listen there, while the kernel gives the port to nobody else, neither to `bind(0)` nor to an outgoing
-connection. A client that tries to reach a killed broker would otherwise sooner or later get that very port for itself.
-
 How a killed node starts again. Its controller still counts the former process as alive until that one's session is over,
 and only then takes the leaders from its partitions, to give them back at once. By then the new process has found the
 transactions that were about to end, and tries to write their markers; Kafka 4.1 to 4.4 passes over the markers of a partition
@@ -27,7 +17,6 @@ from __future__ import annotations
 import atexit
 import base64
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -35,12 +24,9 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
-import threading
 import time
 import uuid
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -49,112 +35,52 @@ from typing import Self
 import filelock
 
 from stream_dedup.broker import archive, jars
+from stream_dedup.broker.configuration import LOGGING, controller_settings, is_alone, node_settings, render_properties
+from stream_dedup.broker.process import HOST, BoundChild, Port, environment
 from stream_dedup.ground.errors import LocalBrokerError
 
-HOST = "127.0.0.1"
 NODE_ID = 1
+
+
 LOG_LINES_SHOWN = 20
+
+
 ANSWER_TIMEOUT_SECONDS = 2.0
+
+
 POLL_SECONDS = 0.02
+
+
 _RECORD_SECONDS = 120.0
+
+
 # What the controller says when the session is over, of the operation that has its record written, and when that is written:
 # some 30 ms later, because records are gathered. A controller that is told to end in between loses it.
 _FENCED = re.compile(
     rb"(?s)Fencing broker %d .*?Read-write operation (maybeFenceStaleBroker\(\d+\)) .*Processed \1 in " % NODE_ID
 )
+
+
 _FENCE_SECONDS = 10.0
+
+
 FOLDER_PREFIX = "stream-dedup-broker-"
+
+
 # A temporary folder younger than this is left alone by other processes: its owner may not have locked it yet.
 ORPHAN_AGE_SECONDS = 600
 
+
 # Compiles each method once, soon and not well: what starts quickly and does little.
 QUICK_START = "-XX:TieredStopAtLevel=1"
+
+
 JAVA_FLAGS = (
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
     "-XX:+ExitOnOutOfMemoryError",
     "-Djava.awt.headless=true",
 )
-
-# Runs with -I -S: argv is the expected parent, then the command. A parent that died before prctl is noticed by its id.
-_BIND_TO_PARENT = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() != int(sys.argv[1]):
-    sys.exit("the parent has gone")
-os.execv(sys.argv[2], sys.argv[2:])
-"""
-
-# The broker's standard output goes to the same file, so that a JVM's last words are found there too.
-_LOGGING = """\
-<?xml version="1.0" encoding="UTF-8"?>
-<Configuration status="ERROR" shutdownHook="disable">
-  <Appenders>
-    <File name="server" fileName="server.log" append="true">
-      <PatternLayout pattern="%d{{ISO8601}} %p %m (%c)%n"/>
-    </File>
-  </Appenders>
-  <Loggers>
-    <Logger name="org.apache.kafka.controller.QuorumController" level="{controller}"/>
-    <Root level="INFO"><AppenderRef ref="server"/></Root>
-  </Loggers>
-</Configuration>
-"""
-
-
-def node_settings(node_id: int, port: int, controller_port: int, controllers: Mapping[int, int]) -> dict[str, str]:
-    """Return the server properties of one node that is broker and controller in one.
-
-    Args:
-        node_id: this node's number.
-        port: where clients and other brokers reach it on 127.0.0.1.
-        controller_port: where the other controllers reach it.
-        controllers: node number -> controller port, of all nodes including this one.
-    """
-    replicas = str(min(3, len(controllers)))
-    in_sync = str(min(2, len(controllers)))
-    voters = ",".join(f"{number}@{HOST}:{voter_port}" for number, voter_port in sorted(controllers.items()))
-    return {
-        "process.roles": "broker,controller",
-        "node.id": str(node_id),
-        "controller.quorum.voters": voters,
-        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "controller.listener.names": "CONTROLLER",
-        "log.dirs": "data",  # in the node's folder, where the process runs
-        "num.partitions": "1",
-        "auto.create.topics.enable": "false",
-        "offsets.topic.replication.factor": replicas,
-        "offsets.topic.num.partitions": "8",
-        "transaction.state.log.replication.factor": replicas,
-        "transaction.state.log.min.isr": in_sync,
-        "transaction.state.log.num.partitions": "8",
-        "share.coordinator.state.topic.replication.factor": replicas,
-        "share.coordinator.state.topic.min.isr": in_sync,
-        "share.coordinator.state.topic.num.partitions": "8",
-        # A group of one host need not wait for latecomers, and tests want short sessions.
-        "group.initial.rebalance.delay.ms": "0",
-        "group.min.session.timeout.ms": "100",
-        "group.consumer.min.session.timeout.ms": "1000",
-        "group.consumer.min.heartbeat.interval.ms": "100",
-        # After a kill the controller refuses the new process until the old one's session is over: 9 s by default. With 2 s a
-        # disk that stood still for three had the only broker fenced, and all its partitions without a leader.
-        "broker.session.timeout.ms": "5000",
-        "broker.heartbeat.interval.ms": "250",
-        # An expired transaction is aborted within a second of its timeout instead of ten.
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-        # The default buffer alone is 128 MB of heap.
-        "log.cleaner.dedupe.buffer.size": "2097152",
-        "num.network.threads": "2",
-        "num.io.threads": "4",
-    }
-
-
-def render_properties(settings: Mapping[str, str]) -> str:
-    """Return a Java properties file: ASCII, with the escapes of JSON, which java.util.Properties reads as well."""
-    return "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in settings.items())
 
 
 class LocalBroker:
@@ -196,14 +122,14 @@ class LocalBroker:
         self.folder: Path = (
             Path(tempfile.gettempdir()) / f"{FOLDER_PREFIX}{uuid.uuid4().hex}" if folder is None else folder.resolve()
         )
-        self._port = _Port(port)
-        self._controller_port = _Port(None)
+        self._port = Port(port)
+        self._controller_port = Port(None)
         self._heap_mb = heap_mb
         self._own_settings = dict(settings or {})
         self._cluster_id = cluster_id or new_cluster_id()
         self._is_for_long = is_for_long
         self._log = log or _say_nothing
-        self._child: _Child | None = None
+        self._child: BoundChild | None = None
         self._records_to: Path | None = None
         self._owner_pid = os.getpid()
         self._owner = filelock.FileLock(self.folder / "owner.lock", thread_local=False)
@@ -256,11 +182,11 @@ class LocalBroker:
         ]
         if not (self.folder / "data" / "meta.properties").exists():
             self._format(command, deadline)
-        elif _was_killed(self.data) and _is_alone(settings):
+        elif _was_killed(self.data) and is_alone(settings):
             self._fence(command, deadline)
         if self._records_to is not None:
             command[1:1] = archive.recording_flags(self._records_to)
-        self._child = _Child([*command, "kafka.Kafka", "server.properties"], self.folder, self._server_log)
+        self._child = BoundChild([*command, "kafka.Kafka", "server.properties"], self.folder, self._server_log)
         (self.folder / "broker.pid").write_text(f"{self._child.pid}\n")
         self._owner_pid = os.getpid()
         atexit.register(self._stop_at_exit)
@@ -326,7 +252,7 @@ class LocalBroker:
         if os.getpid() == self._owner_pid:  # a forked child inherits the registration, not the broker
             self.stop()
 
-    def _running(self, what: str) -> _Child:
+    def _running(self, what: str) -> BoundChild:
         if self._child is None or not self._child.is_alive():
             raise LocalBrokerError(f"The broker at {self.bootstrap} does not run and {what}; call start() first.")
         return self._child
@@ -335,7 +261,7 @@ class LocalBroker:
         """Write what the node, and its controller alone, read when they start; return the node's settings."""
         try:
             if self._temporary:
-                _delete_orphans()
+                delete_orphans()
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._owner.acquire(timeout=0)
             shutil.rmtree(self.folder / "tmp", ignore_errors=True)
@@ -344,9 +270,10 @@ class LocalBroker:
             settings = node_settings(NODE_ID, self._port.number, self._controller_port.number, controllers)
             settings |= self._own_settings
             (self.folder / "server.properties").write_text(render_properties(settings), encoding="ascii")
-            (self.folder / "log4j2.xml").write_text(_LOGGING.format(controller="INFO"), encoding="utf-8")
-            (self.folder / "controller.properties").write_text(render_properties(_of_controller(settings)), encoding="ascii")
-            (self.folder / "controller.log4j2.xml").write_text(_LOGGING.format(controller="DEBUG"), encoding="utf-8")
+            (self.folder / "log4j2.xml").write_text(LOGGING.format(controller="INFO"), encoding="utf-8")
+            alone = render_properties(controller_settings(settings))
+            (self.folder / "controller.properties").write_text(alone, encoding="ascii")
+            (self.folder / "controller.log4j2.xml").write_text(LOGGING.format(controller="DEBUG"), encoding="utf-8")
         except filelock.Timeout as error:
             raise LocalBrokerError(
                 f"The folder {self.folder} belongs to another running broker; stop that one, or take another folder."
@@ -365,7 +292,7 @@ class LocalBroker:
                 ended = subprocess.run(
                     [*command, *tool, "--config", "server.properties"],
                     cwd=self.folder,
-                    env=_environment(),
+                    env=environment(),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
@@ -383,7 +310,7 @@ class LocalBroker:
         """Run the controller alone until it has fenced the node that was killed; see the top of this module."""
         before = self._server_log.stat().st_size if self._server_log.exists() else 0
         logging = "-Dlog4j2.configurationFile=controller.log4j2.xml"  # the last one counts
-        child = _Child([*command, logging, "kafka.Kafka", "controller.properties"], self.folder, self._server_log)
+        child = BoundChild([*command, logging, "kafka.Kafka", "controller.properties"], self.folder, self._server_log)
         until = min(deadline, time.monotonic() + _FENCE_SECONDS)
         try:
             while time.monotonic() < until and not child.ended.wait(POLL_SECONDS):
@@ -406,7 +333,7 @@ class LocalBroker:
         finally:
             broker.stop(_RECORD_SECONDS)
 
-    def _wait_until_it_answers(self, child: _Child, deadline: float, timeout_seconds: float) -> None:
+    def _wait_until_it_answers(self, child: BoundChild, deadline: float, timeout_seconds: float) -> None:
         while not answers(self._port.number):
             if child.ended.wait(POLL_SECONDS):
                 raise self._failure(f"ended while starting (exit status {child.status})")
@@ -431,22 +358,6 @@ def _was_killed(data: Path) -> bool:
     return (data / "__cluster_metadata-0").exists() and not (data / ".kafka_cleanshutdown").exists()
 
 
-def _is_alone(settings: Mapping[str, str]) -> bool:
-    """Return whether the cluster has no other node, which could lead meanwhile."""
-    return "," not in settings["controller.quorum.voters"]
-
-
-def _of_controller(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a node without its broker, for which a session is over at once."""
-    name = settings["controller.listener.names"]
-    broker_only = {"advertised.listeners", "inter.broker.listener.name"}
-    return {key: value for key, value in settings.items() if key not in broker_only} | {
-        "process.roles": "controller",
-        "listeners": ",".join(one for one in settings["listeners"].split(",") if one.startswith(f"{name}://")),
-        "broker.session.timeout.ms": "100",
-    }
-
-
 def answers(port: int, timeout_seconds: float = ANSWER_TIMEOUT_SECONDS) -> bool:
     """Return whether a broker on 127.0.0.1 answers a Metadata request and counts at least one live broker.
 
@@ -464,92 +375,7 @@ def answers(port: int, timeout_seconds: float = ANSWER_TIMEOUT_SECONDS) -> bool:
     return len(head) == 12 and struct.unpack(">iii", head)[2] > 0
 
 
-class _Port:
-    """A port of 127.0.0.1 that this process keeps for a child that listens on it; see the top of this module."""
-
-    def __init__(self, number: int | None) -> None:
-        self.number = 0 if number is None else number
-        self._holder: weakref.finalize[[], _Port] | None = None
-        self.take()
-
-    def take(self) -> None:
-        """Keep the port, or a free one if there is none yet; does nothing while it is kept."""
-        if self._holder is not None:
-            return
-        holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            holder.bind((HOST, self.number))
-        except OSError as error:
-            holder.close()
-            raise LocalBrokerError(
-                f"Port {self.number} of {HOST} cannot be used: {error}; end the program that uses it, or take another port."
-            ) from error
-        self.number = holder.getsockname()[1]
-        self._holder = weakref.finalize(self, holder.close)
-        if sys.platform != "linux":  # elsewhere a bound socket would keep Java out as well
-            self._holder()
-
-    def give_back(self) -> None:
-        """Let the port go; `take` asks for the same number again."""
-        if self._holder is not None:
-            self._holder()
-            self._holder = None
-
-
-class _Child:
-    """A child process in a session of its own (Ctrl-C reaches only its parent) that ends with this process on Linux."""
-
-    def __init__(self, command: Sequence[str], folder: Path, output: Path) -> None:
-        self.ended = threading.Event()
-        self.status: int | None = None
-        self.pid: int = 0
-        self._process: subprocess.Popen[bytes] | None = None
-        self._error: OSError | None = None
-        if sys.platform == "linux":
-            command = [sys.executable, "-I", "-S", "-c", _BIND_TO_PARENT, str(os.getpid()), *command]
-        started = threading.Event()
-        threading.Thread(target=self._keep, args=(command, folder, output, started), name="local-broker", daemon=True).start()
-        started.wait()
-        if self._process is None:
-            raise LocalBrokerError(f"Java cannot be run: {self._error}; install the broker extra again.")
-        self.pid = self._process.pid
-
-    def is_alive(self) -> bool:
-        return not self.ended.is_set()
-
-    def send(self, number: signal.Signals) -> None:
-        if self._process is not None and self.is_alive():
-            self._process.send_signal(number)
-
-    def end(self) -> None:
-        """Kill and wait until the kernel has let it go."""
-        self.send(signal.SIGKILL)
-        self.ended.wait()
-
-    def _keep(self, command: Sequence[str], folder: Path, output: Path, started: threading.Event) -> None:
-        # This thread is the parent that the child is bound to, so it must live as long as the child.
-        try:
-            with output.open("ab") as stream:
-                self._process = subprocess.Popen(
-                    command,
-                    cwd=folder,
-                    env=_environment(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=stream,
-                    stderr=stream,
-                    start_new_session=True,
-                )
-        except OSError as error:
-            self._error = error
-        finally:
-            started.set()
-        if self._process is not None:
-            self.status = self._process.wait()
-        self.ended.set()
-
-
-def _delete_orphans() -> None:
+def delete_orphans() -> None:
     """Delete the temporary folders of owners that were killed: this user's, old, locked by nobody, no broker running."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
         with contextlib.suppress(OSError, filelock.Timeout):
@@ -566,11 +392,6 @@ def _has_process(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return True
-
-
-def _environment() -> dict[str, str]:
-    """Return this process's environment, in which Java can read paths of any script (by default it follows the locale)."""
-    return {**os.environ, "LC_ALL": "C.UTF-8"}
 
 
 def new_cluster_id() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Mapping
 
-from stream_dedup.checks.finding import Finding, not_checked, ok, refused, warning
+from stream_dedup.checks.finding import CheckFinding, not_checked, ok, refused, warning
 from stream_dedup.ground.topics import ExistingTopic, TopicNames
 from stream_dedup.kafka.client import consumer_config, producer_config, property_problems
 from stream_dedup.log.records import RECORD_BYTES_MAX
@@ -15,7 +15,7 @@ _RECEIVED_BYTES_MAX = 100_000_000  # librdkafka's default of receive.message.max
 _PROTOCOL_BYTES = 512
 
 
-def check_clients(settings: Settings, names: TopicNames, topics: Mapping[str, ExistingTopic] | None) -> list[Finding]:
+def check_clients(settings: Settings, names: TopicNames, topics: Mapping[str, ExistingTopic] | None) -> list[CheckFinding]:
     """Return what there is to say about the clients; `topics` None: the cluster could not be asked."""
     return [
         *_properties(settings),
@@ -25,14 +25,14 @@ def check_clients(settings: Settings, names: TopicNames, topics: Mapping[str, Ex
     ]
 
 
-def _properties(settings: Settings) -> Iterator[Finding]:
+def _properties(settings: Settings) -> Iterator[CheckFinding]:
     problems = property_problems(settings)
     yield from (refused("properties", problem) for problem in problems)
     if not problems:
         yield ok("properties", f"librdkafka takes all {len(settings.kafka)} properties that are set.")
 
 
-def _delivery(settings: Settings) -> Iterator[Finding]:
+def _delivery(settings: Settings) -> Iterator[CheckFinding]:
     """Look at what the clients really get, because `settings` refusing a property is one line that may be lost."""
     reads, writes = consumer_config(settings, "check", settings.group), producer_config(settings, "check", {}, {})
     wanted = (
@@ -50,7 +50,7 @@ def _delivery(settings: Settings) -> Iterator[Finding]:
     yield from wrong or [ok("delivery", "Clients read committed records only, and write each once, to all in-sync replicas.")]
 
 
-def _sizes(settings: Settings, names: TopicNames, topics: Mapping[str, ExistingTopic] | None) -> Iterator[Finding]:
+def _sizes(settings: Settings, names: TopicNames, topics: Mapping[str, ExistingTopic] | None) -> Iterator[CheckFinding]:
     written = _bytes(settings, "message.max.bytes", 100_000_000)
     received = _bytes(settings, "receive.message.max.bytes", _RECEIVED_BYTES_MAX)
     problems = []
@@ -91,7 +91,7 @@ def _sizes(settings: Settings, names: TopicNames, topics: Mapping[str, ExistingT
     yield from problems or [ok("client sizes", "The clients pass whatever the topics take.")]
 
 
-def _encryption(settings: Settings) -> Iterator[Finding]:
+def _encryption(settings: Settings) -> Iterator[CheckFinding]:
     properties = settings.kafka
     protocol = properties.get("security.protocol", "plaintext").upper()
     verifies = properties.get("enable.ssl.certificate.verification", "true").lower() not in ("false", "0")

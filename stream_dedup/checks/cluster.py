@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from stream_dedup.checks.finding import Finding, ok, refused, warning
+from stream_dedup.checks.finding import CheckFinding, ok, refused, warning
 from stream_dedup.ground.document import ID_BYTES_MAX
 from stream_dedup.ground.topics import BEGUN, HEADER_BUDGET_BYTES, ExistingTopic, TopicNames, log_problems
 from stream_dedup.log import epochs
@@ -53,7 +53,7 @@ class Facts:
     known: frozenset[int] = frozenset()
 
 
-def topics_exist(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
+def topics_exist(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """All topics that are needed are there."""
     del settings, names
     missing = [name for name in facts.asked if name not in facts.topics]
@@ -67,7 +67,7 @@ def topics_exist(settings: Settings, names: TopicNames, facts: Facts) -> Iterato
     yield refused("topics", text)
 
 
-def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
+def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """Nothing trims, compacts or splits the log: everything else can be rebuilt from it, it from nothing."""
     del settings
     log = facts.topics.get(names.fingerprints)
@@ -89,7 +89,7 @@ def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator
     yield from problems or [ok("log", f"{names.fingerprints} is one order, kept for ever{held}.")]
 
 
-def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
+def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """What was acknowledged outlives a broker: replicas, in-sync replicas, elections."""
     del settings
     problems = []
@@ -137,7 +137,7 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
     yield from problems or [ok("replicas", "What was acknowledged is on more than one broker.")]
 
 
-def log_takes_our_records(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
+def log_takes_our_records(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """The largest batch fits the log, its answer the verdicts, and an answer stays until it was read."""
     del settings
     problems = []
@@ -177,7 +177,7 @@ def log_takes_our_records(settings: Settings, names: TopicNames, facts: Facts) -
     yield from problems or [ok("log sizes", "The log takes our largest batch, the verdicts its answer.")]
 
 
-def outputs_take_the_input(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
+def outputs_take_the_input(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """What `documents` takes fits the outputs with our headers, and each partition has its output."""
     del settings
     source = facts.topics.get(names.documents)
@@ -211,7 +211,7 @@ def outputs_take_the_input(settings: Settings, names: TopicNames, facts: Facts) 
     yield from problems or [ok("output sizes", f"The outputs take whatever {names.documents} takes, with our headers.")]
 
 
-def outputs_keep_the_input(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
+def outputs_keep_the_input(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """Documents leave with the timestamps they came with: nothing deletes or refuses an old one on arrival."""
     del settings
     problems = []
@@ -286,7 +286,7 @@ def outputs_keep_the_input(settings: Settings, names: TopicNames, facts: Facts) 
         yield from problems or [ok("retention", "Documents keep their timestamps, and none is deleted for its age.")]
 
 
-def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
+def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """The group's committed offsets are inside the topic and carry an epoch; they are missing only where nothing was begun."""
     if facts.committed is None:
         return
@@ -356,7 +356,7 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
     yield from problems or [ok("offsets", good)]
 
 
-def clocks_agree(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[Finding]:
+def clocks_agree(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """This machine's clock is not behind the broker's. It decides nothing, but latencies and new timestamps come from it."""
     del settings, names
     if facts.appended_ms is None:
@@ -373,7 +373,7 @@ def clocks_agree(settings: Settings, names: TopicNames, facts: Facts) -> Iterato
         yield ok("clock", "This machine's clock is not behind the broker's (whether it is ahead cannot be told by reading).")
 
 
-CLUSTER_CHECKS: Final[tuple[Callable[[Settings, TopicNames, Facts], Iterator[Finding]], ...]] = (
+CLUSTER_CHECKS: Final[tuple[Callable[[Settings, TopicNames, Facts], Iterator[CheckFinding]], ...]] = (
     topics_exist,
     log_is_kept,
     written_safely,
@@ -385,7 +385,7 @@ CLUSTER_CHECKS: Final[tuple[Callable[[Settings, TopicNames, Facts], Iterator[Fin
 )
 
 
-def check_cluster(settings: Settings, names: TopicNames, facts: Facts) -> list[Finding]:
+def check_cluster(settings: Settings, names: TopicNames, facts: Facts) -> list[CheckFinding]:
     """Return what all of these checks find."""
     return [finding for check in CLUSTER_CHECKS for finding in check(settings, names, facts)]
 

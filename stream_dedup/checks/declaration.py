@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stream_dedup.checks.finding import Finding, ok, refused, warning
+from stream_dedup.checks.finding import CheckFinding, ok, refused, warning
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground import plan as plans
 from stream_dedup.ground.plan import Plan
@@ -20,7 +20,7 @@ def window_of(settings: Settings) -> Window | None:
     return Window(round(settings.window.total_seconds() * 1000), settings.window_refresh)
 
 
-def check_declaration(settings: Settings, recipe: Recipe, declared: Mapping[str, Any]) -> list[Finding]:
+def check_declaration(settings: Settings, recipe: Recipe, declared: Mapping[str, Any]) -> list[CheckFinding]:
     """Return whether this worker may write to the log that was declared so, and where its settings are not in force."""
     findings = []
     if declared.get("recipe") != recipe.id:

@@ -11,7 +11,7 @@ from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import BrokerError
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Admin, TopicState, read_whole
-from stream_dedup.log.begun import Begun
+from stream_dedup.log.begun import BegunTopic
 from stream_dedup.settings.settings import Settings
 
 
@@ -65,7 +65,7 @@ def read_facts(
 def _begun(settings: Settings, names: TopicNames, topics: Mapping[str, TopicState]) -> frozenset[int] | None:
     if not {names.begun, names.fingerprints} <= topics.keys():
         return None
-    found = Begun(topics[names.fingerprints].topic_id, topics[names.documents].topic_id)
+    found = BegunTopic(topics[names.fingerprints].topic_id, topics[names.documents].topic_id)
     for _, record in read_whole(settings, names.begun):
         found.fold(record)
     return frozenset(found.partitions) if found.is_open else None

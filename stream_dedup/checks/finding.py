@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from stream_dedup.ground.errors import ConfigurationError
 
 
-class State(enum.StrEnum):
+class CheckState(enum.StrEnum):
     """How a check ended."""
 
     OK = "ok"
@@ -19,40 +19,40 @@ class State(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckFinding:
     """One line of `doctor`. The sentence says what is so; if that is not well, what follows from it and what to do."""
 
     check: str
-    state: State
+    state: CheckState
     sentence: str
 
 
-def ok(check: str, sentence: str) -> Finding:
+def ok(check: str, sentence: str) -> CheckFinding:
     """Return that a check found nothing to say."""
-    return Finding(check, State.OK, sentence)
+    return CheckFinding(check, CheckState.OK, sentence)
 
 
-def warning(check: str, sentence: str) -> Finding:
+def warning(check: str, sentence: str) -> CheckFinding:
     """Return something that costs, and endangers no document."""
-    return Finding(check, State.WARNING, sentence)
+    return CheckFinding(check, CheckState.WARNING, sentence)
 
 
-def refused(check: str, sentence: str) -> Finding:
+def refused(check: str, sentence: str) -> CheckFinding:
     """Return something that no role may start with."""
-    return Finding(check, State.REFUSED, sentence)
+    return CheckFinding(check, CheckState.REFUSED, sentence)
 
 
-def not_checked(check: str, sentence: str) -> Finding:
+def not_checked(check: str, sentence: str) -> CheckFinding:
     """Return that something could not be looked at, and why."""
-    return Finding(check, State.NOT_CHECKED, sentence)
+    return CheckFinding(check, CheckState.NOT_CHECKED, sentence)
 
 
-def raise_refusals(findings: Iterable[Finding]) -> None:
+def raise_refusals(findings: Iterable[CheckFinding]) -> None:
     """Raise what was refused, all at once.
 
     Raises:
         ConfigurationError: something was.
     """
-    sentences = [one.sentence for one in findings if one.state is State.REFUSED]
+    sentences = [one.sentence for one in findings if one.state is CheckState.REFUSED]
     if sentences:
         raise ConfigurationError("\n".join(sentences))

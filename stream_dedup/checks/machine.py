@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from stream_dedup.checks.finding import Finding, not_checked, ok, refused, warning
+from stream_dedup.checks.finding import CheckFinding, not_checked, ok, refused, warning
 from stream_dedup.settings.settings import Settings
 
 _OPEN_FILES_MIN = 1024
@@ -19,7 +19,7 @@ _LIMIT_FILES = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/m
 _NO_LIMIT = 1 << 60
 
 
-def check_machine(settings: Settings, role: Literal["worker", "index"] | None) -> list[Finding]:
+def check_machine(settings: Settings, role: Literal["worker", "index"] | None) -> list[CheckFinding]:
     """Return what there is to say; `role` None: about both."""
     findings = [*_open_files(), *_probes(settings)]
     if role != "worker":
@@ -45,7 +45,7 @@ def memory_limit() -> int | None:
         return None
 
 
-def _open_files() -> Iterator[Finding]:
+def _open_files() -> Iterator[CheckFinding]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < _OPEN_FILES_MIN:
         yield warning(
@@ -58,7 +58,7 @@ def _open_files() -> Iterator[Finding]:
         yield ok("open files", "A process may open any number of files." if soft < 0 else f"A process may open {soft:,} files.")
 
 
-def _probes(settings: Settings) -> Iterator[Finding]:
+def _probes(settings: Settings) -> Iterator[CheckFinding]:
     try:
         is_local = settings.http_host == "localhost" or ipaddress.ip_address(settings.http_host).is_loopback
     except ValueError:
@@ -74,7 +74,7 @@ def _probes(settings: Settings) -> Iterator[Finding]:
         yield ok("probes", f"Probes and metrics are served on {settings.http_host} port {settings.http_port}.")
 
 
-def _folder(check: str, folder: Path, setting: str) -> Iterator[Finding]:
+def _folder(check: str, folder: Path, setting: str) -> Iterator[CheckFinding]:
     there = _nearest(folder)
     if not there.is_dir():
         yield refused(
@@ -86,7 +86,7 @@ def _folder(check: str, folder: Path, setting: str) -> Iterator[Finding]:
         yield ok(check, f"{folder} can be written.")
 
 
-def _disk(folder: Path) -> Iterator[Finding]:
+def _disk(folder: Path) -> Iterator[CheckFinding]:
     try:
         free = shutil.disk_usage(_nearest(folder)).free
         held = sum(one.stat().st_size for one in os.scandir(folder) if one.is_file()) if _nearest(folder) == folder else 0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stream_dedup.checks.finding import Finding, ok, refused, warning
+from stream_dedup.checks.finding import CheckFinding, ok, refused, warning
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
 
-def check_recipe(settings: Settings) -> tuple[Recipe | None, list[Finding]]:
+def check_recipe(settings: Settings) -> tuple[Recipe | None, list[CheckFinding]]:
     """Return the recipe, if it can be had, and what there is to say about it. Takes a second: the dictionary is read."""
     try:
         recipe = recipe_of(settings)
@@ -20,7 +20,7 @@ def check_recipe(settings: Settings) -> tuple[Recipe | None, list[Finding]]:
     return recipe, [*check_key(recipe), *_prints(recipe)]
 
 
-def check_key(recipe: Recipe) -> Iterator[Finding]:
+def check_key(recipe: Recipe) -> Iterator[CheckFinding]:
     """Return whether the key is one's own."""
     if recipe.uses_demo_key:
         yield warning(
@@ -32,7 +32,7 @@ def check_key(recipe: Recipe) -> Iterator[Finding]:
         yield ok("key", "The feature hash has a key of its own.")
 
 
-def _prints(recipe: Recipe) -> Iterator[Finding]:
+def _prints(recipe: Recipe) -> Iterator[CheckFinding]:
     try:
         Fingerprinter(recipe)  # reads the dictionary, and compares the canary texts' prints
     except ConfigurationError as error:

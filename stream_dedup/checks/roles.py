@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from stream_dedup.checks.finding import Finding, ok, warning
+from stream_dedup.checks.finding import CheckFinding, ok, warning
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Admin, read_partition
@@ -33,7 +33,7 @@ class RoleFacts:
     answered: int | None
 
 
-def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iterator[Finding]:
+def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iterator[CheckFinding]:
     """What waits has somebody who works on it."""
     problems = []
     if facts.waiting and not facts.workers:

@@ -10,13 +10,13 @@ import structlog
 from stream_dedup.checks.clients import check_clients
 from stream_dedup.checks.cluster import check_cluster
 from stream_dedup.checks.facts import read_facts
-from stream_dedup.checks.finding import Finding, State, raise_refusals
+from stream_dedup.checks.finding import CheckFinding, CheckState, raise_refusals
 from stream_dedup.checks.machine import check_machine
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Admin, TopicState
 from stream_dedup.settings.settings import Settings
 
-_log = structlog.get_logger("stream_dedup.checks")
+_logger = structlog.get_logger("stream_dedup.checks")
 
 
 def needed_topics(role: Literal["worker", "index"], names: TopicNames) -> tuple[str, ...]:
@@ -38,13 +38,13 @@ def hold(role: Literal["worker", "index"], settings: Settings, names: TopicNames
     return topics
 
 
-def report(findings: list[Finding]) -> None:
+def report(findings: list[CheckFinding]) -> None:
     """Log the warnings, and raise what is refused.
 
     Raises:
         ConfigurationError: something is.
     """
     for one in findings:
-        if one.state is State.WARNING:
-            _log.warning(one.sentence, check=one.check)
+        if one.state is CheckState.WARNING:
+            _logger.warning(one.sentence, check=one.check)
     raise_refusals(findings)

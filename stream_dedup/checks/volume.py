@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from stream_dedup.checks.finding import Finding, not_checked, ok, refused, warning
+from stream_dedup.checks.finding import CheckFinding, not_checked, ok, refused, warning
 from stream_dedup.checks.machine import memory_limit
 from stream_dedup.ground.errors import FormatError, FutureFormatError, StreamDedupError
 from stream_dedup.index import contents
@@ -17,7 +17,7 @@ _ENTRY_BYTES = 190
 _SHARE_MAX = 0.85
 
 
-def check_volume(settings: Settings, log: str | None, ask_log_end: Callable[[], int | None]) -> Iterator[Finding]:
+def check_volume(settings: Settings, log: str | None, ask_log_end: Callable[[], int | None]) -> Iterator[CheckFinding]:
     """Return whether the volume can be read, follows the log (named as `Index.bind` is given it), and fits into memory.
 
     `log` None: the cluster could not be asked. `ask_log_end` is called once the volume was read, because a running index

@@ -1,7 +1,6 @@
-"""The commands.
+"""The commands, one file each; groups of commands share a file.
 
-`app` declares them all, with their options and help, and imports nothing heavy; each command's work is in the module of
-its name, imported when it runs. `sources` reads files of documents, `output` writes tables, JSON and progress.
+`options` says how a command is stated, `app` puts all together, `sources` reads files of documents.
 
 Invariants: results go to standard output, everything else to standard error; every listing has `--json`; text from
 outside is made printable before it is shown; an error of ours ends in its sentence and its exit code.

@@ -11,37 +11,72 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from stream_dedup.cli.options import (
+    BrokersOption,
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    command,
+    quiet_settings,
+)
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
-from stream_dedup.kafka import Admin, Bounds, OwnedOffset, SpanReader, TopicState, group_offsets, topic_bounds
 from stream_dedup.log import epochs
-from stream_dedup.log.records import Batch, Control, LogRecord, decode
-from stream_dedup.proof import content, ledger
-from stream_dedup.proof.findings import Findings, Kind
-from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.ledger import Ledger, Span
-from stream_dedup.proof.outline import Outline
-from stream_dedup.proof.scan import CompiledScan, PlainScan
-from stream_dedup.proof.verdicts import Outputs, Waiting
-from stream_dedup.settings.settings import Settings
+from stream_dedup.proof.findings import AGAIN, EARLIER, RELEASED, TRIMMED, UNTOLD, Findings, Kind, Waiting
+
+if TYPE_CHECKING:
+    from stream_dedup.kafka import Bounds, OwnedOffset, TopicState
+    from stream_dedup.log.records import LogRecord
+    from stream_dedup.proof.ledger import Span
+    from stream_dedup.proof.outline import Outline
+    from stream_dedup.proof.scan import CompiledScan, PlainScan
+    from stream_dedup.settings.settings import Settings
 
 PLAIN_MAX = 20_000
 SCAN_MAX = 1_000_000
 _SAID = {
-    ledger.TRIMMED: "came from source records that the source topic does not hold any more",
-    ledger.EARLIER: "came from an earlier topic of the source's name",
-    ledger.AGAIN: "left again because of a rewind",
-    ledger.UNTOLD: "source records may have left in what retention or compaction has removed from the outputs",
-    ledger.RELEASED: "were released",
+    TRIMMED: "came from source records that the source topic does not hold any more",
+    EARLIER: "came from an earlier topic of the source's name",
+    AGAIN: "left again because of a rewind",
+    UNTOLD: "source records may have left in what retention or compaction has removed from the outputs",
+    RELEASED: "were released",
 }
 Advance = Callable[[int, int], None]
 
 
+@command("audit", example="stream-dedup audit --json")
+def audit_command(
+    finished: Annotated[
+        bool, typer.Option("--finished", help="No documents should wait: one that does is a violation. For a filter at rest.")
+    ] = False,
+    most: Annotated[int, typer.Option("--limit", "-n", min=1, help="Violations of each kind to tell; all are counted.")] = 20,
+    scan_max: Annotated[
+        int,
+        typer.Option(
+            "--scan-max", min=0, metavar="DOCUMENTS", help="Do not judge a log of more documents anew: that is quadratic."
+        ),
+    ] = 1_000_000,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Hold all promises against what Kafka holds, also while the filter runs: each record once, in order, as it was.
+
+    Every verdict is judged anew by a plain scan of the log that shares nothing with the index; every kept document that a
+    duplicate names must be in `unique`. Ends with 1 and a sentence for each violation. It reads all topics whole.
+    """
+    settings = quiet_settings(config, assignments, brokers)
+    return audit(settings, finished=finished, most=most, scan_max=scan_max, as_json=as_json)
+
+
 @dataclass(slots=True)
-class Report:
+class AuditReport:
     """What an audit found: violations in `findings`, all else is said and no violation."""
 
     findings: Findings
@@ -112,7 +147,7 @@ def audit(settings: Settings, *, finished: bool, most: int, scan_max: int, as_js
 def examine(
     settings: Settings, *, finished: bool = False, most: int = 20, scan_max: int = SCAN_MAX,
     advance: Advance = lambda _documents, _bytes: None,
-) -> Report:  # fmt: skip
+) -> AuditReport:  # fmt: skip
     """Hold a filter's topics against its promises.
 
     `finished`: the group should have read all that there is. `most`: how many violations of each kind are told.
@@ -123,6 +158,10 @@ def examine(
         BrokerError: Kafka failed.
         FutureFormatError: the log was written by a newer version.
     """
+    from stream_dedup.proof import content
+    from stream_dedup.proof.ledger import AuditLedger, Span
+    from stream_dedup.proof.verdicts import AuditedOutputs
+
     if not settings.judging_mode.delivers:
         raise ConfigurationError(
             "In shadow mode nothing leaves, so there are no outputs to audit; compare the answers with: stream-dedup replay "
@@ -130,7 +169,7 @@ def examine(
         )
     names = settings.topic_names
     findings = Findings(most)
-    report = Report(findings, now_ms=int(time.time() * 1000))
+    report = AuditReport(findings, now_ms=int(time.time() * 1000))
     noted = _note(settings)
     outline = _read_log(settings, noted.bounds[names.fingerprints][0], scan_max, report, advance)
     source = noted.topics[names.documents]
@@ -142,14 +181,14 @@ def examine(
     spans = {part: Span(*one, committed.get(part, 0)) for part, one in noted.bounds[names.documents].items()}
     lows = {(name, part): one.low for name in names.outputs for part, one in noted.bounds[name].items()}
     compacted = [name for name in names.outputs if "compact" in noted.topics[name].config.get("cleanup.policy", "")]
-    book = Ledger(outline, names.documents, source.topic_id, spans, lows, findings, compacted)
+    book = AuditLedger(outline, names.documents, source.topic_id, spans, lows, findings, compacted)
     for message in _read(settings, names.documents, noted.bounds[names.documents], report, advance):
         book.source(message, content.of_source(message))
         report.waiting += message.offset >= committed.get(message.partition, 0)
         if finished and message.offset >= committed.get(message.partition, 0):
             where = f"{message.topic}-{message.partition}@{message.offset}"
             findings.add(Kind.COMMITTED, where, f"{where} is there, and the group has not committed past it.")
-    outputs = Outputs(
+    outputs = AuditedOutputs(
         outline, book, names.outputs, (names.documents, source.topic_id), committed,
         {part: one.low for part, one in noted.bounds[names.unique].items()}, findings, report.now_ms,
     )  # fmt: skip
@@ -166,6 +205,8 @@ def examine(
 
 def _note(settings: Settings) -> _Noted:
     """Note the ends of all topics, in the order that makes a live system comparable."""
+    from stream_dedup.kafka import Admin, group_offsets, topic_bounds
+
     names = settings.topic_names
     wanted = (*names.outputs, names.fingerprints, names.documents)
     topics = Admin(settings).describe(wanted)
@@ -185,8 +226,13 @@ def _note(settings: Settings) -> _Noted:
     return _Noted(topics, committed, bounds)
 
 
-def _read_log(settings: Settings, bounds: Bounds, scan_max: int, report: Report, advance: Advance) -> Outline:
+def _read_log(settings: Settings, bounds: Bounds, scan_max: int, report: AuditReport, advance: Advance) -> Outline:
     """Read the log twice if need be: how many documents it has decides by what means it is judged."""
+    from stream_dedup.log.records import Batch, Control
+    from stream_dedup.proof.fold import Fold
+    from stream_dedup.proof.outline import Outline
+    from stream_dedup.proof.scan import CompiledScan, PlainScan
+
     topic = settings.topic_names.fingerprints
     kept: list[tuple[int, int, LogRecord | None]] = []
     documents = 0
@@ -213,6 +259,8 @@ def record_of(message: Message) -> LogRecord | None:
     Raises:
         FutureFormatError: it was written by a newer version.
     """
+    from stream_dedup.log.records import decode
+
     try:
         return decode(message.value, f"The record {message.topic}-{message.partition}@{message.offset}")
     except FutureFormatError:
@@ -221,7 +269,11 @@ def record_of(message: Message) -> LogRecord | None:
         return None
 
 
-def _read(settings: Settings, topic: str, bounds: dict[int, Bounds], report: Report, advance: Advance) -> Iterable[Message]:
+def _read(
+    settings: Settings, topic: str, bounds: dict[int, Bounds], report: AuditReport, advance: Advance
+) -> Iterable[Message]:
+    from stream_dedup.kafka import SpanReader
+
     reader = SpanReader(settings, topic, bounds)
     for messages in reader.read():
         report.records[topic] += len(messages)
@@ -259,7 +311,7 @@ def _check_committed(settings: Settings, noted: _Noted, spans: dict[int, Span], 
             )
 
 
-def _print(report: Report, seconds: float) -> None:
+def _print(report: AuditReport, seconds: float) -> None:
     out = console()
     for one in report.findings.shown:
         out.print(f"{one.kind}: {one.sentence}", soft_wrap=True)
@@ -289,7 +341,7 @@ def _print(report: Report, seconds: float) -> None:
         note(f"{report.findings.counts.total():,} violations ({seconds:.1f} s).")
 
 
-def _waiting(report: Report, waiting: Waiting) -> str:
+def _waiting(report: AuditReport, waiting: Waiting) -> str:
     age = report.age_seconds(waiting)
     since = "" if age is None else f", the oldest for {age:,.1f} s"
     return f"{waiting.count:,} representatives of the log that are not in unique{since}"

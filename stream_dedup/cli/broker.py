@@ -4,15 +4,37 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from stream_dedup.broker import LocalBroker
-from stream_dedup.cli.topics import apply_topics
+from stream_dedup.cli.options import ConfigOption, PartitionsOption, SetOption, command, quiet_settings
 from stream_dedup.ground.errors import LocalBrokerError
 from stream_dedup.ground.terminal import note
 from stream_dedup.service.signals import stop_on_signals
-from stream_dedup.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from stream_dedup.settings.settings import Settings
 
 _LOOK_SECONDS = 0.5
+
+
+@command("broker", example="stream-dedup broker --port 9092 --folder ./kafka")
+def broker_command(
+    port: Annotated[
+        int | None, typer.Option("--port", min=1, max=65535, help="Port on 127.0.0.1.  [default: any free one]")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="Folder for its data, kept.  [default: a temporary one, deleted]")
+    ] = None,
+    partitions: PartitionsOption = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+) -> int:
+    """Run a real Apache Kafka on this machine to play with, with all topics, until Ctrl-C. Needs no Java and no Docker."""
+    settings = quiet_settings(config, assignments)
+    return run_broker(settings, folder, port, partitions)
 
 
 def run_broker(settings: Settings, folder: Path | None, port: int | None, partitions: int | None) -> int:
@@ -21,6 +43,8 @@ def run_broker(settings: Settings, folder: Path | None, port: int | None, partit
     Raises:
         LocalBrokerError: it cannot be set up, does not start, or ended by itself.
     """
+    from stream_dedup.cli.topics import apply_topics
+
     broker = LocalBroker(folder, port=port, log=note)
     try:
         with stop_on_signals() as stop:

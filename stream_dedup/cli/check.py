@@ -6,16 +6,51 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from stream_dedup.cli.sources import RawDocument, find_files, key_of, read_documents
+import typer
+
+from stream_dedup.cli.options import ConfigOption, DocumentFormat, JsonOption, SetOption, assigned, command
 from stream_dedup.ground.document import DeadLetter, Message, Reason, Verdict
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
-from stream_dedup.inputs.decoder import Decoder, Document
-from stream_dedup.local.offline import Judged, OfflineDocument, judge_documents
-from stream_dedup.settings.recipe import recipe_of
-from stream_dedup.settings.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from stream_dedup.cli.sources import RawDocument
+    from stream_dedup.local.offline import Judged, OfflineDocument
+    from stream_dedup.settings.settings import Settings
+
+
+@command("check", example="stream-dedup check pages.jsonl --text-field body --plan classic")
+def check_command(
+    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, WARC, text or pages; - is standard input.")],
+    document_format: Annotated[
+        DocumentFormat,
+        typer.Option(
+            "--format",
+            help="auto: by the name (.jsonl, .ndjson, .txt, .html, .warc, .wet; + .gz, .zst); standard input is jsonl.",
+        ),
+    ] = DocumentFormat.AUTO,
+    lines: Annotated[bool, typer.Option("--lines", help="Plain text, one document a line (= --format lines).")] = False,
+    text_field: Annotated[str | None, typer.Option("--text-field", metavar="PATH", help="Field that holds the text.")] = None,
+    id_field: Annotated[
+        str | None, typer.Option("--id-field", metavar="PATH", help="Field that holds the id.  [default: id, else url]")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", help="Recipe of the prints: words, chars, chars:64, keywords, ... or its stages.")
+    ] = None,
+    plan: Annotated[str | None, typer.Option("--plan", help="Plan to judge with: wide, classic, or in numbers.")] = None,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Most duplicates to list in the table; 0 lists all.")] = 50,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Find the duplicates in a file with the same core, without Kafka. With --json one object per document."""
+    chosen = DocumentFormat.LINES if lines else document_format
+    flags = {"text_field": text_field, "id_field": id_field, "recipe": recipe, "plan": plan}
+    overrides = {**assigned(assignments), **{name: value for name, value in flags.items() if value is not None}}
+    return check_documents(overrides, config, target, chosen.value, rows, as_json=as_json)
 
 
 @dataclass(slots=True)
@@ -46,6 +81,11 @@ def check_documents(
         InputError: there is nothing to read, or a file cannot be read.
         ConfigurationError: a setting cannot be used.
     """
+    from stream_dedup.cli.sources import find_files, read_documents
+    from stream_dedup.local.offline import judge_documents
+    from stream_dedup.settings.layers import load_settings
+    from stream_dedup.settings.recipe import recipe_of
+
     files = find_files(target, form)
     if any(file.form == "jsonl" for file in files):
         overrides = {"value_format": "json", **overrides}  # a line of JSONL is an object, whatever a topic holds
@@ -91,6 +131,10 @@ def decode_documents(
 
     `pending` gets (where, None) for each document that is yielded and (where, letter) for each that cannot be, in order.
     """
+    from stream_dedup.cli.sources import key_of
+    from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+    from stream_dedup.local.offline import OfflineDocument
+
     json_decoder = Decoder(settings, takes_vectors=takes_vectors)
     plain = {"value_format": "raw", "text_encoding": "plain", "id_field": None, "time_field": None, "scope_field": None}
     text_decoder = Decoder(settings.model_copy(update=plain))
@@ -105,7 +149,7 @@ def decode_documents(
         decoded = (json_decoder if is_json else text_decoder).decode(message)
         if isinstance(decoded, DeadLetter):
             pending.append((raw.name, decoded))
-        elif isinstance(decoded, Document):
+        elif isinstance(decoded, DecodedDocument):
             pending.append((raw.name, None))
             yield OfflineDocument(decoded.id, decoded.text, decoded.scope)
         else:

@@ -2,16 +2,59 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from stream_dedup.cli.options import BrokersOption, ConfigOption, JsonOption, SetOption, assigned, command, settings_of
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.terminal import note, print_json, print_table
-from stream_dedup.settings.settings import Settings, check_settings
+
+if TYPE_CHECKING:
+    from stream_dedup.settings.settings import Settings
+
+
+@command("config check", example="stream-dedup config check --config stream-dedup.toml")
+def config_check_command(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Check all settings, the key and the Kafka properties, without connecting. All problems at once; 78 if any."""
+    overrides = {**assigned(assignments), "kafka_bootstrap_servers": brokers}
+    return check(overrides, config, as_json=as_json)
+
+
+@command("config show", example="stream-dedup config show --origin")
+def config_show_command(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    origin: Annotated[bool, typer.Option("--origin", help="Also say where each value came from.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Show every setting in force, secrets masked."""
+    show(settings_of(config, assignments, brokers), origin=origin, as_json=as_json)
+    return 0
+
+
+@command("config reference", example="stream-dedup config reference")
+def config_reference_command() -> int:
+    """Print the reference page of all settings, as Markdown."""
+    from stream_dedup.settings.page import reference_page
+
+    sys.stdout.write(reference_page())
+    return 0
 
 
 def check(overrides: Mapping[str, object], file: Path | None, *, as_json: bool) -> int:
     """Say everything that is wrong with the configuration, without connecting anywhere; return the exit code."""
+    from stream_dedup.settings.layers import check_settings
+
     settings, problems = check_settings(overrides, file)
     if settings is not None:
         problems += _problems_of_use(settings)
@@ -42,8 +85,8 @@ def show(settings: Settings, *, origin: bool, as_json: bool) -> None:
 
 def _problems_of_use(settings: Settings) -> list[str]:
     """Return what only shows when a value is used: no key, a bad line of a list, a property librdkafka does not know."""
-    from stream_dedup.kafka.client import property_problems  # noqa: PLC0415 - not for `config show`
-    from stream_dedup.settings.recipe import recipe_of  # noqa: PLC0415 - not for `config show`
+    from stream_dedup.kafka.client import property_problems
+    from stream_dedup.settings.recipe import recipe_of
 
     problems: list[str] = []
     try:

@@ -2,18 +2,52 @@
 
 from __future__ import annotations
 
-from stream_dedup.cli.orders import append, log_names
-from stream_dedup.control import declaration
-from stream_dedup.control.inforce import InForce, change_fields
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stream_dedup.cli.options import (
+    BrokersOption,
+    ConfigOption,
+    DryRunOption,
+    JsonOption,
+    SetOption,
+    command,
+    quiet_settings,
+)
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
 from stream_dedup.index.window import Window
-from stream_dedup.kafka import read_whole
-from stream_dedup.log.records import Control, encode_control
-from stream_dedup.settings.recipe import recipe_of
-from stream_dedup.settings.settings import Settings, as_text, parse_window
+
+if TYPE_CHECKING:
+    from stream_dedup.settings.settings import Settings
+
+
+@command("declare", example="stream-dedup declare --plan wide --window 30d --dry-run")
+def declare_command(
+    plan: Annotated[str | None, typer.Option("--plan", help="Plan from now on: wide, classic, or in numbers.")] = None,
+    window: Annotated[
+        str | None, typer.Option("--window", metavar="TIME|none", help="Window from now on, such as 30d.")
+    ] = None,
+    refresh: Annotated[
+        bool | None,
+        typer.Option("--refresh/--no-refresh", help="Whether a duplicate refreshes what it names.", show_default=False),
+    ] = None,
+    dry_run: DryRunOption = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Show which plan and window are in force in the log, or change them for all that follows. Nothing has to stop for it."""
+    settings = quiet_settings(config, assignments, brokers)
+    try:
+        code = declare(settings, plan, window, refresh, dry_run=dry_run, as_json=as_json)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--window") from error
+    return code
 
 
 def declare(
@@ -25,6 +59,13 @@ def declare(
         ConfigurationError: the log is missing, empty or another's, or the plan does not fit its prints.
         ValueError: the window is no time.
     """
+    from stream_dedup.cli.orders import append, log_names
+    from stream_dedup.control import declaration
+    from stream_dedup.control.inforce import InForce, change_fields
+    from stream_dedup.kafka import read_whole
+    from stream_dedup.log.records import Control, encode_control
+    from stream_dedup.settings.recipe import recipe_of
+
     wanted_plan = None if plan is None else parse_plan(plan)
     names = log_names(settings)
     declaration.follow(settings, names, recipe_of(settings), begins=False)
@@ -54,6 +95,8 @@ def declare(
 
 
 def _window(now: Window | None, text: str | None, refresh: bool | None) -> Window | None:
+    from stream_dedup.settings.units import parse_window
+
     if text is None and refresh is None:
         return now
     length = now.length_ms if now is not None else None
@@ -70,8 +113,10 @@ def _plan(plan: Plan) -> str:
 
 
 def _told(window: Window | None) -> str:
+    from stream_dedup.settings.units import as_text
+
     if window is None:
         return "for ever"
-    from datetime import timedelta  # noqa: PLC0415 - one line needs it
+    from datetime import timedelta
 
     return as_text(timedelta(milliseconds=window.length_ms)) + (", since the last duplicate" if window.refresh else "")

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from stream_dedup.demo.run import run_demo
+from typing import Annotated
+
+import typer
+
+from stream_dedup.cli.options import (
+    JsonOption,
+    OwnBrokerOption,
+    command,
+)
 
 
-def show_demo(documents: int | None, seed: int, broker: str | None, *, as_json: bool) -> int:
-    """Run the demo and return its exit code."""
-    return run_demo(documents, seed, broker, as_json=as_json)
+@command("demo", example="stream-dedup demo --documents 2000 --seed 7")
+def demo_command(
+    documents: Annotated[int | None, typer.Option("--documents", min=100, help="Size of the generated crawl.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the generated crawl.")] = 1,
+    brokers: OwnBrokerOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Run the whole filter on a generated crawl in many languages, on a real Kafka, and show what it found."""
+    from stream_dedup.demo.run import run_demo
+
+    return run_demo(documents, seed, brokers, as_json=as_json)

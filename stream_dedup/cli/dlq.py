@@ -18,38 +18,89 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from stream_dedup.cli.options import (
+    BrokersOption,
+    ClassesOption,
+    ConfigOption,
+    ContainsOption,
+    JsonOption,
+    SetOption,
+    StagesOption,
+    command,
+    quiet_settings,
+)
 from stream_dedup.ground.document import UNREADABLE, Headers, Message, UnreadableHeaders
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table
-from stream_dedup.kafka import (
-    Admin,
-    Bounds,
-    GroupStamp,
-    Outcome,
-    Output,
-    SpanReader,
-    TransactionalOutput,
-    group_offsets,
-    topic_bounds,
-)
-from stream_dedup.log import headers
-from stream_dedup.proof.content import split_dead_letter
-from stream_dedup.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from stream_dedup.kafka import (
+        Bounds,
+        GroupStamp,
+        Output,
+        TransactionalOutput,
+    )
+    from stream_dedup.settings.settings import Settings
 
 _AT_ONCE = 1000
 _ATTEMPTS = 5
 # Kafka keeps 4096 bytes of metadata unless the broker says otherwise.
 _METADATA_MAX = 4000
-# With one of these headers a letter is not the whole record.
-_LACKS = (
-    headers.ERROR_TRUNCATED,
-    headers.ERROR_KEY_TRUNCATED,
-    headers.ERROR_HEADERS_DROPPED,
-    headers.ERROR_HEADERS_UNREADABLE,
-)
 _METADATA = re.compile(r"stream-dedup left=([0-9,-]*)\Z")
+
+
+@command("dlq show", example="stream-dedup dlq show --stage decode --limit 20")
+def dlq_show_command(
+    stages: StagesOption = None,
+    classes: ClassesOption = None,
+    contains: ContainsOption = "",
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Show so many.")] = 50,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """List dead letters: where each came from, why it could not go on, its size, and whether it was sent back."""
+    settings = quiet_settings(config, assignments, brokers)
+    wanted = Filter(tuple(stages or ()), tuple(classes or ()), contains)
+    return show(settings, wanted, limit, as_json=as_json)
+
+
+@command("dlq redrive", example="stream-dedup dlq redrive --stage decode --yes")
+def dlq_redrive_command(
+    stages: StagesOption = None,
+    classes: ClassesOption = None,
+    contains: ContainsOption = "",
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Send so many.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Send them; without it only the figures are shown.")] = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Send dead letters back to `documents` as they first came, each at most once, whatever is killed meanwhile.
+
+    Correct first what made them dead letters: each is judged as a new document, and may become a dead letter again.
+    """
+    settings = quiet_settings(config, assignments, brokers)
+    wanted = Filter(tuple(stages or ()), tuple(classes or ()), contains)
+    return redrive(settings, wanted, limit, yes=yes, as_json=as_json)
+
+
+def _lacks() -> tuple[str, ...]:
+    """Return the headers that say of a letter that it is not the whole record."""
+    from stream_dedup.log import headers
+
+    return (
+        headers.ERROR_TRUNCATED,
+        headers.ERROR_KEY_TRUNCATED,
+        headers.ERROR_HEADERS_DROPPED,
+        headers.ERROR_HEADERS_UNREADABLE,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +141,14 @@ class Letter:
 
 
 @dataclass(slots=True)
-class Progress:
+class RedriveProgress:
     """What is settled in one partition of the dead letters: all below `offset` but what is in `left`."""
 
     offset: int = 0
     left: set[int] = field(default_factory=set)
 
     @classmethod
-    def parse(cls, offset: int | None, metadata: str | None) -> Progress:
+    def parse(cls, offset: int | None, metadata: str | None) -> RedriveProgress:
         """Return what a committed offset says.
 
         Raises:
@@ -131,16 +182,18 @@ class Progress:
         """Return whether a letter was sent back."""
         return offset < self.offset and offset not in self.left
 
-    def after(self, sent: Iterable[int], passed: Iterable[int]) -> Progress:
+    def after(self, sent: Iterable[int], passed: Iterable[int]) -> RedriveProgress:
         """Return what is settled once some letters are sent back; others that stand before the last of them are left."""
         gone = set(sent)
         end = max(self.offset, max(gone, default=-1) + 1)
         left = (self.left | {one for one in passed if self.offset <= one < end}) - gone
-        return Progress(end, left)
+        return RedriveProgress(end, left)
 
 
 def show(settings: Settings, wanted: Filter, limit: int | None, *, as_json: bool) -> int:
     """Print the dead letters, oldest first in each partition; return 0."""
+    from stream_dedup.kafka import topic_bounds
+
     topic, partitions = _topic(settings)
     bounds = topic_bounds(settings, topic, partitions)
     settled = _progress(settings, topic, partitions)
@@ -176,6 +229,8 @@ def redrive(settings: Settings, wanted: Filter, limit: int | None, *, yes: bool,
         InputError: nothing can be recorded for so many gaps.
         BrokerError: Kafka failed; run it again, it goes on.
     """
+    from stream_dedup.kafka import GroupStamp, TransactionalOutput, topic_bounds
+
     topic, partitions = _topic(settings)
     _, source_partitions = _existing(settings, settings.topic_names.documents)
     transactions = TransactionalOutput(settings, _group(settings), "redrive") if yes else None
@@ -188,7 +243,7 @@ def redrive(settings: Settings, wanted: Filter, limit: int | None, *, yes: bool,
             room = None if limit is None else limit - totals["letters"]
             if room == 0:
                 break
-            run = _Run(settings, topic, part, bounds[part], source_partitions, wanted, room)
+            run = _Redrive(settings, topic, part, bounds[part], source_partitions, wanted, room)
             rows += run.send(transactions, stamp, totals)
     finally:
         stamp.close()
@@ -199,7 +254,7 @@ def redrive(settings: Settings, wanted: Filter, limit: int | None, *, yes: bool,
 
 
 @dataclass(slots=True)
-class _Run:
+class _Redrive:
     """One partition of the dead letters being sent back."""
 
     settings: Settings
@@ -240,7 +295,7 @@ class _Run:
             "command again; it goes on where this ended."
         )
 
-    def _choose(self, progress: Progress, totals: Counter[str], sent: int) -> tuple[list[Letter], list[int]]:
+    def _choose(self, progress: RedriveProgress, totals: Counter[str], sent: int) -> tuple[list[Letter], list[int]]:
         """Return the letters to send, and the offsets of all others that are not settled."""
         chosen: list[Letter] = []
         passed: list[int] = []
@@ -266,7 +321,11 @@ class _Run:
             return "foreign"
         return "no such partition" if letter.partition >= self.source_partitions else ""
 
-    def _write(self, transactions: TransactionalOutput, stamp: GroupStamp, part: Sequence[Letter], after: Progress) -> bool:
+    def _write(
+        self, transactions: TransactionalOutput, stamp: GroupStamp, part: Sequence[Letter], after: RedriveProgress
+    ) -> bool:
+        from stream_dedup.kafka import Outcome
+
         result = transactions.run(
             [original(one) for one in part], [(self.topic, self.partition, after.offset, after.metadata)], stamp.read()
         )
@@ -280,6 +339,9 @@ class _Run:
 
 def letter_of(message: Message) -> Letter:
     """Return what a record of the dead letters says of itself."""
+    from stream_dedup.log import headers
+    from stream_dedup.proof.content import split_dead_letter
+
     _, own = split_dead_letter(message.headers)
 
     def text(name: str) -> str:
@@ -294,12 +356,16 @@ def letter_of(message: Message) -> Letter:
     return Letter(
         message, text(headers.DLQ_TOPIC), part if is_whole else None, offset if is_whole else None, text(headers.ERROR_STAGE),
         text(headers.ERROR_CLASS), text(headers.DLQ_MESSAGE), len(message.value or b"") if full is None else full,
-        isinstance(message, UnreadableHeaders) or text(headers.ERROR_CLASS) == UNREADABLE or any(map(text, _LACKS)),
+        isinstance(message, UnreadableHeaders) or text(headers.ERROR_CLASS) == UNREADABLE or any(map(text, _lacks())),
     )  # fmt: skip
 
 
 def original(letter: Letter) -> Output:
     """Return the record as it first came: error headers gone, `dedup.prior.*` under its first name, its own timestamp."""
+    from stream_dedup.kafka import Output
+    from stream_dedup.log import headers
+    from stream_dedup.proof.content import split_dead_letter
+
     foreign, own = split_dead_letter(letter.message.headers)
     came: Headers = [
         (headers.OWN_PREFIX + name[len(headers.PRIOR_PREFIX) :] if name.startswith(headers.PRIOR_PREFIX) else name, value)
@@ -312,6 +378,8 @@ def original(letter: Letter) -> Output:
 
 
 def _letters(settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -> Iterator[Letter]:
+    from stream_dedup.kafka import SpanReader
+
     reader = SpanReader(settings, topic, bounds)
     for messages in reader.read():
         yield from map(letter_of, messages)
@@ -325,6 +393,8 @@ def _topic(settings: Settings) -> tuple[str, int]:
 
 
 def _existing(settings: Settings, topic: str) -> tuple[bytes, int]:
+    from stream_dedup.kafka import Admin
+
     found = Admin(settings).topic_ids([topic])
     if topic not in found:
         raise ConfigurationError(f"The topic {topic} does not exist; set STREAM_DEDUP_TOPIC_PREFIX as the roles have it.")
@@ -335,14 +405,18 @@ def _group(settings: Settings) -> str:
     return f"{settings.group}-redrive"
 
 
-def _progress(settings: Settings, topic: str, partitions: int) -> dict[int, Progress]:
+def _progress(settings: Settings, topic: str, partitions: int) -> dict[int, RedriveProgress]:
+    from stream_dedup.kafka import group_offsets
+
     found = group_offsets(settings, _group(settings), topic, partitions)
-    progress: dict[int, Progress] = defaultdict(Progress)
-    progress.update({part: Progress.parse(one.offset, one.metadata) for part, one in found.items()})
+    progress: dict[int, RedriveProgress] = defaultdict(RedriveProgress)
+    progress.update({part: RedriveProgress.parse(one.offset, one.metadata) for part, one in found.items()})
     return progress
 
 
 def _fields(letter: Letter, *, is_settled: bool) -> dict[str, Any]:
+    from stream_dedup.log import headers
+
     message = letter.message
     return {
         "topic": message.topic,

@@ -8,27 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from stream_dedup.checks.clients import check_clients
-from stream_dedup.checks.cluster import Facts, check_cluster
-from stream_dedup.checks.declaration import check_declaration
-from stream_dedup.checks.facts import read_facts
-from stream_dedup.checks.finding import Finding, State, not_checked, ok, refused, warning
-from stream_dedup.checks.machine import check_machine
-from stream_dedup.checks.recipe import check_recipe
-from stream_dedup.checks.roles import check_roles, read_roles
-from stream_dedup.checks.start import needed_topics
-from stream_dedup.checks.volume import check_volume
-from stream_dedup.control.declaration import declaration
-from stream_dedup.fingerprinting import Recipe
+from stream_dedup.checks.finding import CheckFinding, CheckState, not_checked, ok, refused, warning
+from stream_dedup.cli.options import (
+    BrokersOption,
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    command,
+    quiet_settings,
+)
 from stream_dedup.ground.errors import BrokerError, ConfigurationError
 from stream_dedup.ground.terminal import print_json, print_table
-from stream_dedup.kafka import Admin, read_whole
-from stream_dedup.settings.settings import Settings
 
-_COLOURS = {State.OK: "green", State.WARNING: "yellow", State.REFUSED: "bold red", State.NOT_CHECKED: "dim"}
+if TYPE_CHECKING:
+    from stream_dedup.checks.cluster import Facts
+    from stream_dedup.fingerprinting import Recipe
+    from stream_dedup.kafka import Admin
+    from stream_dedup.settings.settings import Settings
+
+_COLOURS = {CheckState.OK: "green", CheckState.WARNING: "yellow", CheckState.REFUSED: "bold red", CheckState.NOT_CHECKED: "dim"}
 _OF_THE_CLUSTER = (
     "topics",
     "log",
@@ -43,8 +45,26 @@ _OF_THE_CLUSTER = (
 )
 
 
-def examine(settings: Settings) -> list[Finding]:
+@command("doctor", example="stream-dedup doctor --bootstrap-servers kafka:9093 --set kafka.security.protocol=ssl")
+def doctor_command(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Look at everything that must hold: settings, clients, this machine, topics, offsets, recipe, volume. Changes nothing.
+
+    The roles hold the same checks at their start. Ends with 78 if anything is refused.
+    """
+    settings = quiet_settings(config, assignments, brokers)
+    return show_doctor(settings, as_json=as_json)
+
+
+def examine(settings: Settings) -> list[CheckFinding]:
     """Return what every check finds, in the order in which they are shown."""
+    from stream_dedup.checks.machine import check_machine
+    from stream_dedup.checks.recipe import check_recipe
+
     recipe, findings = check_recipe(settings)
     findings += check_machine(settings, None)
     return [*findings, *_of_kafka(settings, recipe)]
@@ -53,10 +73,10 @@ def examine(settings: Settings) -> list[Finding]:
 def show_doctor(settings: Settings, *, as_json: bool) -> int:
     """Print what every check finds; return the exit code, 78 if anything is refused."""
     findings = examine(settings)
-    counts = {state: sum(one.state is state for one in findings) for state in State}
+    counts = {state: sum(one.state is state for one in findings) for state in CheckState}
     if as_json:
         rows = [{**asdict(one), "state": one.state.value} for one in findings]
-        print_json({"ok": not counts[State.REFUSED], "checks": rows})
+        print_json({"ok": not counts[CheckState.REFUSED], "checks": rows})
     else:
         table: list[list[str | Text]] = [
             [one.check, Text(one.state.value, _COLOURS[one.state]), one.sentence] for one in findings
@@ -64,14 +84,21 @@ def show_doctor(settings: Settings, *, as_json: bool) -> int:
         print_table(["check", "state", "what"], table)
         print()
         print(", ".join(f"{count} {state.value}" for state, count in counts.items()))
-    return ConfigurationError.exit_code if counts[State.REFUSED] else 0
+    return ConfigurationError.exit_code if counts[CheckState.REFUSED] else 0
 
 
-def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[Finding]:
+def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFinding]:
+    from stream_dedup.checks.clients import check_clients
+    from stream_dedup.checks.cluster import check_cluster
+    from stream_dedup.checks.facts import read_facts
+    from stream_dedup.checks.start import needed_topics
+    from stream_dedup.checks.volume import check_volume
+    from stream_dedup.kafka import Admin
+
     names = settings.topic_names
     asked = needed_topics("worker", names)
     clients = check_clients(settings, names, None)
-    if any(one.state is State.REFUSED for one in clients):
+    if any(one.state is CheckState.REFUSED for one in clients):
         yield from clients
         yield from _unasked("The clients' properties are refused, so Kafka was not asked.")
         yield from check_volume(settings, None, lambda: None)
@@ -99,7 +126,7 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[Finding]:
     log = topics.get(names.fingerprints)
     if log is None or recipe is None:
         yield not_checked("declaration", "There is no log, or no recipe to compare with what it declares.")
-    elif not any(one.check == "log" and one.state is State.REFUSED for one in found):
+    elif not any(one.check == "log" and one.state is CheckState.REFUSED for one in found):
         yield from _declaration(settings, recipe)
     if {names.fingerprints, names.verdicts, names.documents} <= topics.keys():
         yield from _roles(admin, settings, facts)
@@ -116,7 +143,9 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[Finding]:
     yield from check_volume(settings, name, lambda: None if log is None else admin.ends([key])[key][1])
 
 
-def _roles(admin: Admin, settings: Settings, facts: Facts) -> Iterator[Finding]:
+def _roles(admin: Admin, settings: Settings, facts: Facts) -> Iterator[CheckFinding]:
+    from stream_dedup.checks.roles import check_roles, read_roles
+
     committed = facts.committed or {}
     waiting = sum(max(0, end - committed.get(part, (low, None))[0]) for part, (low, end) in facts.source.items())
     try:
@@ -125,7 +154,11 @@ def _roles(admin: Admin, settings: Settings, facts: Facts) -> Iterator[Finding]:
         yield not_checked("roles", str(error))
 
 
-def _declaration(settings: Settings, recipe: Recipe) -> Iterator[Finding]:
+def _declaration(settings: Settings, recipe: Recipe) -> Iterator[CheckFinding]:
+    from stream_dedup.checks.declaration import check_declaration
+    from stream_dedup.control.declaration import declaration
+    from stream_dedup.kafka import read_whole
+
     name = settings.topic_names.fingerprints
     try:
         first = list(read_whole(settings, name, most=1))
@@ -137,5 +170,5 @@ def _declaration(settings: Settings, recipe: Recipe) -> Iterator[Finding]:
         yield refused("declaration", str(error))
 
 
-def _unasked(why: str) -> Iterator[Finding]:
+def _unasked(why: str) -> Iterator[CheckFinding]:
     yield from (not_checked(check, why) for check in _OF_THE_CLUSTER)

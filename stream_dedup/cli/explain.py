@@ -7,11 +7,12 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.text import Text
 
-from stream_dedup.fingerprinting import Fingerprinter, Recipe, explain_features, number_of
+from stream_dedup.cli.options import BrokersOption, ConfigOption, JsonOption, SetOption, command, quiet_settings
 from stream_dedup.ground.document import DeadLetter, Message, Reason
 from stream_dedup.ground.errors import BrokerError, InputError
 from stream_dedup.ground.plan import Plan
@@ -19,15 +20,31 @@ from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import console, print_json, print_table
 from stream_dedup.ground.topics import DOCUMENTS, TopicNames
-from stream_dedup.index.judge import reason_of_duplicate
-from stream_dedup.inputs.decoder import Decoder, Document
-from stream_dedup.kafka import LogReader
-from stream_dedup.local.offline import check_widths
-from stream_dedup.settings.recipe import recipe_of
-from stream_dedup.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from stream_dedup.fingerprinting import Recipe
+    from stream_dedup.inputs.decoder import DecodedDocument
+    from stream_dedup.settings.settings import Settings
 
 _POSITION = re.compile(r"(?:(?P<topic>[A-Za-z0-9._-]+)-)?(?P<partition>\d{1,9})@(?P<offset>\d{1,18})\Z")
 _WAIT_SECONDS = 30.0
+
+
+@command("explain", example="stream-dedup explain documents-3@8812 documents-0@17")
+def explain_command(
+    first: Annotated[str, typer.Argument(metavar="A", help="A file, or a record's position: documents-3@8812.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Show so many of the features that differ most.")] = 20,
+    plan: Annotated[str | None, typer.Option("--plan", help="Plan to judge with, instead of PLAN.")] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Say why two documents are duplicates or not: distance, threshold, blocks, and the features that differ most."""
+    flags = {} if plan is None else {"plan": plan}
+    settings = quiet_settings(config, assignments, brokers, **flags)
+    return explain(settings, first, second, rows, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +52,7 @@ class _Side:
     """One of the two: what it is called, what it holds, and its print as a number."""
 
     name: str
-    document: Document
+    document: DecodedDocument
     number: int
     digest: bytes
     features: int
@@ -50,6 +67,10 @@ def explain(settings: Settings, first: str, second: str, rows: int, *, as_json: 
         BrokerError: Kafka failed.
         ConfigurationError: the plan is wider than the recipe's prints.
     """
+    from stream_dedup.fingerprinting import Fingerprinter, number_of
+    from stream_dedup.local.offline import check_widths
+    from stream_dedup.settings.recipe import recipe_of
+
     recipe = recipe_of(settings)
     plan = parse_plan(settings.plan)
     check_widths(recipe, plan)
@@ -72,6 +93,8 @@ def explain(settings: Settings, first: str, second: str, rows: int, *, as_json: 
 
 def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> dict[str, Any]:
     """Return verdict, distance, threshold, blocks and the features that differ most, as fields for JSON."""
+    from stream_dedup.fingerprinting import explain_features
+
     reason, why = _reason(recipe, plan, one, other)
     weights = explain_features(recipe, one.document.text), explain_features(recipe, other.document.text)
     names = weights[0].keys() | weights[1].keys()
@@ -114,6 +137,8 @@ def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> 
 
 def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reason | None, str]:
     """Return the reason if they are duplicates, and a sentence either way."""
+    from stream_dedup.index.judge import reason_of_duplicate
+
     if one.is_empty or other.is_empty:
         return None, "One of them has no text once it is normalised; such a document is passed on as unique (empty)."
     if one.document.scope != other.document.scope:
@@ -145,7 +170,7 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
     )
 
 
-def _read(settings: Settings, target: str, *, takes_vectors: bool) -> Document:
+def _read(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDocument:
     path = Path(target)
     try:
         if path.is_file():
@@ -161,7 +186,7 @@ def _read(settings: Settings, target: str, *, takes_vectors: bool) -> Document:
     )
 
 
-def _read_file(settings: Settings, path: Path, *, takes_vectors: bool) -> Document:
+def _read_file(settings: Settings, path: Path, *, takes_vectors: bool) -> DecodedDocument:
     """Read a text file, or a .json file as a record with these input settings is read."""
     plain: dict[str, object] = {
         "value_format": "raw",
@@ -175,7 +200,9 @@ def _read_file(settings: Settings, path: Path, *, takes_vectors: bool) -> Docume
     return _decode(settings.model_copy(update=form), message, str(path), takes_vectors=takes_vectors)
 
 
-def _read_record(settings: Settings, topic: str | None, partition: int, offset: int, *, takes_vectors: bool) -> Document:
+def _read_record(settings: Settings, topic: str | None, partition: int, offset: int, *, takes_vectors: bool) -> DecodedDocument:
+    from stream_dedup.kafka import LogReader
+
     names = TopicNames(settings.topic_prefix)
     known = {DOCUMENTS: names.documents, None: names.documents}
     topic = known.get(topic, topic) or names.documents
@@ -197,7 +224,9 @@ def _read_record(settings: Settings, topic: str | None, partition: int, offset: 
     return _decode(settings, messages[0], where, takes_vectors=takes_vectors)
 
 
-def _decode(settings: Settings, message: Message, where: str, *, takes_vectors: bool) -> Document:
+def _decode(settings: Settings, message: Message, where: str, *, takes_vectors: bool) -> DecodedDocument:
+    from stream_dedup.inputs.decoder import Decoder
+
     if takes_vectors and settings.value_format != "json":
         raise InputError(f"{where} is a text, and the recipe takes vectors: give .json files, or set VALUE_FORMAT=json.")
     decoded = Decoder(settings, takes_vectors=takes_vectors).decode(message)

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from stream_dedup.cli.orders import append, log_names
-from stream_dedup.control import declaration
-from stream_dedup.control.forget import Known, log_form
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stream_dedup.cli.options import (
+    BrokersOption,
+    ConfigOption,
+    DryRunOption,
+    JsonOption,
+    SetOption,
+    command,
+    quiet_settings,
+)
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
-from stream_dedup.kafka import read_whole
-from stream_dedup.log.records import Control, encode_control
-from stream_dedup.settings.recipe import recipe_of
-from stream_dedup.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from stream_dedup.settings.settings import Settings
+
+
+@command("forget", example="stream-dedup forget https://example.org/page --dry-run")
+def forget_command(
+    identifier: Annotated[str, typer.Argument(metavar="ID", help="The document's id: the record's key, or its id field.")],
+    dry_run: DryRunOption = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Take down what is kept of an id: its representatives and the id leave every index. What left already is not recalled."""
+    settings = quiet_settings(config, assignments, brokers)
+    return forget(settings, identifier, dry_run=dry_run, as_json=as_json)
 
 
 def forget(settings: Settings, identifier: str, *, dry_run: bool, as_json: bool) -> int:
@@ -22,12 +45,19 @@ def forget(settings: Settings, identifier: str, *, dry_run: bool, as_json: bool)
         InputError: the id is empty, or the log has no document with it.
         BrokerError: Kafka failed.
     """
+    from stream_dedup.cli.orders import append, log_names
+    from stream_dedup.control import declaration
+    from stream_dedup.control.forget import KnownId, log_form
+    from stream_dedup.kafka import read_whole
+    from stream_dedup.log.records import Control, encode_control
+    from stream_dedup.settings.recipe import recipe_of
+
     if not identifier:
         raise InputError("An empty id is nobody's, so there is nothing to forget.")
     recipe = recipe_of(settings)
     names = log_names(settings)
     declaration.follow(settings, names, recipe, begins=False)
-    known = Known(log_form(identifier.encode("utf-8", "surrogateescape"), settings.log_ids, recipe.key))
+    known = KnownId(log_form(identifier.encode("utf-8", "surrogateescape"), settings.log_ids, recipe.key))
     with progress("looking for it in the log", None) as advance:
         for log_offset, record in read_whole(settings, names.fingerprints, advance):
             known.fold(log_offset, record)

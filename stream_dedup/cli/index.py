@@ -7,21 +7,23 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from stream_dedup.cli.options import BrokersOption, ConfigOption, JsonOption, SetOption, VolumeOption, command, quiet_settings
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, FormatError, FutureFormatError, InputError, VolumeError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 from stream_dedup.ground.topics import TopicNames
-from stream_dedup.index import contents, report, snapshot, verify
-from stream_dedup.index.digest import StateDigest, state_digest
-from stream_dedup.index.index import Index
-from stream_dedup.index.layout import answer_key
-from stream_dedup.index.snapshot import Manifest
-from stream_dedup.index.store import RocksStore
-from stream_dedup.kafka import Admin, LogReader
-from stream_dedup.log import answers
-from stream_dedup.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from stream_dedup.index import contents, verify
+    from stream_dedup.index.digest import StateDigest
+    from stream_dedup.index.snapshot import Manifest
+    from stream_dedup.index.store import RocksStore
+    from stream_dedup.kafka import LogReader
+    from stream_dedup.settings.settings import Settings
 
 _RECORDS_AT_ONCE = 64
 _SILENCE_SECONDS = 30.0
@@ -30,8 +32,98 @@ _SILENCE_SECONDS = 30.0
 # -- snapshot and restore
 
 
+@command("index stats", example="stream-dedup index stats --hottest 20 --no-digest")
+def index_stats_command(
+    volume: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The index's directory.  [default: INDEX_DIR]", show_default=False)
+    ] = None,
+    hottest: Annotated[int, typer.Option("--hottest", min=0, help="Show so many of the fullest buckets.")] = 10,
+    digest: Annotated[
+        bool, typer.Option("--digest/--no-digest", help="Compute the state digest: one pass over the volume.")
+    ] = True,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Print what an index holds: entries, bytes, buckets, offsets, recipe, plan, state digest. Also while it runs."""
+    settings = quiet_settings(config, assignments)
+    return show_stats(volume or Path(settings.index_dir), hottest, with_digest=digest, as_json=as_json)
+
+
+@command("index snapshot", example="stream-dedup index snapshot /backup/index --volume /data/index")
+def index_snapshot_command(
+    target: Annotated[Path, typer.Argument(metavar="SNAPSHOT", help="An empty or a new directory.")],
+    volume: VolumeOption = None,
+    wait: Annotated[str, typer.Option("--wait", metavar="TIME", help="How long the running index may take to answer.")] = "60s",
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Copy an index's volume, also while it runs, with a manifest: log offset, recipe, plan, state digest, checksums."""
+    from stream_dedup.settings.units import parse_duration
+
+    settings = quiet_settings(config, assignments)
+    try:
+        seconds = parse_duration(wait).total_seconds()
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--wait") from error
+    return take_snapshot(volume or Path(settings.index_dir), target, seconds, as_json=as_json)
+
+
+@command("index restore", example="stream-dedup index restore /backup/index /data/index")
+def index_restore_command(
+    source: Annotated[Path, typer.Argument(metavar="SNAPSHOT", help="A directory that `index snapshot` wrote.")],
+    volume: Annotated[
+        Path | None,
+        typer.Argument(metavar="DIR", help="Where the index will run; empty or new.  [default: INDEX_DIR]", show_default=False),
+    ] = None,
+    offline: Annotated[
+        bool,
+        typer.Option("--offline", help="Do not ask Kafka whether the snapshot follows this log; the index does at its start."),
+    ] = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Make an index volume of a snapshot, so that a new replica need not read the whole log."""
+    settings = quiet_settings(config, assignments, brokers)
+    directory = volume or Path(settings.index_dir)
+    return restore_snapshot(settings, source, directory, offline=offline, as_json=as_json)
+
+
+@command("index verify", example="stream-dedup index verify --snapshot /backup/index")
+def index_verify_command(
+    volume: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The index's directory.  [default: INDEX_DIR]", show_default=False)
+    ] = None,
+    snapshot: Annotated[
+        Path | None, typer.Option("--snapshot", metavar="DIR", help="Begin with a snapshot instead of the log's first record.")
+    ] = None,
+    first: Annotated[
+        int | None, typer.Option("--from", metavar="N", min=0, help="Compare answers from this log offset on.")
+    ] = None,
+    end: Annotated[
+        int | None, typer.Option("--to", metavar="N", min=0, help="Fold only the records below this offset.")
+    ] = None,
+    work: Annotated[
+        Path | None, typer.Option("--work", metavar="DIR", help="Where the fold's own volume is put.  [default: TMPDIR]")
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Fold the log again and compare with the volume: state digest, answers stored and sent. Ends with 1 if they differ."""
+    settings = quiet_settings(config, assignments, brokers)
+    directory = volume or Path(settings.index_dir)
+    return verify_index(settings, directory, snapshot, first, end, work, as_json=as_json)
+
+
 def take_snapshot(volume: Path, target: Path, wait_seconds: float, *, as_json: bool) -> int:
     """Take a snapshot of the index at `volume` and print what it holds; return 0."""
+    from stream_dedup.index import snapshot
+
     started = time.monotonic()
     with progress(f"copying {volume}", None) as advance:
         manifest = snapshot.take(volume, target, wait_seconds=wait_seconds, advance=lambda size: advance(0, size))
@@ -41,6 +133,8 @@ def take_snapshot(volume: Path, target: Path, wait_seconds: float, *, as_json: b
 
 def restore_snapshot(settings: Settings, source: Path, volume: Path, *, offline: bool, as_json: bool) -> int:
     """Make an index volume of a snapshot of this cluster's log (any log if `offline`), and print what it holds; return 0."""
+    from stream_dedup.index import snapshot
+
     started = time.monotonic()
     log = None if offline else _log_name(settings)
     with progress(f"restoring {source}", snapshot.read_manifest(source).bytes) as advance:
@@ -70,6 +164,8 @@ def _print_manifest(manifest: Manifest, where: Path, seconds: float, *, as_json:
 
 def _log_name(settings: Settings) -> str:
     """Return the name of this cluster's log, as `Index.bind` is given it."""
+    from stream_dedup.kafka import Admin
+
     names = TopicNames(settings.topic_prefix)
     admin = Admin(settings)
     found = admin.topic_ids([names.fingerprints])
@@ -86,9 +182,13 @@ def _log_name(settings: Settings) -> str:
 
 def show_stats(volume: Path, hottest: int, *, with_digest: bool, as_json: bool) -> int:
     """Print what the index at `volume` holds, read beside the role that may be writing to it; return 0."""
+    from stream_dedup.index import report
+    from stream_dedup.index.index import LogIndex
+    from stream_dedup.index.store import RocksStore
+
     store = RocksStore(volume, read_only=True)
     try:
-        index = Index(store)
+        index = LogIndex(store)
         found = report.stats(index, _digest_of(store) if with_digest else None, hottest)
     finally:
         store.close()
@@ -100,6 +200,8 @@ def show_stats(volume: Path, hottest: int, *, with_digest: bool, as_json: bool) 
 
 
 def _digest_of(store: RocksStore) -> StateDigest:
+    from stream_dedup.index.digest import state_digest
+
     return state_digest(store)
 
 
@@ -154,6 +256,8 @@ def verify_index(
         StoreError: the volume is damaged.
         BrokerError: Kafka failed.
     """
+    from stream_dedup.index.store import RocksStore
+
     store = RocksStore(volume, read_only=True)
     try:
         state = _read(store)
@@ -183,6 +287,8 @@ def verify_index(
 
 
 def _read(store: RocksStore) -> contents.Contents:
+    from stream_dedup.index import contents
+
     try:
         return contents.read(store)
     except FutureFormatError:
@@ -201,6 +307,11 @@ def _fold_and_compare(
     end: int,
     name: str,
 ) -> verify.Comparison:
+    from stream_dedup.index import snapshot, verify
+    from stream_dedup.index.index import LogIndex
+    from stream_dedup.index.layout import answer_key
+    from stream_dedup.index.store import RocksStore
+
     if base is not None:
         manifest = snapshot.restore(base, folder, log=name)
         if manifest.applied > end:
@@ -214,7 +325,7 @@ def _fold_and_compare(
         (raw,) = store.get_many([answer_key(offset)])
         if raw is not None:
             given.add(offset, raw, "stored in the volume", of_volume=True)
-    index = Index(RocksStore(folder))
+    index = LogIndex(RocksStore(folder))
     try:
         index.bind(name)
         with progress("folding the log", None) as advance:
@@ -239,6 +350,8 @@ def _log_groups(
     settings: Settings, topic: str, start: int, end: int, advance: Callable[[int, int], None]
 ) -> Iterator[list[tuple[int, int, bytes | None]]]:
     """Yield the log records [start, end) in groups."""
+    from stream_dedup.kafka import LogReader
+
     reader = LogReader(settings, topic, "verify")
     try:
         low, high = reader.watermarks()
@@ -257,6 +370,9 @@ def _log_groups(
 
 def _read_given(settings: Settings, topic: str, given: verify.GivenAnswers, first: int, end: int) -> None:
     """Read the answers that are still on `verdicts`, of any replica."""
+    from stream_dedup.kafka import LogReader
+    from stream_dedup.log import answers
+
     reader = LogReader(settings, topic, "verify-answers")
     try:
         low, high = reader.watermarks()

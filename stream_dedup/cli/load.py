@@ -18,18 +18,56 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from stream_dedup.cli.journal import Journal, Reached
-from stream_dedup.cli.sources import RawDocument, SourceFile, find_files, key_of, read_documents
+import typer
+
+from stream_dedup.cli.options import BrokersOption, ConfigOption, DocumentFormat, JsonOption, SetOption, command, quiet_settings
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
 from stream_dedup.inputs.charset import decode_page
-from stream_dedup.kafka import Admin, LoadProducer
-from stream_dedup.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from stream_dedup.cli.journal import Journal, Reached
+    from stream_dedup.cli.sources import RawDocument, SourceFile
+    from stream_dedup.kafka import LoadProducer
+    from stream_dedup.settings.settings import Settings
 
 _PROBLEMS_NAMED = 5
 _INTERRUPTED = 130
 CHECKPOINT_SECONDS = 1.0
+
+
+@command("load", example="stream-dedup load pages.jsonl.gz --key-field url")
+def load_command(
+    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, WARC, text or pages; - is standard input.")],
+    topic: Annotated[str | None, typer.Option("--topic", help="Topic to write to.  [default: documents]")] = None,
+    document_format: Annotated[
+        DocumentFormat,
+        typer.Option(
+            "--format",
+            help="auto: by the name (.jsonl, .ndjson, .txt, .html, .warc, .wet; + .gz, .zst); standard input is jsonl.",
+        ),
+    ] = DocumentFormat.AUTO,
+    key_field: Annotated[
+        str | None,
+        typer.Option("--key-field", metavar="PATH", help="Field that becomes the record's key.  [default: id, else url]"),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Begin anew where an earlier run was stopped, instead of going on.")
+    ] = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Write documents from files into `documents`, for a first try or a backfill. Stopped, it goes on when it is run again.
+
+    A line of JSONL becomes a record's value as it is. A text file becomes one record, whose key is its path, a page of a WARC
+    file one whose key is its URL.
+    """
+    settings = quiet_settings(config, assignments, brokers)
+    return load_documents(settings, target, topic, document_format.value, key_field, again=again, as_json=as_json)
 
 
 def load_documents(
@@ -49,6 +87,10 @@ def load_documents(
         ConfigurationError: the topic does not exist (it is never created by accident).
         BrokerError: Kafka does not answer, or some documents were not acknowledged.
     """
+    from stream_dedup.cli.journal import Journal
+    from stream_dedup.cli.sources import find_files
+    from stream_dedup.kafka import Admin, LoadProducer
+
     topic = topic or settings.topic_names.documents
     if settings.value_format == "confluent-json":
         raise ConfigurationError(
@@ -123,6 +165,9 @@ class Loading:
         return _INTERRUPTED if is_interrupted else 0
 
     def _send(self, file: SourceFile, advance: Callable[[int, int], None]) -> None:
+        from stream_dedup.cli.journal import Reached
+        from stream_dedup.cli.sources import read_documents
+
         reached = Reached() if file.path is None else self.journal.of(file)
         self.resumed += reached.documents
         if reached.is_done:
@@ -200,6 +245,8 @@ def _hint(settings: Settings, files: Sequence[SourceFile]) -> None:
 
 def record_of(settings: Settings, document: RawDocument, key_field: str | None) -> tuple[bytes | None, bytes]:
     """Return (key, value) as a crawler with these settings would have sent the document."""
+    from stream_dedup.cli.sources import key_of
+
     if document.form == "jsonl":
         key = key_of(document.fields, key_field)
         return (None if key is None else key.encode("utf-8", "replace")), document.raw

@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
+from stream_dedup.cli.options import (
+    JsonOption,
+    command,
+)
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.terminal import console, print_json
-from stream_dedup.index.advice import Advice, Figures, advise
-from stream_dedup.index.calibration import DISK_BYTES, SURROUNDING_US, calibrate
+
+if TYPE_CHECKING:
+    from stream_dedup.index.advice import Advice, Figures
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _DOCUMENTS_MAX = 10**12
+
+
+@command("plan", example="stream-dedup plan --documents 1e8 --threshold 18 --memory 16GB")
+def plan_command(
+    documents: Annotated[
+        str, typer.Option("--documents", metavar="N", help="Representatives that the index will hold, as in 1e8.")
+    ],
+    threshold: Annotated[int, typer.Option("--threshold", min=0, max=255, help="Bits that near-duplicates may differ in.")],
+    width: Annotated[int, typer.Option("--width", min=1, max=256, help="Bits of the print that are judged.")] = 128,
+    memory: Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="What the index may take, as in 8GB.")] = None,
+    recall: Annotated[float, typer.Option("--recall", help="Share to find at every distance up to the threshold.")] = 0.99,
+    as_json: JsonOption = False,
+) -> int:
+    """Tell what the sensible plans find and cost for so many documents, and which one to take.
+
+    Recall is counted exactly; documents per second are predicted from a calibration of about a second on this machine.
+    """
+    return show_plan(documents=documents, threshold=threshold, width=width, memory=memory, recall=recall, as_json=as_json)
 
 
 def show_plan(*, documents: str, threshold: int, width: int, memory: str | None, recall: float, as_json: bool) -> int:
@@ -23,6 +48,9 @@ def show_plan(*, documents: str, threshold: int, width: int, memory: str | None,
         InputError: a number cannot be read.
         ConfigurationError: there can be no plan of such numbers.
     """
+    from stream_dedup.index.advice import advise
+    from stream_dedup.index.calibration import calibrate
+
     count, room = _count(documents), None if memory is None else read_size(memory)
     advice = advise(count, threshold, width, calibrate(), memory_bytes=room, recall=recall)
     if as_json:
@@ -33,6 +61,8 @@ def show_plan(*, documents: str, threshold: int, width: int, memory: str | None,
 
 
 def _show(advice: Advice, documents: int, threshold: int) -> None:
+    from stream_dedup.index.calibration import DISK_BYTES, SURROUNDING_US
+
     out, constants = console(), advice.constants
     out.print(
         f"{documents:,} representatives; recall by exact counting, the rest predicted from a calibration on this machine\n"

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_dedup.cli.orders import append, log_names
-from stream_dedup.control import declaration, rewind
-from stream_dedup.control.release import Trace
-from stream_dedup.fingerprinting import format_prints, width_of
+from stream_dedup.cli.options import BrokersOption, ConfigOption, DryRunOption, JsonOption, SetOption, command, quiet_settings
 from stream_dedup.ground.document import LogPlace, Message, Reason
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
 from stream_dedup.ground.topics import DOCUMENTS, TopicNames
-from stream_dedup.kafka import Admin, LogReader, Outcome, Output, TransactionalOutput, read_partition, read_whole
-from stream_dedup.log import headers
-from stream_dedup.log.records import Release, encode_release
-from stream_dedup.settings.recipe import recipe_of
-from stream_dedup.settings.settings import Settings
-from stream_dedup.worker.prepare import value_digest
+
+if TYPE_CHECKING:
+    from stream_dedup.control.release import Trace
+    from stream_dedup.kafka import Admin, Output, TransactionalOutput
+    from stream_dedup.settings.settings import Settings
 
 _ATTEMPTS = 3
+
+
+@command("release", example="stream-dedup release documents-3@8812 --dry-run")
+def release_command(
+    position: Annotated[
+        str, typer.Argument(metavar="POSITION", help="Where it lies in documents: documents-3@8812 or 3@8812.")
+    ],
+    dry_run: DryRunOption = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Send a document that was wrongly dropped to `unique` after all, once, however often this is run."""
+    settings = quiet_settings(config, assignments, brokers)
+    return release(settings, position, dry_run=dry_run, as_json=as_json)
 
 
 def release(settings: Settings, text: str, *, dry_run: bool, as_json: bool) -> int:
@@ -34,6 +47,13 @@ def release(settings: Settings, text: str, *, dry_run: bool, as_json: bool) -> i
         InputError: there is no such document any more, or it is not a duplicate; then nothing was written.
         BrokerError: Kafka failed; run it again, it goes on.
     """
+    from stream_dedup.cli.orders import log_names
+    from stream_dedup.control import declaration, rewind
+    from stream_dedup.control.release import Trace
+    from stream_dedup.kafka import Admin, TransactionalOutput, read_whole
+    from stream_dedup.settings.recipe import recipe_of
+    from stream_dedup.worker.prepare import value_digest
+
     names = settings.topic_names
     if not settings.judging_mode.delivers:
         raise ConfigurationError("In shadow mode nothing leaves, so there is nothing to release. Nothing was written.")
@@ -58,7 +78,7 @@ def release(settings: Settings, text: str, *, dry_run: bool, as_json: bool) -> i
             _check_was_dropped(settings, names, message, trace)
             if transactions is not None:
                 _append_release(settings, names, admin, message, trace)  # 3
-                failpoints.reach("release.appended", 1)
+                failpoints.hit("release.appended", 1)
         written = transactions is not None and _write(settings, names, admin, message, trace, transactions, failpoints)
     finally:
         if transactions is not None:
@@ -73,6 +93,8 @@ def _document(settings: Settings, admin: Admin, topic: str, partition: int, offs
     Raises:
         InputError: there is none, or none any more.
     """
+    from stream_dedup.kafka import LogReader, read_partition
+
     name = f"{topic}-{partition}@{offset}"
     _, partitions = admin.topic_ids([topic])[topic]
     if partition >= partitions:
@@ -97,6 +119,8 @@ def _document(settings: Settings, admin: Admin, topic: str, partition: int, offs
 
 def _check_was_dropped(settings: Settings, names: TopicNames, message: Message, trace: Trace) -> None:
     """Refuse what did not leave on `duplicates`, or has left on `unique` as well."""
+    from stream_dedup.log import headers
+
     name = f"{message.topic}-{message.partition}@{message.offset}"
     if not trace.judged:
         raise InputError(
@@ -116,6 +140,9 @@ def _check_was_dropped(settings: Settings, names: TopicNames, message: Message, 
 
 def _find(settings: Settings, topic: str, message: Message, places: set[str]) -> Message | None:
     """Return the record of an output that one of these places in the log decided; outputs keep timestamps."""
+    from stream_dedup.kafka import read_partition
+    from stream_dedup.log import headers
+
     for one in read_partition(settings, topic, message.partition, since_ms=message.timestamp_ms):
         if headers.text_of(one.headers, headers.LOG) in places:
             return one
@@ -123,6 +150,9 @@ def _find(settings: Settings, topic: str, message: Message, places: set[str]) ->
 
 
 def _append_release(settings: Settings, names: TopicNames, admin: Admin, message: Message, trace: Trace) -> None:
+    from stream_dedup.cli.orders import append
+    from stream_dedup.log.records import Release, encode_release
+
     unique_from = admin.end_offset(names.unique, message.partition)
     document = trace.judged[-1][2]
     log_offset = append(settings, names, encode_release(Release(document, unique_from)))
@@ -139,6 +169,9 @@ def _write(
     failpoints: Failpoints,
 ) -> bool:
     """Write the document to `unique`, unless it is there; return whether it had to be written."""
+    from stream_dedup.kafka import Outcome, read_partition
+    from stream_dedup.log import headers
+
     first = min(unique_from for _, unique_from in trace.releases)
     low = _low(settings, names.unique, message.partition)
     if low > first:
@@ -154,10 +187,10 @@ def _write(
             if headers.text_of(one.headers, headers.LOG) in trace.released_at:
                 return False
         result = transactions.run(  # 5
-            [output], [], b"", reached=lambda step: failpoints.reach(f"release.{step}", 1)
+            [output], [], b"", reached=lambda step: failpoints.hit(f"release.{step}", 1)
         )
         if result.outcome is Outcome.COMMITTED:
-            failpoints.reach("release.after-commit", 1)
+            failpoints.hit("release.after-commit", 1)
             return True
         why = result.why
         if result.refused:
@@ -169,6 +202,8 @@ def _write(
 
 
 def _low(settings: Settings, topic: str, partition: int) -> int:
+    from stream_dedup.kafka import LogReader
+
     reader = LogReader(settings, topic, "release", partition)
     try:
         return reader.watermarks()[0]
@@ -177,6 +212,10 @@ def _low(settings: Settings, topic: str, partition: int) -> int:
 
 
 def _output(names: TopicNames, message: Message, trace: Trace) -> Output:
+    from stream_dedup.fingerprinting import format_prints, width_of
+    from stream_dedup.kafka import Output
+    from stream_dedup.log import headers
+
     document = trace.judged[-1][2]
     (fingerprint,) = format_prints(document.prints, width_of(document.recipe, document.prints.shape[1]))
     own = headers.of_verdict(Reason.RELEASED, trace.recipe, fingerprint, LogPlace(trace.releases[0][0], 0))

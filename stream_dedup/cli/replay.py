@@ -13,26 +13,64 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from stream_dedup.fingerprinting import format_prints, width_of
+import typer
+
+from stream_dedup.cli.options import (
+    BrokersOption,
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    command,
+    quiet_settings,
+)
 from stream_dedup.ground.document import Headers, LogPlace, Message, Reason, Verdict
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
-from stream_dedup.index.index import Index
-from stream_dedup.index.store import RocksStore
-from stream_dedup.index.verify import GivenAnswers
-from stream_dedup.kafka import Admin, Bounds, SpanReader, topic_bounds
-from stream_dedup.log import answers, headers
-from stream_dedup.log.answers import Answer
-from stream_dedup.proof import replay
-from stream_dedup.proof.content import split_verdict
-from stream_dedup.proof.verdicts import differences, expected_headers, place_of
-from stream_dedup.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from stream_dedup.index.index import LogIndex
+    from stream_dedup.index.verify import GivenAnswers
+    from stream_dedup.kafka import Bounds
+    from stream_dedup.log import answers
+    from stream_dedup.proof import replay
+    from stream_dedup.settings.settings import Settings
 
 _GROUP_RECORDS = 64
 Advance = Callable[[int, int], None]
 Group = list[tuple[int, int, bytes | None]]
+
+
+@command("replay", example="stream-dedup replay --diff plan=classic")
+def replay_command(
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare with the headers of the outputs, and with answers still on `verdicts`.")
+    ] = False,
+    diff: Annotated[
+        list[str] | None,
+        typer.Option("--diff", metavar="NAME=VALUE", help="What another plan would change: plan=classic; several together."),
+    ] = None,
+    most: Annotated[int, typer.Option("--limit", "-n", min=1, help="Differences, or samples of each change, to tell.")] = 10,
+    work: Annotated[
+        Path | None, typer.Option("--work", metavar="FOLDER", help="Where the index that judges is built, and removed again.")
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Judge the whole log once more: against what was given (--verify), or under another plan (--diff). Changes nothing.
+
+    `--verify` ends with 1 if a verdict is not what the log gives; `--diff threshold=18` shows which would be another.
+    """
+    if verify == bool(diff):
+        raise typer.BadParameter("name one of --verify and --diff NAME=VALUE", param_hint="--verify")
+
+    settings = quiet_settings(config, assignments, brokers)
+    if diff:
+        return show_diff(settings, diff, work, most, as_json=as_json)
+    return run_verify(settings, work, most, as_json=as_json)
 
 
 @dataclass(slots=True)
@@ -56,6 +94,10 @@ class _Given:
 
     def add(self, message: Message) -> None:
         """Take in a record of `unique` or `duplicates`; one that names no place in the log says nothing here."""
+        from stream_dedup.log import headers
+        from stream_dedup.proof.content import split_verdict
+        from stream_dedup.proof.verdicts import place_of
+
         _, own = split_verdict(message.headers)
         place = place_of(headers.text_of(own, headers.LOG))
         if place is not None:
@@ -74,7 +116,7 @@ class _Given:
                 yield log_offset, where
 
 
-def verify(settings: Settings, work: Path | None, most: int, *, as_json: bool) -> int:
+def run_verify(settings: Settings, work: Path | None, most: int, *, as_json: bool) -> int:
     """Judge the log again and compare; print what differs; return 0 if nothing does, else 1.
 
     Raises:
@@ -102,6 +144,12 @@ def verify(settings: Settings, work: Path | None, most: int, *, as_json: bool) -
 
 
 def _verify(settings: Settings, work: Path | None, most: int, advance: Advance) -> Verified:
+    from stream_dedup.index.index import LogIndex
+    from stream_dedup.index.store import RocksStore
+    from stream_dedup.index.verify import GivenAnswers
+    from stream_dedup.kafka import SpanReader
+    from stream_dedup.log import answers
+
     names = settings.topic_names
     outputs = [names.unique, names.duplicates] if settings.judging_mode.delivers else []
     bounds = _bounds(settings, [*outputs, names.verdicts, names.fingerprints])
@@ -119,7 +167,7 @@ def _verify(settings: Settings, work: Path | None, most: int, advance: Advance) 
     result = Verified(log_end=bounds[names.fingerprints][0].end)
     wrong: list[tuple[str, Headers]] = []
     with tempfile.TemporaryDirectory(prefix="stream-dedup-replay-", dir=work) as folder:
-        index = Index(RocksStore(Path(folder) / "index"))
+        index = LogIndex(RocksStore(Path(folder) / "index"))
         try:
             for group in _log(settings, bounds[names.fingerprints][0], advance):
                 _compare_group(index, group, given, known, result, wrong, most)
@@ -136,7 +184,7 @@ def _verify(settings: Settings, work: Path | None, most: int, advance: Advance) 
 
 
 def _compare_group(
-    index: Index,
+    index: LogIndex,
     group: Group,
     given: _Given,
     known: GivenAnswers,
@@ -144,6 +192,12 @@ def _compare_group(
     wrong: list[tuple[str, Headers]],
     most: int,
 ) -> None:
+    from stream_dedup.fingerprinting import format_prints, width_of
+    from stream_dedup.log import answers, headers
+    from stream_dedup.log.answers import LogAnswer
+    from stream_dedup.proof import replay
+    from stream_dedup.proof.verdicts import expected_headers
+
     batches = dict(replay.batches_of(group))
     found = dict(index.apply(group))
     index.answered(index.applied)
@@ -154,7 +208,7 @@ def _compare_group(
                 result.lines.append(f"The {line}.")
         answer = answers.decode(raw, f"The answer to log record {log_offset}")
         batch = batches.get(log_offset)
-        if not isinstance(answer, Answer) or batch is None:
+        if not isinstance(answer, LogAnswer) or batch is None:
             continue
         prints = format_prints(batch.prints, width_of(batch.recipe, batch.prints.shape[1]))
         for place, digest, where, is_open in given.take(log_offset):
@@ -191,6 +245,10 @@ def _compare(
 
 def _difference(settings: Settings, where: str, expected: Headers) -> str:
     """Read one record once more, to say what it has; only digests of all were kept."""
+    from stream_dedup.kafka import Bounds, SpanReader
+    from stream_dedup.proof.content import split_verdict
+    from stream_dedup.proof.verdicts import differences
+
     name, _, offset = where.rpartition("@")
     topic, _, part = name.rpartition("-")
     for messages in SpanReader(settings, topic, {int(part): Bounds(int(offset), int(offset) + 1)}).read():
@@ -199,7 +257,7 @@ def _difference(settings: Settings, where: str, expected: Headers) -> str:
     return f"{where} was not what the log gives, and is not there any more."
 
 
-def diff(settings: Settings, texts: Sequence[str], work: Path | None, most: int, *, as_json: bool) -> int:
+def show_diff(settings: Settings, texts: Sequence[str], work: Path | None, most: int, *, as_json: bool) -> int:
     """Judge the log under another plan, beside its own, and print which verdicts would change; return 0.
 
     Raises:
@@ -207,6 +265,10 @@ def diff(settings: Settings, texts: Sequence[str], work: Path | None, most: int,
         ConfigurationError: there is no such plan, or it cannot judge this log's prints.
         BrokerError: Kafka failed.
     """
+    from stream_dedup.index.index import LogIndex
+    from stream_dedup.index.store import RocksStore
+    from stream_dedup.proof import replay
+
     alternative = replay.Alternative.parse(texts)
     names = settings.topic_names
     bounds = _bounds(settings, [names.fingerprints])[names.fingerprints][0]
@@ -215,7 +277,7 @@ def diff(settings: Settings, texts: Sequence[str], work: Path | None, most: int,
         tempfile.TemporaryDirectory(prefix="stream-dedup-replay-", dir=work) as folder,
         progress("judging the log twice", None) as advance,
     ):
-        recorded, changed = Index(RocksStore(Path(folder) / "log")), Index(RocksStore(Path(folder) / "changed"))
+        recorded, changed = LogIndex(RocksStore(Path(folder) / "log")), LogIndex(RocksStore(Path(folder) / "changed"))
         try:
             replay.compare(_log(settings, bounds, advance), recorded, changed, alternative, difference)
             plan = None if changed.plan is None else changed.plan.id
@@ -260,6 +322,8 @@ def _judgement(judgement: answers.Judgement) -> str:
 
 def _bounds(settings: Settings, topics: Sequence[str]) -> dict[str, dict[int, Bounds]]:
     """Return the bounds of topics, asked in their order; the log's must be whole."""
+    from stream_dedup.kafka import Admin, topic_bounds
+
     known = Admin(settings).topic_ids(topics)
     missing = [topic for topic in topics if topic not in known]
     if missing:
@@ -278,6 +342,8 @@ def _bounds(settings: Settings, topics: Sequence[str]) -> dict[str, dict[int, Bo
 
 
 def _log(settings: Settings, bounds: Bounds, advance: Advance) -> Iterator[Group]:
+    from stream_dedup.kafka import SpanReader
+
     for messages in SpanReader(settings, settings.topic_names.fingerprints, {0: bounds}).read():
         for first in range(0, len(messages), _GROUP_RECORDS):
             part = messages[first : first + _GROUP_RECORDS]

@@ -7,17 +7,40 @@ missing), plan, committed offsets unchanged since, write.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_dedup.control import rewind
-from stream_dedup.control.marks import read_marks
+from stream_dedup.cli.options import BrokersOption, ConfigOption, JsonOption, SetOption, command, quiet_settings
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
 from stream_dedup.ground.topics import DOCUMENTS
-from stream_dedup.kafka import Admin, LogReader
 from stream_dedup.log import epochs
-from stream_dedup.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from stream_dedup.control import rewind
+    from stream_dedup.kafka import Admin
+    from stream_dedup.settings.settings import Settings
+
+
+@command("rewind", example="stream-dedup rewind --dry-run documents-3@8812")
+def rewind_command(
+    positions: Annotated[
+        list[str],
+        typer.Argument(metavar="PARTITION@OFFSET", help="Where to read on: 3@8812 or documents-3@8812; several at once."),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and change nothing.")] = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Have partitions of `documents` read again from an offset on, while no worker runs. What left already leaves again.
+
+    Other tools must not set the group's offsets: only this raises the epoch that tells the index of it.
+    """
+    settings = quiet_settings(config, assignments, brokers)
+    return rewind_group(settings, positions, dry_run=dry_run, as_json=as_json)
 
 
 def rewind_group(settings: Settings, texts: Sequence[str], *, dry_run: bool, as_json: bool) -> int:
@@ -29,6 +52,10 @@ def rewind_group(settings: Settings, texts: Sequence[str], *, dry_run: bool, as_
         InputError: an offset may not be written; then none was.
         BrokerError: Kafka failed, or a transaction is open; the same command may be run again.
     """
+    from stream_dedup.control import rewind
+    from stream_dedup.control.marks import read_marks
+    from stream_dedup.kafka import Admin
+
     names = settings.topic_names
     try:
         wanted = rewind.parse(texts, names.documents, DOCUMENTS)
@@ -47,7 +74,7 @@ def rewind_group(settings: Settings, texts: Sequence[str], *, dry_run: bool, as_
     if rewind.needs_log(bounds, committed):
         with progress("reading the log for its epochs", None) as advance:
             marks = read_marks(settings, names, topic_id, advance)
-    changes, refusals = rewind.plan(wanted, rewind.Cluster(names.documents, partitions, committed, bounds), marks)
+    changes, refusals = rewind.plan(wanted, rewind.RewindTarget(names.documents, partitions, committed, bounds), marks)
     if refusals:
         raise InputError("\n".join([*refusals, "Nothing was written."]))
     if not dry_run:
@@ -72,6 +99,8 @@ def _check_is_empty(admin: Admin, group: str) -> None:
 
 
 def _bounds(settings: Settings, topic: str, partition: int) -> tuple[int, int]:
+    from stream_dedup.kafka import LogReader
+
     reader = LogReader(settings, topic, "rewind", partition)
     try:
         return reader.watermarks()
@@ -79,7 +108,7 @@ def _bounds(settings: Settings, topic: str, partition: int) -> tuple[int, int]:
         reader.close()
 
 
-def _write(admin: Admin, group: str, topic: str, changes: Sequence[rewind.Change]) -> None:
+def _write(admin: Admin, group: str, topic: str, changes: Sequence[rewind.OffsetChange]) -> None:
     wanted = {one.partition: (one.new_offset, epochs.to_metadata(one.new_epoch)) for one in changes}
     try:
         admin.write_committed(group, topic, wanted)
@@ -90,7 +119,7 @@ def _write(admin: Admin, group: str, topic: str, changes: Sequence[rewind.Change
         ) from error
 
 
-def _print(topic: str, changes: Sequence[rewind.Change], *, is_written: bool, as_json: bool) -> None:
+def _print(topic: str, changes: Sequence[rewind.OffsetChange], *, is_written: bool, as_json: bool) -> None:
     if as_json:
         print_json([_row(topic, one, is_written=is_written) for one in changes])
     else:
@@ -111,7 +140,7 @@ def _print(topic: str, changes: Sequence[rewind.Change], *, is_written: bool, as
         note("Nothing was written (--dry-run).")
 
 
-def _row(topic: str, one: rewind.Change, *, is_written: bool) -> dict[str, object]:
+def _row(topic: str, one: rewind.OffsetChange, *, is_written: bool) -> dict[str, object]:
     return {
         "topic": topic,
         "partition": one.partition,
@@ -123,7 +152,7 @@ def _row(topic: str, one: rewind.Change, *, is_written: bool) -> dict[str, objec
     }
 
 
-def _again(one: rewind.Change) -> int | None:
+def _again(one: rewind.OffsetChange) -> int | None:
     return None if one.committed is None else max(0, one.committed - one.new_offset)
 
 

@@ -5,24 +5,96 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import structlog
+import typer
 
+from stream_dedup.cli.options import (
+    BrokersOption,
+    ConfigOption,
+    FirstStartOption,
+    SetOption,
+    StopWithParentOption,
+    command,
+    settings_of,
+)
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
-from stream_dedup.service import logs
-from stream_dedup.service.files import allow_many_files
 from stream_dedup.service.signals import stop_on_signals
-from stream_dedup.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from stream_dedup.settings.settings import Settings
 
 Role = Literal["worker", "index", "insights"]
 
-_log = structlog.get_logger("stream_dedup.run")
+
+@command("run worker", example="stream-dedup run worker --set value_format=json --set text_field=page.body")
+def run_worker_command(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    first_start: FirstStartOption = None,
+    stop_with_parent: StopWithParentOption = False,
+) -> int:
+    """Fingerprint documents, ask the index, and write each to `unique` or `duplicates` in a transaction."""
+    settings = settings_of(config, assignments, brokers, first_start=first_start)
+    return run_role("worker", settings, stop_with_parent=stop_with_parent)
+
+
+@command("run index", example="stream-dedup run index --set index_dir=/data/index")
+def run_index_command(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    stop_with_parent: StopWithParentOption = False,
+) -> int:
+    """Apply the log of fingerprints to an index on disk, and answer each record with its verdicts."""
+    settings = settings_of(config, assignments, brokers)
+    return run_role("index", settings, stop_with_parent=stop_with_parent)
+
+
+@command("run insights", example="stream-dedup run insights --set insights_window=7d")
+def run_insights_command(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    stop_with_parent: StopWithParentOption = False,
+) -> int:
+    """Add up the workers' counts per host, write `host-signals` for the crawler's frontier, and show a page of the hosts."""
+    settings = settings_of(config, assignments, brokers)
+    return run_role("insights", settings, stop_with_parent=stop_with_parent)
+
+
+@command("run all", example="stream-dedup run all --bootstrap-servers localhost:9092")
+def run_all_command(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    first_start: FirstStartOption = None,
+    insights: Annotated[bool, typer.Option("--insights", help="Run insights too, on the second port after HTTP_PORT.")] = False,
+) -> int:
+    """Run an index and a worker together, as two processes, for a laptop. The index takes the port after HTTP_PORT."""
+    from stream_dedup.cli.supervise import supervise
+
+    settings = settings_of(config, assignments, brokers, first_start=first_start)
+    common: list[str] = []
+    if config is not None:
+        common += ["--config", str(config)]
+    for text in assignments or []:
+        common += ["--set", text]
+    if brokers is not None:
+        common += ["--bootstrap-servers", brokers]
+    return supervise(settings, common, ["--first-start"] if first_start else [], with_insights=insights)
 
 
 def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) -> int:
     """Run a role until it is told to stop; return its exit code. What ends it is one log line, traceback if unexpected."""
+    import structlog
+
+    from stream_dedup.service import logs
+    from stream_dedup.service.files import allow_many_files
+
     logs.configure(settings.log_level, settings.log_format, role=role)
+    log = structlog.get_logger("stream_dedup.run")
     allow_many_files()
     with stop_on_signals() as stop:
         if stop_with_parent:
@@ -31,22 +103,22 @@ def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) 
             _run(role, settings, stop)
         except StreamDedupError as error:
             is_debug = logging.getLogger("stream_dedup").isEnabledFor(logging.DEBUG)
-            _log.critical(str(error), exit_code=error.exit_code, exc_info=is_debug)
+            log.critical(str(error), exit_code=error.exit_code, exc_info=is_debug)
             return error.exit_code
-        except Exception as error:  # noqa: BLE001 - the last resort of a program; a log line is all that remains of it
-            _log.critical(f"The {role} ends because of a fault of the program: {type(error).__name__}: {error}", exc_info=True)
+        except Exception as error:
+            log.critical(f"The {role} ends because of a fault of the program: {type(error).__name__}: {error}", exc_info=True)
             return 1
     return 0
 
 
 def _run(role: Role, settings: Settings, stop: threading.Event) -> None:
     if role == "worker":
-        from stream_dedup.worker.role import run as run_worker  # noqa: PLC0415 - a role loads only its own rooms
+        from stream_dedup.worker.role import run as run_worker
 
         run_worker(settings, stop)
     elif role == "insights":
         try:
-            from stream_dedup.insights.role import run as run_insights  # noqa: PLC0415 - a role loads only its own rooms
+            from stream_dedup.insights.role import run as run_insights
         except ImportError as error:
             if (error.name or "").partition(".")[0] != "faust":
                 raise
@@ -55,7 +127,7 @@ def _run(role: Role, settings: Settings, stop: threading.Event) -> None:
             ) from error
         run_insights(settings, stop)
     else:
-        from stream_dedup.indexer.role import run as run_index  # noqa: PLC0415 - a role loads only its own rooms
+        from stream_dedup.indexer.role import run as run_index
 
         run_index(settings, stop)
 

@@ -12,28 +12,49 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from stream_dedup.cli.load import record_of
-from stream_dedup.cli.orders import log_names
-from stream_dedup.cli.sources import STANDARD_INPUT, find_files, read_documents
-from stream_dedup.control import declaration
-from stream_dedup.control.seed import Progress, file_source
-from stream_dedup.fingerprinting import Fingerprinter
+import typer
+
+from stream_dedup.cli.options import BrokersOption, ConfigOption, DocumentFormat, JsonOption, SetOption, command, quiet_settings
 from stream_dedup.ground.document import NONCE_BYTES, DeadLetter, Message, Reason
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
-from stream_dedup.inputs.decoder import Decoder
-from stream_dedup.kafka import Admin, LogAppender, read_partition, read_whole
-from stream_dedup.log.records import Source, encode_seed
-from stream_dedup.settings.recipe import recipe_of
-from stream_dedup.settings.settings import Settings
-from stream_dedup.worker.prepare import Preparer
+
+if TYPE_CHECKING:
+    from stream_dedup.kafka import LogAppender
+    from stream_dedup.log.records import Source
+    from stream_dedup.settings.settings import Settings
+    from stream_dedup.worker.prepare import Preparer
 
 _DOCUMENTS_AT_ONCE = 5000
 _PROBLEMS_NAMED = 5
 _INTERRUPTED = 130
 Advance = Callable[[int, int], None]
+
+
+@command("seed", example="stream-dedup seed delivered.jsonl.gz --key-field url")
+def seed_command(
+    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-|TOPIC", help="Documents as `load` takes them, or a topic.")],
+    document_format: Annotated[
+        DocumentFormat,
+        typer.Option("--format", help="auto: by the name (.jsonl, .ndjson, .txt; + .gz), standard input is jsonl."),
+    ] = DocumentFormat.AUTO,
+    key_field: Annotated[
+        str | None,
+        typer.Option(
+            "--key-field", metavar="PATH", help="Field of a file's documents that is their key.  [default: id, else url]"
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Make documents that were delivered elsewhere count as kept: copies of them are duplicates. Run again, it goes on."""
+    settings = quiet_settings(config, assignments, brokers)
+    return seed(settings, target, document_format.value, key_field, as_json=as_json)
 
 
 @dataclass(slots=True)
@@ -53,11 +74,22 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None, *, a
         ConfigurationError: the log is missing or another's, or the topic is the filter's own source.
         BrokerError: Kafka failed; run it again, it goes on.
     """
+    from stream_dedup.cli.orders import log_names
+    from stream_dedup.cli.sources import STANDARD_INPUT
+    from stream_dedup.control import declaration
+    from stream_dedup.control.seed import SeedProgress
+    from stream_dedup.fingerprinting import Fingerprinter
+    from stream_dedup.inputs.decoder import Decoder
+    from stream_dedup.kafka import LogAppender, read_whole
+    from stream_dedup.log.records import encode_seed
+    from stream_dedup.settings.recipe import recipe_of
+    from stream_dedup.worker.prepare import Preparer
+
     is_file = target == STANDARD_INPUT or Path(target).exists()
     names = log_names(settings, [settings.topic_names.begun, *([] if is_file else _topic(settings, target))])
     recipe = recipe_of(settings)
     declaration.follow(settings, names, recipe, begins=True)
-    done = Progress(recipe.id)
+    done = SeedProgress(recipe.id)
     with progress("reading the log", None) as advance:
         for _, record in read_whole(settings, names.fingerprints, advance):
             done.fold(record)
@@ -83,6 +115,8 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None, *, a
 
 
 def _topic(settings: Settings, target: str) -> list[str]:
+    from stream_dedup.kafka import Admin
+
     names = settings.topic_names
     if target == names.documents:
         raise ConfigurationError(
@@ -97,6 +131,10 @@ def _topic(settings: Settings, target: str) -> list[str]:
 
 
 def _of_files(settings: Settings, target: str, form: str, key_field: str | None) -> Iterator[tuple[Source, Iterator[Message]]]:
+    from stream_dedup.cli.load import record_of
+    from stream_dedup.cli.sources import find_files, read_documents
+    from stream_dedup.control.seed import file_source
+
     for file in find_files(target, form):
         source = file_source(file.name, file.path)
 
@@ -109,6 +147,9 @@ def _of_files(settings: Settings, target: str, form: str, key_field: str | None)
 
 
 def _of_topic(settings: Settings, target: str) -> Iterator[tuple[Source, Iterator[Message]]]:
+    from stream_dedup.kafka import Admin, read_partition
+    from stream_dedup.log.records import Source
+
     topic_id, partitions = Admin(settings).topic_ids([target])[target]
     for partition in range(partitions):
         yield Source(target, topic_id, partition, 0, 0), read_partition(settings, target, partition)

@@ -13,26 +13,65 @@ from collections import deque
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from stream_dedup.cli.check import decode_documents
-from stream_dedup.cli.sources import STANDARD_INPUT, find_files, read_documents
-from stream_dedup.fingerprinting import Content, Fingerprinter, Recipe, as_vector, number_of
+import typer
+
+from stream_dedup.cli.options import ConfigOption, JsonOption, SetOption, command, quiet_settings
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError, StreamDedupError
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
-from stream_dedup.index import report
-from stream_dedup.index.index import Index
-from stream_dedup.index.store import RocksStore
-from stream_dedup.inputs.decoder import scope_number
-from stream_dedup.local.offline import check_widths
-from stream_dedup.settings.recipe import recipe_of
-from stream_dedup.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from stream_dedup.fingerprinting import Content, Fingerprinter, Recipe
+    from stream_dedup.settings.settings import Settings
 
 _ANSWER_SECONDS = 30.0
 _BATCH = 1000
 _ANSWER_BYTES_MAX = 16 << 20
+
+
+@command("similar", example="stream-dedup similar page.txt --index http://localhost:8081 --limit 5")
+def similar_command(
+    target: Annotated[
+        str, typer.Argument(metavar="TEXT|FILE|-", help="A text, a file that holds one, or - for standard input.")
+    ],
+    as_text: Annotated[bool, typer.Option("--text", help="Take the argument as a text even if a file has that name.")] = False,
+    index: Annotated[
+        str | None,
+        typer.Option("--index", metavar="URL", help="A running index.  [default: on this machine, HTTP_PORT or the one after]"),
+    ] = None,
+    volume: Annotated[
+        Path | None, typer.Option("--volume", metavar="DIR", help="Look into the volume of an index, running or not.")
+    ] = None,
+    documents: Annotated[
+        str | None, typer.Option("--in", metavar="FILE|DIR", help="Compare with every document in files, without an index.")
+    ] = None,
+    scope: Annotated[str | None, typer.Option("--scope", help="Among documents with this value of SCOPE_FIELD.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Show at most so many.")] = 100,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Find the kept documents that are near a text: id, position, distance in bits, time. Nearest first.
+
+    A text of a few words is found only where a document is that very text.
+    """
+    if sum(one is not None for one in (index, volume, documents)) > 1:
+        raise typer.BadParameter("give one of --index, --volume and --in")
+    settings = quiet_settings(config, assignments)
+    return find_similar(
+        settings,
+        target,
+        as_text=as_text,
+        index=index,
+        volume=volume,
+        documents=documents,
+        scope=scope,
+        limit=limit,
+        as_json=as_json,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +96,8 @@ def read_text(target: str, *, as_text: bool) -> str:
     Raises:
         InputError: the file cannot be read.
     """
+    from stream_dedup.cli.sources import STANDARD_INPUT
+
     if not as_text and target == STANDARD_INPUT:
         return sys.stdin.buffer.read().decode("utf-8", "replace")
     try:
@@ -75,6 +116,10 @@ def print_of(settings: Settings, text: str, scope: str | None) -> tuple[Fingerpr
     Raises:
         InputError: nothing is left of the text once it is normalised; or the recipe takes vectors, and it is none.
     """
+    from stream_dedup.fingerprinting import Fingerprinter, number_of
+    from stream_dedup.inputs.decoder import scope_number
+    from stream_dedup.settings.recipe import recipe_of
+
     recipe = recipe_of(settings)
     fingerprinter = Fingerprinter(recipe)
     prints = fingerprinter.fingerprint([_vector_of(text) if recipe.method.takes_vectors else text])
@@ -88,6 +133,8 @@ def print_of(settings: Settings, text: str, scope: str | None) -> tuple[Fingerpr
 
 
 def _vector_of(text: str) -> Content:
+    from stream_dedup.fingerprinting import as_vector
+
     try:
         return as_vector(json.loads(text))
     except ValueError as error:
@@ -163,9 +210,13 @@ def look_into(volume: Path, wanted: Wanted, limit: int) -> dict[str, Any]:
         ConfigurationError: the volume has another recipe.
         StoreError: it cannot be read.
     """
+    from stream_dedup.index import report
+    from stream_dedup.index.index import LogIndex
+    from stream_dedup.index.store import RocksStore
+
     store = RocksStore(volume, read_only=True)
     try:
-        index = Index(store)
+        index = LogIndex(store)
         declared = index.declared
         if declared is not None and declared.recipe != wanted.recipe.id:
             raise ConfigurationError(
@@ -184,6 +235,11 @@ def scan_files(settings: Settings, fingerprinter: Fingerprinter, target: str, wa
         InputError: there is nothing to read.
         ConfigurationError: the plan is wider than the recipe's prints.
     """
+    from stream_dedup.cli.check import decode_documents
+    from stream_dedup.cli.sources import find_files, read_documents
+    from stream_dedup.fingerprinting import number_of
+    from stream_dedup.local.offline import check_widths
+
     files = find_files(target, "auto")
     if any(file.form == "jsonl" for file in files):
         settings = settings.model_copy(update={"value_format": "json"})

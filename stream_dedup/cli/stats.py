@@ -17,22 +17,59 @@ import datetime as dt
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from stream_dedup.cli.options import (
+    BrokersOption,
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    command,
+    quiet_settings,
+)
 from stream_dedup.ground.document import Message, TopicPartitionKey, Verdict
 from stream_dedup.ground.errors import ConfigurationError, FormatError
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
-from stream_dedup.kafka import Admin, sample
-from stream_dedup.log import headers, records
-from stream_dedup.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from stream_dedup.settings.settings import Settings
 
 _RUN_RECORDS = 50
 _LOG_RUN_RECORDS = 20
 _DAY_MS = 86_400_000
 
 
+@command("stats", example="stream-dedup stats --since 7d")
+def stats_command(
+    since: Annotated[str, typer.Option("--since", metavar="TIME", help="How far back: 12h, 7d, 4w.")] = "7d",
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Read every record of the period instead of a few thousand: whole documents.")
+    ] = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Say what was saved: documents, duplicates by reason and bytes, by day. Cheap: it reads a sample, and says how much.
+
+    Days are those of the records' timestamps, as far back as the outputs still hold them.
+    """
+    from stream_dedup.settings.units import parse_duration
+
+    settings = quiet_settings(config, assignments, brokers)
+    try:
+        seconds = parse_duration(since).total_seconds()
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--since") from error
+    if not 0 < seconds <= 366 * 86_400:
+        raise typer.BadParameter("must be more than nothing and at most 366d", param_hint="--since")
+    return show_stats(settings, seconds, exact=exact, as_json=as_json)
+
+
 @dataclass(slots=True)
-class Tally:
+class DayTally:
     """Figures of one day; numbers that were estimated are whole only after rounding."""
 
     documents: dict[str, float] = field(default_factory=lambda: {verdict.value: 0.0 for verdict in Verdict})
@@ -40,7 +77,7 @@ class Tally:
     reasons: dict[str, float] = field(default_factory=dict)
     judged: float = 0.0
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: DayTally) -> None:
         """Add another day's figures."""
         for verdict in Verdict:
             self.documents[verdict.value] += other.documents[verdict.value]
@@ -81,11 +118,13 @@ def show_stats(settings: Settings, since_seconds: float, *, exact: bool, as_json
         ConfigurationError: a topic is missing.
         BrokerError: Kafka does not answer.
     """
+    from stream_dedup.log import headers
+
     now_ms = int(time.time() * 1000)
     edges = day_edges(now_ms - int(since_seconds * 1000), now_ms)
     cost = Cost()
     days = list(_days(settings, edges, cost, exact=exact))
-    total = Tally()
+    total = DayTally()
     for day in days:
         total.add(day)
     rows = [{"day": _day(edge), **day.fields()} for edge, day in zip(edges, days, strict=False)]
@@ -131,12 +170,16 @@ def day_edges(first_ms: int, end_ms: int) -> list[int]:
     return [first_ms, *range(midnight, end_ms, _DAY_MS), end_ms]
 
 
-def tally(spans: Mapping[TopicPartitionKey, tuple[int, int]], found: Iterable[Message], *, exact: bool) -> tuple[Tally, bool]:
+def tally(
+    spans: Mapping[TopicPartitionKey, tuple[int, int]], found: Iterable[Message], *, exact: bool
+) -> tuple[DayTally, bool]:
     """Return the figures of the records in `spans` (from, to) given a run of each, and whether they were estimated."""
+    from stream_dedup.log import headers
+
     runs: dict[TopicPartitionKey, list[Message]] = {}
     for message in found:
         runs.setdefault((message.topic, message.partition), []).append(message)
-    whole, estimated = Tally(), False
+    whole, estimated = DayTally(), False
     for key, (begin, end) in spans.items():
         run = runs.get(key, [])
         if not run:
@@ -156,7 +199,9 @@ def tally(spans: Mapping[TopicPartitionKey, tuple[int, int]], found: Iterable[Me
     return whole, estimated
 
 
-def _days(settings: Settings, edges: Sequence[int], cost: Cost, *, exact: bool) -> Iterator[Tally]:
+def _days(settings: Settings, edges: Sequence[int], cost: Cost, *, exact: bool) -> Iterator[DayTally]:
+    from stream_dedup.kafka import Admin
+
     admin, names = Admin(settings), settings.topic_names
     wanted = (names.unique, names.duplicates, names.fingerprints)
     known = admin.topic_ids(wanted)
@@ -185,6 +230,8 @@ def _judged(
     settings: Settings, log: TopicPartitionKey, span: tuple[int, int], cost: Cost, *, exact: bool
 ) -> tuple[float, bool]:
     """Return how many documents the log's records of a span hold, and whether that was estimated."""
+    from stream_dedup.log import records
+
     run = list(_read(settings, {log: span}, None if exact else _LOG_RUN_RECORDS, cost, lambda _documents, _bytes: None))
     documents = 0
     for message in run:
@@ -202,6 +249,8 @@ def _judged(
 def _read(
     settings: Settings, spans: Mapping[TopicPartitionKey, tuple[int, int]], most: int | None, cost: Cost, advance: Any
 ) -> Iterator[Message]:
+    from stream_dedup.kafka import sample
+
     runs = {}
     for key, (begin, end) in spans.items():
         if end > begin:

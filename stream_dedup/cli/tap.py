@@ -9,17 +9,46 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.text import Text
 
+from stream_dedup.cli.options import (
+    BrokersOption,
+    ConfigOption,
+    JsonOption,
+    Outlet,
+    SetOption,
+    command,
+    quiet_settings,
+)
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import console, note, print_json
-from stream_dedup.kafka import reader
-from stream_dedup.log import headers
-from stream_dedup.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from stream_dedup.settings.settings import Settings
 
 _COLOURS = {"unique": "green", "duplicate": "yellow", "dead-letter": "red", "unknown": "magenta"}
+
+
+@command("tap", example="stream-dedup tap --only duplicates --limit 20")
+def tap_command(
+    only: Annotated[list[Outlet] | None, typer.Option("--only", help="Show these only; can be given several times.")] = None,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Begin with the oldest verdicts instead of the next one.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many.")] = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Watch verdicts as they are given: time, verdict, reason, distance, id, and the kept document's id and position."""
+    settings = quiet_settings(config, assignments, brokers)
+    outlets = [one.value for one in only or []]
+    return watch(settings, outlets, limit, from_beginning=from_beginning, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +70,8 @@ class Tapped:
 
 def watch(settings: Settings, outlets: Sequence[str], limit: int | None, *, from_beginning: bool, as_json: bool) -> int:
     """Print verdicts until `limit` is reached or Ctrl-C; return the exit code."""
+    from stream_dedup.kafka import reader
+
     names = settings.topic_names
     by_outlet = {"unique": names.unique, "duplicates": names.duplicates, "dead-letters": names.dead_letters}
     topics = [topic for outlet, topic in by_outlet.items() if outlet in outlets or not outlets]
@@ -68,6 +99,8 @@ def watch(settings: Settings, outlets: Sequence[str], limit: int | None, *, from
 
 def describe(message: Message, dead_letters: str) -> Tapped:
     """Return what a record of an output topic says."""
+    from stream_dedup.log import headers
+
     found = dict(message.headers or [])  # ours come last, so they win
     is_dead = message.topic == dead_letters
     verdict = "dead-letter" if is_dead else _text(found, headers.VERDICT) or "unknown"

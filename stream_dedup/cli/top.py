@@ -12,25 +12,57 @@ import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import typer
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from stream_dedup.cli.options import (
+    ConfigOption,
+    JsonOption,
+    SetOption,
+    command,
+    settings_of,
+)
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import console, print_json
-from stream_dedup.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from stream_dedup.settings.settings import Settings
 
 _ANSWER_SECONDS = 5.0
 _ANSWER_BYTES_MAX = 16 << 20
 _Labels = frozenset[tuple[str, str]]
 
 
-class Reading(NamedTuple):
+@command("top", example="stream-dedup top http://worker-0:8080 http://index-0:8080 --interval 5")
+def top_command(
+    urls: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="URL...", help="Roles to watch, http://HOST:PORT.  [default: this machine's HTTP_PORT and the next]"
+        ),
+    ] = None,
+    interval: Annotated[float, typer.Option("--interval", min=0.1, max=3600, help="Seconds between two readings.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one table, of one interval, and end.")] = False,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Watch the roles at work: documents a second, share of duplicates, lag, latency, aborts, the index. From their /metrics.
+
+    With --json a line per interval. With --once it ends with 1 if no role answers.
+    """
+    settings = settings_of(config, assignments)
+    return show_top(settings, urls or [], interval, once=once, as_json=as_json)
+
+
+class RoleReading(NamedTuple):
     """One role's metrics at one moment. `seconds` is of the monotonic clock; `values` by name without prefix, then labels."""
 
     seconds: float
@@ -44,7 +76,7 @@ class Reading(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TopRow:
     """What one role does. None: it has no such figure, or none yet. Rates are a second; latencies in seconds.
 
     `duplicate_ratio` and the quantiles are of the interval; `duplicate_ratio_ever` is since the role's start.
@@ -92,7 +124,7 @@ def show_top(settings: Settings, urls: Sequence[str], interval: float, *, once: 
         return 0
 
 
-def read(address: str) -> Reading | str:
+def read(address: str) -> RoleReading | str:
     """Return a role's metrics, or why there are none."""
     parts = urllib.parse.urlsplit(address)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -110,7 +142,7 @@ def read(address: str) -> Reading | str:
         connection.close()
 
 
-def parse(text: str, seconds: float) -> Reading:
+def parse(text: str, seconds: float) -> RoleReading:
     """Return the samples in Prometheus' text format.
 
     Raises:
@@ -121,17 +153,17 @@ def parse(text: str, seconds: float) -> Reading:
         for sample in family.samples:
             name = sample.name.removeprefix("stream_dedup_")
             values.setdefault(name, {})[frozenset(sample.labels.items())] = float(sample.value)
-    return Reading(seconds, values)
+    return RoleReading(seconds, values)
 
 
-def row_of(address: str, before: Reading | str, now: Reading | str) -> Row:
+def row_of(address: str, before: RoleReading | str, now: RoleReading | str) -> TopRow:
     """Return what a role did between two readings."""
     if isinstance(now, str):
-        return Row(address, None, problem=now)
+        return TopRow(address, None, problem=now)
     role = "worker" if "documents_total" in now.values else "index" if "index_entries" in now.values else None
     if role is None:
-        return Row(address, None, problem="is no role of stream-dedup")
-    past = before if isinstance(before, Reading) and _same_process(before, now) else None
+        return TopRow(address, None, problem="is no role of stream-dedup")
+    past = before if isinstance(before, RoleReading) and _same_process(before, now) else None
     seconds = 0.0 if past is None else now.seconds - past.seconds
 
     def moved(name: str, **labels: str) -> float | None:
@@ -146,7 +178,7 @@ def row_of(address: str, before: Reading | str, now: Reading | str) -> Row:
     transactions = moved("transactions_total")
     committed = moved("transactions_total", result="committed")
     latency = _buckets_moved("verdict_latency_seconds_bucket", past, now)
-    return Row(
+    return TopRow(
         address,
         role,
         documents_rate=rate("documents_total"),
@@ -183,7 +215,7 @@ def quantile(buckets: Mapping[float, float], share: float) -> float | None:
     return low
 
 
-def drawn(rows: Sequence[Row]) -> Table:
+def drawn(rows: Sequence[TopRow]) -> Table:
     """Return the rows as a table."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("role", "address"):
@@ -215,7 +247,7 @@ def drawn(rows: Sequence[Row]) -> Table:
     return table
 
 
-def _next(last: Mapping[str, Reading | str], interval: float) -> tuple[list[Row], dict[str, Reading | str]]:
+def _next(last: Mapping[str, RoleReading | str], interval: float) -> tuple[list[TopRow], dict[str, RoleReading | str]]:
     time.sleep(interval)
     now = {address: read(address) for address in last}
     return [row_of(address, last[address], now[address]) for address in last], now
@@ -240,11 +272,11 @@ def _checked(url: str) -> str:
     return whole.rstrip("/").removesuffix("/metrics")
 
 
-def _same_process(before: Reading, now: Reading) -> bool:
+def _same_process(before: RoleReading, now: RoleReading) -> bool:
     return before.total("process_start_time_seconds") == now.total("process_start_time_seconds")
 
 
-def _buckets_moved(name: str, past: Reading | None, now: Reading) -> dict[float, float]:
+def _buckets_moved(name: str, past: RoleReading | None, now: RoleReading) -> dict[float, float]:
     if past is None:
         return {}
     begin = past.values.get(name, {})

@@ -5,14 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from stream_dedup.cli.options import (
+    BrokersOption,
+    ConfigOption,
+    FitOption,
+    JsonOption,
+    PartitionsOption,
+    SetOption,
+    TopicFilesOption,
+    command,
+    quiet_settings,
+)
 from stream_dedup.ground.errors import ConfigurationError, TopicExistsError
 from stream_dedup.ground.terminal import print_json, print_table
 from stream_dedup.ground.topics import (
-    Change,
     Topic,
+    TopicChange,
     apply,
     as_rows,
     fit_to_brokers,
@@ -22,12 +34,44 @@ from stream_dedup.ground.topics import (
     replicas_problem,
     with_partitions,
 )
-from stream_dedup.kafka import Admin
-from stream_dedup.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from stream_dedup.kafka import Admin
+    from stream_dedup.settings.settings import Settings
 
 # What was made just now may not be in every list yet.
 _AGAIN_SECONDS = 0.1
 _COLOURS = {"create": "green", "grow": "green", "set": "yellow", "refuse": "bold red", "none": "dim"}
+
+
+@command("topics plan", example="stream-dedup topics plan --json")
+def topics_plan_command(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    fit_brokers: FitOption = False,
+    partitions: PartitionsOption = None,
+    folder: TopicFilesOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Show what the cluster's topics lack, and change nothing. Ends with 78 if something cannot be corrected."""
+    settings = quiet_settings(config, assignments, brokers)
+    return show_plan(settings, folder, partitions, fit_brokers=fit_brokers, as_json=as_json)
+
+
+@command("topics apply", example="stream-dedup topics apply --partitions 24")
+def topics_apply_command(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    fit_brokers: FitOption = False,
+    partitions: PartitionsOption = None,
+    folder: TopicFilesOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Create missing topics, add partitions, correct settings. Nothing is ever deleted or shrunk."""
+    settings = quiet_settings(config, assignments, brokers)
+    return apply_plan(settings, folder, partitions, fit_brokers=fit_brokers, as_json=as_json)
 
 
 def show_plan(settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool, as_json: bool) -> int:
@@ -49,14 +93,14 @@ def apply_plan(settings: Settings, folder: Path | None, partitions: int | None, 
     return 0
 
 
-def apply_topics(settings: Settings, *, partitions: int | None = None, fit_brokers: bool = True) -> list[Change]:
+def apply_topics(settings: Settings, *, partitions: int | None = None, fit_brokers: bool = True) -> list[TopicChange]:
     """Bring a cluster to the declared topics without printing, as `broker` and `demo` do; return what was changed."""
     return _carry_out(settings, None, partitions, fit_brokers=fit_brokers)[1]
 
 
 def _carry_out(
     settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool
-) -> tuple[Sequence[Topic], list[Change]]:
+) -> tuple[Sequence[Topic], list[TopicChange]]:
     """Plan and apply; where somebody else does the same at the same moment (`broker` makes the topics too), plan anew.
 
     Each new plan finds one topic more, so there are no more of them than topics.
@@ -77,7 +121,9 @@ def _carry_out(
 
 def _compare(
     settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool
-) -> tuple[Admin, Sequence[Topic], list[Change]]:
+) -> tuple[Admin, Sequence[Topic], list[TopicChange]]:
+    from stream_dedup.kafka import Admin
+
     desired: Sequence[Topic] = read_topics(settings.topic_names, folder)
     if partitions is not None:
         desired = with_partitions(desired, partitions)
@@ -91,7 +137,7 @@ def _compare(
     return admin, desired, changes
 
 
-def _print(desired: Sequence[Topic], changes: Sequence[Change], *, as_json: bool) -> None:
+def _print(desired: Sequence[Topic], changes: Sequence[TopicChange], *, as_json: bool) -> None:
     rows = as_rows(desired, changes)
     if as_json:
         print_json(rows)

@@ -1,4 +1,4 @@
-"""`python -m stream_dedup.warm DIRECTORY`: make every kernel ahead, by doing once what the roles do.
+"""`python -m stream_dedup.cli.warm DIRECTORY`: make every kernel ahead, by doing once what the roles do.
 
 Invariant: every kernel is called with the types that a role calls it with; those that were not called are named in
 the result, and a test holds it empty, so that a new kernel is not forgotten here.
@@ -23,7 +23,7 @@ from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.kernels import FULL, Columns, no_columns, take_rows
 from stream_dedup.index.layout import row_type
 from stream_dedup.index.neighbours import Neighbours, no_rows
-from stream_dedup.index.pages import Page, gather
+from stream_dedup.index.pages import EntryPage, gather
 from stream_dedup.kafka import warm_up_writer
 from stream_dedup.log import header_columns
 from stream_dedup.log.answers import Judgement, Verdicts
@@ -84,7 +84,7 @@ def use_index() -> None:
         tags = np.zeros(_DOCUMENTS, np.uint32)
         Neighbours(plan, words, identities).load(held, 0, _DOCUMENTS, tags, tags)
     first, kind = np.zeros(1, np.int64), row_type(1)
-    gather([Page(bytes(kind.itemsize))], first, first, kind, kind).ids()
+    gather([EntryPage(bytes(kind.itemsize))], first, first, kind, kind).ids()
 
 
 def use_audit() -> None:

@@ -13,6 +13,7 @@ import structlog
 
 from stream_dedup.checks.declaration import check_declaration, window_of
 from stream_dedup.checks.finding import raise_refusals
+from stream_dedup.control.beginnings import open_new
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground import plan as plans
 from stream_dedup.ground.errors import ConfigurationError
@@ -20,9 +21,8 @@ from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import LogAppender, read_whole
 from stream_dedup.log import records
 from stream_dedup.settings.settings import Settings
-from stream_dedup.worker.beginnings import open_new
 
-_log = structlog.get_logger("stream_dedup.worker")
+_logger = structlog.get_logger("stream_dedup.worker")
 
 
 def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
@@ -60,7 +60,8 @@ def begin(settings: Settings, names: TopicNames, recipe: Recipe) -> None:
     appender = LogAppender(settings, names.fingerprints, "declare")
     appender.send(records.encode_control(records.Control("declare", fields)), None, lambda _: None)
     appender.flush()
-    _log.info("log begun", topic=names.fingerprints, recipe=recipe.id, plan=plans.parse(settings.plan).id, group=settings.group)
+    plan = plans.parse(settings.plan).id
+    _logger.info("log begun", topic=names.fingerprints, recipe=recipe.id, plan=plan, group=settings.group)
 
 
 def follow(settings: Settings, names: TopicNames, recipe: Recipe, *, begins: bool) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def log_form(identifier: bytes, log_ids: str, key: bytes) -> bytes:
 
 
 @dataclass(slots=True)
-class Known:
+class KnownId:
     """What the log says of one id. `documents` were ever recorded with it, `since` of them after it was last forgotten.
 
     One that is asked for again behind a take-down counts in `since`: the log alone does not say that it stays down.

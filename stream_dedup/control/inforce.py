@@ -11,7 +11,7 @@ from typing import Any
 
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.index.apply import Declared
+from stream_dedup.index.apply import Declaration
 from stream_dedup.index.window import Window, changed
 from stream_dedup.log.records import Batch, Control, LogRecord
 
@@ -20,7 +20,7 @@ from stream_dedup.log.records import Batch, Control, LogRecord
 class InForce:
     """What the log's records so far amount to. `fold` takes them in the log's order."""
 
-    declared: Declared | None = None
+    declared: Declaration | None = None
     plan: Plan | None = None
     window: Window | None = None
     changes: int = 0
@@ -34,7 +34,7 @@ class InForce:
             return
         try:
             if record.type == "declare" and self.declared is None:
-                self.declared = Declared.from_fields(record.fields)
+                self.declared = Declaration.from_fields(record.fields)
                 self.plan, self.window = self.declared.plan, self.declared.window
             elif record.type == "plan":
                 self._change(record.fields)

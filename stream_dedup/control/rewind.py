@@ -33,7 +33,7 @@ _FORM = re.compile(r"(?:(?P<topic>.+)-)?(?P<partition>[0-9]{1,10})@(?P<offset>[0
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class RewindTarget:
     """What the cluster has of the source topic, by partition.
 
     `committed` holds (offset, metadata) of the partitions that have a committed offset; `bounds` (first offset held,
@@ -47,7 +47,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OffsetChange:
     """A committed offset to write. What is there now is None where it is missing; `warning` is a sentence, if any."""
 
     partition: int
@@ -112,12 +112,12 @@ def needs_log(wanted: Iterable[int], committed: Mapping[int, tuple[int, str | No
     return any(part not in committed or epochs.from_metadata(committed[part][1]) is None for part in wanted)
 
 
-def plan(wanted: Mapping[int, int], cluster: Cluster, marks: Marks | None) -> tuple[list[Change], list[str]]:
+def plan(wanted: Mapping[int, int], cluster: RewindTarget, marks: Marks | None) -> tuple[list[OffsetChange], list[str]]:
     """Return (changes, refusals as sentences); with any refusal nothing may be written.
 
     `marks` is what the whole log holds; it may be None where `needs_log` says no.
     """
-    changes: list[Change] = []
+    changes: list[OffsetChange] = []
     refusals: list[str] = []
     for part, offset in sorted(wanted.items()):
         refusal = _refusal(part, offset, cluster)
@@ -128,7 +128,7 @@ def plan(wanted: Mapping[int, int], cluster: Cluster, marks: Marks | None) -> tu
     return changes, refusals
 
 
-def _refusal(part: int, offset: int, cluster: Cluster) -> str | None:
+def _refusal(part: int, offset: int, cluster: RewindTarget) -> str | None:
     name = f"{cluster.topic}-{part}"
     if part >= cluster.partitions:
         return f"{name} does not exist: the partitions of {cluster.topic} are 0 to {cluster.partitions - 1}."
@@ -151,7 +151,7 @@ def _refusal(part: int, offset: int, cluster: Cluster) -> str | None:
     return None
 
 
-def _change(part: int, offset: int, cluster: Cluster, marks: Marks | None) -> Change:
+def _change(part: int, offset: int, cluster: RewindTarget, marks: Marks | None) -> OffsetChange:
     low, _ = cluster.bounds[part]
     committed, metadata = cluster.committed.get(part, (None, None))
     epoch = epochs.from_metadata(metadata)
@@ -159,7 +159,7 @@ def _change(part: int, offset: int, cluster: Cluster, marks: Marks | None) -> Ch
         warning = None
         if committed is not None and committed < low:
             warning = f"The topic lost the records from {committed} to {low - 1} before they were judged."
-        return Change(part, committed, epoch, offset, epoch + 1, warning)
+        return OffsetChange(part, committed, epoch, offset, epoch + 1, warning)
     highest, confirmed = marks.by_partition.get(part, (0, low)) if marks is not None else (0, low)
     warning, sure = None, max(low, confirmed)
     if offset > sure:
@@ -167,4 +167,4 @@ def _change(part: int, offset: int, cluster: Cluster, marks: Marks | None) -> Ch
             f"Nothing here tells whether the documents from {sure} to {offset - 1} have left already; if not, they are "
             f"lost. {cluster.topic}-{part}@{sure} is sure to skip none."
         )
-    return Change(part, committed, None, offset, highest + 1, warning)
+    return OffsetChange(part, committed, None, offset, highest + 1, warning)

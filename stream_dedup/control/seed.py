@@ -21,7 +21,7 @@ _BEGINNING_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
-class Progress:
+class SeedProgress:
     """How far seeds of each source are in the log: `next` is the offset behind the last one, by (name, id, partition)."""
 
     recipe: str

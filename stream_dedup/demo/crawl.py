@@ -39,7 +39,7 @@ _REVISION_SHARE = (0.01, 0.05)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class CrawledPage:
     """One record of a crawl. `id` is the page's URL, `of` that of the page it was made from, `value` what the crawler sends."""
 
     id: str
@@ -51,7 +51,7 @@ class Page:
     value: bytes
 
 
-def mini_crawl(seed: int, pages: int = 600) -> list[Page]:
+def mini_crawl(seed: int, pages: int = 600) -> list[CrawledPage]:
     """Return a crawl of so many pages in crawl order.
 
     Raises:
@@ -81,7 +81,7 @@ class _Source:
 class _MiniCrawl:
     def __init__(self, seed: int) -> None:
         self.dice = Dice("mini-crawl", seed)
-        self.pages: list[Page] = []
+        self.pages: list[CrawledPage] = []
         self._originals: list[_Source] = []
         self._sources: list[_Source] = []
         self._latest: dict[str, _Source] = {}
@@ -157,7 +157,7 @@ class _MiniCrawl:
         code = LANGUAGES[0]
         url = self._url(code, 0)
         whole = _page(url, language(code).tell(Writer(self.dice).article(10)), code, "broken", None, len(self.pages))
-        self.pages.append(Page(url, "", code, "broken", None, whole.key, whole.value[: len(whole.value) // 2]))
+        self.pages.append(CrawledPage(url, "", code, "broken", None, whole.key, whole.value[: len(whole.value) // 2]))
 
     def _add(
         self,
@@ -264,10 +264,10 @@ def _laid_out(code: str, host: int, body: str) -> str:
     return f"{navigation}\n\n{body}\n\n{footer}"
 
 
-def _page(url: str, text: str, code: str, kind: str, of: str | None, number: int) -> Page:
+def _page(url: str, text: str, code: str, kind: str, of: str | None, number: int) -> CrawledPage:
     fetched = (_FIRST_FETCH + timedelta(seconds=_SECONDS_PER_FETCH * number)).strftime("%Y-%m-%dT%H:%M:%SZ")
     record = {"url": url, "text": text, "language": code, "fetched": fetched}
-    return Page(url, text, code, kind, of, url.encode(), json.dumps(record, ensure_ascii=False).encode())
+    return CrawledPage(url, text, code, kind, of, url.encode(), json.dumps(record, ensure_ascii=False).encode())
 
 
 SIZE_BYTES_MIN, SIZE_BYTES_MAX = 250, 1_000_000
@@ -288,7 +288,7 @@ def endless(
     size_bytes: int = 1000,
     duplicate_share: float = 0.3,
     languages: Sequence[str] = ("en",),
-) -> Iterator[Page]:
+) -> Iterator[CrawledPage]:
     """Yield `pages` pages (None: without end) of about `size_bytes` of UTF-8 text, fast enough to load a broker.
 
     The languages take turns. Originals are distinct for sure: two of one language share at most three sentences, and never
@@ -312,7 +312,9 @@ def endless(
     return _endless(seed, pages, size_bytes, duplicate_share, languages)
 
 
-def _endless(seed: int, pages: int | None, size_bytes: int, duplicate_share: float, languages: Sequence[str]) -> Iterator[Page]:
+def _endless(
+    seed: int, pages: int | None, size_bytes: int, duplicate_share: float, languages: Sequence[str]
+) -> Iterator[CrawledPage]:
     sections = math.ceil(size_bytes / _SECTION_BYTES_MAX)
     pools = [_Pool(seed, code, size_bytes // sections) for code in languages]
     dice = Dice("endless", seed)

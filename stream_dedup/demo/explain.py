@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stream_dedup.demo import truth
-from stream_dedup.demo.crawl import Page
+from stream_dedup.demo.crawl import CrawledPage
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.printable import printable
 from stream_dedup.log.headers import text_of
@@ -37,7 +37,7 @@ def show_balance(out: Console, came: int, unique: int, duplicates: int, dead: in
     out.print(table)
 
 
-def show_languages(out: Console, tallies: Mapping[str, truth.Tally]) -> None:
+def show_languages(out: Console, tallies: Mapping[str, truth.TruthTally]) -> None:
     """Print how well each language was served."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("language", "pages", "true duplicates", "found", "recall", "false drops", "grey", "grey dropped"):
@@ -49,7 +49,7 @@ def show_languages(out: Console, tallies: Mapping[str, truth.Tally]) -> None:
 
 
 def choose(
-    pages: Sequence[Page], duplicates: Sequence[Message], number_at: Mapping[str, int], kinds: Sequence[str]
+    pages: Sequence[CrawledPage], duplicates: Sequence[Message], number_at: Mapping[str, int], kinds: Sequence[str]
 ) -> list[tuple[Message, int, int]]:
     """Return a duplicate of each kind, with the numbers of its page and of the page it names, each in another language.
 
@@ -71,7 +71,7 @@ def choose(
     return chosen
 
 
-def show_duplicate(out: Console, one: Message, page: Page, kept: Page) -> None:
+def show_duplicate(out: Console, one: Message, page: CrawledPage, kept: CrawledPage) -> None:
     """Print one duplicate: what its headers say, how much the texts share, and the first differences."""
     resemblance = _resemblance(page, kept)
     reason, distance = text_of(one.headers, "dedup.reason"), text_of(one.headers, "dedup.distance")
@@ -87,11 +87,11 @@ def show_duplicate(out: Console, one: Message, page: Page, kept: Page) -> None:
         out.print(line)
 
 
-def _resemblance(one: Page, other: Page) -> float:
+def _resemblance(one: CrawledPage, other: CrawledPage) -> float:
     return truth.jaccard(truth.shingles(one.text, one.language), truth.shingles(other.text, other.language))
 
 
-def _differences(kept: Page, page: Page) -> list[Text]:
+def _differences(kept: CrawledPage, page: CrawledPage) -> list[Text]:
     before, after = _tokens(kept), _tokens(page)
     joint = "" if page.language in _UNSPACED else " "
     lines: list[Text] = []
@@ -114,5 +114,5 @@ def _differences(kept: Page, page: Page) -> list[Text]:
     return lines
 
 
-def _tokens(page: Page) -> list[str]:
+def _tokens(page: CrawledPage) -> list[str]:
     return list(page.text.replace("\n", " ")) if page.language in _UNSPACED else re.findall(r"\S+", page.text)

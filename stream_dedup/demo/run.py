@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from stream_dedup.demo import explain, truth
-from stream_dedup.demo.crawl import Page, mini_crawl
+from stream_dedup.demo.crawl import CrawledPage, mini_crawl
 from stream_dedup.ground import topics
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import StreamDedupError
@@ -35,7 +35,9 @@ from stream_dedup.ground.terminal import console, print_json
 from stream_dedup.kafka import LINGER_MS, Admin, LoadProducer, reader
 from stream_dedup.log.headers import text_of
 from stream_dedup.service import logs
-from stream_dedup.settings.settings import Settings, child_environment, load_settings
+from stream_dedup.settings.environment import child_environment
+from stream_dedup.settings.layers import load_settings
+from stream_dedup.settings.settings import Settings
 
 PAGES = 600
 PARTITIONS = 3
@@ -150,7 +152,7 @@ def _roles(settings: Settings, folder: Path) -> Iterator[None]:
             process.wait()
 
 
-def _run_crawl(settings: Settings, names: topics.TopicNames, pages: Sequence[Page], folder: Path, out: Console) -> Seen:
+def _run_crawl(settings: Settings, names: topics.TopicNames, pages: Sequence[CrawledPage], folder: Path, out: Console) -> Seen:
     """Send the crawl at a crawler's pace and read what comes out meanwhile."""
     producer = LoadProducer(settings, linger_ms=LINGER_MS)
     seen = Seen()
@@ -206,7 +208,7 @@ def _read_all(settings: Settings, topic: str, count: int) -> list[Message]:
 class _Outcome:
     """What came out, beside what went in and what is true."""
 
-    def __init__(self, pages: Sequence[Page], seen: Seen, source: Sequence[Message]) -> None:
+    def __init__(self, pages: Sequence[CrawledPage], seen: Seen, source: Sequence[Message]) -> None:
         self.pages = pages
         self.seen = seen
         self.number_at = {f"{one.topic}-{one.partition}@{one.offset}": _number(one) for one in source}
@@ -216,9 +218,9 @@ class _Outcome:
         self.score = truth.judge(pages, dict(map(self._judgement, judged)), [_number(one) for one in judged])
         self.complaints = list(self._complaints())
 
-    def _judgement(self, one: Message) -> tuple[int, truth.Judgement]:
+    def _judgement(self, one: Message) -> tuple[int, truth.TrueJudgement]:
         of = self.number_at.get(text_of(one.headers, "dedup.of.position"))
-        return _number(one), truth.Judgement(text_of(one.headers, "dedup.verdict") == "duplicate", of)
+        return _number(one), truth.TrueJudgement(text_of(one.headers, "dedup.verdict") == "duplicate", of)
 
     def _complaints(self) -> Iterator[str]:
         numbers = Counter(_number(one) for one in (*self.seen.unique, *self.seen.duplicates, *self.seen.dead))

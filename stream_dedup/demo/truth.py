@@ -127,7 +127,7 @@ def _meaning(value: float) -> TrueVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class TrueJudgement:
     """What somebody said of a page: whether it is a duplicate, and the place of the kept page it names."""
 
     duplicate: bool
@@ -135,7 +135,7 @@ class Judgement:
 
 
 @dataclass(slots=True)
-class Tally:
+class TruthTally:
     """Counts over some pages; the three groups of truth (`positives`, `grey`, `negatives`) add up to `pages`."""
 
     pages: int = 0
@@ -160,7 +160,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DemoFinding:
     """A page judged otherwise than it should be, and the page it resembles most (missed) or was dropped for (false drop)."""
 
     page: int
@@ -172,17 +172,17 @@ class Finding:
 class Score:
     """How good a set of verdicts is. `misnamed` are duplicates that name no page kept before them: the rule forbids chains."""
 
-    total: Tally = field(default_factory=Tally)
-    by_language: dict[str, Tally] = field(default_factory=dict)
-    by_kind: dict[str, Tally] = field(default_factory=dict)
-    missed: list[Finding] = field(default_factory=list)
-    false_drops: list[Finding] = field(default_factory=list)
+    total: TruthTally = field(default_factory=TruthTally)
+    by_language: dict[str, TruthTally] = field(default_factory=dict)
+    by_kind: dict[str, TruthTally] = field(default_factory=dict)
+    missed: list[DemoFinding] = field(default_factory=list)
+    false_drops: list[DemoFinding] = field(default_factory=list)
     misnamed: list[int] = field(default_factory=list)
 
 
 def judge(
     pages: Sequence[Text],
-    verdicts: Mapping[int, Judgement],
+    verdicts: Mapping[int, TrueJudgement],
     order: Sequence[int] | None = None,
     known: Sequence[Pair] | None = None,
 ) -> Score:
@@ -221,7 +221,9 @@ def judge(
     return score
 
 
-def _count(score: Score, page: Text, place: int, verdict: Judgement, alike: Mapping[int, Pair], kept: Collection[int]) -> None:
+def _count(
+    score: Score, page: Text, place: int, verdict: TrueJudgement, alike: Mapping[int, Pair], kept: Collection[int]
+) -> None:
     best, pair = max(
         ((other, pair) for other, pair in alike.items() if other in kept),
         key=lambda one: one[1].resemblance,
@@ -235,13 +237,13 @@ def _count(score: Score, page: Text, place: int, verdict: Judgement, alike: Mapp
     named_resemblance = named.resemblance if named else 0.0
     false_drop = verdict.duplicate and min(resemblance, named_resemblance) < GREY_FROM
     if false_drop:
-        score.false_drops.append(Finding(place, verdict.representative, named_resemblance))
+        score.false_drops.append(DemoFinding(place, verdict.representative, named_resemblance))
     if positive and not verdict.duplicate:
-        score.missed.append(Finding(place, best, resemblance))
+        score.missed.append(DemoFinding(place, best, resemblance))
     for tally in (
         score.total,
-        score.by_language.setdefault(page.language, Tally()),
-        score.by_kind.setdefault(page.kind, Tally()),
+        score.by_language.setdefault(page.language, TruthTally()),
+        score.by_kind.setdefault(page.kind, TruthTally()),
     ):
         tally.pages += 1
         tally.positives += positive

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stream_dedup.fingerprinting.grammar import Method
+from stream_dedup.fingerprinting.grammar import RecipeMethod
 from stream_dedup.fingerprinting.variants.vectors import Vector
 
 TEXTS = (
@@ -55,7 +55,7 @@ def vectors() -> list[Vector]:
     ] + [np.zeros(5, np.float64)]
 
 
-def stages(method: Method) -> tuple[str, ...]:
+def stages(method: RecipeMethod) -> tuple[str, ...]:
     """Return which stages are looked at before a method's first print."""
     if method.takes_vectors:
         return ("planes", "vector prints")

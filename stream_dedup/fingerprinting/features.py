@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import characters, simhash, tokens
-from stream_dedup.fingerprinting.grammar import Feature, Method
+from stream_dedup.fingerprinting import characters, jieba_cut, jieba_data, simhash
+from stream_dedup.fingerprinting.grammar import Feature, RecipeMethod
 from stream_dedup.fingerprinting.languages import Languages
 from stream_dedup.fingerprinting.simhash import (
     OF_CHARACTERS,
@@ -39,7 +39,7 @@ RANK_UNIT: Final = 1 << 24
 _WORDS_IN = {"words": 1, "bigrams": 2}
 
 
-def groups(method: Method) -> NDArray[np.int64]:
+def groups(method: RecipeMethod) -> NDArray[np.int64]:
     """Return the kinds of runs as the kernels take them, (g, 3): made of what, how many of it, scale of the weights."""
     return np.array(
         [
@@ -112,11 +112,11 @@ class Spelt:
     unit: int
 
 
-class Speller:
+class FeatureSpeller:
     """Spells the features of a method, as the languages say, under the key's secrets."""
 
     def __init__(
-        self, method: Method, languages: Languages, secrets: NDArray[np.uint64], character_secrets: NDArray[np.uint64]
+        self, method: RecipeMethod, languages: Languages, secrets: NDArray[np.uint64], character_secrets: NDArray[np.uint64]
     ) -> None:
         self._method = method
         self._languages = languages
@@ -140,8 +140,8 @@ class Speller:
         out, bounds, counts = _spell(
             data,
             characters.table(),
-            self._languages.dictionary if self._method.cuts_words else tokens.dictionary(),
-            tokens.scratch(self._languages.marks(data, np.array([0, len(data)], np.int64))),
+            self._languages.dictionary if self._method.cuts_words else jieba_data.dictionary(),
+            jieba_cut.scratch(self._languages.marks(data, np.array([0, len(data)], np.int64))),
             self._secrets,
             self._character_secrets,
             OF_CHARACTERS if feature.name == "chars" else OF_WORDS,

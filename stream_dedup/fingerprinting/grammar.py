@@ -1,4 +1,4 @@
-"""The grammar of recipes: what an operator writes -> a `Method`, which says how prints are made.
+"""The grammar of recipes: what an operator writes -> a `RecipeMethod`, which says how prints are made.
 
     recipe     = PRESET | PRESET ":" WIDTH | stages
     stages     = normalise "|" features "|" weights "|" hash "|" projection
@@ -9,7 +9,7 @@
     hash       = "keyed" | "xxh3" | "fnv1a" | "md5" | "sha1" | "sha256" | "jenkins" | "none"
     projection = "signs:" WIDTH | "planes:" WIDTH | "planes:" WIDTH ":" SEED
 
-Invariants: a `Method` that exists can be made into prints (what does not go together is refused here, with the nearest
+Invariants: a `RecipeMethod` that exists can be made into prints (what does not go together is refused here, with the nearest
 name where a name is wrong); its text leads back to an equal one; equal methods have equal texts.
 """
 
@@ -53,7 +53,7 @@ class Feature:
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class RecipeMethod:
     """The five stages. `steps` () is `raw`; `seed` counts only for planes.
 
     Raises:
@@ -130,7 +130,7 @@ def _nearest(stage: str, given: str, known: Iterable[str]) -> NoReturn:
     _refuse(f"The stage {stage} of a recipe has no {given[:40]!r}; {hint}")
 
 
-def _check(method: Method) -> None:
+def _check(method: RecipeMethod) -> None:
     names = [feature.name for feature in method.features]
     if not names:
         _refuse("A recipe needs features.")
@@ -204,7 +204,7 @@ def _one(stage: str, terms: Sequence[str], known: Iterable[str]) -> str:
     return terms[0]
 
 
-def parse(text: str) -> Method:
+def parse(text: str) -> RecipeMethod:
     """Return the method that a text names: a preset, a preset and a width, or all stages.
 
     Raises:
@@ -231,7 +231,7 @@ def parse(text: str) -> Method:
     seed = _number("projection", numbers[1]) if len(numbers) == 2 else 0
     if seed > SEED_MAX:
         _refuse(f"The seed of the planes is at most {SEED_MAX}, not {seed}.")
-    return Method(
+    return RecipeMethod(
         tuple(step for step in STEPS if step in normalise),
         tuple(map(_parse_feature, features)),
         _one("weights", weights, WEIGHTS),
@@ -242,7 +242,7 @@ def parse(text: str) -> Method:
     )
 
 
-def _preset(wanted: str) -> Method:
+def _preset(wanted: str) -> RecipeMethod:
     name, colon, width = wanted.partition(":")
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.4)
@@ -252,16 +252,16 @@ def _preset(wanted: str) -> Method:
     return replace(method, width=_number("projection", width)) if colon else method
 
 
-def name_of(method: Method) -> str:
+def name_of(method: RecipeMethod) -> str:
     """Return the name of the preset that this is, at any width; `custom` if it is none."""
     return next((name for name, preset in PRESETS.items() if _but_width(preset) == _but_width(method)), "custom")
 
 
-def _but_width(method: Method) -> tuple[object, ...]:
+def _but_width(method: RecipeMethod) -> tuple[object, ...]:
     return method.steps, method.features, method.weights, method.hash, method.projection, method.seed
 
 
-def _presets() -> dict[str, Method]:
+def _presets() -> dict[str, RecipeMethod]:
     # Filled step by step: parsing names what is there already.
     texts = {
         "words": "nfkc case space | words bigrams*2 | log | keyed | signs:128",
@@ -274,5 +274,5 @@ def _presets() -> dict[str, Method]:
     return {name: parse(text) for name, text in texts.items()}
 
 
-PRESETS: Final[dict[str, Method]] = {}
+PRESETS: Final[dict[str, RecipeMethod]] = {}
 PRESETS.update(_presets())

@@ -24,10 +24,10 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import characters, tokens
+from stream_dedup.fingerprinting import characters, jieba_data, tokens
 from stream_dedup.fingerprinting.characters import KIND_BITS, SEPARATOR, SPACE
+from stream_dedup.fingerprinting.jieba_data import Dictionary, UserWord
 from stream_dedup.fingerprinting.normalise import normalise
-from stream_dedup.fingerprinting.tokens import Dictionary, UserWord
 from stream_dedup.fingerprinting.variants import han as variants
 from stream_dedup.fingerprinting.variants import segmenter
 from stream_dedup.ground.errors import ConfigurationError
@@ -71,7 +71,7 @@ class Languages:
 
         Raises ConfigurationError if the segmenter is not installed.
         """
-        return tokens.ENGINE if self.segmenter == "pairs" else f"{tokens.ENGINE}+{segmenter.version()}"
+        return jieba_data.ENGINE if self.segmenter == "pairs" else f"{jieba_data.ENGINE}+{segmenter.version()}"
 
     @cached_property
     def digest(self) -> bytes:
@@ -93,11 +93,11 @@ class Languages:
         Raises ConfigurationError if jieba is missing or another than in the recipe's name.
         """
         if not self.user_words and not self.stop_words:
-            return tokens.dictionary()
-        return tokens.make_dictionary(self.user_words, self.stop_words)
+            return jieba_data.dictionary()
+        return jieba_data.make_dictionary(self.user_words, self.stop_words)
 
     def marks(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8] | None:
-        """Return where the segmenter finds words in normalised texts, for `tokens.scratch`; None if there is none."""
+        """Return where the segmenter finds words in normalised texts, for `jieba_cut.scratch`; None if there is none."""
         return None if self.segmenter == "pairs" else segmenter.mark_words(data, offsets)
 
     def words(self, text: str) -> list[str]:

@@ -18,11 +18,11 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import canary, characters, grammar, hashes, simhash, tokens
+from stream_dedup.fingerprinting import canary, characters, grammar, hashes, jieba_cut, jieba_data, simhash
 from stream_dedup.fingerprinting.digests import DIGEST_BYTES, Digester
-from stream_dedup.fingerprinting.features import Speller, groups
+from stream_dedup.fingerprinting.features import FeatureSpeller, groups
 from stream_dedup.fingerprinting.forms import Batch, form_batch
-from stream_dedup.fingerprinting.grammar import PRESETS, Method
+from stream_dedup.fingerprinting.grammar import PRESETS, RecipeMethod
 from stream_dedup.fingerprinting.key import PUBLIC_DEMO_KEY, check_key
 from stream_dedup.fingerprinting.languages import Languages
 from stream_dedup.fingerprinting.normalise import normalise_batch
@@ -42,7 +42,7 @@ Content: TypeAlias = str | Vector
 class Recipe:
     """How prints are made: the stages of the grammar, key, the floor of distinct features, and what is said about languages."""
 
-    method: Method
+    method: RecipeMethod
     key: bytes = field(repr=False)
     floor: int
     languages: Languages
@@ -106,7 +106,7 @@ class Recipe:
             hashlib.blake2b(self.key, digest_size=16, person=b"key id").digest(),
             str(self.floor).encode(),
             characters.digest(),
-            tokens.ENGINE_DIGEST,
+            jieba_data.ENGINE_DIGEST,
         ]
         if self.method != PRESETS[DEFAULT]:  # whose id is older than the grammar
             parts += [str(self.method).encode(), keywords.DATA_DIGEST]
@@ -132,7 +132,7 @@ class Recipe:
         return hash(self.id)
 
 
-def _check_languages(recipe: str, method: Method, languages: Languages) -> None:
+def _check_languages(recipe: str, method: RecipeMethod, languages: Languages) -> None:
     """Raise ConfigurationError for what a method would leave unread."""
     unread = []
     if not method.cuts_words:
@@ -222,7 +222,7 @@ class Fingerprinter:
 class _Maker:
     """Makes the prints of a method under a key, without looking at the canary."""
 
-    def __init__(self, method: Method, key: bytes, languages: Languages) -> None:
+    def __init__(self, method: RecipeMethod, key: bytes, languages: Languages) -> None:
         self._method = method
         self._languages = languages
         digest_key = hashlib.blake2b(key, person=b"text digest").digest()
@@ -232,7 +232,9 @@ class _Maker:
         self._character_secrets = hashes.derive_character_secrets(key)
         self._plane_secrets = projection.derive_plane_secrets(key, method.seed)
         self._words = -(-method.width // 64)
-        self.speller = None if method.takes_vectors else Speller(method, languages, self._secrets, self._character_secrets)
+        self.speller = (
+            None if method.takes_vectors else FeatureSpeller(method, languages, self._secrets, self._character_secrets)
+        )
         self._groups = groups(method)
         self._weights, self._beyond = simhash.count_weights(method.weights)
 
@@ -250,8 +252,8 @@ class _Maker:
                 data,
                 bounds,
                 characters.table(),
-                self._languages.dictionary if self._method.cuts_words else tokens.dictionary(),
-                tokens.scratch(self._languages.marks(data, bounds)),
+                self._languages.dictionary if self._method.cuts_words else jieba_data.dictionary(),
+                jieba_cut.scratch(self._languages.marks(data, bounds)),
                 self._secrets,
                 self._character_secrets,
                 self._groups,

@@ -65,7 +65,7 @@ class Failpoints:
         self._in_flight_min = int(counts[1]) if len(counts) == 2 else 2
         self._signal = signal.SIGSTOP if rest.endswith(":stop") else signal.SIGKILL
 
-    def reach(self, step: str, in_flight: int | Callable[[], int]) -> None:
+    def hit(self, step: str, in_flight: int | Callable[[], int]) -> None:
         """Say that `step` is reached with so many batches in flight; does not return if this is the one that kills."""
         if step != self._step:
             return

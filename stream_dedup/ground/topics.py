@@ -204,7 +204,7 @@ class Action(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TopicChange:
     """One step from what is to what should be.
 
     `config` maps a setting to (value now or None, value wanted); `partitions` is (number now, number wanted).
@@ -223,7 +223,7 @@ def topic_folder() -> Path:
     Raises:
         ConfigurationError: neither is there.
     """
-    here = Path(__file__).resolve().parent
+    here = Path(__file__).resolve().parents[1]
     for folder in (here / "topic_files", here.parent / "topics"):
         if folder.is_dir():
             return folder
@@ -276,27 +276,27 @@ def with_partitions(topics: Iterable[Topic], partitions: int) -> tuple[Topic, ..
     return tuple(topic if topic.kind in _SINGLE_PARTITION else replace(topic, partitions=partitions) for topic in topics)
 
 
-def plan(desired: Sequence[Topic], existing: Mapping[str, ExistingTopic]) -> list[Change]:
+def plan(desired: Sequence[Topic], existing: Mapping[str, ExistingTopic]) -> list[TopicChange]:
     """Return what must change so that `existing` (by full name) becomes `desired`; nothing to do is an empty list."""
-    changes: list[Change] = []
+    changes: list[TopicChange] = []
     documents = next((existing.get(topic.name) for topic in desired if topic.kind == DOCUMENTS), None)
     for wanted in desired:
         topic = _follow(wanted, documents) if documents and wanted.kind in _OUTPUTS else wanted
         found = existing.get(topic.name)
         if found is None:
             text = f"{topic.name} does not exist: create it with {_count(topic.partitions)}"
-            changes.append(Change(topic, Action.CREATE, f"{text}.", (0, topic.partitions)))
+            changes.append(TopicChange(topic, Action.CREATE, f"{text}.", (0, topic.partitions)))
         elif topic.kind != DOCUMENTS:
             changes += _changes(topic, found)
     return changes
 
 
-def refusals(changes: Iterable[Change]) -> list[str]:
+def refusals(changes: Iterable[TopicChange]) -> list[str]:
     """Return the sentences of what cannot be done."""
     return [change.sentence for change in changes if change.action is Action.REFUSE]
 
 
-def replicas_problem(changes: Iterable[Change], brokers: int) -> str | None:
+def replicas_problem(changes: Iterable[TopicChange], brokers: int) -> str | None:
     """Return, as a sentence, that the plan wants more replicas than there are brokers; None if it does not.
 
     That goes for topics to create, and for a rise of min.insync.replicas, which would make a topic unwritable.
@@ -311,7 +311,7 @@ def replicas_problem(changes: Iterable[Change], brokers: int) -> str | None:
     )
 
 
-def apply(changes: Sequence[Change], admin: TopicAdmin) -> None:
+def apply(changes: Sequence[TopicChange], admin: TopicAdmin) -> None:
     """Carry out a plan, in its order.
 
     Raises:
@@ -344,7 +344,7 @@ def log_problems(name: str, found: ExistingTopic, kind: str = FINGERPRINTS) -> l
     return problems
 
 
-def as_rows(desired: Sequence[Topic], changes: Sequence[Change]) -> list[dict[str, object]]:
+def as_rows(desired: Sequence[Topic], changes: Sequence[TopicChange]) -> list[dict[str, object]]:
     """Return the plan as rows for a table or JSON: one per step, and one for each topic that is as it should be."""
     rows: list[dict[str, object]] = []
     for topic in desired:
@@ -413,16 +413,16 @@ def _follow(topic: Topic, documents: ExistingTopic) -> Topic:
     return replace(topic, partitions=documents.partitions, config=config)
 
 
-def _changes(topic: Topic, found: ExistingTopic) -> list[Change]:
+def _changes(topic: Topic, found: ExistingTopic) -> list[TopicChange]:
     changes = []
     if found.partitions > topic.partitions and topic.kind in _SINGLE_PARTITION:
         counts = (found.partitions, topic.partitions)
         sentence = _too_many_partitions(topic.name, found.partitions)
-        changes.append(Change(topic, Action.REFUSE, sentence, counts))
+        changes.append(TopicChange(topic, Action.REFUSE, sentence, counts))
     elif found.partitions < topic.partitions:
         counts = (found.partitions, topic.partitions)
         sentence = f"{topic.name} has {_count(found.partitions)}: grow it to {topic.partitions}."
-        changes.append(Change(topic, Action.GROW, sentence, counts))
+        changes.append(TopicChange(topic, Action.GROW, sentence, counts))
     # More in-sync replicas than a topic has would make it unwritable.
     fitting = {_MIN_ISR: str(min(int(topic.config[_MIN_ISR]), found.replicas))} if _MIN_ISR in topic.config else {}
     config = {
@@ -437,7 +437,7 @@ def _changes(topic: Topic, found: ExistingTopic) -> list[Change]:
         if dangers:
             kept = "the log" if topic.kind == FINGERPRINTS else topic.name
             sentence += f" As it is, {dangers[0]}; if that has happened already, {kept} is incomplete."
-        changes.append(Change(topic, Action.SET, sentence, config=config))
+        changes.append(TopicChange(topic, Action.SET, sentence, config=config))
     return changes
 
 

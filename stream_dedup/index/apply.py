@@ -39,7 +39,7 @@ from stream_dedup.index.neighbours import Neighbours
 from stream_dedup.index.positions import KeptRecord, Key, Positions, cut_at_repeats, handle_of, handles_of, keys_of, spans_of
 from stream_dedup.index.sources import Sources
 from stream_dedup.index.window import Generations, Window, changed
-from stream_dedup.log.answers import Judgement, Named, Rejected, Verdicts, encode, encode_verdicts
+from stream_dedup.log.answers import Judgement, NamedRepresentatives, Rejected, Verdicts, encode, encode_verdicts
 from stream_dedup.log.records import Batch, Control, LogRecord, Seed
 
 _OFFSET_MAX: Final = (1 << 63) - 1
@@ -54,7 +54,7 @@ _UNDECLARED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class Declaration:
     """What the log's first record says: under which recipe, plan, window, group, floor of features and mode it is judged.
 
     `width` is the recipe's, in bits; where it is not declared, the first batch tells it.
@@ -84,7 +84,7 @@ class Declared:
         return fields
 
     @classmethod
-    def from_fields(cls, fields: Mapping[str, Any]) -> Declared:
+    def from_fields(cls, fields: Mapping[str, Any]) -> Declaration:
         """Return what a `declare` control record says; a missing mode is `enforce`, foreign fields are passed over.
 
         Raises:
@@ -106,14 +106,14 @@ class Declared:
 
 
 @dataclass(slots=True)
-class State:
+class IndexState:
     """All that the log's prefix has led to. `entries` and `neighbours` exist from the first judged batch on."""
 
     sources: Sources
     positions: Positions
     chain: bytes
     generations: Generations = field(default_factory=Generations)
-    declared: Declared | None = None
+    declared: Declaration | None = None
     plan: Plan | None = None
     window: Window | None = None
     entries: Entries | None = None
@@ -149,7 +149,11 @@ class _Judging:
 
 
 def step(
-    state: State, log_offset: int, append_ms: int, record: LogRecord | FormatError, open_rooms: Callable[[State], None]
+    state: IndexState,
+    log_offset: int,
+    append_ms: int,
+    record: LogRecord | FormatError,
+    open_rooms: Callable[[IndexState], None],
 ) -> bytes | None:
     """Apply one log record and return the bytes of its answer; only batches, and what is malformed, get one.
 
@@ -184,7 +188,7 @@ def step(
     return answer
 
 
-def _expire(state: State) -> None:
+def _expire(state: IndexState) -> None:
     """Drop what the window has left behind. Kept verdicts stay: a redelivered document must not be judged again."""
     if state.entries is None or state.neighbours is None:
         return
@@ -193,7 +197,7 @@ def _expire(state: State) -> None:
         _drop(state, state.neighbours.live_below(first), "window")
 
 
-def _drop(state: State, entries: NDArray[np.int64], why: str) -> None:
+def _drop(state: IndexState, entries: NDArray[np.int64], why: str) -> None:
     """Take live representatives, given in ascending order, out of the index."""
     rows, neighbours = state.rooms()
     if len(entries):
@@ -202,13 +206,13 @@ def _drop(state: State, entries: NDArray[np.int64], why: str) -> None:
         state.evicted[why] += len(entries)
 
 
-def _reject(state: State, log_offset: int, nonce: bytes, number: int, why: str) -> bytes:
+def _reject(state: IndexState, log_offset: int, nonce: bytes, number: int, why: str) -> bytes:
     state.rejected += 1
     answer, state.chain = encode(Rejected(log_offset, nonce, number, why), state.chain)
     return answer
 
 
-def _refusal(state: State, batch: Batch) -> str | None:
+def _refusal(state: IndexState, batch: Batch) -> str | None:
     """Return the sentence that refuses a batch, or None."""
     declared, plan = state.declared, state.plan
     if declared is None or plan is None:
@@ -234,13 +238,13 @@ def _refusal(state: State, batch: Batch) -> str | None:
     return None
 
 
-def _width(state: State) -> int | None:
+def _width(state: IndexState) -> int | None:
     """Return how many bits prints have, if the declaration or a batch told."""
     declared = None if state.declared is None else state.declared.width
     return declared or state.print_words * 64 or None
 
 
-def _judge_batch(state: State, log_offset: int, append_ms: int, batch: Batch, floor: int) -> Verdicts:
+def _judge_batch(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> Verdicts:
     numbers = _numbers(state, batch)
     for number, source in zip(numbers, batch.sources, strict=True):
         state.positions.raise_mark(number, source.epoch, source.committed)
@@ -268,7 +272,7 @@ def _judge_batch(state: State, log_offset: int, append_ms: int, batch: Batch, fl
     return verdicts
 
 
-def _judge_whole(state: State, judging: _Judging) -> Verdicts | None:
+def _judge_whole(state: IndexState, judging: _Judging) -> Verdicts | None:
     """Judge a batch in which every document is new to the index, and none occurs twice, at once; else do nothing.
 
     That is nearly every batch; after a crash, a rebalance or a rewind `_judge_stretch` asks for each document by itself.
@@ -283,7 +287,7 @@ def _judge_whole(state: State, judging: _Judging) -> Verdicts | None:
     return verdicts
 
 
-def _numbers(state: State, batch: Batch) -> list[int]:
+def _numbers(state: IndexState, batch: Batch) -> list[int]:
     return [state.sources.number(source.topic, source.topic_id, source.partition) for source in batch.sources]
 
 
@@ -301,7 +305,7 @@ def _columns(batch: Batch, numbers: Sequence[int]) -> Columns:
 
 
 def _judge_stretch(
-    state: State, judging: _Judging, keys: Sequence[Key], record: KeptRecord, first: int, end: int
+    state: IndexState, judging: _Judging, keys: Sequence[Key], record: KeptRecord, first: int, end: int
 ) -> list[Judgement]:
     """Judge the documents [first, end), in which no document occurs twice."""
     entries, neighbours = state.rooms()
@@ -347,7 +351,7 @@ def _judge_stretch(
     return decided
 
 
-def _judge_fresh(state: State, judging: _Judging, places: NDArray[np.int64]) -> tuple[Verdicts, NDArray[np.int64]]:
+def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]) -> tuple[Verdicts, NDArray[np.int64]]:
     """Judge the documents at `places` of the batch; return also the handle of the representative each verdict is about."""
     entries, neighbours = state.rooms()
     batch, log_offset = judging.batch, judging.log_offset
@@ -377,7 +381,7 @@ def _judge_fresh(state: State, judging: _Judging, places: NDArray[np.int64]) -> 
         distances[duplicates] = found.distance[duplicates]
         about[duplicates] = handles_of(of.log_offsets, of.places)
     partitions, sources = state.sources.named(of.sources)
-    representatives = Named(partitions, sources, of.offsets, of.times_ms, of.ids.stops, of.ids.joined)
+    representatives = NamedRepresentatives(partitions, sources, of.offsets, of.times_ms, of.ids.stops, of.ids.joined)
     verdicts = Verdicts(
         reasons,
         distances,
@@ -389,7 +393,7 @@ def _judge_fresh(state: State, judging: _Judging, places: NDArray[np.int64]) -> 
 
 
 def _append(
-    state: State,
+    state: IndexState,
     batch: Batch,
     places: NDArray[np.int64],
     columns: Columns,
@@ -416,7 +420,7 @@ def _append(
     entries.append(rows, [batch.ids[place] for place in places.tolist()])
 
 
-def _renew(state: State, named: set[int]) -> None:
+def _renew(state: IndexState, named: set[int]) -> None:
     """Move the named representatives of earlier generations to the generation of now, in their order."""
     entries, neighbours = state.rooms()
     current = state.generations.current(entries.count)
@@ -438,7 +442,7 @@ def _renew(state: State, named: set[int]) -> None:
     entries.append(rows, [detail.id for detail in details])
 
 
-def _seed(state: State, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
+def _seed(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
     """Make representatives of documents that were delivered elsewhere, unless one within reach stands already."""
     _, neighbours = state.rooms()
     numbers = _numbers(state, batch)
@@ -457,7 +461,7 @@ def _seed(state: State, log_offset: int, append_ms: int, batch: Batch, floor: in
             _append(state, batch, fresh[added], columns, short, log_offset, append_ms)
 
 
-def _release(state: State, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
+def _release(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
     """Let a dropped document be unique after all; it represents itself, unless its text is represented already."""
     _, neighbours = state.rooms()
     numbers = _numbers(state, batch)
@@ -475,11 +479,11 @@ def _release(state: State, log_offset: int, append_ms: int, batch: Batch, floor:
         _append(state, batch, np.zeros(1, np.int64), columns, short, log_offset, append_ms)
 
 
-def _control(state: State, log_offset: int, control: Control) -> bool:
+def _control(state: IndexState, log_offset: int, control: Control) -> bool:
     """Carry out a control record; return False for one that says nothing to this version, or nothing that can be."""
     try:
         if control.type == "declare":
-            return _declare(state, Declared.from_fields(control.fields))
+            return _declare(state, Declaration.from_fields(control.fields))
         if control.type == "plan":
             return _change_plan(state, control.fields)
         if control.type == "retract":
@@ -491,7 +495,7 @@ def _control(state: State, log_offset: int, control: Control) -> bool:
     return False
 
 
-def _declare(state: State, declared: Declared) -> bool:
+def _declare(state: IndexState, declared: Declaration) -> bool:
     if state.declared is not None:
         return state.declared == declared
     state.declared, state.plan, state.window = declared, declared.plan, declared.window
@@ -499,7 +503,7 @@ def _declare(state: State, declared: Declared) -> bool:
     return True
 
 
-def _change_plan(state: State, fields: Mapping[str, Any]) -> bool:
+def _change_plan(state: IndexState, fields: Mapping[str, Any]) -> bool:
     """Change plan, window, or both."""
     if state.declared is None or state.plan is None:
         return False
@@ -520,7 +524,7 @@ def _change_plan(state: State, fields: Mapping[str, Any]) -> bool:
     return True
 
 
-def _retract(state: State, log_offset: int, fields: Mapping[str, Any]) -> bool:
+def _retract(state: IndexState, log_offset: int, fields: Mapping[str, Any]) -> bool:
     try:
         topic_id = bytes.fromhex(_text(fields, "topic_id"))
     except ValueError:
@@ -546,7 +550,7 @@ def _retract(state: State, log_offset: int, fields: Mapping[str, Any]) -> bool:
     return True
 
 
-def _forget(state: State, fields: Mapping[str, Any]) -> bool:
+def _forget(state: IndexState, fields: Mapping[str, Any]) -> bool:
     """Take representatives of these ids down, and the ids with them; verdicts that were given stay what they were."""
     texts = fields.get("ids")
     if not isinstance(texts, list) or not 0 < len(texts) <= _IDS_MAX:

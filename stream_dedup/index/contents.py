@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import ConfigurationError, FormatError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index import layout
-from stream_dedup.index.apply import Declared
+from stream_dedup.index.apply import Declaration
 from stream_dedup.index.contract import Store
 from stream_dedup.index.entries import Entries
 from stream_dedup.index.layout import Meta
@@ -34,7 +34,7 @@ class Contents:
     store: Store
     meta: Meta
     log: str | None
-    declared: Declared | None
+    declared: Declaration | None
     plan: Plan | None
     window: Window | None
     generations: Generations
@@ -91,7 +91,7 @@ def read(store: Store) -> Contents:
     )  # fmt: skip
 
 
-def _declared(value: bytes | None) -> tuple[Declared | None, Plan | None, Window | None]:
+def _declared(value: bytes | None) -> tuple[Declaration | None, Plan | None, Window | None]:
     if value is None:
         return None, None, None
     fields = layout.decode_object(value)
@@ -99,6 +99,6 @@ def _declared(value: bytes | None) -> tuple[Declared | None, Plan | None, Window
         plan = Plan.from_fields(fields.pop("plan_in_force", None))
         raw_window = fields.pop("window_in_force", None)
         window = None if raw_window is None else Window.from_fields(raw_window)
-        return Declared.from_fields(fields), plan, window
+        return Declaration.from_fields(fields), plan, window
     except ConfigurationError as error:
         raise FormatError("The volume's declaration of recipe and plan is damaged; rebuild it from the log.") from error

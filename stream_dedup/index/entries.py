@@ -41,7 +41,7 @@ from stream_dedup.index.layout import (
     split_rows,
     view_segment,
 )
-from stream_dedup.index.pages import Gathered, Ids, Page, gather
+from stream_dedup.index.pages import EntryPage, Gathered, Ids, gather
 from stream_dedup.index.writes import Writes
 
 _PAGES_KEPT: Final = 512
@@ -119,7 +119,7 @@ class Entries:
         self._words = words
         self._type = row_type(words)
         self._row = struct.Struct(f"<B16s{8 * words}sQIIqQqQHqH")
-        self._open: dict[int, Page] = {}
+        self._open: dict[int, EntryPage] = {}
         self._changed: set[int] = set()
         self._dropped: list[int] = []
         self._kept: dict[int, bytes] = {}
@@ -160,7 +160,7 @@ class Entries:
                     raise FormatError(_LACKS)
                 rows = decode_columns(raw, size, self._type)
                 if size < PAGE_ENTRIES:
-                    self._open[page] = Page(rows.tobytes(), ids)
+                    self._open[page] = EntryPage(rows.tobytes(), ids)
             part = self._segment_rows(rows, page * PAGE_ENTRIES)
             self._tail.append(part)
             self._tags.append(_cut(rows, ids))
@@ -200,7 +200,7 @@ class Entries:
         done = 0
         while done < len(rows):
             number, used = divmod(self.count, PAGE_ENTRIES)
-            page = self._open.setdefault(number, Page())
+            page = self._open.setdefault(number, EntryPage())
             self._changed.add(number)
             end = min(len(rows), done + PAGE_ENTRIES - used)
             part = rows[done:end]
@@ -314,7 +314,7 @@ class Entries:
                 parts[place] = b""
                 rows[place] = np.zeros(1, self._type)[0]
             rows["ids_end"] = np.cumsum([len(part) for part in parts])
-            self._open[page] = Page(rows.tobytes(), b"".join(parts))
+            self._open[page] = EntryPage(rows.tobytes(), b"".join(parts))
             self._changed.add(page)
         for segment, places in _grouped(numbers, SEGMENT_ENTRIES):
             self._tags.wipe(segment, places)
@@ -351,11 +351,11 @@ class Entries:
         self._segments.clear()
         self._tags.collect(writes)
 
-    def _opened(self, number: int) -> Page:
+    def _opened(self, number: int) -> EntryPage:
         (page,) = self._pages([number])
         if isinstance(page, bytes):
             count, rows, ids = split_rows(page, self._row.size)
-            page = self._open[number] = Page(decode_columns(rows, count, self._type).tobytes(), ids)
+            page = self._open[number] = EntryPage(decode_columns(rows, count, self._type).tobytes(), ids)
         return page
 
     def _there(self, pages: Sequence[int]) -> list[tuple[NDArray[Any], bytes] | None]:
@@ -396,7 +396,7 @@ class Entries:
         pages, which = np.unique(numbers // PAGE_ENTRIES, return_inverse=True)
         return gather(self._pages(pages.tolist()), which, numbers % PAGE_ENTRIES, self._type, wanted)
 
-    def _pages(self, wanted: Sequence[int]) -> list[Page | bytes]:
+    def _pages(self, wanted: Sequence[int]) -> list[EntryPage | bytes]:
         """Return pages by number; those read last are kept, because a batch asks for a page more than once."""
         if self._expected is None:
             self._keep_few()

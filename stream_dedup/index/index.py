@@ -38,12 +38,12 @@ from stream_dedup.ground.errors import (
 )
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index import contents, layout
-from stream_dedup.index.apply import Declared, State, step
+from stream_dedup.index.apply import Declaration, IndexState, step
 from stream_dedup.index.budget import Budget
 from stream_dedup.index.contract import Store
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.entries import Entries
-from stream_dedup.index.kernels import Held
+from stream_dedup.index.kernels import HeldRows
 from stream_dedup.index.layout import Meta
 from stream_dedup.index.neighbours import BucketSizes, Neighbours
 from stream_dedup.index.window import Window
@@ -81,7 +81,7 @@ class Similar:
     by_digest_only: bool
 
 
-class Index:
+class LogIndex:
     """An index on one store. Opening it reads the volume; an empty one begins at log offset 0.
 
     `budget` bounds the process's memory: see `index.budget`. `beat` is called now and then in a step that may take long.
@@ -121,7 +121,7 @@ class Index:
         return self._answered
 
     @property
-    def declared(self) -> Declared | None:
+    def declared(self) -> Declaration | None:
         """What the log declared; None before its first declaration."""
         return self._state.declared
 
@@ -435,7 +435,7 @@ class Index:
             self._store.write(writes.puts, writes.deletes, writes.ranges)
         self._writes = Writes()
 
-    def _open_rooms(self, state: State) -> None:
+    def _open_rooms(self, state: IndexState) -> None:
         if state.plan is None:
             raise InvariantError("A batch was judged before a plan was declared; this is a fault of the program.")
         entries = state.entries = Entries(self._store, state.print_words, self._beat)
@@ -444,7 +444,7 @@ class Index:
     def _read_volume(self) -> None:
         found = contents.read(self._store)
         meta = found.meta
-        self._state = State(
+        self._state = IndexState(
             found.sources, found.positions, meta.chain, found.generations, declared=found.declared, plan=found.plan,
             window=found.window, print_words=meta.print_words, rejected=meta.rejected, ignored=meta.ignored,
         )  # fmt: skip
@@ -466,7 +466,7 @@ class Index:
             )
         first = int(stored.numbers[0]) if expected else count
         scopes = stored.rows["scope"]
-        held = Held(
+        held = HeldRows(
             prints=stored.rows["print"],
             scopes=scopes if scopes.any() else np.zeros(0, np.uint64),
             features=stored.rows["features"],

@@ -93,7 +93,7 @@ def take_rows(columns: Columns, rows: slice | NDArray[np.int64]) -> Columns:
     return Columns(*taken)
 
 
-class Held(NamedTuple):
+class HeldRows(NamedTuple):
     """What is held of every entry, by row. Shapes: `prints` (C, W), the rest (C,); `scopes` (0,) while all are 0.
 
     `states` are REMOVED, SHORT or FULL; `numbers` are entry numbers, counted from the first row's when they were laid out.
@@ -191,7 +191,7 @@ def _threshold_of(tables: Any, features: Any, other_features: Any) -> int:
 
 @kernel
 def within_reach(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
-    """Return the distance of two rows of `Columns` or `Held` within the plan's reach, or -1: `Plan.within_reach`, compiled.
+    """Return the distance of two rows of `Columns` or `HeldRows` within the plan's reach, or -1: `Plan.within_reach`, compiled.
 
     A row whose features are `FEATURES_UNKNOWN` is taken to be as long as the other.
     """

@@ -28,7 +28,19 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.index import kernels
 from stream_dedup.index.blocks import Tables, tables_of
 from stream_dedup.index.budget import Budget, Mapped
-from stream_dedup.index.kernels import FULL, NONE, OUTCOME_NEW, OUTCOME_SHORT, REMOVED, SHORT, SIZES, UNIT, Columns, Held, Table
+from stream_dedup.index.kernels import (
+    FULL,
+    NONE,
+    OUTCOME_NEW,
+    OUTCOME_SHORT,
+    REMOVED,
+    SHORT,
+    SIZES,
+    UNIT,
+    Columns,
+    HeldRows,
+    Table,
+)
 
 ROWS_MAX: Final = 0xFFFFFFF0
 _SLOTS_MIN: Final = 2048
@@ -46,9 +58,9 @@ Identities = Callable[[NDArray[np.int64]], Columns]
 """Returns digests, scopes, sources, offsets and values of entries by their numbers."""
 
 
-def no_rows(words: int, count: int) -> Held:
+def no_rows(words: int, count: int) -> HeldRows:
     """Return `count` rows of entries, all zero, none in a scope."""
-    return Held(
+    return HeldRows(
         prints=np.zeros((count, words), np.uint64),
         scopes=np.zeros(0, np.uint64),
         features=np.zeros(count, np.uint32),
@@ -124,7 +136,7 @@ class Neighbours:
         return tuple(self._searches.tolist())
 
     def load(
-        self, held: Held, first: int, entries: int, digest_tags: NDArray[np.uint32], position_tags: NDArray[np.uint32]
+        self, held: HeldRows, first: int, entries: int, digest_tags: NDArray[np.uint32], position_tags: NDArray[np.uint32]
     ) -> None:
         """Take over rows as they were stored; only on a new object.
 
@@ -399,7 +411,7 @@ class Neighbours:
         keep = self._held.states[: self._rows] != REMOVED
         self._lay_slots(self.live, np.where(keep, np.cumsum(keep) - 1, NONE))
         columns: list[Any] = [column[: self._rows][keep] if len(column) else column for column in self._held]
-        self._held = Held(*columns)
+        self._held = HeldRows(*columns)
         self._rows = self.live
         if self.live:
             self._base += int(self._held.numbers[0])

@@ -1,7 +1,7 @@
 """Pages of entries in memory, and what many entries hold, gathered from their pages at once.
 
-Invariants: a page is its value as the store has it, column by column, or, while it changes, a `Page`, row by row; an entry is
-looked for only within its page, so a value that is damaged becomes an error, never another entry.
+Invariants: a page is its value as the store has it, column by column, or, while it changes, an `EntryPage`, row by row; an
+entry is looked for only within its page, so a value that is damaged becomes an error, never another entry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stream_dedup.log.frame import cut
 from stream_dedup.machine.compiled import inlined, kernel
 
 
-class Page:
+class EntryPage:
     """A page that changes: the rows' bytes one after another, and the ids'."""
 
     __slots__ = ("data", "ids")
@@ -58,7 +58,7 @@ class Gathered:
 
 
 def gather(
-    pages: Sequence[Page | bytes],
+    pages: Sequence[EntryPage | bytes],
     which: NDArray[np.int64],
     places: NDArray[np.int64],
     kind: np.dtype[Any],
@@ -74,7 +74,7 @@ def gather(
     parts: list[bytes | bytearray] = []
     counts = []  # of a page that is stored, its own bytes say it
     for page in pages:
-        if isinstance(page, Page):
+        if isinstance(page, EntryPage):
             parts += (page.data, page.ids)
             counts.append(len(page.data) // kind.itemsize)
         else:

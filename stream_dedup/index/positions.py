@@ -37,7 +37,7 @@ from stream_dedup.index.kernels import Columns
 from stream_dedup.index.layout import KEPT, decode_kept, decode_mark, encode_kept, encode_mark, kept_key, mark_key, number_of
 from stream_dedup.index.sources import Sources
 from stream_dedup.index.writes import Writes
-from stream_dedup.log.answers import Judgement, Named, Verdicts
+from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
 
 Key = tuple[int, int, int]
 """A document's identity: (source number, offset, value digest)."""
@@ -81,7 +81,7 @@ class _Whole:
         self.is_stored = False
 
 
-class _Run:
+class _KeptRun:
     """The kept keys of one log record and partition, by offset; those before `at` are dropped."""
 
     __slots__ = ("at", "keys")
@@ -103,7 +103,7 @@ class Positions:
         self._sources = sources
         self._marks = {number_of(key): decode_mark(value) for key, value in marks}
         self._kept: dict[Key, tuple[KeptRecord, int]] = {}
-        self._runs: dict[int, list[_Run]] = {}
+        self._runs: dict[int, list[_KeptRun]] = {}
         self._wholes: dict[int, dict[int, _Whole]] = {}  # by source and log offset, those that its mark has not passed
         self._changed_marks: set[int] = set()
         self._changed: dict[int, KeptRecord | _Whole] = {}
@@ -287,7 +287,7 @@ class Positions:
 
     def _add_runs(self, ordered: list[Key]) -> None:
         for source, keys in itertools.groupby(ordered, key=itemgetter(0)):
-            self._runs.setdefault(source, []).append(_Run(list(keys)))
+            self._runs.setdefault(source, []).append(_KeptRun(list(keys)))
 
     def _encode(self, record: KeptRecord | _Whole) -> bytes:
         if isinstance(record, _Whole):
@@ -301,7 +301,7 @@ class Positions:
         )  # fmt: skip
 
     def _encode_columns(self, sources: Any, offsets: Any, values: Any, verdicts: Verdicts, about: Any) -> bytes:
-        named = Named.of(verdicts.named)
+        named = NamedRepresentatives.of(verdicts.named)
         rows = np.zeros(len(verdicts.reasons), KEPT)
         rows["source"], rows["offset"], rows["value_digest"], rows["about"] = sources, offsets, values, about
         rows["reason"], rows["distance"] = verdicts.reasons, verdicts.distances

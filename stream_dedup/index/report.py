@@ -10,10 +10,10 @@ import datetime as dt
 from typing import Any
 
 from stream_dedup.index.digest import StateDigest
-from stream_dedup.index.index import Entry, Index, Similar
+from stream_dedup.index.index import Entry, LogIndex, Similar
 
 
-def stats(index: Index, digest: StateDigest | None, hottest: int = 10) -> dict[str, Any]:
+def stats(index: LogIndex, digest: StateDigest | None, hottest: int = 10) -> dict[str, Any]:
     """Return the report of an index; `digest` is what was computed of it, if it was."""
     figures = index.statistics()
     declared, plan = index.declared, index.plan
@@ -60,7 +60,7 @@ def shortened(found: dict[str, Any], hottest: int) -> dict[str, Any]:
     return found | {"buckets": found["buckets"] | {"hottest": found["buckets"]["hottest"][:hottest]}}
 
 
-def similar(index: Index, found: Similar) -> dict[str, Any]:
+def similar(index: LogIndex, found: Similar) -> dict[str, Any]:
     """Return what a look-up found."""
     declared, plan = index.declared, index.plan
     return {

@@ -38,12 +38,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from stream_dedup import __version__
 from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError, InputError, StoreError, VolumeError
+from stream_dedup.ground.version import __version__
 from stream_dedup.index import contents, layout
 from stream_dedup.index.contract import Store
 from stream_dedup.index.digest import digest_of
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.store import RocksStore
 
 FORMAT: Final = 1
@@ -177,13 +177,13 @@ def _asked(folder: Path, wait_seconds: float) -> Iterator[Path]:
             _clear(folder, keep=("lock",))
 
 
-class Desk:
+class SnapshotDesk:
     """Where a running index is asked for checkpoints: the folder `snapshot` in its volume."""
 
     def __init__(self, volume: Path) -> None:
         self._folder = volume / REQUESTS
 
-    def look(self, index: Index, reached: Callable[[str], None] = lambda _: None) -> int | None:
+    def look(self, index: LogIndex, reached: Callable[[str], None] = lambda _: None) -> int | None:
         """Serve a request if there is one, and clear up after a command that died; return the log offset of a checkpoint.
 
         `reached` is told when a checkpoint begins (`in-flush`) and when it lies there unfinished (`in-checkpoint`).
@@ -196,7 +196,7 @@ class Desk:
             self._clear_if_abandoned()
         return None
 
-    def _serve(self, index: Index, reached: Callable[[str], None]) -> int | None:
+    def _serve(self, index: LogIndex, reached: Callable[[str], None]) -> int | None:
         taking, taken = self._folder / "taking", self._folder / "taken"
         done = None
         with contextlib.suppress(OSError):  # a disk that is full, or a command that cleared up meanwhile

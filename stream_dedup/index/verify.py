@@ -20,7 +20,7 @@ from stream_dedup.index import contents
 from stream_dedup.index.contents import Contents
 from stream_dedup.index.contract import Store
 from stream_dedup.index.digest import StateDigest, digest_of
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.log.answers import Judgement
 
 LINES_MAX: Final = 20
@@ -70,7 +70,7 @@ class GivenAnswers:
 
 
 def fold(
-    index: Index,
+    index: LogIndex,
     records: Iterable[Sequence[tuple[int, int, bytes | None]]],
     given: GivenAnswers,
     first: int,

@@ -28,9 +28,9 @@ from starlette.routing import BaseRoute, Route
 from stream_dedup.ground.errors import ConfigurationError, StoreError
 from stream_dedup.index import report
 from stream_dedup.index.digest import StateDigest, state_digest
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.store import RocksStore
-from stream_dedup.service.kept import Kept
+from stream_dedup.service.kept import KeptAnswer
 
 RESULTS_MAX: Final = 1000
 LOOKUPS_MAX: Final = 8
@@ -55,16 +55,16 @@ class IndexApi:
 
     def __init__(self, volume: Path) -> None:
         self._volume = volume
-        self._serving: tuple[Index, Kept[dict[str, Any]]] | None = None
+        self._serving: tuple[LogIndex, KeptAnswer[dict[str, Any]]] | None = None
         self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
         self._digests = threading.BoundedSemaphore(1)
 
-    def serve(self, index: Index | None) -> None:
+    def serve(self, index: LogIndex | None) -> None:
         """Answer from this index from now on; None: it is being closed."""
         if index is None:
             self._serving = None
         else:
-            self._serving = index, Kept(lambda: report.stats(index, None, _HOTTEST_MAX), _KEPT_SECONDS)
+            self._serving = index, KeptAnswer(lambda: report.stats(index, None, _HOTTEST_MAX), _KEPT_SECONDS)
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes for `HttpServer`."""
@@ -88,7 +88,7 @@ class IndexApi:
 
         return endpoint
 
-    async def _similar(self, index: Index, _: Kept[dict[str, Any]], query: Mapping[str, str]) -> object:
+    async def _similar(self, index: LogIndex, _: KeptAnswer[dict[str, Any]], query: Mapping[str, str]) -> object:
         recipe = query.get("recipe", "")
         print_digits = _digits(query, "print", (16, 32, 48, 64))
         digest = bytes.fromhex(_digits(query, "digest", (32,)))
@@ -113,7 +113,7 @@ class IndexApi:
         finally:
             self._lookups.release()
 
-    async def _stats(self, _: Index, kept: Kept[dict[str, Any]], query: Mapping[str, str]) -> object:
+    async def _stats(self, _: LogIndex, kept: KeptAnswer[dict[str, Any]], query: Mapping[str, str]) -> object:
         hottest = _number(query, "hottest", 10, 0, _HOTTEST_MAX)
         wanted = query.get("digest", "false")
         if wanted not in ("true", "false"):

@@ -11,7 +11,10 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal, Self
 
 import structlog
 
@@ -19,23 +22,25 @@ from stream_dedup.checks.start import hold
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
+from stream_dedup.ground.topics import TopicNames
 from stream_dedup.index.budget import Budget
-from stream_dedup.index.index import Index
-from stream_dedup.index.snapshot import Desk
+from stream_dedup.index.contract import Store
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.snapshot import SnapshotDesk
 from stream_dedup.index.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
-from stream_dedup.kafka import Admin, LogReader, VerdictWriter
+from stream_dedup.indexer.metrics import IndexMetrics
+from stream_dedup.kafka import Admin, LogReader, TopicState, VerdictWriter
 from stream_dedup.log import answers
 from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.service.collector import collect_rarely
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
-from stream_dedup.service.metrics import IndexMetrics
 from stream_dedup.service.waits import Waits
 from stream_dedup.service.watch import Watch
 from stream_dedup.settings.settings import Settings
 
-_log = structlog.get_logger("stream_dedup.index")
+_logger = structlog.get_logger("stream_dedup.index")
 
 _RECORDS_MAX = 16
 _IDLE_SECONDS = 0.1
@@ -58,34 +63,64 @@ def run(settings: Settings, stop: threading.Event) -> None:
     server.start()
     try:
         Failpoints(os.environ.get(VARIABLE))  # one that is none is told at once, also where Kafka is waited for
-        with Watch(settings, Waits(health, _log)) as watch:
+        with Watch(settings, Waits(health, _logger)) as watch:
             if watch.wait(stop):
-                indexer = _Indexer(settings, metrics, health, api)
+                indexer = Indexer(settings, metrics, health, api, IndexerSurroundings.of_process())
                 collect_rarely()
                 indexer.run(stop)
     finally:
         server.stop()
 
 
-class _Indexer:
-    def __init__(self, settings: Settings, metrics: IndexMetrics, health: Health, api: IndexApi) -> None:
+@dataclass(frozen=True)
+class IndexerSurroundings:
+    """What an index finds around it: its host, the clock, Kafka's clients, its volume and its log."""
+
+    host: str
+    failpoint: str | None
+    monotonic: Callable[[], float] = time.monotonic
+    make_admin: Callable[[Settings], Admin] = Admin
+    make_log_reader: Callable[[Settings, str, str], LogReader] = LogReader
+    make_verdict_writer: Callable[[Settings, str, str], VerdictWriter] = VerdictWriter
+    check_topics: Callable[[Literal["index"], Settings, TopicNames, Admin], Mapping[str, TopicState]] = hold
+    open_store: Callable[[Path], Store] = RocksStore
+    make_desk: Callable[[Path], SnapshotDesk] = SnapshotDesk
+    logger: Any = _logger
+
+    @classmethod
+    def of_process(cls) -> Self:
+        """Return those of this process."""
+        return cls(os.uname().nodename, os.environ.get(VARIABLE))
+
+
+class Indexer:
+    """One index: `run` is its loop."""
+
+    def __init__(
+        self, settings: Settings, metrics: IndexMetrics, health: Health, api: IndexApi, surroundings: IndexerSurroundings
+    ) -> None:
+        """Open the volume and Kafka's clients, and announce from where answers come if the volume is new."""
         self._metrics = metrics
         self._api = api
         self._health = health
-        self._failpoints = Failpoints(os.environ.get(VARIABLE))
+        self._monotonic = surroundings.monotonic
+        self._logger = surroundings.logger
+        self._failpoints = Failpoints(surroundings.failpoint)
         names = settings.topic_names
-        admin = Admin(settings)
-        found = hold("index", settings, names, admin)
+        admin = surroundings.make_admin(settings)
+        found = surroundings.check_topics("index", settings, names, admin)
         folder = Path(settings.index_dir)
         self._memory = settings.index_memory
         self._warned: set[str] = set()
-        self._index = Index(RocksStore(folder), Budget(self._memory, folder) if self._memory else None, health.beat)
-        self._desk = Desk(folder)
+        self._index = LogIndex(
+            surroundings.open_store(folder), Budget(self._memory, folder) if self._memory else None, health.beat
+        )
+        self._desk = surroundings.make_desk(folder)
         self._index.bind(f"{admin.cluster_id()}/{found[names.fingerprints].topic_id.hex()}")
-        client = f"index-{os.uname().nodename}"
+        client = f"index-{surroundings.host}"
         self._name = client.encode()
-        self._log_reader = LogReader(settings, names.fingerprints, client)
-        self._writer = VerdictWriter(settings, names.verdicts, f"{client}-verdicts")
+        self._log_reader = surroundings.make_log_reader(settings, names.fingerprints, client)
+        self._writer = surroundings.make_verdict_writer(settings, names.verdicts, f"{client}-verdicts")
         low, self._catch_up_to = self._log_reader.watermarks()
         applied = self._index.applied
         if low > applied or applied > self._catch_up_to:
@@ -103,7 +138,7 @@ class _Indexer:
         # much a worker has asked already.
         if not applied and self._catch_up_to and self._announced_at != 0:
             metrics.restored_empty()
-            _log.warning(
+            self._logger.warning(
                 "the volume is empty and the log was answered before: the index is rebuilt from the log's beginning. If this "
                 "is not a new replica, its volume was lost; `stream-dedup index restore` of a snapshot is quicker",
                 folder=str(folder),
@@ -111,7 +146,7 @@ class _Indexer:
             )
         self._log_reader.start(applied)
         api.serve(self._index)
-        _log.info("index started", folder=str(folder), applied=applied, log_end=self._catch_up_to)
+        self._logger.info("index started", folder=str(folder), applied=applied, log_end=self._catch_up_to)
 
     def _answers_from(self, applied: int) -> int:
         """Return the first log offset that this replica answers; a new or restored one announces it before anything else."""
@@ -127,6 +162,7 @@ class _Indexer:
         self._announced_at = offset
 
     def run(self, stop: threading.Event) -> None:
+        """Apply the log and answer until `stop` is set."""
         try:
             for offset, raw in self._index.answers_since(self._index.answered_offset):
                 self._send(offset, raw)
@@ -134,7 +170,7 @@ class _Indexer:
                 self._turn()
             self._writer.flush()
             self._index.flush()
-            _log.info("index stopped", applied=self._index.applied, answered=self._index.answered_offset)
+            self._logger.info("index stopped", applied=self._index.applied, answered=self._index.answered_offset)
         finally:
             self._api.serve(None)
             self._log_reader.close()
@@ -149,17 +185,17 @@ class _Indexer:
         self._look_around()
 
     def _apply(self, messages: list[Message]) -> None:
-        self._failpoints.reach("index.before-write", self._in_flight)
+        self._failpoints.hit("index.before-write", self._in_flight)
         with self._metrics.stage("judge"):
             answered = self._index.apply([(one.offset, one.timestamp_ms or 0, one.value) for one in messages])
-        self._failpoints.reach("index.after-write", self._in_flight)
+        self._failpoints.hit("index.after-write", self._in_flight)
         if self._index.applied < self._catch_up_to:
-            self._failpoints.reach("index.in-rebuild", self._catch_up_to - self._index.applied)
+            self._failpoints.hit("index.in-rebuild", self._catch_up_to - self._index.applied)
         for offset, raw in answered:
             if offset >= self._sent:
                 self._send(offset, raw)
         self._writer.poll()
-        self._failpoints.reach("index.after-answer", self._in_flight)
+        self._failpoints.hit("index.after-answer", self._in_flight)
 
     def _in_flight(self) -> int:
         """Return at least how many log records hold documents that no worker is known to have committed."""
@@ -183,13 +219,13 @@ class _Indexer:
         self._writer.send(raw, self._name, delivered)
 
     def _look_around(self) -> None:
-        now = time.monotonic()
+        now = self._monotonic()
         if now < self._next_gauges:
             return
         self._next_gauges = now + _GAUGES_SECONDS
-        taken = self._desk.look(self._index, lambda step: self._failpoints.reach(f"index.{step}", self._in_flight))
+        taken = self._desk.look(self._index, lambda step: self._failpoints.hit(f"index.{step}", self._in_flight))
         if taken is not None:
-            _log.info("checkpoint made for a snapshot", applied=taken)
+            self._logger.info("checkpoint made for a snapshot", applied=taken)
         applied = self._index.applied
         statistics = self._index.statistics()
         self._metrics.state(statistics, self._index.searches())
@@ -226,4 +262,4 @@ class _Indexer:
     def _warn_once(self, sentence: str, **figures: int) -> None:
         if sentence not in self._warned:
             self._warned.add(sentence)
-            _log.warning(sentence, **figures)
+            self._logger.warning(sentence, **figures)

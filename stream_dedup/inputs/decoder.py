@@ -45,7 +45,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _TIME_MS_MAX = 253_402_300_799_999  # 9999-12-31; RFC 3339 has no later time
 
 
-class Document(NamedTuple):
+class DecodedDocument(NamedTuple):
     """A record that can be judged: by its text, or by the vector of a recipe that takes vectors."""
 
     text: Content
@@ -181,12 +181,12 @@ class Decoder:
     def _read_rest(self, messages: Messages, found: Documents, rest: Sequence[int], skipped: Set[int]) -> Documents:
         """Add to what was found what the long way says of the rest, and leave out what is skipped."""
         columns = zip(found.places, found.texts, found.ids, found.times_ms.tolist(), found.scopes.tolist(), strict=True)
-        documents = {place: Document(*document) for place, *document in columns}
+        documents = {place: DecodedDocument(*document) for place, *document in columns}
         passed_over: dict[int, DeadLetter | Reason] = {}
         for place in rest:
             if place not in skipped:
                 outcome = self.decode(messages[place])
-                if isinstance(outcome, Document):
+                if isinstance(outcome, DecodedDocument):
                     documents[place] = outcome
                 else:
                     documents.pop(place, None)  # what cannot be read as a whole may have looked like a document
@@ -202,7 +202,7 @@ class Decoder:
             passed_over,
         )
 
-    def decode(self, message: Message) -> Document | DeadLetter | Reason:
+    def decode(self, message: Message) -> DecodedDocument | DeadLetter | Reason:
         """Return the document, or why there is none: a dead letter, or the reason to pass the record on unjudged."""
         value = message.value
         if isinstance(message, Unreadable):
@@ -230,7 +230,7 @@ class Decoder:
             text = self._read(text)
         if isinstance(text, DeadLetter):
             return text
-        return Document(text, self._id_of(message, fields), self._time_of(message, fields), self._scope_of(fields))
+        return DecodedDocument(text, self._id_of(message, fields), self._time_of(message, fields), self._scope_of(fields))
 
     def _read(self, written: str | bytes) -> str | DeadLetter:
         """Return the text that stands in a field or a whole value."""

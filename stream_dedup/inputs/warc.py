@@ -21,7 +21,7 @@ _TEXT_TYPES = ("text/html", "text/plain", "application/xhtml+xml", "")
 _RECORD_BYTES_MAX = 64 << 20
 
 
-class Page(NamedTuple):
+class WarcPage(NamedTuple):
     """`url` is the WARC-Target-URI, `body` the bytes of the page, `charset` what its server said, `time` its WARC-Date."""
 
     url: str
@@ -31,7 +31,7 @@ class Page(NamedTuple):
     position: int
 
 
-def read_pages(path: Path, passed_over: Counter[str]) -> Iterator[Page]:
+def read_pages(path: Path, passed_over: Counter[str]) -> Iterator[WarcPage]:
     """Yield the pages of a file; `passed_over` counts the records that are none, by reason.
 
     Raises:
@@ -72,6 +72,6 @@ def read_pages(path: Path, passed_over: Counter[str]) -> Iterator[Page]:
             if len(body) > _RECORD_BYTES_MAX:  # once unpacked
                 passed_over["too large"] += 1
                 continue
-            yield Page(url, body, charset, record.headers.get("WARC-Date"), stream.tell())
+            yield WarcPage(url, body, charset, record.headers.get("WARC-Date"), stream.tell())
     if not count and path.stat().st_size:
         raise InputError(f"{path.name} holds no WARC record; is it a WARC file?")

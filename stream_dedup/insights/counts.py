@@ -20,7 +20,7 @@ _BITS: Final = 256
 DISTINCT_MAX: Final = 1420
 
 
-class Counts(NamedTuple):
+class ReasonCounts(NamedTuple):
     """Documents that left with a verdict, those of them that were duplicates by reason, and bytes of their values.
 
     `bytes_wasted`: bytes of the duplicates.
@@ -34,9 +34,9 @@ class Counts(NamedTuple):
     bytes: int = 0
     bytes_wasted: int = 0
 
-    def plus(self, other: Counts) -> Counts:
+    def plus(self, other: ReasonCounts) -> ReasonCounts:
         """Return both together."""
-        return Counts(*map(add, self, other))
+        return ReasonCounts(*map(add, self, other))
 
     @property
     def duplicates(self) -> int:
@@ -49,7 +49,7 @@ class Counts(NamedTuple):
         return self.exact + self.near
 
 
-NOTHING: Final = Counts()
+NOTHING: Final = ReasonCounts()
 
 # By reason's number, because an enumeration is slow as a key: the field of a host's counts that it moves beside documents and
 # bytes (0: none), and whether it says that the host had something that was not there before.

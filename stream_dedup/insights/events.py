@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from stream_dedup.insights.row import Row
+from stream_dedup.insights.row import HostRow
 
 Kind = Literal["one-page", "vanishing"]
 KINDS: Final[tuple[Kind, ...]] = ("one-page", "vanishing")
@@ -42,7 +42,7 @@ class Event:
         return body | ({"of": self.of, "position": self.position} if self.position else {})
 
 
-def look(row: Row) -> tuple[list[Event], list[Event]]:
+def look(row: HostRow) -> tuple[list[Event], list[Event]]:
     """Return what goes on at a host now, and what of it has just begun; the row remembers that it was said."""
     going_on: list[Event] = []
     half = row.half
@@ -59,5 +59,5 @@ def look(row: Row) -> tuple[list[Event], list[Event]]:
     return going_on, begun
 
 
-def _since(row: Row, what: str) -> int:
+def _since(row: HostRow, what: str) -> int:
     return row.reported.get(what, 0 if row.stamp is None else row.stamp.time_ms)

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.insights import events
-from stream_dedup.insights.counts import NOTHING, Counts
-from stream_dedup.insights.record import HostCounts, Record
-from stream_dedup.insights.row import OTHER, SLICES, Row, Stamp, decode, encode, hosts_of
+from stream_dedup.insights.counts import NOTHING, ReasonCounts
+from stream_dedup.insights.record import HostCounts, InsightsRecord
+from stream_dedup.insights.row import OTHER, SLICES, HostRow, Stamp, decode, encode, hosts_of
 
 EVENTS_SHOWN: Final = 50
 
@@ -29,7 +29,7 @@ class Signals:
     """What the crawler's frontier is told of one host; times in milliseconds."""
 
     host: str
-    counts: Counts
+    counts: ReasonCounts
     last_change_ms: int | None
     window_seconds: int
     updated_ms: int
@@ -65,7 +65,7 @@ class Signals:
         }
 
 
-class Change(NamedTuple):
+class SignalChange(NamedTuple):
     """What to write of one host: its row for the table, its signals for the topic; None: forget it."""
 
     host: str
@@ -73,7 +73,7 @@ class Change(NamedTuple):
     signals: bytes | None
 
 
-class Begun(NamedTuple):
+class BegunEvent(NamedTuple):
     """An event that has just begun at a host."""
 
     host: str
@@ -85,13 +85,13 @@ class View:
     """What the console shows: the hosts that waste most, what goes on, and sums of the windows of all hosts."""
 
     hosts: tuple[Signals, ...] = ()
-    recent: tuple[Begun, ...] = ()
+    recent: tuple[BegunEvent, ...] = ()
     known: int = 0
-    total: Counts = NOTHING
-    other: Counts = NOTHING
+    total: ReasonCounts = NOTHING
+    other: ReasonCounts = NOTHING
 
 
-class Ledger:
+class HostLedger:
     """The state of the role. `window_seconds` is a multiple of `SLICES`."""
 
     def __init__(self, window_seconds: int, keep_seconds: int, hosts_max: int) -> None:
@@ -99,10 +99,10 @@ class Ledger:
         self._slice_ms = window_seconds * 1000 // SLICES
         self._keep_ms = keep_seconds * 1000
         self._hosts_max = hosts_max
-        self._rows: dict[str, Row] = {}  # in the order in which they were last heard of
+        self._rows: dict[str, HostRow] = {}  # in the order in which they were last heard of
         self._signals: dict[str, Signals] = {}
         self._changed: dict[str, None] = {}
-        self._recent: deque[Begun] = deque(maxlen=EVENTS_SHOWN)
+        self._recent: deque[BegunEvent] = deque(maxlen=EVENTS_SHOWN)
         self._latest_ms = 0
 
     @property
@@ -128,31 +128,31 @@ class Ledger:
             self._signals[host] = self._signal(host, row, self._latest_ms, tuple(events.look(row)[0]))
         return unreadable
 
-    def apply(self, record: Record, stamp: Stamp) -> bool:
+    def apply(self, record: InsightsRecord, stamp: Stamp) -> bool:
         """Count a record; return False if all of it was counted before."""
         self._latest_ms = max(self._latest_ms, stamp.time_ms)
         counted = False
         for host, one in (*record.hosts.items(), (OTHER, HostCounts(record.other))):
             if host == OTHER and not one.counts.documents:
                 continue
-            row = self._rows.pop(host, None) or Row(self._slice_ms)
+            row = self._rows.pop(host, None) or HostRow(self._slice_ms)
             self._rows[host] = row
             if row.add(one, stamp):
                 counted = True
                 self._changed[host] = None
         return counted
 
-    def changes(self) -> tuple[list[Change], list[Begun]]:
+    def changes(self) -> tuple[list[SignalChange], list[BegunEvent]]:
         """Return what to write since the last time, and what has begun at hosts."""
-        written: list[Change] = []
-        begun: list[Begun] = []
+        written: list[SignalChange] = []
+        begun: list[BegunEvent] = []
         for host in self._changed:
             row = self._rows[host]
             going_on, new = ([], []) if host == OTHER else events.look(row)
-            begun += [Begun(host, one) for one in new]
+            begun += [BegunEvent(host, one) for one in new]
             signals = self._signals[host] = self._signal(host, row, self._latest_ms, tuple(going_on))
             body = None if host == OTHER else json.dumps(signals.as_json(), ensure_ascii=False).encode("utf-8", "replace")
-            written.append(Change(host, encode(row), body))
+            written.append(SignalChange(host, encode(row), body))
         self._changed.clear()
         self._recent.extend(begun)
         return written + self._forget(), begun
@@ -161,11 +161,11 @@ class Ledger:
         """Return what to show: at most that many hosts."""
         hosts = [one for one in self._signals.values() if one.host != OTHER]
         top = heapq.nlargest(most, hosts, key=lambda one: (one.counts.bytes_wasted, one.counts.documents))
-        total = Counts(*map(sum, zip(*(one.counts for one in hosts), strict=True))) if hosts else Counts()
+        total = ReasonCounts(*map(sum, zip(*(one.counts for one in hosts), strict=True))) if hosts else ReasonCounts()
         other = self._signals.get(OTHER)
-        return View(tuple(top), tuple(reversed(self._recent)), self.hosts, total, other.counts if other else Counts())
+        return View(tuple(top), tuple(reversed(self._recent)), self.hosts, total, other.counts if other else ReasonCounts())
 
-    def _forget(self) -> list[Change]:
+    def _forget(self) -> list[SignalChange]:
         gone: list[str] = []
         for host, row in self._rows.items():
             is_old = row.stamp is not None and row.stamp.time_ms < self._latest_ms - self._keep_ms
@@ -176,9 +176,9 @@ class Ledger:
         for host in gone:
             del self._rows[host]
             self._signals.pop(host, None)
-        return [Change(host, None, None) for host in gone]
+        return [SignalChange(host, None, None) for host in gone]
 
-    def _signal(self, host: str, row: Row, now_ms: int, going_on: tuple[events.Event, ...]) -> Signals:
+    def _signal(self, host: str, row: HostRow, now_ms: int, going_on: tuple[events.Event, ...]) -> Signals:
         return Signals(host, row.total(), row.last_change_ms, self._window_seconds, now_ms, going_on)
 
 

@@ -15,9 +15,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from stream_dedup.ground.printable import printable
-from stream_dedup.insights.counts import Counts
-from stream_dedup.insights.ledger import Begun, Signals, View, rfc3339
-from stream_dedup.service.kept import Kept
+from stream_dedup.insights.counts import ReasonCounts
+from stream_dedup.insights.ledger import BegunEvent, Signals, View, rfc3339
+from stream_dedup.service.kept import KeptAnswer
 
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -46,8 +46,8 @@ class Console:
 
     def show(self, view: View, *, owns: bool) -> None:
         """Show this from now on. `owns`: whether this replica is the one that counts."""
-        self._page: Kept[Response] = Kept(lambda: HTMLResponse(page_of(view, owns=owns), headers=_HEADERS))
-        self._hosts: Kept[Response] = Kept(
+        self._page: KeptAnswer[Response] = KeptAnswer(lambda: HTMLResponse(page_of(view, owns=owns), headers=_HEADERS))
+        self._hosts: KeptAnswer[Response] = KeptAnswer(
             lambda: JSONResponse(json_of(view, owns=owns), headers={"Cache-Control": "no-store"})
         )
 
@@ -94,7 +94,7 @@ def page_of(view: View, *, owns: bool) -> str:
 
 
 def _host(one: Signals) -> list[str]:
-    counts: Counts = one.counts
+    counts: ReasonCounts = one.counts
     return [
         one.host,
         f"{counts.documents:,}",
@@ -110,7 +110,7 @@ def _host(one: Signals) -> list[str]:
     ]
 
 
-def _event(one: Begun) -> list[str]:
+def _event(one: BegunEvent) -> list[str]:
     event = one.event
     return [one.host, event.kind, f"{event.ids:,}", event.of or event.position, rfc3339(event.since_ms)]
 

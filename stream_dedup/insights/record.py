@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from stream_dedup.ground.errors import FormatError, FutureFormatError
-from stream_dedup.insights.counts import NOTHING, Counts
+from stream_dedup.insights.counts import NOTHING, ReasonCounts
 from stream_dedup.insights.hosts import HOST_CHARACTERS_MAX
 
 FORMAT: Final = 1
@@ -24,7 +24,7 @@ _COUNT_MAX: Final = 1 << 53
 _BITS_END: Final = 1 << 256
 
 
-class Page(NamedTuple):
+class ReportedPage(NamedTuple):
     """A kept document that other ids of a host fell on: its id, cut, and the bits of theirs (`counts.bit_of`)."""
 
     of: str
@@ -37,21 +37,21 @@ class HostCounts(NamedTuple):
     `pages`: by position (`documents-3@8812`) of the kept document.
     """
 
-    counts: Counts
+    counts: ReasonCounts
     last_change_ms: int | None = None
-    pages: Mapping[str, Page] = {}
+    pages: Mapping[str, ReportedPage] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class InsightsRecord:
     """What one worker committed since its last record; `other`: documents without a host, or of hosts beyond all bounds."""
 
     worker: str
     hosts: Mapping[str, HostCounts] = field(default_factory=dict)
-    other: Counts = NOTHING
+    other: ReasonCounts = NOTHING
 
 
-def encode(record: Record) -> bytes:
+def encode(record: InsightsRecord) -> bytes:
     """Return the record's bytes."""
     body = {
         "format": FORMAT,
@@ -71,7 +71,7 @@ def encode(record: Record) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def decode(raw: bytes | None) -> Record:
+def decode(raw: bytes | None) -> InsightsRecord:
     """Return the record that `encode` wrote.
 
     Raises:
@@ -88,20 +88,20 @@ def decode(raw: bytes | None) -> Record:
         if number != FORMAT or not 0 < len(body["hosts"]) + 1 <= HOSTS_MAX + 1:
             raise FormatError("It is of no known format, or names too many hosts.")
         hosts = {_text(host, HOST_CHARACTERS_MAX): _host(one) for host, one in body["hosts"].items()}
-        return Record(_text(body["worker"], ID_CHARACTERS_MAX), hosts, _counts(body["other"]))
+        return InsightsRecord(_text(body["worker"], ID_CHARACTERS_MAX), hosts, _counts(body["other"]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(f"It is not counts of hosts: {type(error).__name__}.") from error
 
 
 def _host(body: Any) -> HostCounts:
     pages = body.get("pages", [])
-    found = {_text(one["position"], 400): Page(_text(one["of"], ID_CHARACTERS_MAX), _bits(one["ids"])) for one in pages}
+    found = {_text(one["position"], 400): ReportedPage(_text(one["of"], ID_CHARACTERS_MAX), _bits(one["ids"])) for one in pages}
     changed = body["last_change_ms"]
     return HostCounts(_counts(body), None if changed is None else _number(changed), found)
 
 
-def _counts(body: Any) -> Counts:
-    return Counts(*(_number(body[name]) for name in Counts._fields))
+def _counts(body: Any) -> ReasonCounts:
+    return ReasonCounts(*(_number(body[name]) for name in ReasonCounts._fields))
 
 
 def _number(value: Any) -> int:

@@ -20,18 +20,18 @@ import structlog
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, FormatError, StreamDedupError
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.insights import record
-from stream_dedup.insights.ledger import Begun, Ledger, rfc3339
+from stream_dedup.insights.ledger import BegunEvent, HostLedger, rfc3339
+from stream_dedup.insights.metrics import InsightsMetrics
 from stream_dedup.insights.page import Console
 from stream_dedup.insights.stream import HostStream
 from stream_dedup.kafka import Admin
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
-from stream_dedup.service.metrics import InsightsMetrics
 from stream_dedup.service.waits import Waits
 from stream_dedup.service.watch import Watch
 from stream_dedup.settings.settings import Settings
 
-_log = structlog.get_logger("stream_dedup.insights")
+_logger = structlog.get_logger("stream_dedup.insights")
 
 _TURN_SECONDS = 0.1
 _LOOK_SECONDS = 5.0
@@ -53,7 +53,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, console.routes())
     server.start()
     try:
-        with Watch(settings, Waits(health, _log)) as watch:
+        with Watch(settings, Waits(health, _logger)) as watch:
             if watch.wait(stop):
                 asyncio.run(_main(settings, metrics, health, console, watch, stop))
     finally:
@@ -103,7 +103,7 @@ class _Insights:
         self._health = health
         self._console = console
         self._interval_seconds = settings.insights_interval.total_seconds()
-        self._ledger = Ledger(
+        self._ledger = HostLedger(
             round(settings.insights_window.total_seconds()),
             round(settings.insights_keep.total_seconds()),
             settings.insights_hosts,
@@ -120,7 +120,7 @@ class _Insights:
         looking = asyncio.create_task(self._look_around())
         try:
             await self._stream.start()
-            _log.info("insights started", topic=self._names.insights, signals=self._names.host_signals)
+            _logger.info("insights started", topic=self._names.insights, signals=self._names.host_signals)
             while not stop.is_set():
                 self._health.beat()
                 self._stream.raise_failure()
@@ -130,7 +130,7 @@ class _Insights:
                 await asyncio.sleep(_TURN_SECONDS)
             if self._stream.owns:
                 await self._write()
-            _log.info("insights stopped", hosts=self._ledger.hosts)
+            _logger.info("insights stopped", hosts=self._ledger.hosts)
         finally:
             looking.cancel()
             await self._stream.stop()
@@ -153,9 +153,9 @@ class _Insights:
         self._waiting_since = None
         self._next_write = 0.0
         if unreadable:
-            _log.error("rows of the table cannot be read and are left out", rows=unreadable)
+            _logger.error("rows of the table cannot be read and are left out", rows=unreadable)
         if self._stream.owns:
-            _log.info("the partition is ours", hosts=self._ledger.hosts)
+            _logger.info("the partition is ours", hosts=self._ledger.hosts)
             self._health.startup(1.0, "started")
         else:
             self._health.startup(1.0, "started")
@@ -169,7 +169,8 @@ class _Insights:
                 counted = self._ledger.apply(record.decode(one.value), one.stamp)
             except FormatError as error:
                 self._metrics.read("malformed")
-                _log.error("a record of insights was passed over", offset=one.stamp.offset, reason=str(error))
+                what = "a record of insights was passed over"
+                _logger.error(what, offset=one.stamp.offset, reason=str(error))  # noqa: TRY400 - whoever sent it is at fault
             else:
                 self._metrics.read("counted" if counted else "repeated")
             self._next_offset = one.stamp.offset + 1
@@ -199,16 +200,16 @@ class _Insights:
         finally:
             task.cancel()
 
-    def _tell(self, begun: Begun) -> None:
+    def _tell(self, begun: BegunEvent) -> None:
         event = begun.event
         self._metrics.event(event.kind)
         if event.kind == "one-page":
-            _log.warning(
+            _logger.warning(
                 "many ids of one host fell on one document: a template, a login wall, a page that says not found?",
                 event_kind=event.kind, host=begun.host, ids=event.ids, of=event.of, position=event.position,
             )  # fmt: skip
         else:
-            _log.warning(
+            _logger.warning(
                 "nearly all documents of a host were dropped in favour of other ids: a mirror, or a template judged as text?",
                 event_kind=event.kind, host=begun.host, documents=event.ids, since=rfc3339(event.since_ms),
             )  # fmt: skip
@@ -232,7 +233,7 @@ class _Insights:
                 self._waiting_since = None
                 # After a broker's restart librdkafka may ask with the old leader epoch for ever; a new client does not.
                 self._admin = Admin(self._settings)
-                _log.warning("the end of the topic could not be asked for", reason=str(error))
+                _logger.warning("the end of the topic could not be asked for", reason=str(error))
                 continue
             seen = self._next_offset
             behind = 0 if seen is None else max(0, end - max(seen, low) - self._stream.waiting)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from stream_dedup.ground.errors import FormatError
-from stream_dedup.insights.counts import Counts, distinct
+from stream_dedup.insights.counts import ReasonCounts, distinct
 from stream_dedup.insights.record import HostCounts
 
 SLICES: Final = 24
@@ -53,12 +53,12 @@ class Target(NamedTuple):
 
 
 @dataclass(slots=True)
-class Row:
+class HostRow:
     """One host. `reported`: what is being said of it now, and since when, in milliseconds."""
 
     slice_ms: int
     stamp: Stamp | None = None
-    slices: dict[int, Counts] = field(default_factory=dict)
+    slices: dict[int, ReasonCounts] = field(default_factory=dict)
     last_change_ms: int | None = None
     targets: dict[str, Target] = field(default_factory=dict)
     reported: dict[str, int] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Row:
         latest = stamp.time_ms if self.stamp is None else max(stamp.time_ms, self.stamp.time_ms)
         self.stamp = Stamp(latest, stamp.offset)
         number = latest // self.slice_ms
-        self.slices[number] = self.slices.get(number, Counts()).plus(one.counts)
+        self.slices[number] = self.slices.get(number, ReasonCounts()).plus(one.counts)
         for old in [at for at in self.slices if at <= number - SLICES]:
             del self.slices[old]
         if one.last_change_ms is not None:
@@ -93,12 +93,12 @@ class Row:
         """The half of the window in which the latest record lies."""
         return 0 if self.stamp is None else self.stamp.time_ms // (self.slice_ms * SLICES // 2)
 
-    def total(self) -> Counts:
+    def total(self) -> ReasonCounts:
         """Return the counts of the window."""
-        return Counts(*map(sum, zip(*self.slices.values(), strict=True))) if self.slices else Counts()
+        return ReasonCounts(*map(sum, zip(*self.slices.values(), strict=True))) if self.slices else ReasonCounts()
 
 
-def encode(row: Row) -> bytes:
+def encode(row: HostRow) -> bytes:
     """Return the row as it is kept in the table and its changelog."""
     body = {
         "format": _FORMAT,
@@ -112,7 +112,7 @@ def encode(row: Row) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def decode(raw: bytes, slice_ms: int) -> Row:
+def decode(raw: bytes, slice_ms: int) -> HostRow:
     """Return the row that `encode` wrote; counts of a window of another length are left out.
 
     Raises:
@@ -122,9 +122,9 @@ def decode(raw: bytes, slice_ms: int) -> Row:
         body = json.loads(raw)
         if body["format"] != _FORMAT:
             raise FormatError(f"A row of the table has format {body['format']!r:.20}, which this version does not know.")
-        row = Row(slice_ms, Stamp(*map(int, body["stamp"])), last_change_ms=body["last_change_ms"])
+        row = HostRow(slice_ms, Stamp(*map(int, body["stamp"])), last_change_ms=body["last_change_ms"])
         if body["slice_ms"] == slice_ms:
-            row.slices = {int(number): Counts(*map(int, counts)) for number, counts in body["slices"].items()}
+            row.slices = {int(number): ReasonCounts(*map(int, counts)) for number, counts in body["slices"].items()}
             row.targets = {str(at): _target(one) for at, one in body["targets"].items()}
             row.reported = {str(what): int(since) for what, since in body["reported"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -137,7 +137,7 @@ def _target(one: Any) -> Target:
     return Target(str(of), int(half), int(now, 16), int(before, 16))
 
 
-def hosts_of(rows: Mapping[str, Row]) -> int:
+def hosts_of(rows: Mapping[str, HostRow]) -> int:
     """Return how many hosts there are; what belongs to none has a row too."""
     return len(rows) - (OTHER in rows)
 

@@ -26,7 +26,8 @@ from stream_dedup.ground.errors import BrokerError, StreamDedupError
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.insights.row import Stamp
 from stream_dedup.kafka.security import Security, security_of, ssl_context
-from stream_dedup.settings.settings import Settings, parse_duration
+from stream_dedup.settings.settings import Settings
+from stream_dedup.settings.units import parse_duration
 
 _BUFFERED_MAX = 200
 _RETRY_SECONDS = 0.05

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from stream_dedup.ground.document import Position, Representative
-from stream_dedup.insights.counts import IS_CHANGE, PLACES, Counts, bit_of
-from stream_dedup.insights.record import HOSTS_MAX, ID_CHARACTERS_MAX, PAGES_MAX, HostCounts, Page, Record
+from stream_dedup.insights.counts import IS_CHANGE, PLACES, ReasonCounts, bit_of
+from stream_dedup.insights.record import HOSTS_MAX, ID_CHARACTERS_MAX, PAGES_MAX, HostCounts, InsightsRecord, ReportedPage
 
 WAITING_MAX: Final = 20_000
 _PAGES_WAITING_MAX: Final = 16
@@ -24,7 +24,7 @@ class _Host:
     __slots__ = ("changed_ms", "numbers", "pages")
 
     def __init__(self) -> None:
-        self.numbers = [0] * len(Counts._fields)
+        self.numbers = [0] * len(ReasonCounts._fields)
         self.changed_ms: int | None = None
         self.pages: dict[Position, _Page] = {}
 
@@ -37,7 +37,7 @@ class _Page:
         self.bits = 0
 
 
-class Tally:
+class HostTally:
     """Counts for one worker; `worker` is its name."""
 
     def __init__(self, worker: str) -> None:
@@ -78,7 +78,7 @@ class Tally:
         if one is not None and 1 <= PLACES[reason] <= 2:
             self._fell_on(one, of, identifier)
 
-    def take(self) -> Record | None:
+    def take(self) -> InsightsRecord | None:
         """Return what to send now, and count on from there; None if nothing was counted."""
         if not self._hosts and not self._other.numbers[_DOCUMENTS]:
             return None
@@ -93,7 +93,7 @@ class Tally:
         taken = {host: self._hosts.pop(host) for host in chosen}
         hosts = {host: _counted(one, pages) for (host, one), pages in zip(taken.items(), _widest(taken.values()), strict=True)}
         other, self._other = self._other, _Host()
-        return Record(self._worker, hosts, Counts(*other.numbers))
+        return InsightsRecord(self._worker, hosts, ReasonCounts(*other.numbers))
 
     def _fell_on(self, one: _Host, of: Representative, identifier: bytes) -> None:
         page = one.pages.get(of.position)
@@ -114,5 +114,7 @@ def _widest(hosts: Collection[_Host]) -> list[dict[Position, _Page]]:
 
 
 def _counted(one: _Host, pages: Mapping[Position, _Page]) -> HostCounts:
-    named = {str(at): Page(page.of.decode("utf-8", "replace")[:ID_CHARACTERS_MAX], page.bits) for at, page in pages.items()}
-    return HostCounts(Counts(*one.numbers), one.changed_ms, named)
+    named = {
+        str(at): ReportedPage(page.of.decode("utf-8", "replace")[:ID_CHARACTERS_MAX], page.bits) for at, page in pages.items()
+    }
+    return HostCounts(ReasonCounts(*one.numbers), one.changed_ms, named)

@@ -6,33 +6,16 @@ its kin) in `client.translate`, with what happened, to what, and what to do.
 """
 
 from stream_dedup.kafka.admin import Admin, TopicState
+from stream_dedup.kafka.append import LINGER_MS, InsightsSender, LoadProducer, LogAppender, VerdictWriter
 from stream_dedup.kafka.bulk import RecordColumns, warm_up_writer
 from stream_dedup.kafka.client import STATISTICS_EVENT
-from stream_dedup.kafka.consumer import (
-    LogReader,
-    OwnedOffset,
-    RebalanceListener,
-    SourceConsumer,
-    VerdictReader,
-    read_partition,
-    reader,
-    sample,
-)
+from stream_dedup.kafka.committed import OwnedOffset
+from stream_dedup.kafka.outputs import Outcome, Output, PackedOutputs, Result
 from stream_dedup.kafka.patience import Patience
-from stream_dedup.kafka.producer import (
-    LINGER_MS,
-    Caller,
-    InsightsSender,
-    LoadProducer,
-    LogAppender,
-    Outcome,
-    Output,
-    PackedOutputs,
-    Result,
-    TransactionalOutput,
-    VerdictWriter,
-)
+from stream_dedup.kafka.readers import LogReader, VerdictReader, read_partition, reader, sample
+from stream_dedup.kafka.source import RebalanceListener, SourceConsumer
 from stream_dedup.kafka.spans import Bounds, GroupStamp, SpanReader, group_offsets, topic_bounds
+from stream_dedup.kafka.transaction import TransactionalOutput
 from stream_dedup.kafka.whole import read_whole
 
 __all__ = [
@@ -40,7 +23,6 @@ __all__ = [
     "STATISTICS_EVENT",
     "Admin",
     "Bounds",
-    "Caller",
     "GroupStamp",
     "InsightsSender",
     "LoadProducer",

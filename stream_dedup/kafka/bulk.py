@@ -42,7 +42,7 @@ _COPY = 2
 _VU_WORDS = 9
 _FIELDS = 7
 
-_log = logging.getLogger("stream_dedup.kafka")
+_logger = logging.getLogger("stream_dedup.kafka")
 _word = types.uint64
 _C_FUNCTIONS = {
     "rd_kafka_headers_new": _word(_word),
@@ -78,7 +78,7 @@ def _is_known() -> bool:
     major, minor = map(int, re.findall(r"\d+", version + ".0")[:2])
     is_usual = sys.implementation.name == "cpython" and sys.byteorder == "little" and ctypes.sizeof(ctypes.c_void_p) == 8
     if not (_KNOWN[0] <= (major, minor) <= _KNOWN[1] and is_usual and _has_functions()):
-        _log.info(
+        _logger.info(
             "Records are written one by one, which takes longer: how confluent-kafka %s lies in memory is not known.", version
         )
         return False

@@ -23,7 +23,9 @@ from stream_dedup.ground.document import Message, UnreadableHeaders, maker_of
 from stream_dedup.ground.errors import AbortableError, BrokerError, ConfigurationError, FencedError
 from stream_dedup.ground.messages import NO_TIMESTAMP, Messages
 from stream_dedup.kafka.given import headers_of, shown_name
-from stream_dedup.settings.settings import MASK, Settings, environment_name, is_secret
+from stream_dedup.settings.environment import environment_name
+from stream_dedup.settings.properties import MASK, is_secret
+from stream_dedup.settings.settings import Settings
 
 SOCKET_TIMEOUT_SECONDS = 10.0
 # A killed worker's partitions wait for its session to end. Kafka's own 45 s are for those to whom a rebalance is dear; here

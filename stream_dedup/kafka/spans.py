@@ -16,7 +16,8 @@ from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import BrokerError
 from stream_dedup.kafka.admin import Admin
 from stream_dedup.kafka.client import consumer_config, make_consumer, to_message, translate
-from stream_dedup.kafka.consumer import OwnedOffset, _messages, ask_committed
+from stream_dedup.kafka.committed import OwnedOffset, ask_committed
+from stream_dedup.kafka.taking import messages_of as _messages
 from stream_dedup.kafka.unreadable import CODES, Suspects
 from stream_dedup.settings.settings import Settings
 

@@ -14,7 +14,7 @@ import time
 
 from confluent_kafka import KafkaError
 
-from stream_dedup.connection import address_and_reason
+from stream_dedup.ground.connection import address_and_reason
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.settings.settings import Settings
 

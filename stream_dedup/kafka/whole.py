@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, FormatError
-from stream_dedup.kafka.consumer import LogReader
+from stream_dedup.kafka.readers import LogReader
 from stream_dedup.log import records
 from stream_dedup.settings.settings import Settings
 

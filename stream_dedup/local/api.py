@@ -26,7 +26,7 @@ from stream_dedup.ground.errors import ConfigurationError, InputError, Invariant
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.index.contract import Store
-from stream_dedup.index.index import Index as LogIndex
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.inputs.decoder import scope_number
 from stream_dedup.log import answers, records
@@ -250,7 +250,7 @@ class Index:
             part = rows[start : start + count]
             start += count
             answer = answers.decode(self._apply(self._record(part, ids, prints, scope)), "An answer of the index")
-            if not isinstance(answer, answers.Answer):
+            if not isinstance(answer, answers.LogAnswer):
                 raise InvariantError(f"The index did not judge a batch: {answer!r}.")
             judged.update(zip(part, answer.judgements, strict=True))
         return [_answer(name, prints[row], judged.get(row)) for row, name in enumerate(names)]

@@ -18,7 +18,7 @@ from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, Recipe
 from stream_dedup.ground.document import NO_TOPIC_ID, NONCE_BYTES, Mode, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log import answers, records
 
@@ -90,7 +90,7 @@ def judge_documents(
     """
     check_widths(recipe, plan)
     fingerprinter = Fingerprinter(recipe) if fingerprinter is None else fingerprinter
-    index = Index(MemoryStore())
+    index = LogIndex(MemoryStore())
     declaration = {
         "recipe": recipe.id,
         "width": 64 * recipe.words,
@@ -107,7 +107,7 @@ def judge_documents(
         first += len(batch)
 
 
-def _judge(batch: Sequence[OfflineDocument], first: int, fingerprinter: MakesPrints, index: Index) -> Iterator[Judged]:
+def _judge(batch: Sequence[OfflineDocument], first: int, fingerprinter: MakesPrints, index: LogIndex) -> Iterator[Judged]:
     prints = fingerprinter.fingerprint([document.text for document in batch])
     ids = [shorten_id(document.id) for document in batch]
     rows = [row for row, is_empty in enumerate(prints.empty.tolist()) if not is_empty]
@@ -119,7 +119,7 @@ def _judge(batch: Sequence[OfflineDocument], first: int, fingerprinter: MakesPri
         raw = records.encode_batch(_log_record(batch, ids, prints, part, first, fingerprinter.recipe))
         ((_, answer_raw),) = index.apply([(index.applied, 0, raw)])
         answer = answers.decode(answer_raw, "An answer of the index in memory")
-        if not isinstance(answer, answers.Answer):
+        if not isinstance(answer, answers.LogAnswer):
             raise InvariantError(f"The index in memory did not judge a batch: {answer!r}.")
         judgements.update(zip(part, answer.judgements, strict=True))
         # Nothing is ever sent, so nothing needs to be stored for sending again.

@@ -73,7 +73,7 @@ _judgement, _log_place = maker_of(Judgement), maker_of(LogPlace)
 _representative, _position = maker_of(Representative), maker_of(Position)
 
 
-class Named(Lazy[Representative]):
+class NamedRepresentatives(Lazy[Representative]):
     """The representatives that an answer names, as the columns in which it has them; one is made when it is asked for.
 
     `partitions` are (topic, topic id, partition) in the order in which they are first named, of which `sources` (n,) says each
@@ -99,9 +99,9 @@ class Named(Lazy[Representative]):
         self.ids = ids
 
     @classmethod
-    def of(cls, representatives: Sequence[Representative]) -> Named:
+    def of(cls, representatives: Sequence[Representative]) -> NamedRepresentatives:
         """Return representatives as columns."""
-        if isinstance(representatives, Named):
+        if isinstance(representatives, NamedRepresentatives):
             return representatives
         table: dict[tuple[str, bytes, int], int] = {}
         count = len(representatives)
@@ -112,7 +112,7 @@ class Named(Lazy[Representative]):
         return cls(list(table), sources, offsets, times_ms, np.cumsum(list(map(len, ids)), dtype=np.int64), b"".join(ids))
 
     @classmethod
-    def joined(cls, parts: Sequence[Named]) -> Named:
+    def joined(cls, parts: Sequence[NamedRepresentatives]) -> NamedRepresentatives:
         """Return some of them one after another, each with its own partitions."""
         if len(parts) == 1:
             return parts[0]
@@ -187,7 +187,7 @@ class Verdicts(Sequence[Judgement]):
             *(np.concatenate([part.reasons for part in parts]), np.concatenate([part.distances for part in parts])),
             np.concatenate([part.decided_offsets for part in parts]),
             np.concatenate([part.decided_places for part in parts]),
-            Named.joined([Named.of(part.named) for part in parts]),
+            NamedRepresentatives.joined([NamedRepresentatives.of(part.named) for part in parts]),
         )
 
     @property
@@ -231,7 +231,7 @@ class Verdicts(Sequence[Judgement]):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LogAnswer:
     """The judgements on one log record, in the order of its documents."""
 
     log_offset: int
@@ -259,9 +259,9 @@ class Announce:
     answers_from: int
 
 
-def encode(answer: Answer | Rejected, previous_chain: bytes) -> tuple[bytes, bytes]:
+def encode(answer: LogAnswer | Rejected, previous_chain: bytes) -> tuple[bytes, bytes]:
     """Return (record bytes, chain) of an answer that follows the answer whose chain is `previous_chain`."""
-    if isinstance(answer, Answer):
+    if isinstance(answer, LogAnswer):
         return encode_verdicts(answer.log_offset, answer.nonce, answer.number, Verdicts.of(answer.judgements), previous_chain)
     why = answer.why.encode("utf-8")[:2000]
     return _chained(
@@ -286,7 +286,7 @@ def encode_announce(announce: Announce) -> bytes:
     return seal(MAGIC, VERSION, KIND_ANNOUNCE, _U64.pack(announce.answers_from))
 
 
-def decode(raw: bytes | None, what: str = "A record of verdicts") -> Answer | Rejected | Announce:
+def decode(raw: bytes | None, what: str = "A record of verdicts") -> LogAnswer | Rejected | Announce:
     """Return the answer in `raw`.
 
     Raises:
@@ -311,7 +311,7 @@ def decode(raw: bytes | None, what: str = "A record of verdicts") -> Answer | Re
 
 
 def _answer_body(verdicts: Verdicts) -> bytes:
-    named = Named.of(verdicts.named)
+    named = NamedRepresentatives.of(verdicts.named)
     parts = [
         _U32.pack(len(verdicts.reasons)),
         verdicts.reasons.tobytes(),
@@ -333,7 +333,7 @@ def _answer_body(verdicts: Verdicts) -> bytes:
     return b"".join(parts)
 
 
-def _decode_answer(reader: Reader, what: str) -> Answer:
+def _decode_answer(reader: Reader, what: str) -> LogAnswer:
     log_offset, nonce, number = _HEAD.unpack(reader.take(_HEAD.size))
     (count,) = reader.unpack(_U32)
     reasons = reader.column(np.uint8, count)
@@ -358,5 +358,5 @@ def _decode_answer(reader: Reader, what: str) -> Answer:
     chain = bytes(reader.take(CHAIN_BYTES))
     reader.end()
     assert len(nonce) == NONCE_BYTES  # noqa: S101 - the struct says so; this is for the reader of the code
-    of = Named(table, sources, offsets, times_ms, stops, ids)
-    return Answer(log_offset, nonce, number, Verdicts(reasons, distances, decided_offsets, decided_places, of), chain)
+    of = NamedRepresentatives(table, sources, offsets, times_ms, stops, ids)
+    return LogAnswer(log_offset, nonce, number, Verdicts(reasons, distances, decided_offsets, decided_places, of), chain)

@@ -21,7 +21,7 @@ from stream_dedup.log.records import Control, LogRecord, encode_control
 
 
 @dataclass(slots=True)
-class Begun:
+class BegunTopic:
     """What was begun of one source topic under one log; `fold` takes the topic's records in any order."""
 
     log_id: bytes

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.log import headers
-from stream_dedup.log.answers import Named, Verdicts
+from stream_dedup.log.answers import NamedRepresentatives, Verdicts
 from stream_dedup.machine.compiled import inlined, kernel
 
 NAMES = (
@@ -60,7 +60,7 @@ def of_verdicts(recipe: str, fingerprints: NDArray[np.uint8], verdicts: Verdicts
     if not verdicts.are_outcomes[wanted].all():
         raise ValueError("a verdict that is to be written is no outcome for a reader")
     count, digits = fingerprints.shape
-    named = Named.of(verdicts.named)
+    named = NamedRepresentatives.of(verdicts.named)
     outcomes, outcome_stops = _outcomes()
     prefixes = [f"{topic}-{partition}@".encode() for topic, _, partition in named.partitions]
     prefix, prefix_stops = _joined(prefixes)

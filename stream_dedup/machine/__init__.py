@@ -1,1 +1,1 @@
-"""TODO room."""
+"""How kernels become machine code, and where that is kept."""

@@ -56,7 +56,7 @@ _compiler: Any = numba.njit
 
 SHIPPED = Path(__file__).with_name("compiled_kernels")
 _CHECKSUM_BYTES = 16
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class Baseline(NamedTuple):
@@ -116,10 +116,16 @@ def keep_in(directory: Path) -> None:
     _ahead = directory
 
 
+def _room_of(source: Path) -> Path:
+    """Return the room of a source: a folder of the package, with all that lies in it; of a file elsewhere, its own folder."""
+    package = Path(__file__).parents[1]
+    return package / source.relative_to(package).parts[0] if source.is_relative_to(package) else source.parent
+
+
 @cache
 def _sources_digest(room: Path) -> str:
     digest = hashlib.blake2b(digest_size=8)
-    for source in sorted((*room.glob("*.py"), Path(__file__)), key=lambda path: path.name):
+    for source in sorted((*room.rglob("*.py"), Path(__file__)), key=lambda path: path.name):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     return digest.hexdigest()
 
@@ -237,13 +243,13 @@ def _say_that_kernels_are_compiled(room: Path) -> None:
     else:
         why = f"none were found for this machine ({SHIPPED} holds those made ahead)"
     if kept is None:
-        _log.warning(
+        _logger.warning(
             "The kernels of %s are compiled now, at every start, for seconds: %s, and no private folder can be written "
             "to. Run `stream-dedup compile` when the image is made, or let STREAM_DEDUP_CACHE_DIR name such a folder.",
             room.name, why,
         )  # fmt: skip
     else:
-        _log.log(
+        _logger.log(
             logging.WARNING if shipped else logging.INFO,
             "The kernels of %s are compiled now, for seconds: %s. They are kept in %s for the next start.",
             room.name, why, kept,
@@ -255,7 +261,7 @@ class _KeptCode(caching._Cache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         code = cast("Any", function).__code__
-        self._room = Path(code.co_filename).parent
+        self._room = _room_of(Path(code.co_filename))
         self._name = f"{Path(code.co_filename).stem}.{function.__name__}-{code.co_firstlineno}"
 
     @property
@@ -296,7 +302,7 @@ class _KeptCode(caching._Cache):
         except OSError as error:
             if _ahead is not None:
                 raise
-            _log.warning("A compiled kernel cannot be kept in %s (%s); the next start compiles it again.", directory, error)
+            _logger.warning("A compiled kernel cannot be kept in %s (%s); the next start compiles it again.", directory, error)
 
     def enable(self) -> None:
         """Do nothing: it is always on."""

@@ -10,6 +10,13 @@ import enum
 from collections import Counter
 from dataclasses import dataclass, field
 
+# What is merely said of records, by the names that the report counts them under.
+TRIMMED = "source_trimmed"
+EARLIER = "earlier_topic"
+AGAIN = "again_by_rewind"
+UNTOLD = "outputs_trimmed"
+RELEASED = "released"
+
 
 class Kind(enum.StrEnum):
     """Which promise is broken."""
@@ -28,7 +35,7 @@ class Kind(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Violation:
     """One violation: `where` is a position such as `unique-3@17`."""
 
     kind: Kind
@@ -42,10 +49,23 @@ class Findings:
 
     most: int
     counts: Counter[Kind] = field(default_factory=Counter)
-    shown: list[Finding] = field(default_factory=list)
+    shown: list[Violation] = field(default_factory=list)
 
     def add(self, kind: Kind, where: str, sentence: str) -> None:
         """Take in a violation."""
         self.counts[kind] += 1
         if self.counts[kind] <= self.most:
-            self.shown.append(Finding(kind, where, sentence))
+            self.shown.append(Violation(kind, where, sentence))
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Representatives that the log has and `unique` has not: how many, and when the oldest was appended to the log."""
+
+    count: int = 0
+    oldest_ms: int | None = None
+
+    def with_one(self, appended_ms: int) -> Waiting:
+        """Return it with one more."""
+        oldest = appended_ms if self.oldest_ms is None else min(self.oldest_ms, appended_ms)
+        return Waiting(self.count + 1, oldest)

@@ -43,14 +43,14 @@ class Scan(Protocol):
         """Return for each print the lowest living row of [first, end) within reach and of its scope, or -1."""
 
 
-class Window(NamedTuple):
+class FoldedWindow(NamedTuple):
     """How long a representative stands, in log time."""
 
     length_ms: int
     refresh: bool
 
 
-class Declared(NamedTuple):
+class FoldedDeclaration(NamedTuple):
     """What the log's first record says that verdicts depend on."""
 
     recipe: str
@@ -65,11 +65,11 @@ class Slice:
     """A stretch of log time; what became a representative in it expires with it."""
 
     end_ms: int
-    kept: dict[Kept, None] = field(default_factory=dict)
+    kept: dict[FoldedEntry, None] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
-class Kept:
+class FoldedEntry:
     """A representative."""
 
     partition: Partition
@@ -116,14 +116,14 @@ class Fold:
     """
 
     def __init__(self, scan: Scan | None) -> None:
-        self.declared: Declared | None = None
+        self.declared: FoldedDeclaration | None = None
         self.plan: Reach | None = None
-        self.window: Window | None = None
+        self.window: FoldedWindow | None = None
         self._scan = scan
         self._rows: Rows | None = None
-        self._by_row: list[Kept | None] = []
-        self._by_text: dict[tuple[int, bytes], Kept] = {}
-        self._by_position: dict[tuple[Partition, int, int], Kept] = {}
+        self._by_row: list[FoldedEntry | None] = []
+        self._by_text: dict[tuple[int, bytes], FoldedEntry] = {}
+        self._by_position: dict[tuple[Partition, int, int], FoldedEntry] = {}
         self._memories: dict[Partition, _Memory] = {}
         self._slices: list[Slice] = []
         self._now_ms: int | None = None
@@ -170,7 +170,7 @@ class Fold:
         for source, partition in zip(batch.sources, partitions, strict=True):
             self._move_mark(partition, (source.epoch, source.committed))
         near = self._near(batch, partitions, scan)
-        named: dict[Kept, None] = {}
+        named: dict[FoldedEntry, None] = {}
         judgements = []
         for place in range(len(batch)):
             number = int(batch.source[place])
@@ -183,7 +183,7 @@ class Fold:
 
     def _judge(
         self, decided: LogPlace, batch: Batch, place: int, here: tuple[Partition, int, int], epoch: int,
-        near: NDArray[np.int64] | None, named: dict[Kept, None],
+        near: NDArray[np.int64] | None, named: dict[FoldedEntry, None],
     ) -> Judgement:  # fmt: skip
         partition, offset, value_digest = here
         memory = self._memories[partition]
@@ -204,7 +204,7 @@ class Fold:
 
     def _compare(
         self, decided: LogPlace, batch: Batch, place: int, here: tuple[Partition, int, int],
-        near: NDArray[np.int64] | None, named: dict[Kept, None],
+        near: NDArray[np.int64] | None, named: dict[FoldedEntry, None],
     ) -> tuple[Judgement, LogPlace]:  # fmt: skip
         same, found = self._find(batch, place, near)
         one = same or found
@@ -220,7 +220,7 @@ class Fold:
             distance = self._distance(batch, place, one)
         return Judgement(reason, decided, distance, one.as_representative()), one.decided
 
-    def _find(self, batch: Batch, place: int, near: NDArray[np.int64] | None) -> tuple[Kept | None, Kept | None]:
+    def _find(self, batch: Batch, place: int, near: NDArray[np.int64] | None) -> tuple[FoldedEntry | None, FoldedEntry | None]:
         """Return the representative of a document's text; if there is none, the earliest one near it.
 
         `near` is what `_near` found among those that stood before the batch; only its own are left to look at.
@@ -263,7 +263,7 @@ class Fold:
     def _is_remembered(self, partition: Partition, batch: Batch, place: int) -> bool:
         return (int(batch.offset[place]), int(batch.value_digest[place])) in self._memories[partition].verdicts
 
-    def _distance(self, batch: Batch, place: int, kept: Kept) -> int:
+    def _distance(self, batch: Batch, place: int, kept: FoldedEntry) -> int:
         if self.plan is None or self._rows is None or kept.row is None:
             return 0
         words = self.plan.words
@@ -273,13 +273,15 @@ class Fold:
     def _is_short(self, batch: Batch, place: int) -> bool:
         return self.declared is None or int(batch.features[place]) < self.declared.floor
 
-    def _keep(self, decided: LogPlace, batch: Batch, place: int, here: tuple[Partition, int, int]) -> Kept:
+    def _keep(self, decided: LogPlace, batch: Batch, place: int, here: tuple[Partition, int, int]) -> FoldedEntry:
         """Make a document a representative."""
         scope, row = int(batch.scope[place]), None
         if not self._is_short(batch, place) and self._rows is not None:
             row = self._rows.add(batch.prints[place], int(batch.features[place]), scope)
             self._by_row.append(None)
-        kept = Kept(*here, _text(batch, place), batch.ids[place], int(batch.time_ms[place]), decided, row, self._slice_of_now())
+        kept = FoldedEntry(
+            *here, _text(batch, place), batch.ids[place], int(batch.time_ms[place]), decided, row, self._slice_of_now()
+        )
         if row is not None:
             self._by_row[row] = kept
         self._by_text[kept.text] = kept
@@ -287,7 +289,7 @@ class Fold:
         kept.slice.kept[kept] = None
         return kept
 
-    def _remove(self, kept: Kept) -> None:
+    def _remove(self, kept: FoldedEntry) -> None:
         here = (kept.partition, kept.offset, kept.value_digest)
         if self._by_position.get(here) is kept:
             del self._by_position[here]
@@ -342,7 +344,7 @@ class Fold:
             self._slices.append(Slice(now + self._slice_ms()))
         return self._slices[-1]
 
-    def _renew(self, named: Mapping[Kept, None]) -> None:
+    def _renew(self, named: Mapping[FoldedEntry, None]) -> None:
         """Move what was named, and stands in an earlier slice, behind everything: in its order, with a row of its own."""
         is_open = bool(self._slices) and (self._now_ms or 0) < self._slices[-1].end_ms
         current = self._slices[-1] if is_open else None
@@ -409,7 +411,9 @@ class Fold:
         mode = Mode(_number(fields, "mode", len(Mode) - 1)) if "mode" in fields else Mode.ENFORCE
         window = None if fields.get("window") is None else window_of(fields["window"])
         _name(fields, "group")
-        self.declared = Declared(_name(fields, "recipe"), _number(fields, "floor", _U32_MAX), mode.delivers, width, fields)
+        self.declared = FoldedDeclaration(
+            _name(fields, "recipe"), _number(fields, "floor", _U32_MAX), mode.delivers, width, fields
+        )
         self.plan, self.window = plan, window
 
     def _change_plan(self, fields: Mapping[str, Any]) -> None:
@@ -491,7 +495,7 @@ def forgotten(fields: Mapping[str, Any]) -> set[bytes]:
     return ids
 
 
-def window_of(fields: object) -> Window:
+def window_of(fields: object) -> FoldedWindow:
     """Return the window that a control record states.
 
     Raises:
@@ -504,7 +508,7 @@ def window_of(fields: object) -> Window:
         raise FormatError(f"A window is not {length!r:.40} ms long.")
     if not isinstance(refresh, bool):
         raise FormatError(f"A window's refresh is not {refresh!r:.40}.")
-    return Window(length, refresh)
+    return FoldedWindow(length, refresh)
 
 
 def _text(batch: Batch, place: int) -> tuple[int, bytes]:

@@ -20,15 +20,9 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import Message
 from stream_dedup.proof.content import Content, Cut
-from stream_dedup.proof.findings import Findings, Kind
+from stream_dedup.proof.findings import AGAIN, EARLIER, RELEASED, TRIMMED, UNTOLD, Findings, Kind
 from stream_dedup.proof.fold import Partition
 from stream_dedup.proof.outline import Outline
-
-TRIMMED = "source_trimmed"
-EARLIER = "earlier_topic"
-AGAIN = "again_by_rewind"
-UNTOLD = "outputs_trimmed"
-RELEASED = "released"
 
 
 class Span(NamedTuple):
@@ -59,7 +53,7 @@ class _Came:
     unresolved: dict[int, Content] = field(default_factory=dict)
 
 
-class Ledger:
+class AuditLedger:
     """Sources first, then outputs, then `close`.
 
     `spans` are those of the source topic, `lows` the outputs' first offsets; an output that is `compacted` may lack anything.

@@ -15,12 +15,12 @@ from stream_dedup.ground import plan as plans
 from stream_dedup.ground.document import LogPlace, Reason, Verdict
 from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError, InputError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.window import Window
 from stream_dedup.log import answers, records
-from stream_dedup.log.answers import Answer, Judgement
+from stream_dedup.log.answers import Judgement, LogAnswer
 from stream_dedup.log.records import Batch, Control, Release
-from stream_dedup.settings.settings import parse_duration
+from stream_dedup.settings.units import parse_duration
 
 _NUMBERS: Final = ("width", "blocks", "key_blocks", "radius", "threshold", "ratio")
 SETTINGS: Final = ("plan", *_NUMBERS, "by_length", "window", "refresh")
@@ -188,7 +188,7 @@ def _kind(one: Judgement, other: Judgement) -> str:
 
 
 def compare(
-    log: Iterable[Sequence[tuple[int, int, bytes | None]]], recorded: Index, changed: Index, alternative: Alternative,
+    log: Iterable[Sequence[tuple[int, int, bytes | None]]], recorded: LogIndex, changed: LogIndex, alternative: Alternative,
     difference: Difference,
 ) -> None:  # fmt: skip
     """Judge groups of (log offset, LogAppendTime, bytes) twice, in two empty indexes, and compare.
@@ -235,11 +235,11 @@ def releases_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tupl
             yield offset, record.batch
 
 
-def _answers(index: Index, group: Sequence[tuple[int, int, bytes | None]]) -> dict[int, Sequence[Judgement]]:
+def _answers(index: LogIndex, group: Sequence[tuple[int, int, bytes | None]]) -> dict[int, Sequence[Judgement]]:
     found = {}
     for offset, raw in index.apply(group):
         answer = answers.decode(raw, f"The answer to log record {offset}")
-        if isinstance(answer, Answer):
+        if isinstance(answer, LogAnswer):
             found[offset] = answer.judgements
     index.answered(index.applied)
     return found

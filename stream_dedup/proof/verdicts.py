@@ -17,9 +17,9 @@ from stream_dedup.ground.document import Headers, LogPlace, Message, Reason, Ver
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement
 from stream_dedup.proof.content import Content, cut_of, of_dead_letter, of_output, split_dead_letter, split_verdict
-from stream_dedup.proof.findings import Findings, Kind
+from stream_dedup.proof.findings import Findings, Kind, Waiting
 from stream_dedup.proof.fold import Partition
-from stream_dedup.proof.ledger import Ledger
+from stream_dedup.proof.ledger import AuditLedger
 from stream_dedup.proof.outline import InLog, Outline
 
 _RELEASE_MS = 60_000
@@ -27,21 +27,8 @@ _LOGLESS = {Reason.EMPTY.label, Reason.TOMBSTONE.label, Reason.BYPASS.label}
 _REASONS = {reason.label: reason for reason in Reason}
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Representatives that the log has and `unique` has not: how many, and when the oldest was appended to the log."""
-
-    count: int = 0
-    oldest_ms: int | None = None
-
-    def with_one(self, appended_ms: int) -> Waiting:
-        """Return it with one more."""
-        oldest = appended_ms if self.oldest_ms is None else min(self.oldest_ms, appended_ms)
-        return Waiting(self.count + 1, oldest)
-
-
 @dataclass(slots=True)
-class Outputs:
+class AuditedOutputs:
     """The records that left, one after another; `close` looks at what needs all of them.
 
     `names` are the topics of uniques, duplicates and dead letters. `in_flight` are representatives that the group has not
@@ -50,7 +37,7 @@ class Outputs:
     """
 
     outline: Outline
-    ledger: Ledger
+    ledger: AuditLedger
     names: tuple[str, str, str]
     source: tuple[str, bytes]
     committed: Mapping[int, int]

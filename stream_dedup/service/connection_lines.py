@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from stream_dedup.connection import address_and_reason
+from stream_dedup.ground.connection import address_and_reason
 
 AGAIN_SECONDS = 60.0
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RoleState:
     """The answer to one probe; `progress` (0 to 1) is given by the start-up probe only."""
 
     ok: bool
@@ -36,8 +36,8 @@ class Health:
         self._now_seconds = now_seconds
         self._lock = threading.Lock()
         self._last_beat_seconds: float | None = None
-        self._ready = State(False, "The role has not begun its work yet.")
-        self._startup = State(False, "The role is starting.", 0.0)
+        self._ready = RoleState(False, "The role has not begun its work yet.")
+        self._startup = RoleState(False, "The role is starting.", 0.0)
         self._held: Callable[[], str] = str
 
     def beat(self) -> None:
@@ -47,7 +47,7 @@ class Health:
     def ready(self, is_ready: bool, why: str) -> None:
         """Say whether the role does its work, and why (or why not)."""
         with self._lock:
-            self._ready = State(is_ready, why)
+            self._ready = RoleState(is_ready, why)
 
     def hold(self, held: Callable[[], str]) -> None:
         """Be not ready whenever `held()` says why."""
@@ -58,31 +58,31 @@ class Health:
         with self._lock:
             if not self._startup.ok:
                 progress = min(max(progress, 0.0), 1.0)
-                self._startup = State(progress >= 1.0, text, progress)
+                self._startup = RoleState(progress >= 1.0, text, progress)
 
-    def live_state(self) -> State:
+    def live_state(self) -> RoleState:
         """Return the answer to `/livez`."""
         beat = self._last_beat_seconds
         if beat is None:
-            return State(True, "The role is starting; its loop has not turned yet.")
+            return RoleState(True, "The role is starting; its loop has not turned yet.")
         age = self._now_seconds() - beat
         if age > self._stalled_after_seconds:
-            return State(
+            return RoleState(
                 False,
                 f"The loop has not turned for {age:.0f} s, and {self._stalled_after_seconds:.0f} s are allowed "
                 "(STREAM_DEDUP_LIVEZ_AFTER); the role hangs and should be restarted.",
             )
-        return State(True, f"The loop turned {age:.1f} s ago.")
+        return RoleState(True, f"The loop turned {age:.1f} s ago.")
 
-    def ready_state(self) -> State:
+    def ready_state(self) -> RoleState:
         """Return the answer to `/readyz`."""
         held = self._held()
         if held:
-            return State(False, held)
+            return RoleState(False, held)
         with self._lock:
             return self._ready
 
-    def startup_state(self) -> State:
+    def startup_state(self) -> RoleState:
         """Return the answer to `/startupz`."""
         with self._lock:
             return self._startup

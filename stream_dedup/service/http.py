@@ -26,10 +26,10 @@ from starlette.routing import BaseRoute, Route
 
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.service.door import Connection, Pace
-from stream_dedup.service.health import Health, State
-from stream_dedup.service.kept import Kept
+from stream_dedup.service.health import Health, RoleState
+from stream_dedup.service.kept import KeptAnswer
 
-_log = structlog.get_logger("stream_dedup.http")
+_logger = structlog.get_logger("stream_dedup.http")
 
 _START_SECONDS = 10.0
 _STOP_SECONDS = 5.0
@@ -64,14 +64,14 @@ class HttpServer:
         async def startupz(_: Request) -> Response:
             return _probe(health.startup_state(), "started")
 
-        scrapes: dict[str, Kept[bytes]] = {}
+        scrapes: dict[str, KeptAnswer[bytes]] = {}
 
         async def metrics(request: Request) -> Response:
             encode, content_type = choose_encoder(request.headers.get("accept", ""))
             if content_type not in scrapes:
                 if len(scrapes) >= _FORMATS_MAX:
                     scrapes.clear()
-                scrapes[content_type] = Kept(lambda: encode(registry))
+                scrapes[content_type] = KeptAnswer(lambda: encode(registry))
             return Response(await scrapes[content_type].get(), headers={"Content-Type": content_type})
 
         own = {"/livez": livez, "/readyz": readyz, "/startupz": startupz, "/metrics": metrics}
@@ -127,7 +127,7 @@ class HttpServer:
                 raise StreamDedupError(f"The HTTP server on {self._host} port {port} did not start; see the log above.")
             time.sleep(0.005)
         self._socket.listen(_QUEUED)
-        _log.info("serving probes and metrics", host=self._host, port=port)
+        _logger.info("serving probes and metrics", host=self._host, port=port)
 
     def stop(self) -> None:
         """Stop serving and free the port; does nothing if it was never started."""
@@ -167,7 +167,7 @@ class _Server(uvicorn.Server):
         if time.monotonic() >= self._quiet_until:
             self._quiet_until = time.monotonic() + _TROUBLE_SECONDS
             cause = context.get("exception")
-            _log.error(
+            _logger.error(
                 "The HTTP server could not serve a client; the like is not logged again for a minute. If files run out, raise "
                 "the limit of open files (ulimit -n).",
                 what=str(context.get("message")),
@@ -175,7 +175,7 @@ class _Server(uvicorn.Server):
             )
 
 
-def _probe(state: State, what: str) -> JSONResponse:
+def _probe(state: RoleState, what: str) -> JSONResponse:
     body: dict[str, object] = {what: state.ok, "text": state.sentence}
     if state.progress is not None:
         body["progress"] = round(state.progress, 4)
@@ -195,5 +195,5 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 async def _on_error(request: Request, error: Exception) -> Response:
     del request
-    _log.error("a request failed", error=f"{type(error).__name__}: {error}")
+    _logger.error("a request failed", error=f"{type(error).__name__}: {error}")
     return JSONResponse({"text": "The request failed; the role's log says why."}, 500)

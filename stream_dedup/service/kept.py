@@ -18,7 +18,7 @@ _PARTS: Final = 20
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
+class KeptAnswer(Generic[T]):
     """What `make` returns, kept for at least `seconds`; to be asked for in one event loop."""
 
     def __init__(self, make: Callable[[], T], seconds: float = 0.0) -> None:

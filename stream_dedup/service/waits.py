@@ -31,7 +31,7 @@ class Waits:
     """Told by the role's loop and by threads beside it."""
 
     def __init__(self, health: Health, log: Any, now_seconds: Callable[[], float] = time.monotonic) -> None:
-        self._log = log
+        self._logger = log
         self._now_seconds = now_seconds
         self._lock = threading.Lock()
         self._waits: dict[str, _Wait] = {}
@@ -44,12 +44,12 @@ class Waits:
             wait = self._waits.get(what)
             if wait is None:
                 self._waits[what] = _Wait(now if since is None else since, now, why)
-                self._log.warning(f"waiting for {what}", why=why)
+                self._logger.warning(f"waiting for {what}", why=why)
                 return
             wait.why = why
             if now - wait.said >= AGAIN_SECONDS:
                 wait.said = now
-                self._log.warning(f"waiting for {what}", why=why, waited_seconds=round(now - wait.began))
+                self._logger.warning(f"waiting for {what}", why=why, waited_seconds=round(now - wait.began))
 
     def over(self, what: str) -> None:
         """Say that the role does not wait for it (any more)."""
@@ -57,7 +57,7 @@ class Waits:
             wait = self._waits.pop(what, None)
             if wait is not None:
                 waited = round(self._now_seconds() - wait.began, 1)
-                self._log.warning(f"the wait for {what} is over", waited_seconds=waited)
+                self._logger.warning(f"the wait for {what} is over", waited_seconds=waited)
 
     def sentence(self) -> str:
         """Return what is waited for; nothing if nothing is."""

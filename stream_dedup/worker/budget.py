@@ -37,14 +37,14 @@ _MACHINE_SHARE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class WorkerBudget:
     """So many bytes may the process take; `part_bytes` of records may one batch bring."""
 
     limit_bytes: int
     part_bytes: int
 
     @classmethod
-    def of(cls, limit_bytes: int, resident_bytes: int) -> Budget:
+    def of(cls, limit_bytes: int, resident_bytes: int) -> WorkerBudget:
         """Divide the memory up to a limit, when so much is taken already."""
         room = limit_bytes - limit_bytes // _FREE_SHARE - resident_bytes - _STARTING_BYTES
         return cls(limit_bytes, max(_LEAST_PART_BYTES, room // _PARTS))

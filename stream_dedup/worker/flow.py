@@ -26,7 +26,7 @@ import numpy as np
 
 from stream_dedup.ground.document import LogPlace, Reason, TopicPartitionKey
 from stream_dedup.ground.errors import ConfigurationError, DivergedError, InvariantError
-from stream_dedup.log.answers import Announce, Answer, Judgement, Rejected, Verdicts
+from stream_dedup.log.answers import Announce, Judgement, LogAnswer, Rejected, Verdicts
 from stream_dedup.log.records import DOCUMENTS_MAX, Source
 from stream_dedup.worker.allowance import Amount
 from stream_dedup.worker.prepare import InFlight, Part
@@ -186,7 +186,7 @@ class Flow:
                 again.append(part)
         return again
 
-    def answered(self, answer: Answer | Rejected) -> bool:
+    def answered(self, answer: LogAnswer | Rejected) -> bool:
         """Take in an answer; return whether it was one of ours.
 
         Raises:
@@ -332,7 +332,7 @@ class Flow:
             for part in batch.parts:
                 self._parts.pop(part.number, None)
 
-    def _compare(self, answer: Answer | Rejected) -> None:
+    def _compare(self, answer: LogAnswer | Rejected) -> None:
         """Compare the running digests of replicas: the first difference is the last answer that may be trusted."""
         chain = self._chains.setdefault(answer.log_offset, answer.chain)
         if chain != answer.chain:

@@ -16,14 +16,14 @@ from stream_dedup.ground.document import DeadLetter, Reason
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.insights.hosts import HostNames
 from stream_dedup.insights.record import encode
-from stream_dedup.insights.tally import Tally
+from stream_dedup.insights.tally import HostTally
 from stream_dedup.kafka import Admin, InsightsSender
 from stream_dedup.log.answers import Judgement
 from stream_dedup.log.frame import table_of
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.prepare import InFlight
 
-_log = structlog.get_logger("stream_dedup.worker")
+_logger = structlog.get_logger("stream_dedup.worker")
 
 _CLOSE_SECONDS = 2.0
 _INTERVAL_SECONDS = 1.0
@@ -37,7 +37,7 @@ class HostCounter:
         self._sender = sender
         self._header = host_header
         self._names = HostNames()
-        self._tally = Tally(worker)
+        self._tally = HostTally(worker)
         self._next = 0.0
 
     def committed(self, batches: Sequence[InFlight]) -> None:
@@ -49,7 +49,8 @@ class HostCounter:
             for batch in batches:
                 self._count(batch, now_ms)
         except Exception as error:  # noqa: BLE001 - the documents are out already; a fault of a statistic must not undo a worker
-            _log.error("counts per host are given up until the next start", reason=f"{type(error).__name__}: {error}")
+            why = f"{type(error).__name__}: {error}"
+            _logger.error("counts per host are given up until the next start", reason=why)  # noqa: TRY400 - a statistic
             self._sender = None
 
     def send(self) -> None:
@@ -118,11 +119,11 @@ def counter_of(settings: Settings, worker: str, report: Callable[[str], None]) -
     topic = settings.topic_names.insights
     try:
         if topic not in Admin(settings).topic_ids([topic]):
-            _log.warning(f"The topic {topic} does not exist, so nothing is counted per host; create it with: stream-dedup "
+            _logger.warning(f"The topic {topic} does not exist, so nothing is counted per host; create it with: stream-dedup "
                          "topics apply, or set STREAM_DEDUP_INSIGHTS=false.")  # fmt: skip
             return HostCounter(worker, None)
         sender = InsightsSender(settings, topic, f"{worker}-insights", report)
     except StreamDedupError as error:
-        _log.warning("nothing is counted per host", reason=str(error))
+        _logger.warning("nothing is counted per host", reason=str(error))
         return HostCounter(worker, None)
     return HostCounter(worker, sender, settings.insights_host_header)

@@ -24,7 +24,7 @@ from stream_dedup.ground.lazy import Item, Lazy
 from stream_dedup.ground.messages import NO_TIMESTAMP, Messages
 from stream_dedup.kafka import Output, PackedOutputs, RecordColumns, warm_up_writer
 from stream_dedup.log import headers
-from stream_dedup.log.answers import Judgement, Named, Verdicts
+from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
 from stream_dedup.log.header_columns import of_verdicts
 from stream_dedup.worker.fitting import fit
 from stream_dedup.worker.prepare import Decided, InFlight
@@ -37,7 +37,7 @@ _REFUSED = DeadLetter(
 )
 
 
-class Leaving(NamedTuple):
+class EmittedRecord(NamedTuple):
     """One record to write, the record it came from, and why it leaves the way it does."""
 
     output: Output
@@ -53,7 +53,7 @@ class Leaving(NamedTuple):
 _REASONS = max(Reason) + 1
 
 
-class Left(NamedTuple):
+class EmittedCounts(NamedTuple):
     """What left, in numbers: documents and bytes of values by number of the reason; dead letters by stage.
 
     `distances` (duplicates,) and `timestamps_ms` (records that have one,) are in no order.
@@ -66,7 +66,7 @@ class Left(NamedTuple):
     timestamps_ms: NDArray[np.int64]
 
     @classmethod
-    def of(cls, leaving: Iterable[Leaving]) -> Left:
+    def of(cls, leaving: Iterable[EmittedRecord]) -> EmittedCounts:
         """Count records one by one."""
         documents, sizes, stages = [0] * _REASONS, [0] * _REASONS, Counter[str]()
         distances, timestamps_ms = [], []
@@ -92,7 +92,7 @@ def warm_up() -> None:
     warm_up_writer()
 
 
-class Outputs:
+class OutputWriter:
     """Writes the headers, and says where each record goes.
 
     `unique`, `duplicates` and `dead` are names of topics; in mode `annotate` duplicates go to `unique` too. What leaves in
@@ -109,17 +109,17 @@ class Outputs:
         self._recipe = recipe
         self._dead_bytes_max = dead_bytes_max
 
-    def of(self, *batches: InFlight) -> Leavings:
+    def of(self, *batches: InFlight) -> EmittedBatch:
         """Return what leaves for batches whose records are all decided, in the order in which they were read.
 
         Raises:
             InvariantError: when it is asked for: a record has no verdict, or one that is no outcome.
         """
-        return Leavings(batches, self._leaving, self._recipe, (self._unique, self._duplicates))
+        return EmittedBatch(batches, self._leaving, self._recipe, (self._unique, self._duplicates))
 
-    def _leaving(self, message: Message, decided: Decided | None, fingerprint: bytes | None) -> Leaving:
+    def _leaving(self, message: Message, decided: Decided | None, fingerprint: bytes | None) -> EmittedRecord:
         output, outcome = self._output(message, decided, fingerprint)
-        return Leaving(output, message, outcome)
+        return EmittedRecord(output, message, outcome)
 
     def _output(self, message: Message, decided: Decided | None, fingerprint: bytes | None) -> tuple[Output, Decided]:
         passed = headers.passed_on(message.headers) if message.headers else []
@@ -152,10 +152,10 @@ class Outputs:
         return Output(self._dead, message.partition, fitted.key, fitted.value, message.timestamp_ms, written)
 
 
-class _PackedOutputs(Lazy[Output], PackedOutputs):
+class _EmittedColumns(Lazy[Output], PackedOutputs):
     """The outputs of what leaves."""
 
-    def __init__(self, leavings: Leavings) -> None:
+    def __init__(self, leavings: EmittedBatch) -> None:
         self._leavings = leavings
 
     def __len__(self) -> int:
@@ -169,7 +169,7 @@ class _PackedOutputs(Lazy[Output], PackedOutputs):
         return self._leavings.columns
 
 
-class Leavings(Lazy[Leaving]):
+class EmittedBatch(Lazy[EmittedRecord]):
     """What leaves for some batches: each record by itself, when it is asked for; in columns, most of all of them.
 
     `topics` are those for documents that are kept and for duplicates.
@@ -178,7 +178,7 @@ class Leavings(Lazy[Leaving]):
     def __init__(
         self,
         batches: Sequence[InFlight],
-        leaving: Callable[[Message, Decided | None, bytes | None], Leaving],
+        leaving: Callable[[Message, Decided | None, bytes | None], EmittedRecord],
         recipe: str,
         topics: tuple[str, str],
     ) -> None:
@@ -188,7 +188,7 @@ class Leavings(Lazy[Leaving]):
         self._topics = topics
         # Of a batch that lost a partition only some leave; which, is asked once.
         self._rows = [_live_rows(batch) for batch in batches]
-        self._made: dict[int, Leaving] = {}
+        self._made: dict[int, EmittedRecord] = {}
         self._count = sum(map(len, self._rows))
 
     def __len__(self) -> int:
@@ -197,7 +197,7 @@ class Leavings(Lazy[Leaving]):
     @property
     def outputs(self) -> PackedOutputs:
         """The records to write."""
-        return _PackedOutputs(self)
+        return _EmittedColumns(self)
 
     @cached_property
     def columns(self) -> RecordColumns:
@@ -219,15 +219,15 @@ class Leavings(Lazy[Leaving]):
             packed=packed,
         )
 
-    def left(self) -> Left:
+    def left(self) -> EmittedCounts:
         """Count what left."""
         columns, verdicts = self.columns, self._verdicts
-        rest = Left.of(self[place] for place in np.flatnonzero(~columns.packed).tolist())
+        rest = EmittedCounts.of(self[place] for place in np.flatnonzero(~columns.packed).tolist())
         packed = verdicts.reasons[columns.packed]
         sizes = self._messages.value_bytes[columns.packed]
         distances = verdicts.distances[columns.packed & verdicts.names_another]
         times = self._messages.timestamps_ms
-        return Left(
+        return EmittedCounts(
             rest.documents + np.bincount(packed, minlength=_REASONS),
             rest.bytes + np.bincount(packed, sizes, _REASONS).astype(np.int64),
             rest.stages,
@@ -265,7 +265,7 @@ class Leavings(Lazy[Leaving]):
         found = [_verdicts_of(batch, len(rows)) for batch, rows in zip(self._batches, self._rows, strict=True)]
         return found[0] if len(found) == 1 else Verdicts.joined(found)
 
-    def _item(self, place: int) -> Leaving:
+    def _item(self, place: int) -> EmittedRecord:
         made = self._made.get(place)
         if made is None:
             made = self._leaving(self._messages[place], self._decisions[place], self._prints[place])
@@ -292,5 +292,5 @@ def _verdicts_of(batch: InFlight, count: int) -> Verdicts:
         verdicts.distances[places] = told.distances
         verdicts.decided_offsets[places] = told.decided_offsets
         verdicts.decided_places[places] = told.decided_places
-    verdicts.named = Named.joined([Named.of(told.named) for _, told in parts])
+    verdicts.named = NamedRepresentatives.joined([NamedRepresentatives.of(told.named) for _, told in parts])
     return verdicts

@@ -18,11 +18,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import structlog
 
+from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.document import NONCE_BYTES, DeadLetter, Message, TopicPartitionKey, UnreadableHeaders
 from stream_dedup.ground.errors import (
@@ -35,10 +37,11 @@ from stream_dedup.ground.errors import (
 )
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
 from stream_dedup.ground.messages import Messages
+from stream_dedup.ground.threads import SideThread
+from stream_dedup.ground.topics import TopicNames
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.kafka import (
     Admin,
-    Caller,
     LogAppender,
     Outcome,
     OwnedOffset,
@@ -48,14 +51,13 @@ from stream_dedup.kafka import (
     TransactionalOutput,
     VerdictReader,
 )
-from stream_dedup.kafka.consumer import generation
+from stream_dedup.kafka.source import generation
 from stream_dedup.log import answers, epochs, records
 from stream_dedup.service.collector import collect_rarely
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.memory import FreedMemory
 from stream_dedup.service.memory_limit import limit_of_group, machine_bytes, resident_bytes
-from stream_dedup.service.metrics import WorkerMetrics
 from stream_dedup.service.waits import Waits
 from stream_dedup.service.watch import Watch
 from stream_dedup.settings.recipe import recipe_of
@@ -63,14 +65,14 @@ from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import identity, startup
 from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.awaited import Awaited
-from stream_dedup.worker.beginnings import Beginnings
-from stream_dedup.worker.budget import Budget, RecordSizes, limit_of
+from stream_dedup.worker.budget import RecordSizes, WorkerBudget, limit_of
 from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.insights import counter_of
-from stream_dedup.worker.outputs import Leavings, Outputs, warm_up
+from stream_dedup.worker.metrics import WorkerMetrics
+from stream_dedup.worker.outputs import EmittedBatch, OutputWriter, warm_up
 from stream_dedup.worker.prepare import InFlight, Part, Preparer, value_digest
 
-_log = structlog.get_logger("stream_dedup.worker")
+_logger = structlog.get_logger("stream_dedup.worker")
 
 _IDLE_SECONDS = 0.1
 _ANSWER_SECONDS = 0.003
@@ -90,6 +92,9 @@ _CLOSE_SECONDS = 8.0
 _ABORT_PAUSE_SECONDS = 0.5
 
 
+Inspect: TypeAlias = Callable[[Settings, TopicNames, Recipe], startup.SourceCluster]
+
+
 def run(settings: Settings, stop: threading.Event) -> None:
     """Run a worker until `stop` is set; what is in flight is finished first.
 
@@ -103,16 +108,46 @@ def run(settings: Settings, stop: threading.Event) -> None:
     health.startup(0.0, "connecting")
     server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry)
     server.start()
-    waits = Waits(health, _log)
+    waits = Waits(health, _logger)
     try:
         Failpoints(os.environ.get(VARIABLE))  # one that is none is told at once, also where Kafka is waited for
         with Watch(settings, waits) as watch:
             if watch.wait(stop):
-                worker = _Worker(settings, recipe, metrics, health, waits, watch, stop)
+                worker = _Worker(settings, recipe, metrics, health, waits, watch, stop, WorkerSurroundings.of_process())
                 collect_rarely()
                 worker.run(stop)
     finally:
         server.stop()
+
+
+class Clock(Protocol):
+    """The time, as the module `time` tells it."""
+
+    def monotonic(self) -> float:
+        """Return seconds since some moment."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait so long."""
+
+
+@dataclass(frozen=True)
+class WorkerSurroundings:
+    """What a worker finds around it: the clock, chance, threads, Kafka's administrator, and what reads texts."""
+
+    failpoint: str | None
+    clock: Clock = time
+    random_bytes: Callable[[int], bytes] = os.urandom
+    make_thread: Callable[[str], SideThread] = SideThread
+    make_admin: Callable[[Settings], Admin] = Admin
+    make_fingerprinter: Callable[[Recipe], Fingerprinter] = Fingerprinter
+    make_decoder: Callable[..., Decoder] = Decoder
+    inspect: Inspect = startup.inspect
+    logger: Any = _logger
+
+    @classmethod
+    def of_process(cls) -> Self:
+        """Return those of this process."""
+        return cls(os.environ.get(VARIABLE), make_fingerprinter=Fingerprinter)
 
 
 class _Read(NamedTuple):
@@ -139,22 +174,24 @@ class _Ended(NamedTuple):
     """A transaction that has ended, what it was to carry, and how long it took."""
 
     result: Result
-    leaving: Leavings
+    leaving: EmittedBatch
     seconds: float
 
 
-def _budget_of(settings: Settings) -> Budget:
+def _budget_of(settings: Settings, logger: Any) -> WorkerBudget:
     """Return what the worker may hold, from what it takes now that its dictionary is read."""
-    budget = Budget.of(limit_of(settings.worker_memory, limit_of_group(), machine_bytes()), resident_bytes())
+    budget = WorkerBudget.of(limit_of(settings.worker_memory, limit_of_group(), machine_bytes()), resident_bytes())
     sizes = {"limit_mib": budget.limit_bytes >> 20, "batch_mib": budget.part_bytes >> 20}
     if budget.is_tight:
-        _log.warning("memory is tight: raise the limit, or set STREAM_DEDUP_WORKER_MEMORY to what may be taken", **sizes)
+        logger.warning("memory is tight: raise the limit, or set STREAM_DEDUP_WORKER_MEMORY to what may be taken", **sizes)
     else:
-        _log.info("memory is divided", **sizes)
+        logger.info("memory is divided", **sizes)
     return budget
 
 
-def _inspected(settings: Settings, recipe: Recipe, watch: Watch, stop: threading.Event) -> startup.Cluster:
+def _inspected(
+    inspect: Inspect, settings: Settings, recipe: Recipe, watch: Watch, stop: threading.Event
+) -> startup.SourceCluster:
     """Return what the topics allow; where Kafka goes away while it is asked, it is asked again when it is back.
 
     Raises:
@@ -162,7 +199,7 @@ def _inspected(settings: Settings, recipe: Recipe, watch: Watch, stop: threading
     """
     while True:
         try:
-            return startup.inspect(settings, settings.topic_names, recipe)
+            return inspect(settings, settings.topic_names, recipe)
         except BrokerError:
             if not watch.is_silent() or not watch.wait(stop):
                 raise
@@ -178,21 +215,26 @@ class _Worker:
         waits: Waits,
         watch: Watch,
         stop: threading.Event,
+        surroundings: WorkerSurroundings,
     ) -> None:
         self._settings = settings
+        self._clock = surroundings.clock
+        self._logger = surroundings.logger
+        self._make_admin = surroundings.make_admin
+        self._make_thread = surroundings.make_thread
         self._watch = watch
         self._awaited = Awaited(waits)
         self._metrics = metrics
         self._health = health
-        self._failpoints = Failpoints(os.environ.get(VARIABLE))
+        self._failpoints = Failpoints(surroundings.failpoint)
         names = settings.topic_names
         self._patience = Patience(watch.is_silent, stop, health.beat)
-        self._cluster = _inspected(settings, recipe, watch, stop)
+        self._cluster = _inspected(surroundings.inspect, settings, recipe, watch, stop)
         self._beginnings = Beginnings(settings, names, self._cluster.log_id, self._cluster.source_id)
         self._beginnings.open(self._cluster.source_partitions)
         health.startup(0.3, "loading the recipe")
-        fingerprinter = Fingerprinter(recipe)
-        self._budget = _budget_of(settings)
+        fingerprinter = surroundings.make_fingerprinter(recipe)
+        self._budget = _budget_of(settings, self._logger)
         self._memory = FreedMemory(self._budget.limit_bytes, self._budget.part_bytes)
         self._sizes = RecordSizes()
         self._allowance = Allowance(Amount(settings.batch_documents, self._budget.part_bytes))
@@ -200,10 +242,10 @@ class _Worker:
         settings = self._budget.settings_for_clients(settings, self._cluster.record_bytes_max)
         health.startup(0.8, "joining the group")
         self._identity = identity.claim(settings)
-        nonce = os.urandom(NONCE_BYTES)
+        nonce = surroundings.random_bytes(NONCE_BYTES)
         self._flow = Flow(settings.batches_in_flight, settings.batch_documents, nonce)
         self._preparer = Preparer(
-            Decoder(settings, takes_vectors=recipe.method.takes_vectors),
+            surroundings.make_decoder(settings, takes_vectors=recipe.method.takes_vectors),
             fingerprinter,
             nonce,
             self._cluster.record_bytes_max,
@@ -211,7 +253,7 @@ class _Worker:
             digests_ids=settings.log_ids == "digest",
         )
         warm_up()
-        self._outputs = Outputs(
+        self._outputs = OutputWriter(
             names.unique,
             names.duplicates,
             names.dead_letters,
@@ -232,8 +274,8 @@ class _Worker:
             patience=Patience(watch.is_silent, stop),
         )
         self._committing: _Committing | None = None
-        self._committer = Caller("committing")
-        self._preparing = Caller("preparing")
+        self._committer = surroundings.make_thread("committing")
+        self._preparing = surroundings.make_thread("preparing")
         self._is_preparing = False
         self._prepared_bytes = 0  # of the batch that is being prepared
         self._hurries = threading.Event()  # what prepares ends after the stretch in work
@@ -247,11 +289,11 @@ class _Worker:
         self._unserved: set[TopicPartitionKey] = set()
         self._full_since: float | None = None
         self._paused = False
-        self._next_check = time.monotonic() + _CHECK_TOPICS_SECONDS
+        self._next_check = self._clock.monotonic() + _CHECK_TOPICS_SECONDS
         self._next_lag = 0.0
         self._hosts = counter_of(settings, client, metrics.insights)
         self._source = SourceConsumer(settings, names.documents, client, self, self._patience)
-        _log.info(
+        self._logger.info(
             "worker started",
             name=client,
             recipe=recipe.id,
@@ -267,21 +309,21 @@ class _Worker:
         try:
             while not stop.is_set():
                 self._turn(take_in=True)
-            until = time.monotonic() + _DRAIN_SECONDS
+            until = self._clock.monotonic() + _DRAIN_SECONDS
             self._hurries.set()
-            while (self._is_preparing or self._flow.in_flight) and time.monotonic() < until:
+            while (self._is_preparing or self._flow.in_flight) and self._clock.monotonic() < until:
                 self._turn(take_in=False)
-            _log.info("worker stopped", dropped_in_flight=self._flow.in_flight)
+            self._logger.info("worker stopped", dropped_in_flight=self._flow.in_flight)
         except BrokerError as error:
             if not (stop.is_set() and self._watch.is_silent()):
                 raise
-            _log.warning("worker stopped while Kafka was away; whoever comes next reads on", reason=str(error))
+            self._logger.warning("worker stopped while Kafka was away; whoever comes next reads on", reason=str(error))
         finally:
             try:
                 # In a thread that can be left behind: leaving the group waits for a coordinator that may be gone.
-                Caller("closing").call(self._close, _CLOSE_SECONDS)
+                self._make_thread("closing").call(self._close, _CLOSE_SECONDS)
             except TimeoutError:
-                _log.warning("the clients did not close in time and are left behind", waited_seconds=_CLOSE_SECONDS)
+                self._logger.warning("the clients did not close in time and are left behind", waited_seconds=_CLOSE_SECONDS)
             finally:
                 self._identity.release()
 
@@ -307,7 +349,7 @@ class _Worker:
         self._commit()
         self._look_around()
         if take_in and not (self._flow.in_flight or self._is_preparing) and (rest := self._gathers_for()):
-            time.sleep(rest)  # nothing is on its way
+            self._clock.sleep(rest)  # nothing is on its way
 
     def _wanted(self) -> int:
         """How many records there is room for, beside what is being prepared and what was read ahead of it."""
@@ -349,9 +391,9 @@ class _Worker:
             if isinstance(one, UnreadableHeaders):
                 continue  # like any other dead letter: a crawler may send many
             where = f"{one.topic}-{one.partition}@{one.offset}"
-            _log.error("a record cannot be read; it becomes a dead letter", position=where, reason=one.why)
-        self._failpoints.reach("worker.consumed", self._flow.in_flight + 1)
-        self._read_at = time.monotonic()
+            self._logger.error("a record cannot be read; it becomes a dead letter", position=where, reason=one.why)
+        self._failpoints.hit("worker.consumed", self._flow.in_flight + 1)
+        self._read_at = self._clock.monotonic()
         self._sizes.read(messages)
         sources = {key: self._flow.source(key) for key in messages.last_offsets()}
         read = _Read([messages], sources, self._source.stamp())
@@ -367,7 +409,7 @@ class _Worker:
 
     def _gathers_for(self) -> float:
         """How many seconds longer what comes is left to gather, because a batch was read a moment ago."""
-        return max(0.0, self._read_at + _GATHER_SECONDS - time.monotonic())
+        return max(0.0, self._read_at + _GATHER_SECONDS - self._clock.monotonic())
 
     def _make(self, read: _Read) -> None:
         """Make a batch of what was read, in a thread of its own."""
@@ -380,11 +422,11 @@ class _Worker:
 
         Nothing of the flow or a client may be touched in here.
         """
-        until = time.monotonic() + _SLICE_SECONDS
+        until = self._clock.monotonic() + _SLICE_SECONDS
         messages = Messages.joined(read.messages)
         with self._metrics.stage("prepare"):
             batch = self._preparer.prepare(
-                messages, read.sources, read.stamp, lambda: self._hurries.is_set() or time.monotonic() >= until
+                messages, read.sources, read.stamp, lambda: self._hurries.is_set() or self._clock.monotonic() >= until
             )
         done = len(batch.messages)
         if done == len(messages):
@@ -445,16 +487,16 @@ class _Worker:
 
     def _admit(self, batch: InFlight) -> None:
         """Take a batch in flight, and ask the log."""
-        batch.taken = time.monotonic()
+        batch.taken = self._clock.monotonic()
         for part in self._flow.admit(batch):
             self._append(part)
         self._appender.poll()
         self._memory.used(int(batch.messages.value_bytes.sum()))
-        self._failpoints.reach("worker.appended", self._flow.in_flight)
+        self._failpoints.hit("worker.appended", self._flow.in_flight)
 
     def _wait(self) -> None:
         """Poll without taking records in. What was fetched ahead is kept for a moment, then given up by a pause."""
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if self._full_since is None:
             self._full_since = now
         if not self._paused and now - self._full_since < _PAUSE_AFTER_SECONDS:
@@ -469,7 +511,7 @@ class _Worker:
 
     def _append(self, part: Part) -> None:
         def delivered(log_offset: int) -> None:
-            self._failpoints.reach("worker.append-acked", self._flow.in_flight)
+            self._failpoints.hit("worker.append-acked", self._flow.in_flight)
             for again in self._flow.appended(part.number, log_offset):
                 self._append(again)
 
@@ -486,26 +528,26 @@ class _Worker:
             except FormatError as error:
                 if type(error) is not FormatError:
                     raise
-                _log.error("a record of verdicts was skipped", reason=str(error))
+                self._logger.error("a record of verdicts was skipped", reason=str(error))  # noqa: TRY400 - a sentence, no traceback
                 continue
             if isinstance(answer, answers.Announce):
                 for part in self._flow.announced(answer):
-                    _log.warning("asking again: a replica will not answer an older record", number=part.number)
+                    self._logger.warning("asking again: a replica will not answer an older record", number=part.number)
                     self._append(part)
             elif self._flow.answered(answer):
-                self._failpoints.reach("worker.verdict-in", self._flow.in_flight)
+                self._failpoints.hit("worker.verdict-in", self._flow.in_flight)
         self._fail_open(was_open=was_open)
 
     def _fail_open(self, *, was_open: bool) -> None:
         """Stop waiting for an index that has been silent for too long, if the settings say so."""
         if was_open and not self._flow.is_open:
-            _log.warning("the index answers again: documents wait for their verdicts")
+            self._logger.warning("the index answers again: documents wait for their verdicts")
         waits = self._flow.oldest_unanswered
-        if self._fail_open_seconds is None or waits is None or time.monotonic() - waits.taken < self._fail_open_seconds:
+        if self._fail_open_seconds is None or waits is None or self._clock.monotonic() - waits.taken < self._fail_open_seconds:
             return
         passed = self._flow.fail_open()
         if passed:
-            _log.error("the index is silent: documents leave as unique, unjudged", documents=passed,
+            self._logger.error("the index is silent: documents leave as unique, unjudged", documents=passed,
                        waited_seconds=self._fail_open_seconds)  # fmt: skip
 
     # -- transactions
@@ -520,7 +562,7 @@ class _Worker:
         ready = self._flow.ready(self._allowance.now)
         if not ready:
             return
-        now = time.monotonic()
+        now = self._clock.monotonic()
         for batch in ready:
             self._metrics.waited(now - batch.taken)
         offsets = [
@@ -533,8 +575,8 @@ class _Worker:
     def _carry_out(self, ready: Sequence[InFlight], offsets: Sequence[tuple[str, int, int, str]]) -> _Ended:
         """Run one transaction, in its own thread."""
         leaving = self._outputs.of(*ready)
-        began = time.monotonic()
-        return _Ended(self._transact(leaving, offsets, ready[0].stamp), leaving, time.monotonic() - began)
+        began = self._clock.monotonic()
+        return _Ended(self._transact(leaving, offsets, ready[0].stamp), leaving, self._clock.monotonic() - began)
 
     def _none_runs(self, wait_seconds: float, *, rereads: bool = True) -> bool:
         """Return whether no transaction runs, after waiting so long at most, and taking in how it ended."""
@@ -570,9 +612,9 @@ class _Worker:
             self._metrics.took(sum(batch.live_records for batch in ready))
             self._metrics.left(leaving.left())
             self._hosts.committed(ready)
-            self._failpoints.reach("worker.after-commit", self._flow.in_flight + 1)
+            self._failpoints.hit("worker.after-commit", self._flow.in_flight + 1)
             return
-        _log.warning("a transaction did not commit; its records are read again", outcome=result.outcome.value,
+        self._logger.warning("a transaction did not commit; its records are read again", outcome=result.outcome.value,
                      reason=result.why, documents=carried.documents, seconds=round(seconds, 1),
                      next_documents_max=self._allowance.now.documents)  # fmt: skip
         if result.refused:
@@ -584,11 +626,11 @@ class _Worker:
         else:
             self._must_reread = True  # nothing more is taken in before that
         if not self._stop.is_set():
-            time.sleep(_ABORT_PAUSE_SECONDS)
+            self._clock.sleep(_ABORT_PAUSE_SECONDS)
 
     def _transact(
         self,
-        leaving: Leavings,
+        leaving: EmittedBatch,
         offsets: Sequence[tuple[str, int, int, str]],
         stamp: bytes,
         *,
@@ -600,12 +642,12 @@ class _Worker:
                 offsets,
                 stamp,
                 one_by_one=one_by_one,
-                reached=lambda step: self._failpoints.reach(f"worker.{step}", lambda: self._flow.in_flight),
+                reached=lambda step: self._failpoints.hit(f"worker.{step}", lambda: self._flow.in_flight),
             )
 
     def _retract(
         self,
-        leaving: Leavings,
+        leaving: EmittedBatch,
         offsets: Sequence[tuple[str, int, int, str]],
         stamp: bytes,
         result: Result,
@@ -613,10 +655,10 @@ class _Worker:
     ) -> None:
         """An output refused a record for what it is: find it, and tell the log that it represents nobody."""
         if len(result.refused) > 1:
-            began = time.monotonic()
+            began = self._clock.monotonic()
             result = self._transact(leaving, offsets, stamp, one_by_one=True)
             if not result.refused:  # written one by one so many take too long; of fewer it is found
-                self._allowance.ended(carried, time.monotonic() - began, is_committed=False)
+                self._allowance.ended(carried, self._clock.monotonic() - began, is_committed=False)
         for index in result.refused:
             one = leaving[index]
             where = f"{one.message.topic}-{one.message.partition}@{one.message.offset}"
@@ -625,7 +667,7 @@ class _Worker:
                     f"The topic {one.output.topic} refuses the record {where}: {result.why} Correct the topic's "
                     "settings with: stream-dedup topics apply"
                 )
-            _log.error("an output refused a record; it is retracted and becomes a dead letter", position=where,
+            self._logger.error("an output refused a record; it is retracted and becomes a dead letter", position=where,
                        topic=one.output.topic, reason=result.why)  # fmt: skip
             self._send_retraction(one.message)
         self._appender.flush(patience=self._patience)
@@ -675,7 +717,7 @@ class _Worker:
             starts[key] = offset
         if begun:
             self._source.commit_start(begun)
-            _log.info("partitions begun", partitions=sorted(f"{topic}-{part}" for topic, part in begun))
+            self._logger.info("partitions begun", partitions=sorted(f"{topic}-{part}" for topic, part in begun))
         self._beginnings.note(part for _, part in found)
         return starts
 
@@ -709,7 +751,7 @@ class _Worker:
         except InvariantError:
             self._check_topics()  # of a topic that was created again the index knows positions that nobody has committed
             raise
-        _log.warning("stale records dropped; reading again from the committed offset",
+        self._logger.warning("stale records dropped; reading again from the committed offset",
                      partitions=[f"{topic}-{part}" for topic, part in keys])  # fmt: skip
         self._source.restart_at(self._learn(found))
         self._no_longer_unread(found)
@@ -731,13 +773,13 @@ class _Worker:
         if lacking:
             self._unserved.update(lacking)
             self._source.pause(lacking)
-            _log.error(
+            self._logger.error(
                 "the output topics have fewer partitions than the source; these wait: grow the outputs with "
                 "`stream-dedup topics apply`",
                 partitions=[f"{topic}-{part}" for topic, part in lacking],
                 output_partitions=self._cluster.output_partitions,
             )
-        _log.info("partitions assigned", partitions=sorted(part for _, part in keys))
+        self._logger.info("partitions assigned", partitions=sorted(part for _, part in keys))
         return starts
 
     def revoked(self, keys: Sequence[TopicPartitionKey]) -> None:
@@ -747,7 +789,7 @@ class _Worker:
         self._flow.revoked(keys)
         self._no_longer_unread(keys)
         self._unserved.difference_update(keys)
-        _log.info("partitions revoked", partitions=sorted(part for _, part in keys))
+        self._logger.info("partitions revoked", partitions=sorted(part for _, part in keys))
 
     def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
         """Give up partitions that somebody else may own already."""
@@ -757,7 +799,7 @@ class _Worker:
         self._no_longer_unread(keys)
         self._unserved.difference_update(keys)
         self._must_reread = bool(self._flow.owned())
-        _log.warning("partitions lost", partitions=sorted(part for _, part in keys))
+        self._logger.warning("partitions lost", partitions=sorted(part for _, part in keys))
 
     def settled(self, stamp: bytes) -> None:
         """Stamp what survived."""
@@ -770,7 +812,7 @@ class _Worker:
 
     def _look_around(self) -> None:
         self._hosts.send()
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if now >= self._next_lag:
             self._next_lag = now + _LAG_SECONDS
             owned = self._flow.owned()
@@ -799,9 +841,11 @@ class _Worker:
         if self._watch.is_silent():
             return  # asked for in vain, it would hold up the loop
         try:
-            found = Admin(self._settings).topic_ids([names.documents, names.unique, names.duplicates, names.dead_letters])
+            found = self._make_admin(self._settings).topic_ids(
+                [names.documents, names.unique, names.duplicates, names.dead_letters]
+            )
         except BrokerError as error:
-            _log.warning("the topics could not be checked", reason=str(error))
+            self._logger.warning("the topics could not be checked", reason=str(error))
             return
         source = found.get(names.documents)
         if source is not None and source[0] != self._cluster.source_id:
@@ -814,4 +858,4 @@ class _Worker:
         if served:
             self._unserved -= served
             self._source.resume(served)
-            _log.info("the outputs have grown; reading on", partitions=sorted(part for _, part in served))
+            self._logger.info("the outputs have grown; reading on", partitions=sorted(part for _, part in served))

@@ -14,6 +14,7 @@ from stream_dedup.checks.declaration import check_declaration
 from stream_dedup.checks.recipe import check_key
 from stream_dedup.checks.start import hold, report
 from stream_dedup.control import declaration
+from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.control.marks import read_marks
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import TopicPartitionKey
@@ -22,11 +23,10 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Admin
 from stream_dedup.settings.settings import Settings
-from stream_dedup.worker.beginnings import Beginnings
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class SourceCluster:
     """What the cluster's topics are and allow, as read at start."""
 
     names: TopicNames
@@ -39,7 +39,7 @@ class Cluster:
     plan: Plan
 
 
-def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> Cluster:
+def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> SourceCluster:
     """Read the topics' settings and the log's declaration; declare, if the log is empty.
 
     Raises:
@@ -54,7 +54,7 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> Cluster:
     report(check_declaration(settings, recipe, declared))
     output_partitions = min(topics[name].partitions for name in outputs)
     limits = [int(topics[name].config.get("max.message.bytes", 1_048_588)) - FRAMING_BYTES for name in outputs]
-    return Cluster(
+    return SourceCluster(
         names,
         topics[names.fingerprints].topic_id,
         topics[names.documents].topic_id,
@@ -67,7 +67,7 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> Cluster:
 
 
 def first_epoch(
-    settings: Settings, cluster: Cluster, beginnings: Beginnings, key: TopicPartitionKey, beat: Callable[[], None]
+    settings: Settings, cluster: SourceCluster, beginnings: Beginnings, key: TopicPartitionKey, beat: Callable[[], None]
 ) -> int:
     """Return the epoch with which a partition without a committed offset is read from its beginning.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stream_dedup.__main__ import main
-from stream_dedup.bench.fingerprint import Options, Report, Speed, run_fingerprint
+from stream_dedup.bench.fingerprint import FingerprintOptions, FingerprintReport, Speed, run_fingerprint
 from stream_dedup.bench.peers import Peers
 from stream_dedup.ground.errors import InputError
 from tests.bench.test_peers import FAKE
@@ -18,7 +18,9 @@ from tests.bench.test_peers import FAKE
 def test_everybody_gets_the_same_texts() -> None:
     """Ours and the peers' are measured on the same bytes, so many rounds each, language by language."""
     with Peers([sys.executable, str(FAKE)]) as peers:
-        report = run_fingerprint(Options(("en", "th"), documents=5, size_bytes=1000, rounds=2), peers, lambda _: None)
+        report = run_fingerprint(
+            FingerprintOptions(("en", "th"), documents=5, size_bytes=1000, rounds=2), peers, lambda _: None
+        )
 
     assert [(one.program, one.language) for one in report.speeds] == [
         (name, code) for code in ("en", "th") for name in ("stream-dedup words", "first letter")
@@ -47,11 +49,11 @@ def test_texts_of_a_corpus_are_those_of_the_language(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
     (tmp_path / "a.pairs.tsv").write_text("id_a\tid_b\tverdict\tjaccard\n", encoding="utf-8")
 
-    report = run_fingerprint(Options(("de",), corpus=tmp_path, rounds=1), None, lambda _: None)
+    report = run_fingerprint(FingerprintOptions(("de",), corpus=tmp_path, rounds=1), None, lambda _: None)
 
     assert [(one.documents, one.size_bytes) for one in report.speeds] == [(2, 12)]
     with pytest.raises(InputError, match="'fr'"):
-        run_fingerprint(Options(("fr",), corpus=tmp_path), None, lambda _: None)
+        run_fingerprint(FingerprintOptions(("fr",), corpus=tmp_path), None, lambda _: None)
 
 
 def test_the_command_shows_rates_and_raw_samples(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +76,7 @@ def test_a_peer_is_held_against_the_first_preset_and_the_one_of_like_features() 
         return Speed(program, language, 1, int(megabytes * 1e6), (1.0,))
 
     ours = [speed(f"stream-dedup {name}", "zh", rate) for name, rate in (("words", 10.0), ("shingles", 30.0), ("chars", 60.0))]
-    report = Report((*ours, speed("stream-dedup words", "en", 50.0)), {}, {})
+    report = FingerprintReport((*ours, speed("stream-dedup words", "en", 50.0)), {}, {})
 
     assert report.ratios(speed("peer", "zh", 20.0)) == (0.5, 3.0)
     assert report.ratios(speed("peer", "en", 25.0)) == (2.0, None)

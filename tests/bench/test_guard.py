@@ -15,14 +15,14 @@ from stream_dedup.demo.crawl import endless
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground import plan as plans
 from stream_dedup.ground.document import Message
-from stream_dedup.index.apply import Declared
-from stream_dedup.index.index import Index
+from stream_dedup.index.apply import Declaration
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.log import answers, records
-from stream_dedup.settings.settings import load_settings
+from stream_dedup.settings.layers import load_settings
 from stream_dedup.worker.flow import Flow
-from stream_dedup.worker.outputs import Outputs
+from stream_dedup.worker.outputs import OutputWriter
 from stream_dedup.worker.prepare import Preparer
 
 DOCUMENTS = 1000
@@ -47,10 +47,10 @@ class Path:
     def __init__(self) -> None:
         recipe, nonce = Recipe(), bytes(16)
         self._preparer = Preparer(Decoder(load_settings({}, environ={})), Fingerprinter(recipe), nonce, 1_000_000)
-        self._outputs = Outputs("unique", "duplicates", "dead", "group", recipe.id, 1_000_000)
+        self._outputs = OutputWriter("unique", "duplicates", "dead", "group", recipe.id, 1_000_000)
         self._flow = Flow(1, DOCUMENTS, nonce)
-        self._index = Index(MemoryStore())
-        fields = Declared(recipe.id, plans.parse("wide"), "group", 48).to_fields()
+        self._index = LogIndex(MemoryStore())
+        fields = Declaration(recipe.id, plans.parse("wide"), "group", 48).to_fields()
         self._index.apply([(0, 0, records.encode_control(records.Control("declare", fields)))])
         self._log_offset = 1
         self._flow.assigned(("documents", 0), bytes(16), 0, 1)
@@ -68,7 +68,7 @@ class Path:
         began = time.thread_time()
         for _, raw in said:
             answer = answers.decode(raw)
-            assert isinstance(answer, answers.Answer)
+            assert isinstance(answer, answers.LogAnswer)
             self._flow.answered(answer)
         ready = self._flow.ready()
         leaving = self._outputs.of(*ready)

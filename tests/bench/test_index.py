@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 
 from stream_dedup.__main__ import main
-from stream_dedup.bench.index import Options, Report, _complain
+from stream_dedup.bench.index import IndexOptions, IndexReport, _complain
 from stream_dedup.bench.index_peers import SortedArrays, ValuePerKey, run_layouts
 from stream_dedup.bench.index_truth import Truth, expected_by_chance
-from stream_dedup.bench.stream import BEGIN_MS, Record, Stream
+from stream_dedup.bench.stream import BEGIN_MS, PrintStream, StreamRecord
 from stream_dedup.ground.document import Reason
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.log.answers import Answer, Judgement, Rejected, decode, encode
+from stream_dedup.log.answers import Judgement, LogAnswer, Rejected, decode, encode
 
 
 def test_a_stream_is_a_function_of_its_numbers() -> None:
     """The same bytes again, also from the middle; copies are of earlier originals, and so many bits off."""
-    stream = Stream(PLANS["wide"], 6000, 0.3, 15, seed=4)
+    stream = PrintStream(PLANS["wide"], 6000, 0.3, 15, seed=4)
     records = list(stream.records())
 
     assert [record.raw for record in stream.records(3)] == [record.raw for record in records[3:]]
@@ -41,7 +41,7 @@ def test_a_stream_is_a_function_of_its_numbers() -> None:
 @pytest.mark.parametrize("plan", [PLANS["classic"], PLANS["wide"], Plan(64, 4, 1, 7), Plan(64, 5, 0, 3, key_blocks=2)])
 def test_the_other_layouts_find_every_planted_copy(plan: Plan, tmp_path: Path) -> None:
     """They are held to the same truth, or their rates would say nothing."""
-    stream = Stream(plan, 3000, 0.3, plan.distance_guaranteed)
+    stream = PrintStream(plan, 3000, 0.3, plan.distance_guaranteed)
     for layout in (SortedArrays(plan), ValuePerKey(plan, tmp_path / "values")):
         for record in stream.records():
             assert layout.judge(record.prints, record.offset).tolist() == record.originals.tolist()
@@ -77,9 +77,9 @@ def test_a_run_measures_restarts_a_snapshot_and_a_rebuild(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 
-def judged(stream: Stream) -> Iterator[tuple[Record, bytes]]:
+def judged(stream: PrintStream) -> Iterator[tuple[StreamRecord, bytes]]:
     """Yield each record of a stream with what an index answers to it."""
-    index = Index(MemoryStore())
+    index = LogIndex(MemoryStore())
     index.apply([(0, BEGIN_MS, stream.declare())])
     for record in stream.records():
         ((_, raw),) = index.apply([(record.offset, record.append_ms, record.raw)])
@@ -88,7 +88,7 @@ def judged(stream: Stream) -> Iterator[tuple[Record, bytes]]:
 
 def test_strangers_that_are_near_by_chance_are_told_from_faults() -> None:
     """Of 12,000 prints of 32 bits about 90 are near a stranger; each verdict on them is right, and none of what is planted."""
-    stream = Stream(Plan(32, 4, 0, 3), 12_000, 0.1, 3, seed=2)
+    stream = PrintStream(Plan(32, 4, 0, 3), 12_000, 0.1, 3, seed=2)
     truth = Truth(stream)
     counted = [truth.compare(record, raw) for record, raw in judged(stream)]
     planted, found, by_chance = (sum(one) for one in zip(*counted, strict=True))
@@ -101,10 +101,10 @@ def test_strangers_that_are_near_by_chance_are_told_from_faults() -> None:
 
 def test_a_wrong_answer_is_no_chance() -> None:
     """A verdict on an original that names what it is not near to ends the run; on a copy it counts as missed."""
-    stream = Stream(PLANS["classic"], 3000, 0.3, 3)
+    stream = PrintStream(PLANS["classic"], 3000, 0.3, 3)
     (first, _), (record, raw), *_ = judged(stream)
     answer = decode(raw)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, LogAnswer)
     right = answer.judgements
     copies = [place for place, judgement in enumerate(right) if judgement.of is not None]
     other = right[copies[1]].of
@@ -129,7 +129,7 @@ def test_a_wrong_answer_is_no_chance() -> None:
 def test_a_missed_copy_and_another_volume_are_complaints() -> None:
     """What is wrong is said in sentences."""
     same = {"statistics": {"applied": 3}, "chain": "00"}
-    report = Report(Options(2000, PLANS["classic"], 0.1, seed=3), curve=[{"wrong": 2}], rebuild_curve=[{"wrong": 0}])
+    report = IndexReport(IndexOptions(2000, PLANS["classic"], 0.1, seed=3), curve=[{"wrong": 2}], rebuild_curve=[{"wrong": 0}])
     report.filled = report.after_kill = report.after_close = report.restored = same
     report.rebuilt = {"statistics": {"applied": 3}, "chain": "11"}
 

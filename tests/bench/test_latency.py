@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stream_dedup.bench.latency import _Sender
-from stream_dedup.demo.crawl import Page, endless
+from stream_dedup.demo.crawl import CrawledPage, endless
 
 PER_SECOND = 2000.0
 PARTITIONS = 3
@@ -60,7 +60,7 @@ class Producer:
         self.poll()
 
 
-def sent_by(producer: Producer, pages: list[Page]) -> tuple[_Sender, float, float]:
+def sent_by(producer: Producer, pages: list[CrawledPage]) -> tuple[_Sender, float, float]:
     sender: Any = _Sender(producer, "documents", pages, PER_SECOND, PARTITIONS)  # type: ignore[arg-type]
     began = time.time() * 1000
     sender.start()

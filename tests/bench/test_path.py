@@ -11,24 +11,24 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from stream_dedup.__main__ import main
-from stream_dedup.bench.children import Child
+from stream_dedup.bench.children import MeasuredChild
 from stream_dedup.bench.latency import Latency
-from stream_dedup.bench.path import Bench, Cluster, by_role
+from stream_dedup.bench.path import Bench, BenchCluster, by_role
 from stream_dedup.bench.path_bytes import on_disk, over_loopback
 from stream_dedup.bench.path_peers import PEERS, CopyPeer, find_peers
 from stream_dedup.bench.path_plot import draw
 from stream_dedup.bench.path_profile import Profiler, shares, statistics_in
-from stream_dedup.bench.path_report import VARIANTS, Options, Reading, Report, Sample, Start, medians, order, window
+from stream_dedup.bench.path_report import VARIANTS, PathOptions, PathReading, PathReport, Sample, Start, medians, order, window
 from stream_dedup.ground.errors import InputError, StreamDedupError
 from stream_dedup.kafka import STATISTICS_EVENT
-from stream_dedup.settings.settings import child_environment
+from stream_dedup.settings.environment import child_environment
 from tests.broker.harness import wait_until
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def reading(seconds: float, committed: int) -> Reading:
-    return Reading(seconds, committed, {"worker": seconds / 2})
+def reading(seconds: float, committed: int) -> PathReading:
+    return PathReading(seconds, committed, {"worker": seconds / 2})
 
 
 def sample(variant: str, number: int, per_second: float | None, **balance: int) -> Sample:
@@ -115,7 +115,7 @@ def test_a_ratio_is_of_two_measurements_of_one_round() -> None:
         "wide": [50.0, 100.0, 40.0, 90.0],
         "classic": [None, None, None, None],
     }
-    report = Report(Options(), {})
+    report = PathReport(PathOptions(), {})
     report.samples = [
         sample(variant, number, rounds[variant][number - 1]) for number in (1, 2, 3, 4) for variant in order(number, VARIANTS)
     ]
@@ -135,7 +135,7 @@ def test_times_are_per_document_of_the_window() -> None:
 def test_what_is_lost_or_doubled_is_a_complaint() -> None:
     """In must be out, to a document, dead letters included."""
     fields = {"in": 10, "unique": 6, "duplicates": 3, "dead_letters": 1}
-    report = Report(Options(), {}, [sample("wide", 1, 100.0, **fields)])
+    report = PathReport(PathOptions(), {}, [sample("wide", 1, 100.0, **fields)])
 
     assert report.complaints == []
 
@@ -147,8 +147,8 @@ def test_what_is_lost_or_doubled_is_a_complaint() -> None:
 
 def test_transactions_are_smaller_in_a_short_run() -> None:
     """As many documents as the filter takes by default, but at least twenty transactions, or a window would hold none."""
-    assert Options(documents=1_000_000).transaction_documents == 8000
-    assert Options(documents=2000).transaction_documents == 100
+    assert PathOptions(documents=1_000_000).transaction_documents == 8000
+    assert PathOptions(documents=2000).transaction_documents == 100
 
 
 def test_latency_figures() -> None:
@@ -162,7 +162,7 @@ def test_latency_figures() -> None:
 def test_a_child_that_ends_by_itself_is_an_error_with_its_last_words(tmp_path: Path) -> None:
     """It is not waited for as if it were slow."""
     command = [sys.executable, "-m", "stream_dedup", "no-such-command"]
-    child = Child("worker", command, child_environment({}), tmp_path)
+    child = MeasuredChild("worker", command, child_environment({}), tmp_path)
 
     def complaint() -> str:
         try:
@@ -183,7 +183,7 @@ def test_memory_is_the_child_s_own(tmp_path: Path) -> None:
     """A small child of a large process is small; wait4 would count what its parent had when it forked."""
     heap = bytearray(b"x") * 300_000_000
     program = "import sys; print('here', flush=True); sys.stdin.read()"
-    child = Child("small", [sys.executable, "-S", "-c", program], {}, tmp_path)
+    child = MeasuredChild("small", [sys.executable, "-S", "-c", program], {}, tmp_path)
     wait_until(lambda: child.log, "the child runs", 60)
     child.stop()
 
@@ -287,7 +287,7 @@ def test_a_tool_that_may_not_look_is_a_sentence(tmp_path: Path) -> None:
     tool = tmp_path / "py-spy"
     tool.write_text("#!/bin/sh\necho 'Permission denied: try sudo'\nexit 1\n", encoding="utf-8")
     tool.chmod(0o755)
-    child = Child("worker", [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], {}, tmp_path)
+    child = MeasuredChild("worker", [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], {}, tmp_path)
     profiler = Profiler(tmp_path, said.append, tool)
     profiler.attach("wide", [child])
     wait_until(lambda: profiler._running[0][2].poll() is not None, "the tool has ended", 60)
@@ -301,7 +301,7 @@ def test_a_tool_that_may_not_look_is_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_profiled_run_keeps_what_librdkafka_says(bootstrap: str, tmp_path: Path) -> None:
     """Both roles' clients are there, by name, with the bytes that they sent; the index held entries before."""
-    bench = Bench(Options(documents=2000, index_entries=3500), Cluster(bootstrap), tmp_path, lambda _: None)
+    bench = Bench(PathOptions(documents=2000, index_entries=3500), BenchCluster(bootstrap), tmp_path, lambda _: None)
 
     bench.profile("wide", Profiler(tmp_path / "profile", lambda _: None, None))
 
@@ -313,7 +313,7 @@ def test_a_profiled_run_keeps_what_librdkafka_says(bootstrap: str, tmp_path: Pat
 
 def test_the_picture_has_a_bar_for_what_was_measured() -> None:
     """Widths are in proportion within a panel, figures stand with them, and what is missing has no bar."""
-    report = Report(Options(), {"cores": 2}, peers={"quix": peer("quix")})
+    report = PathReport(PathOptions(), {"cores": 2}, peers={"quix": peer("quix")})
     report.samples = [sample("copy", 1, 100.0), sample("quix", 1, 25.0), sample("wide", 1, 50.0), sample("classic", 1, None)]
 
     def bars() -> list[float]:
@@ -335,7 +335,7 @@ def peer(name: str) -> CopyPeer:
 
 def test_a_ratio_to_quix_is_of_one_round_too() -> None:
     """What the filter does beside another program's bare copy; a round that lacks either has no ratio."""
-    report = Report(Options(), {}, peers={"quix": peer("quix")})
+    report = PathReport(PathOptions(), {}, peers={"quix": peer("quix")})
     report.samples = [sample("quix", 1, 50.0), sample("wide", 1, 100.0), sample("wide", 2, 70.0), sample("quix", 3, 10.0)]
 
     assert report.ratios("wide", "quix") == [2.0]
@@ -344,7 +344,7 @@ def test_a_ratio_to_quix_is_of_one_round_too() -> None:
 
 def test_a_copy_at_least_once_may_copy_twice_and_not_less() -> None:
     """Only what a peer promises is asked of it, and what it breaks is not ours to be told of."""
-    report = Report(Options(), {}, peers={name: peer(name) for name in ("quix", "faust")})
+    report = PathReport(PathOptions(), {}, peers={name: peer(name) for name in ("quix", "faust")})
     report.samples = [
         sample("faust", 1, 100.0, **{"in": 10, "copies": 11}),
         sample("quix", 1, 100.0, **{"in": 10, "copies": 10}),
@@ -365,10 +365,10 @@ def test_a_copy_at_least_once_may_copy_twice_and_not_less() -> None:
 
 def test_a_slow_peer_gets_fewer_documents() -> None:
     """Faust would take a minute for what the others do in seconds, at the same rate."""
-    options = Options(documents=100_000)
+    options = PathOptions(documents=100_000)
 
     assert [options.documents_for(one) for one in (None, peer("quix"), peer("faust"))] == [100_000, 100_000, 20_000]
-    assert Options(documents=5000).documents_for(peer("faust")) == 5000
+    assert PathOptions(documents=5000).documents_for(peer("faust")) == 5000
 
 
 def test_a_peer_that_is_not_here_is_named_with_the_remedy(tmp_path: Path) -> None:
@@ -434,7 +434,7 @@ def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.long
 def test_the_index_holds_entries_before_the_first_document(bootstrap: str, tmp_path: Path) -> None:
     """The roles take the log for one of their own, and each entry stands in the index as a representative."""
-    bench = Bench(Options(documents=2000, index_entries=3500), Cluster(bootstrap), tmp_path, lambda _: None)
+    bench = Bench(PathOptions(documents=2000, index_entries=3500), BenchCluster(bootstrap), tmp_path, lambda _: None)
 
     with bench._prepared("wide") as (settings, _, folder), bench._running("wide", settings, folder) as (index, worker):
 
@@ -454,7 +454,7 @@ def test_the_index_holds_entries_before_the_first_document(bootstrap: str, tmp_p
 @pytest.mark.long
 def test_several_copies_share_the_partitions(bootstrap: str, tmp_path: Path) -> None:
     """Partitions move while the copies start, and still each document is copied once."""
-    bench = Bench(Options(documents=2000, workers=2, partitions=3), Cluster(bootstrap), tmp_path, lambda _: None)
+    bench = Bench(PathOptions(documents=2000, workers=2, partitions=3), BenchCluster(bootstrap), tmp_path, lambda _: None)
 
     measured = bench.throughput("copy", 1)
 
@@ -467,7 +467,7 @@ def test_several_copies_share_the_partitions(bootstrap: str, tmp_path: Path) -> 
 def test_peers_copy_all_documents_or_are_named(bootstrap: str, tmp_path: Path) -> None:
     """Each program that is here copies what it is given, from the first document to the last, with nothing of ours in it."""
     found, missing = find_peers()
-    bench = Bench(Options(documents=2000), Cluster(bootstrap), tmp_path, lambda _: None, found)
+    bench = Bench(PathOptions(documents=2000), BenchCluster(bootstrap), tmp_path, lambda _: None, found)
 
     assert set(found) | set(missing) == {"plain", "quix", "faust"}
     assert {"plain", "faust"} <= set(found)
@@ -483,7 +483,7 @@ def test_peers_copy_all_documents_or_are_named(bootstrap: str, tmp_path: Path) -
 def test_a_tiny_latency_run(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every record that is sent to the observed one of four partitions comes out once and is counted, however old it is."""
     monkeypatch.setattr("stream_dedup.bench.latency._WARM_UP_DOCUMENTS", 50)
-    bench = Bench(Options(documents=2000), Cluster(bootstrap), tmp_path, lambda _: None)
+    bench = Bench(PathOptions(documents=2000), BenchCluster(bootstrap), tmp_path, lambda _: None)
 
     found = bench.latency("wide", full_per_second=400.0, seconds=0.5)
 

@@ -14,9 +14,9 @@ import pytest
 
 from stream_dedup.__main__ import main
 from stream_dedup.bench import quality
-from stream_dedup.bench.corpus import GROUPS, Corpus, Document, Known, group_of, read_corpora
+from stream_dedup.bench.corpus import GROUPS, Corpus, CorpusDocument, KnownPairs, group_of, read_corpora
 from stream_dedup.bench.peers import Peers
-from stream_dedup.bench.quality import Counts, Options, count_pairs, greedy, near_pairs, run_quality
+from stream_dedup.bench.quality import PairCounts, QualityOptions, count_pairs, greedy, near_pairs, run_quality
 from stream_dedup.bench.templates import template_language, template_pages
 from stream_dedup.demo import truth
 from stream_dedup.demo.texts import Dice, Writer, language
@@ -37,8 +37,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     documents = []
     for code in ("en", "zh"):
         own = texts(code, 6)
-        documents += [Document(f"{code}{number}", text, code) for number, text in enumerate(own)]
-        documents += [Document(f"{code}{number}b", f"{own[number]} {('Amen', '完')[code == 'zh']}", code) for number in (1, 4)]
+        documents += [CorpusDocument(f"{code}{number}", text, code) for number, text in enumerate(own)]
+        documents += [
+            CorpusDocument(f"{code}{number}b", f"{own[number]} {('Amen', '完')[code == 'zh']}", code) for number in (1, 4)
+        ]
     known = {(one.earlier, one.later): one for one in truth.pairs(documents)}
     names = {"exact": "exact", "duplicate": "dup", "grey": "grey", "different": "diff"}
     lines = [json.dumps({"id": one.id, "text": one.text, "lang": one.language, "src": "made"}) for one in documents]
@@ -80,27 +82,27 @@ def test_every_pair_is_counted_once_in_its_group() -> None:
     seed = int(os.environ["TEST_SEED"])
     dice = random.Random(seed)
     print("TEST_SEED", seed)
-    documents = tuple(Document(str(place), "", dice.choice(["en", "zh", "zh-Hant", "ja", "de"])) for place in range(30))
+    documents = tuple(CorpusDocument(str(place), "", dice.choice(["en", "zh", "zh-Hant", "ja", "de"])) for place in range(30))
     all_pairs = list(itertools.combinations(range(30), 2))
     listed = {
-        pair: Known(dice.choice(["exact", "dup", "grey", "diff"]), dice.choice([0.1, 0.35]))
+        pair: KnownPairs(dice.choice(["exact", "dup", "grey", "diff"]), dice.choice([0.1, 0.35]))
         for pair in dice.sample(all_pairs, 80)
     }
     taken = set(dice.sample(all_pairs, 120))
-    expected = {group: Counts() for group in GROUPS}
+    expected = {group: PairCounts() for group in GROUPS}
     for pair in all_pairs:
-        known, got = listed.get(pair, Known("diff", 0.0)), pair in taken
+        known, got = listed.get(pair, KnownPairs("diff", 0.0)), pair in taken
         one = {
-            "exact": Counts(),
-            "dup": Counts(dup=1, found=got),
-            "grey": Counts(grey=1, grey_taken=got),
-            "diff": Counts(diff=1, false_pairs=got, far_pairs=got and known.jaccard < 0.3),
+            "exact": PairCounts(),
+            "dup": PairCounts(dup=1, found=got),
+            "grey": PairCounts(grey=1, grey_taken=got),
+            "diff": PairCounts(diff=1, false_pairs=got, far_pairs=got and known.jaccard < 0.3),
         }[known.verdict]
         expected[group_of(documents[pair[0]].language, documents[pair[1]].language)] += one
 
     counted = count_pairs(Corpus("random", documents, listed), taken)
 
-    assert {group: counted.get(group, Counts()) for group in GROUPS} == expected
+    assert {group: counted.get(group, PairCounts()) for group in GROUPS} == expected
 
 
 def test_a_greedy_pass_keeps_what_no_kept_document_resembles() -> None:
@@ -108,10 +110,10 @@ def test_a_greedy_pass_keeps_what_no_kept_document_resembles() -> None:
     verdicts = greedy({(0, 1), (1, 2), (0, 3), (2, 3)}, [3, 1, 0, 2])
 
     assert verdicts == {
-        3: truth.Judgement(False, None),
-        1: truth.Judgement(False, None),
-        0: truth.Judgement(True, 3),
-        2: truth.Judgement(True, 3),
+        3: truth.TrueJudgement(False, None),
+        1: truth.TrueJudgement(False, None),
+        0: truth.TrueJudgement(True, 3),
+        2: truth.TrueJudgement(True, 3),
     }
 
 
@@ -134,7 +136,7 @@ def test_another_language_gets_english_pages() -> None:
 
 def test_the_bench_finds_the_copies_and_drops_nothing_else(tiny: Path) -> None:
     """On a set with one word changed in four copies: all found, with every key, in both groups; classic counts apart."""
-    report = run_quality(Options(tiny, keys=2), None, lambda _: None)
+    report = run_quality(QualityOptions(tiny, keys=2), None, lambda _: None)
     lines = {(line.name, line.plan): line for line in report.summaries()}
 
     for name, dup in (("en", 4), ("zh", 4), ("tiny", 8), ("all", 8)):
@@ -150,7 +152,7 @@ def test_the_bench_finds_the_copies_and_drops_nothing_else(tiny: Path) -> None:
 def test_peers_are_measured_beside(tiny: Path) -> None:
     """A peer's pairs are counted like ours; its stream is the greedy pass over them."""
     with Peers([sys.executable, str(FAKE)]) as peers:
-        report = run_quality(Options(tiny, plans=()), peers, lambda _: None)
+        report = run_quality(QualityOptions(tiny, plans=()), peers, lambda _: None)
     line = next(line for line in report.summaries() if line.name == "all")
 
     assert (line.method, line.plan) == ("first letter", "equal")
@@ -205,7 +207,7 @@ def test_an_empty_folder_and_an_unknown_recipe_are_refused(tmp_path: Path) -> No
 
 def test_recall_of_the_default_on_real_texts(corpora: Path) -> None:
     """At least 0.95 of the near-duplicates in each language group, at most 5 false pairs per million, none below 0.3."""
-    report = run_quality(Options(corpora, plans=(quality.PLANS["wide"],)), None, lambda _: None)
+    report = run_quality(QualityOptions(corpora, plans=(quality.PLANS["wide"],)), None, lambda _: None)
     lines = {line.name: line for line in report.summaries()}
 
     assert {group: lines[group].counts.recall >= 0.95 for group in GROUPS} == dict.fromkeys(GROUPS, True)  # type: ignore[operator]

@@ -10,7 +10,7 @@ import pytest
 
 from stream_dedup.__main__ import main
 from stream_dedup.bench.path_plot import draw_curves
-from stream_dedup.bench.path_report import Options, Report, Sample
+from stream_dedup.bench.path_report import PathOptions, PathReport, Sample
 from stream_dedup.bench.scaling import AXES, SIZE, Curve, parse, points, run_scaling
 from stream_dedup.ground.errors import InputError
 
@@ -44,20 +44,20 @@ def test_what_cannot_be_measured_is_refused_before_anything_is(asked: str, said:
     monkeypatch.setattr("stream_dedup.bench.scaling.kafka_of", pytest.fail)
 
     with pytest.raises(InputError, match=said):
-        list(run_scaling(Options(), points(Options(), parse(["partitions=4", asked])), print))
+        list(run_scaling(PathOptions(), points(PathOptions(), parse(["partitions=4", asked])), print))
 
 
 def test_one_thing_changes_at_a_point() -> None:
     """All else is as asked for, but workers get four times as many documents, and of large ones there are 400 MB, or 400."""
-    options = Options(documents=50_000, seed=3)
+    options = PathOptions(documents=50_000, seed=3)
     found = points(options, parse(["workers=1,2", "partitions=16", "entries=1000", "size=1000,100000,1000000"]))
 
     assert found["workers"] == {
-        1: Options(documents=200_000, seed=3),
-        2: Options(documents=200_000, seed=3, workers=2),
+        1: PathOptions(documents=200_000, seed=3),
+        2: PathOptions(documents=200_000, seed=3, workers=2),
     }
-    assert found["partitions"] == {16: Options(documents=50_000, seed=3, partitions=16)}
-    assert found["entries"] == {1000: Options(documents=50_000, seed=3, index_entries=1000)}
+    assert found["partitions"] == {16: PathOptions(documents=50_000, seed=3, partitions=16)}
+    assert found["entries"] == {1000: PathOptions(documents=50_000, seed=3, index_entries=1000)}
     assert [(at.size_bytes, at.documents) for at in found["size"].values()] == [
         (1000, 50_000),
         (100_000, 4000),
@@ -68,8 +68,8 @@ def test_one_thing_changes_at_a_point() -> None:
 def test_the_picture_has_a_bar_for_each_variant_of_each_point() -> None:
     """Documents per second of workers; of sizes, megabytes per second, or the smallest documents would hide all others."""
     copy, wide = sample("copy", 200.0), sample("wide", 50.0)
-    workers = Curve("workers", {1: Report(Options(), {"cores": 2}, [copy, wide], mean_value_bytes=1e6)})
-    sizes = Curve("size", {1_000_000: Report(Options(), {"cores": 2}, [copy, wide], mean_value_bytes=1e6 + 500_000)})
+    workers = Curve("workers", {1: PathReport(PathOptions(), {"cores": 2}, [copy, wide], mean_value_bytes=1e6)})
+    sizes = Curve("size", {1_000_000: PathReport(PathOptions(), {"cores": 2}, [copy, wide], mean_value_bytes=1e6 + 500_000)})
 
     root = ET.fromstring(draw_curves([workers, sizes]))  # noqa: S314 - our own
     texts = [one.text for one in root.iter(f"{SVG}text")]

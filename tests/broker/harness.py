@@ -31,11 +31,12 @@ from stream_dedup.log import records
 from stream_dedup.proof import content
 from stream_dedup.proof.findings import Findings
 from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.ledger import Ledger, Span
+from stream_dedup.proof.ledger import AuditLedger, Span
 from stream_dedup.proof.outline import Outline
 from stream_dedup.proof.scan import CompiledScan, PlainScan
-from stream_dedup.proof.verdicts import Outputs
-from stream_dedup.settings.settings import Settings, child_environment
+from stream_dedup.proof.verdicts import AuditedOutputs
+from stream_dedup.settings.environment import child_environment
+from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import role as worker_role
 from tests.broker.latin1 import has_latin1, write_latin1
 from tests.broker.nursery import NURSERY, Forked
@@ -399,8 +400,8 @@ class Outcome:
         spans = {part: Span(0, ends.get(part, 0), end) for part, end in {**ends, **self.committed}.items()}
         findings = Findings(5)
         names = (self.names.unique, self.names.duplicates, self.names.dead_letters)
-        ledger = Ledger(outline, self.names.documents, self.topic_id, spans, {}, findings)
-        outputs = Outputs(
+        ledger = AuditLedger(outline, self.names.documents, self.topic_id, spans, {}, findings)
+        outputs = AuditedOutputs(
             outline,
             ledger,
             names,

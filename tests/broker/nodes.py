@@ -10,7 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from stream_dedup.broker import LocalBroker
-from stream_dedup.broker.node import HOST, new_cluster_id, node_settings
+from stream_dedup.broker.configuration import node_settings
+from stream_dedup.broker.node import new_cluster_id
+from stream_dedup.broker.process import HOST
 from stream_dedup.ground.errors import LocalBrokerError
 
 

@@ -75,20 +75,20 @@ def test_replay_gives_what_was_given(make_filter: Callable[..., Filter], capsys:
         code = call()
         return code, json.loads(capsys.readouterr().out)
 
-    code, verified = result(lambda: replay.verify(crawl.settings, None, 5, as_json=True))
+    code, verified = result(lambda: replay.run_verify(crawl.settings, None, 5, as_json=True))
     assert (code, verified["differences"], verified["headers_compared"]) == (0, 0, 1500)
     assert verified["answers_compared"] > 0
-    code, classic = result(lambda: replay.diff(crawl.settings, ["plan=classic"], None, 5, as_json=True))
+    code, classic = result(lambda: replay.show_diff(crawl.settings, ["plan=classic"], None, 5, as_json=True))
     assert (code, classic["plan"], classic["documents"]) == (0, "64:4:0:3", 1500)
     assert classic["changes"]["duplicate to unique"] > 0
     sample = next(one for one in classic["samples"] if one["change"] == "duplicate to unique")
     assert sample["position"].startswith(f"{crawl.names.documents}-")
     assert sample["was"]["reason"] == "near"
-    code, same = result(lambda: replay.diff(crawl.settings, ["threshold=21", "ratio=75"], None, 5, as_json=True))
+    code, same = result(lambda: replay.show_diff(crawl.settings, ["threshold=21", "ratio=75"], None, 5, as_json=True))
     assert (same["plan"], same["changed"]) == ("128:8:1:21:75%", 0)
     near = next(one for one in crawl.read(crawl.names.duplicates) if header(one, "dedup.reason") == "near")
     write(crawl, again(near, dedup_distance=b"3,5"))
-    code, damaged = result(lambda: replay.verify(crawl.settings, None, 5, as_json=True))
+    code, damaged = result(lambda: replay.run_verify(crawl.settings, None, 5, as_json=True))
     assert (code, damaged["differences"]) == (1, 1)
     assert "dedup.distance is '3,5', not" in damaged["lines"][0]
 
@@ -136,7 +136,7 @@ def test_dead_letters_go_back_once(
     again_all = run("dlq", "redrive", "--class", shown[0]["class"], "--yes")[0]
     assert (again_all["letters"], again_all["sent_before"]) == (2, 3)
     assert audit.examine(crawl.settings).findings.shown == []
-    assert dlq.Progress.parse(9, "stream-dedup left=1,4-6").left == {1, 4, 5, 6}
+    assert dlq.RedriveProgress.parse(9, "stream-dedup left=1,4-6").left == {1, 4, 5, 6}
 
 
 def test_each_damage_is_named(make_filter: Callable[..., Filter]) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.cli.doctor import examine
-from stream_dedup.settings.settings import load_settings
+from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Role, synthetic, wait_until
 from tests.broker.test_operating import address
 

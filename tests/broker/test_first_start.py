@@ -11,15 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from stream_dedup.checks.finding import State
+from stream_dedup.checks.finding import CheckState
 from stream_dedup.cli import audit
 from stream_dedup.cli.doctor import examine
+from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.ground.document import Headers
 from stream_dedup.kafka import LogAppender
 from stream_dedup.log import records
 from stream_dedup.proof.findings import Kind
-from stream_dedup.settings.settings import load_settings
-from stream_dedup.worker.beginnings import Beginnings
+from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Outcome, run_in_process, synthetic, wait_until
 from tests.broker.test_orders import told
 
@@ -93,10 +93,10 @@ def test_behind_many_seeds_nothing_leaves_twice(make_filter: Callable[..., Filte
     once = left(crawl)
     ends = {key[1]: offset for key, (offset, _) in crawl.admin.committed(crawl.settings.group).items()}
     settings = load_settings(environ=crawl.environment)
-    assert [one.sentence for one in examine(settings) if one.state is State.REFUSED] == []
+    assert [one.sentence for one in examine(settings) if one.state is CheckState.REFUSED] == []
     forget_offsets(crawl)
 
-    (found,) = [one for one in examine(settings) if one.state is State.REFUSED]
+    (found,) = [one for one in examine(settings) if one.state is CheckState.REFUSED]
     assert found.check == "offsets"
     assert f"no committed offset for {crawl.names.documents}-0, {crawl.names.documents}-1, though" in found.sentence
     refuses(crawl, 0)

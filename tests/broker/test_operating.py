@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from stream_dedup.__main__ import main
-from stream_dedup.checks.finding import State
+from stream_dedup.checks.finding import CheckState
 from stream_dedup.cli.doctor import examine
-from stream_dedup.cli.top import Reading, parse
-from stream_dedup.settings.settings import load_settings
+from stream_dedup.cli.top import RoleReading, parse
+from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Role, wait_until
 
 pytestmark = pytest.mark.broker
@@ -35,7 +35,7 @@ def address(role: Role) -> str:
     return f"http://127.0.0.1:{found[1]}"
 
 
-def reading(role: Role) -> Reading:
+def reading(role: Role) -> RoleReading:
     with urllib.request.urlopen(f"{address(role)}/metrics", timeout=10) as answer:  # noqa: S310 - our own address
         return parse(answer.read().decode(), 0.0)
 
@@ -67,17 +67,17 @@ def test_a_filter_at_work_is_seen_by_its_operators(
         code = main([*arguments, "--json"])
         return code, json.loads(capsys.readouterr().out)
 
-    def states() -> dict[str, set[State]]:
-        found: dict[str, set[State]] = {}
+    def states() -> dict[str, set[CheckState]]:
+        found: dict[str, set[CheckState]] = {}
         for one in examine(load_settings()):
             found.setdefault(one.check, set()).add(one.state)
         return found
 
     # Before the first start: nothing is refused, and what is not there yet is not called well.
-    assert [one.sentence for one in examine(load_settings()) if one.state is State.REFUSED] == []
+    assert [one.sentence for one in examine(load_settings()) if one.state is CheckState.REFUSED] == []
     before = states()
-    assert before["declaration"] == before["volume"] == {State.NOT_CHECKED}
-    assert before["topics"] == before["log"] == before["offsets"] == {State.OK}
+    assert before["declaration"] == before["volume"] == {CheckState.NOT_CHECKED}
+    assert before["topics"] == before["log"] == before["offsets"] == {CheckState.OK}
 
     index = crawl.start("index")
     index.says("index started")  # else the worker may ask what this new index leaves to others, and asks it once more
@@ -122,14 +122,14 @@ def test_a_filter_at_work_is_seen_by_its_operators(
         assert saved["total"]["bytes"] == sum(len(value) for _, _, value, _ in documents() if value != b"{broken")
 
     working = states()
-    assert not any(State.REFUSED in one for one in working.values()), working
-    assert working["offsets"] == working["declaration"] == working["volume"] == working["clock"] == {State.OK}
+    assert not any(CheckState.REFUSED in one for one in working.values()), working
+    assert working["offsets"] == working["declaration"] == working["volume"] == working["clock"] == {CheckState.OK}
 
     # What endangers documents: both roles refuse what doctor refuses, before they read anything.
     for role in (worker, second, index):
         role.stop()
     crawl.admin.set_config(crawl.names.fingerprints, {"retention.ms": "86400000"})
-    assert states()["log"] == {State.REFUSED}
+    assert states()["log"] == {CheckState.REFUSED}
     assert run("doctor")[0] == 78
     for name in ("index", "worker"):
         refused = crawl.start(name)

@@ -14,7 +14,7 @@ from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
 from stream_dedup.ground.document import Message
-from stream_dedup.settings.settings import load_settings
+from stream_dedup.settings.layers import load_settings
 from stream_dedup.worker import role
 from tests.broker.harness import Filter, Outcome, Role, run_in_process, synthetic, wait_until
 from tests.broker.test_worker_rules import log_batches

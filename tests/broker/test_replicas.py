@@ -17,7 +17,7 @@ import pytest
 from stream_dedup.index import layout
 from stream_dedup.index.store import RocksStore
 from stream_dedup.log import answers
-from stream_dedup.settings.settings import child_environment
+from stream_dedup.settings.environment import child_environment
 from tests.broker.harness import Filter, Outcome, Role, synthetic, wait_until
 
 pytestmark = pytest.mark.broker

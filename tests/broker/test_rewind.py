@@ -17,7 +17,7 @@ from stream_dedup.cli import rewind as command
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import BrokerError
 from stream_dedup.log import epochs
-from stream_dedup.settings.settings import child_environment
+from stream_dedup.settings.environment import child_environment
 from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
 
 pytestmark = pytest.mark.broker

@@ -24,10 +24,10 @@ from confluent_kafka.admin import (
 )
 
 from stream_dedup.broker import LocalBroker
-from stream_dedup.broker.node import HOST
+from stream_dedup.broker.process import HOST
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, StreamDedupError
-from stream_dedup.insights.counts import Counts
-from stream_dedup.insights.record import HostCounts, Record, encode
+from stream_dedup.insights.counts import ReasonCounts
+from stream_dedup.insights.record import HostCounts, InsightsRecord, encode
 from stream_dedup.kafka import Admin, admin
 from stream_dedup.settings.settings import Settings
 from tests.broker.certificates import Authority
@@ -184,7 +184,7 @@ def test_the_roles_work_with_exactly_the_acls_in_topics_users(secured: Secured, 
 def test_insights_reads_and_writes_over_tls_with_its_acls(secured: Secured, tmp_path: Path) -> None:
     """Faust gets the same properties, by password and by certificate, and needs no more than its file's ACLs."""
     crawl = secured.crawl
-    counts = Record("w", {"a.example": HostCounts(Counts(3, exact=1))})
+    counts = InsightsRecord("w", {"a.example": HostCounts(ReasonCounts(3, exact=1))})
     by_password = environment(secured.scram_port, secured.by_password("stream-dedup-insights"), tmp_path)
     by_certificate = environment(secured.mutual_port, secured.by_certificate("stream-dedup-insights"), tmp_path)
     for number, connection in enumerate((by_password, by_certificate), start=1):

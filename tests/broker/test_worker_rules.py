@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.kafka import OwnedOffset, SourceConsumer
 from stream_dedup.log import records
-from stream_dedup.settings.settings import load_settings
+from stream_dedup.settings.layers import load_settings
 from stream_dedup.worker import role
 from tests.broker.harness import Filter, Outcome, run_in_process, synthetic, wait_until
 

@@ -19,7 +19,7 @@ from typing import Any
 from stream_dedup.ground.messages import Messages
 from stream_dedup.service import logs
 from stream_dedup.service.signals import stop_on_signals
-from stream_dedup.settings.settings import load_settings
+from stream_dedup.settings.layers import load_settings
 from stream_dedup.worker import role
 
 

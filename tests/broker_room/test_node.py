@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from stream_dedup.broker import LocalBroker, jars, node
+from stream_dedup.broker import LocalBroker, configuration, jars, node
 from stream_dedup.ground.errors import LocalBrokerError
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends a child with its parent on Linux only")
@@ -50,7 +50,7 @@ def is_running(pid: int) -> bool:
 
 def test_one_node_replicates_to_itself_only() -> None:
     """Every internal topic of a single node has one replica, or it could never be created."""
-    settings = node.node_settings(1, 9092, 9093, {1: 9093})
+    settings = configuration.node_settings(1, 9092, 9093, {1: 9093})
 
     assert settings["controller.quorum.voters"] == "1@127.0.0.1:9093"
     assert {"1"} == {value for name, value in settings.items() if name.endswith((".replication.factor", ".min.isr"))}
@@ -59,7 +59,7 @@ def test_one_node_replicates_to_itself_only() -> None:
 
 def test_three_nodes_replicate_to_each_other() -> None:
     """The same function describes a node of three: all voters, three replicas, two in sync."""
-    settings = node.node_settings(2, 9094, 9095, {1: 9093, 2: 9095, 3: 9097})
+    settings = configuration.node_settings(2, 9094, 9095, {1: 9093, 2: 9095, 3: 9097})
 
     assert settings["controller.quorum.voters"] == "1@127.0.0.1:9093,2@127.0.0.1:9095,3@127.0.0.1:9097"
     assert settings["transaction.state.log.replication.factor"] == "3"
@@ -68,7 +68,7 @@ def test_three_nodes_replicate_to_each_other() -> None:
 
 def test_properties_are_ascii_with_the_escapes_java_reads() -> None:
     """Backslashes, line breaks and letters beyond ASCII do not change the meaning of the file."""
-    text = node.render_properties({"a": "C:\\x", "b": "one\ntwo", "c": "目"})
+    text = configuration.render_properties({"a": "C:\\x", "b": "one\ntwo", "c": "目"})
 
     assert text == "a=C:\\\\x\nb=one\\ntwo\nc=\\u76ee\n"
 

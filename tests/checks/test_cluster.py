@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from stream_dedup.checks.cluster import ANSWER_BYTES_MAX, FRAMING_BYTES, Facts, check_cluster
-from stream_dedup.checks.finding import Finding, State, raise_refusals
+from stream_dedup.checks.finding import CheckFinding, CheckState, raise_refusals
 from stream_dedup.ground.document import LogPlace, Position, Reason, Representative
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.topics import TopicNames, read_topics
 from stream_dedup.log import answers, epochs
-from stream_dedup.log.answers import Answer, Judgement
+from stream_dedup.log.answers import Judgement, LogAnswer
 from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.settings.settings import Settings
 
@@ -55,19 +55,19 @@ def facts(**more: object) -> Facts:
     return replace(good, **more)  # type: ignore[arg-type]
 
 
-def found(what: Facts, **settings: object) -> dict[State, list[Finding]]:
+def found(what: Facts, **settings: object) -> dict[CheckState, list[CheckFinding]]:
     findings = check_cluster(Settings(**settings), NAMES, what)  # type: ignore[arg-type]
-    return {state: [one for one in findings if one.state is state] for state in State}
+    return {state: [one for one in findings if one.state is state] for state in CheckState}
 
 
 def test_the_declared_topics_are_well() -> None:
     """What `topics apply` makes gives one good line for each check, and nothing else."""
     by_state = found(facts())
 
-    assert [one.check for one in by_state[State.OK]] == [
+    assert [one.check for one in by_state[CheckState.OK]] == [
         "topics", "log", "replicas", "log sizes", "output sizes", "retention", "offsets", "clock",
     ]  # fmt: skip
-    assert by_state[State.WARNING] == by_state[State.REFUSED] == []
+    assert by_state[CheckState.WARNING] == by_state[CheckState.REFUSED] == []
 
 
 def config(name: str, **settings: str) -> Callable[[dict[str, Existing]], object]:
@@ -124,9 +124,9 @@ def test_a_wrong_topic_is_one_sentence(
 
     by_state = found(facts(topics=topics))
 
-    wrong = by_state[State.WARNING] + by_state[State.REFUSED]
+    wrong = by_state[CheckState.WARNING] + by_state[CheckState.REFUSED]
     assert wrong, "nothing was found"
-    assert {(one.state, one.check) for one in wrong if says in one.sentence} == {(State(state), check)}
+    assert {(one.state, one.check) for one in wrong if says in one.sentence} == {(CheckState(state), check)}
     assert all(one.sentence.endswith((".", "topics apply")) for one in wrong)
 
 
@@ -149,7 +149,7 @@ def test_offsets_log_and_clock(more: dict[str, object], settings: dict[str, obje
     """Where the group stands, what is left of the log, and whose clock is behind."""
     by_state = found(facts(**more), **settings)
 
-    assert any(re.search(says, one.sentence) for one in by_state[State(state)]), by_state
+    assert any(re.search(says, one.sentence) for one in by_state[CheckState(state)]), by_state
 
 
 def test_a_first_start_has_nothing_to_say_about_offsets() -> None:
@@ -157,7 +157,7 @@ def test_a_first_start_has_nothing_to_say_about_offsets() -> None:
     for more in ({"log": (0, 0)}, {"log": (0, 60), "begun": frozenset[int]()}):
         by_state = found(facts(committed={}, **more))
 
-        assert by_state[State.WARNING] == by_state[State.REFUSED] == []
+        assert by_state[CheckState.WARNING] == by_state[CheckState.REFUSED] == []
 
 
 def test_an_index_is_asked_about_its_own_topics_only() -> None:
@@ -166,8 +166,8 @@ def test_an_index_is_asked_about_its_own_topics_only() -> None:
 
     by_state = found(Facts(asked=("fingerprints", "verdicts"), topics=topics, log=(0, 0), now_ms=NOW_MS))
 
-    assert [one.check for one in by_state[State.OK]] == ["topics", "log", "replicas", "log sizes"]
-    assert by_state[State.WARNING] == by_state[State.REFUSED] == []
+    assert [one.check for one in by_state[CheckState.OK]] == ["topics", "log", "replicas", "log sizes"]
+    assert by_state[CheckState.WARNING] == by_state[CheckState.REFUSED] == []
 
 
 def test_all_refusals_are_raised_at_once() -> None:
@@ -177,10 +177,10 @@ def test_all_refusals_are_raised_at_once() -> None:
     by_state = found(facts(topics=topics))
 
     with pytest.raises(ConfigurationError) as caught:
-        raise_refusals(by_state[State.WARNING] + by_state[State.REFUSED])
+        raise_refusals(by_state[CheckState.WARNING] + by_state[CheckState.REFUSED])
 
-    assert len(str(caught.value).splitlines()) == len(by_state[State.REFUSED]) == 2
-    raise_refusals(by_state[State.WARNING])
+    assert len(str(caught.value).splitlines()) == len(by_state[CheckState.REFUSED]) == 2
+    raise_refusals(by_state[CheckState.WARNING])
 
 
 def test_the_largest_answer_is_as_large_as_the_check_says() -> None:
@@ -195,6 +195,6 @@ def test_the_largest_answer_is_as_large_as_the_check_says() -> None:
         for place in range(DOCUMENTS_MAX)
     )
 
-    raw, _ = answers.encode(Answer(1, bytes(16), 1, judgements), answers.CHAIN_START)
+    raw, _ = answers.encode(LogAnswer(1, bytes(16), 1, judgements), answers.CHAIN_START)
 
     assert 0.9 * ANSWER_BYTES_MAX < len(raw) < ANSWER_BYTES_MAX + FRAMING_BYTES

@@ -11,23 +11,24 @@ import pytest
 from stream_dedup.checks import clients, machine, volume
 from stream_dedup.checks.clients import check_clients
 from stream_dedup.checks.declaration import check_declaration
-from stream_dedup.checks.finding import Finding, State
+from stream_dedup.checks.finding import CheckFinding, CheckState
 from stream_dedup.checks.machine import check_machine, memory_limit
 from stream_dedup.checks.recipe import check_key, check_recipe
 from stream_dedup.checks.volume import check_volume
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.ground.topics import TopicNames
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.store import RocksStore
 from stream_dedup.kafka.client import property_problems
-from stream_dedup.settings.settings import Settings, load_settings
+from stream_dedup.settings.layers import load_settings
+from stream_dedup.settings.settings import Settings
 from tests.checks.test_cluster import Existing
 
 KEY = bytes(range(32))
 
 
-def of(findings: Sequence[Finding], check: str) -> Finding:
+def of(findings: Sequence[CheckFinding], check: str) -> CheckFinding:
     (one,) = (one for one in findings if one.check == check)
     return one
 
@@ -61,7 +62,7 @@ class TestClients:
         findings = check_clients(settings, TopicNames(), None)
 
         refusals = [one for one in findings if one.check == "properties"]
-        assert {one.state for one in refusals} == {State.REFUSED}
+        assert {one.state for one in refusals} == {CheckState.REFUSED}
         assert all("sasl.username" in one.sentence for one in refusals)
 
     def test_a_client_that_gets_something_else_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +71,7 @@ class TestClients:
 
         found = [one for one in check_clients(Settings(), TopicNames(), None) if one.check == "delivery"]
 
-        assert {one.state for one in found} == {State.REFUSED}
+        assert {one.state for one in found} == {CheckState.REFUSED}
         assert "isolation.level='read_uncommitted' instead of 'read_committed'" in found[0].sentence
 
     @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ class TestMachine:
         """A limit under which RocksDB would fail one day is a warning now."""
         monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 512))
 
-        assert of(check_machine(Settings(), "worker"), "open files").state is State.WARNING
+        assert of(check_machine(Settings(), "worker"), "open files").state is CheckState.WARNING
 
     def test_a_full_disk_and_a_folder_that_cannot_be(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Little room is a warning, because nothing is lost by it; a folder that cannot be written is a refusal."""
@@ -128,8 +129,8 @@ class TestMachine:
 
         findings = check_machine(Settings(state_dir=tmp_path / "file", index_dir=tmp_path / "file" / "index"), None)
 
-        assert of(findings, "disk").state is State.WARNING
-        assert of(findings, "index folder").state is of(findings, "state folder").state is State.REFUSED
+        assert of(findings, "disk").state is CheckState.WARNING
+        assert of(findings, "index folder").state is of(findings, "state folder").state is CheckState.REFUSED
         assert "STREAM_DEDUP_INDEX_DIR" in of(findings, "index folder").sentence
 
     @pytest.mark.parametrize("place", ["/proc/nope", "/dev/null/below", "x" * 300])
@@ -138,16 +139,16 @@ class TestMachine:
         settings = Settings(state_dir=Path(place), index_dir=Path(place))
 
         assert {one.check for one in check_machine(settings, None)} >= {"index folder", "state folder", "disk"}
-        assert of(volume.check_volume(settings, None, lambda: None), "volume").state is State.NOT_CHECKED
+        assert of(volume.check_volume(settings, None, lambda: None), "volume").state is CheckState.NOT_CHECKED
 
     def test_probes_that_nobody_can_reach(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """On the loopback address in a pod; not on a laptop, and not on all addresses."""
         at_home = of(check_machine(Settings(), "index"), "probes").state
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 
-        assert at_home is State.OK
-        assert of(check_machine(Settings(), "index"), "probes").state is State.WARNING
-        assert of(check_machine(Settings(http_host="::"), "index"), "probes").state is State.OK
+        assert at_home is CheckState.OK
+        assert of(check_machine(Settings(), "index"), "probes").state is CheckState.WARNING
+        assert of(check_machine(Settings(http_host="::"), "index"), "probes").state is CheckState.OK
 
     def test_the_memory_limit_is_the_control_group_s_or_the_machine_s(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -167,8 +168,8 @@ class TestMachine:
 class TestRecipe:
     def test_the_public_key_is_a_warning(self) -> None:
         """With a key of one's own there is nothing to say."""
-        assert [one.state for one in check_key(Recipe())] == [State.WARNING]
-        assert [one.state for one in check_key(Recipe(key=KEY))] == [State.OK]
+        assert [one.state for one in check_key(Recipe())] == [CheckState.WARNING]
+        assert [one.state for one in check_key(Recipe(key=KEY))] == [CheckState.OK]
 
     def test_a_key_that_cannot_be_read_is_a_refusal(self, tmp_path: Path) -> None:
         """Without a recipe nothing else is said of it."""
@@ -177,26 +178,26 @@ class TestRecipe:
         recipe, findings = check_recipe(Settings(key_file=tmp_path / "key"))
 
         assert recipe is None
-        assert [one.state for one in findings] == [State.REFUSED]
+        assert [one.state for one in findings] == [CheckState.REFUSED]
 
     def test_the_declaration_must_be_this_worker_s(self) -> None:
         """Another recipe or group is refused, another plan is a warning, and a log of somebody else is an error."""
         recipe, settings = Recipe(), Settings()
         good = {"recipe": recipe.id, "group": "stream-dedup", "plan": PLANS["wide"].to_fields()}
 
-        def states(**changed: object) -> list[State]:
+        def states(**changed: object) -> list[CheckState]:
             return [one.state for one in check_declaration(settings, recipe, {**good, **changed})]
 
-        assert states() == [State.OK]
-        assert states(recipe="words:x", group="other") == [State.REFUSED, State.REFUSED]
-        assert states(plan=PLANS["classic"].to_fields()) == [State.WARNING]
-        assert states(window={"length_ms": 60_000, "refresh": False}) == [State.WARNING]
-        assert states(log_ids="digest") == [State.REFUSED]
+        assert states() == [CheckState.OK]
+        assert states(recipe="words:x", group="other") == [CheckState.REFUSED, CheckState.REFUSED]
+        assert states(plan=PLANS["classic"].to_fields()) == [CheckState.WARNING]
+        assert states(window={"length_ms": 60_000, "refresh": False}) == [CheckState.WARNING]
+        assert states(log_ids="digest") == [CheckState.REFUSED]
 
 
 class TestVolume:
     def make(self, folder: Path) -> Settings:
-        index = Index(RocksStore(folder))
+        index = LogIndex(RocksStore(folder))
         index.bind("cluster/topic")
         index.flush()
         index.close()
@@ -206,20 +207,20 @@ class TestVolume:
         """Where there is no index on this machine, that is said."""
         (one,) = check_volume(Settings(index_dir=tmp_path / "none"), None, lambda: None)
 
-        assert one.state is State.NOT_CHECKED
+        assert one.state is CheckState.NOT_CHECKED
 
     def test_a_volume_is_read_beside_its_log(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its log and offset must fit, and its representatives the memory."""
         settings = self.make(tmp_path / "v")
 
-        def states(log: str | None, end: int | None) -> list[State]:
+        def states(log: str | None, end: int | None) -> list[CheckState]:
             return [one.state for one in check_volume(settings, log, lambda: end)]
 
-        assert states("cluster/topic", 0) == states(None, None) == [State.OK, State.OK]
-        assert states("cluster/other", 5)[0] is State.REFUSED
-        assert states("cluster/topic", -1)[0] is State.REFUSED
+        assert states("cluster/topic", 0) == states(None, None) == [CheckState.OK, CheckState.OK]
+        assert states("cluster/other", 5)[0] is CheckState.REFUSED
+        assert states("cluster/topic", -1)[0] is CheckState.REFUSED
         monkeypatch.setattr(volume, "memory_limit", lambda: 1000)
-        assert states("cluster/topic", 0)[1] is State.WARNING
+        assert states("cluster/topic", 0)[1] is CheckState.WARNING
 
     def test_a_damaged_volume_is_a_refusal(self, tmp_path: Path) -> None:
         """With the cause, never a traceback."""
@@ -228,4 +229,4 @@ class TestVolume:
 
         (one,) = check_volume(settings, None, lambda: None)
 
-        assert one.state is State.REFUSED
+        assert one.state is CheckState.REFUSED

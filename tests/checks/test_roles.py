@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stream_dedup.checks.finding import State
+from stream_dedup.checks.finding import CheckState
 from stream_dedup.checks.roles import RoleFacts, check_roles
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.settings.settings import Settings
@@ -28,7 +28,7 @@ OLD_MS = 60_000
 def test_a_role_that_is_missing_is_named(facts: RoleFacts, commands: list[str]) -> None:
     found = list(check_roles(Settings(), TopicNames(), facts))
 
-    assert [one.state for one in found] == ([State.WARNING] * len(commands) or [State.OK])
+    assert [one.state for one in found] == ([CheckState.WARNING] * len(commands) or [CheckState.OK])
     assert [f"stream-dedup {command}" in one.sentence for one, command in zip(found, commands, strict=False)] == [True] * len(
         commands
     )

@@ -16,8 +16,7 @@ import pytest
 from stream_dedup import __version__
 from stream_dedup.cli import config as config_command
 from stream_dedup.cli import run as run_command
-from stream_dedup.cli.app import app
-from stream_dedup.cli.examples import EXAMPLES
+from stream_dedup.cli.app import all_commands, app
 
 HEAVY = ("numba", "jieba", "confluent_kafka", "rocksdict", "pydantic_settings", "numpy", "uvicorn", "structlog")
 
@@ -31,6 +30,7 @@ def _all_commands() -> list[tuple[str, ...]]:
 
 
 COMMANDS = _all_commands()
+EXAMPLES = {one.name: one.example for one in all_commands()}
 
 
 def in_a_child(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:

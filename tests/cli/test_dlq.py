@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.cli.dlq import Filter, Progress, letter_of, original
+from stream_dedup.cli.dlq import Filter, RedriveProgress, letter_of, original
 from stream_dedup.ground.document import DeadLetter, Headers, Message, Position, UnreadableHeaders
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.log import headers
@@ -90,9 +90,9 @@ def test_progress_settles_each_letter_once() -> None:
     chance = random.Random(os.environ["TEST_SEED"])
     for _ in range(50):
         letters = sorted(chance.sample(range(300), 60))
-        progress, sent = Progress(), []
+        progress, sent = RedriveProgress(), []
         for _ in range(8):
-            progress = Progress.parse(progress.offset, progress.metadata) if progress.offset else progress
+            progress = RedriveProgress.parse(progress.offset, progress.metadata) if progress.offset else progress
             waiting = [one for one in letters if not progress.is_settled(one)]
             chosen = [one for one in waiting if chance.random() < 0.4]
             sent += chosen
@@ -103,9 +103,9 @@ def test_progress_settles_each_letter_once() -> None:
 
 def test_offsets_of_somebody_else_are_refused() -> None:
     """Nobody can say what they mean; none at all means that nothing was sent."""
-    assert Progress.parse(None, None) == Progress()
+    assert RedriveProgress.parse(None, None) == RedriveProgress()
     with pytest.raises(ConfigurationError, match="metadata that this program does not write"):
-        Progress.parse(3, "")
+        RedriveProgress.parse(3, "")
 
 
 @pytest.mark.parametrize("arguments", [("replay",), ("replay", "--verify", "--diff", "plan=classic")])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.store import RocksStore
 from tests.index.logs import APPEND_MS
 from tests.index.test_digest import small_log
@@ -17,7 +17,7 @@ from tests.index.test_digest import small_log
 
 @pytest.fixture
 def volume(tmp_path: Path) -> Path:
-    index = Index(RocksStore(tmp_path / "state" / "index"))
+    index = LogIndex(RocksStore(tmp_path / "state" / "index"))
     index.bind("cluster/0123")
     index.apply([(offset, APPEND_MS, raw) for offset, raw in enumerate(small_log())])
     index.close()

@@ -13,7 +13,7 @@ from stream_dedup.cli.journal import Journal, Reached
 from stream_dedup.cli.load import Loading
 from stream_dedup.cli.sources import find_files
 from stream_dedup.ground.errors import BrokerError, InputError
-from stream_dedup.settings.settings import load_settings
+from stream_dedup.settings.layers import load_settings
 
 
 class Killed(BaseException):

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.plan import PLANS
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.log import records
@@ -38,7 +38,7 @@ def volume(tmp_path: Path) -> Path:
             int(prints.features[row]), id=name.encode())
         for row, name in enumerate(TEXTS)
     ]  # fmt: skip
-    index = Index(RocksStore(tmp_path / "state" / "index"))
+    index = LogIndex(RocksStore(tmp_path / "state" / "index"))
     index.bind("cluster/0123")
     declaration = declare(PLANS["wide"], recipe=recipe.id, floor=recipe.floor, mode=int(Mode.ENFORCE))
     index.apply([(0, APPEND_MS, declaration), (1, APPEND_MS, batch(docs, recipe=recipe.id))])
@@ -49,7 +49,7 @@ def volume(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(volume: Path) -> Iterator[HttpServer]:
-    index = Index(RocksStore(volume))
+    index = LogIndex(RocksStore(volume))
     api = IndexApi(volume)
     api.serve(index)
     one = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), api.routes())

@@ -13,29 +13,30 @@ from typing import Any
 import pytest
 from prometheus_client.exposition import generate_latest
 
-from stream_dedup.cli.top import Reading, parse, quantile, row_of
+from stream_dedup.cli.top import RoleReading, parse, quantile, row_of
 from stream_dedup.ground.document import LogPlace, Reason
+from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.log.answers import Judgement
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
-from stream_dedup.service.metrics import IndexMetrics, WorkerMetrics
-from stream_dedup.worker.outputs import Left
+from stream_dedup.worker.metrics import WorkerMetrics
+from stream_dedup.worker.outputs import EmittedCounts
 from tests.service.test_metrics import FIGURES, OF, leaving
 
 NEW = Judgement(Reason.NEW, LogPlace(0, 0))
 NEAR = Judgement(Reason.NEAR, LogPlace(0, 0), 3, OF)
 
 
-def reading(metrics: WorkerMetrics | IndexMetrics, seconds: float) -> Reading:
+def reading(metrics: WorkerMetrics | IndexMetrics, seconds: float) -> RoleReading:
     return parse(generate_latest(metrics.registry).decode(), seconds)
 
 
 def test_a_worker_s_row_is_what_happened_between_two_readings() -> None:
     """Rates are differences over the time between; ratios are of the interval, and ever since for the other column."""
     metrics = WorkerMetrics("r")
-    metrics.left(Left.of([leaving(NEAR)] * 4))
+    metrics.left(EmittedCounts.of([leaving(NEAR)] * 4))
     before = reading(metrics, 100.0)
-    metrics.left(Left.of([leaving(NEW, bytes(500_000))] * 3 + [leaving(NEAR, bytes(500_000))]))
+    metrics.left(EmittedCounts.of([leaving(NEW, bytes(500_000))] * 3 + [leaving(NEAR, bytes(500_000))]))
     metrics.transaction("committed")
     metrics.transaction("committed")
     metrics.transaction("aborted")
@@ -69,7 +70,7 @@ def test_a_restart_or_a_first_reading_gives_no_rates() -> None:
     """Counters of another process are not compared; what needs one reading only is there."""
     metrics = WorkerMetrics("r")
     now = reading(metrics, 2.0)
-    other = Reading(1.0, {**now.values, "process_start_time_seconds": {frozenset(): 1.0}})
+    other = RoleReading(1.0, {**now.values, "process_start_time_seconds": {frozenset(): 1.0}})
 
     for before in ("connection refused", other):
         row = row_of("http://w:1", before, now)
@@ -106,7 +107,7 @@ def test_quantiles_lie_in_the_bucket_of_the_true_one() -> None:
 @pytest.fixture
 def served() -> Iterator[str]:
     metrics = WorkerMetrics("r")
-    metrics.left(Left.of([leaving(NEW), leaving(NEAR)]))
+    metrics.left(EmittedCounts.of([leaving(NEW), leaving(NEAR)]))
     server = HttpServer("127.0.0.1", 0, Health(), metrics.registry)
     server.start()
     yield f"http://127.0.0.1:{server.port}"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
+from stream_dedup import kafka
 from stream_dedup.cli import topics as command
 from stream_dedup.ground.errors import BrokerError, TopicExistsError
 from stream_dedup.ground.topics import Action, read_topics
@@ -40,7 +41,7 @@ class Cluster:
 def test_the_loser_of_a_race_plans_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """`stream-dedup broker` makes the topics too: an `apply` right behind it ended one of the two, at worst the broker."""
     cluster = Cluster()
-    monkeypatch.setattr(command, "Admin", lambda _: cluster)
+    monkeypatch.setattr(kafka, "Admin", lambda _: cluster)
 
     changes = command.apply_topics(SETTINGS)
 
@@ -53,7 +54,7 @@ def test_the_loser_of_a_race_plans_anew(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_is_there_and_not_there_for_ever_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that is being deleted is in the way, and in no list."""
     cluster = Cluster()
-    monkeypatch.setattr(command, "Admin", lambda _: cluster)
+    monkeypatch.setattr(kafka, "Admin", lambda _: cluster)
     monkeypatch.setattr(cluster, "describe", lambda _: {})
     monkeypatch.setattr(cluster, "create", _there)
 

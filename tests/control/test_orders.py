@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.control.forget import Known, log_form
+from stream_dedup.control.forget import KnownId, log_form
 from stream_dedup.control.inforce import InForce, change_fields
 from stream_dedup.control.release import Trace
-from stream_dedup.control.seed import Progress, file_source
+from stream_dedup.control.seed import SeedProgress, file_source
 from stream_dedup.ground.document import NO_TOPIC_ID
 from stream_dedup.ground.errors import ConfigurationError, FormatError
 from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.window import Window
 from stream_dedup.log.records import LogRecord, Source, decode
@@ -34,7 +34,7 @@ def decoded(raw: bytes | None) -> LogRecord | None:
 def test_plan_and_window_in_force_are_those_of_the_index(seed_number: int) -> None:
     """Over random logs with changes and nonsense the command and the index agree after every record."""
     print(f"seed {seed_number}")
-    index, now = Index(MemoryStore()), InForce()
+    index, now = LogIndex(MemoryStore()), InForce()
     for offset, raw in enumerate(RandomLog(seed_number, WIDE, plan_changes=True, windows=True).records(150)):
         index.apply([(offset, append_time(offset), raw)])
         now.fold(decoded(raw))
@@ -62,7 +62,7 @@ def test_only_what_differs_is_written() -> None:
 
 def test_an_id_is_known_until_it_is_forgotten() -> None:
     """Documents and seeds with the id count; those behind the last take-down count again."""
-    known = Known(b"url")
+    known = KnownId(b"url")
     log = [
         declare(WIDE),
         batch([Doc(0, 0, 0, bytes(16), 0, id=b"url"), Doc(0, 1, 0, bytes(16), 0, id=b"other")]),
@@ -83,7 +83,7 @@ def test_an_id_is_known_until_it_is_forgotten() -> None:
 
 def test_a_document_that_is_asked_for_again_is_one() -> None:
     """A worker repeats a batch that no index answered; behind a take-down it counts again, as nobody can tell."""
-    known = Known(b"url")
+    known = KnownId(b"url")
     ours, copy = (Doc(1, offset, offset, bytes(16), 0, id=b"url") for offset in (4, 6))
     for offset, raw in enumerate((declare(WIDE), batch([ours, copy]), batch([ours, copy]), batch([copy], {1: (1, 5)}))):
         known.fold(offset, decode(raw))
@@ -108,7 +108,7 @@ def test_the_log_form_of_an_id_is_shortened_or_a_keyed_digest() -> None:
 
 def test_seeding_goes_on_behind_what_the_log_has(tmp_path: Path) -> None:
     """By source, under this recipe only; a file that changed is another source."""
-    progress = Progress(RECIPE)
+    progress = SeedProgress(RECIPE)
     log = [
         declare(WIDE),
         seed([Doc(3, 7, 0, bytes(16), 0)], topic="t"),

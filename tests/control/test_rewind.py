@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stream_dedup.control import rewind
-from stream_dedup.control.rewind import Change, Cluster, Marks
+from stream_dedup.control.rewind import Marks, OffsetChange, RewindTarget
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.errors import InputError
 from stream_dedup.log import epochs
@@ -35,9 +35,9 @@ def marks(*batches: Batch) -> Marks:
     return found
 
 
-def cluster(committed: dict[int, tuple[int, str | None]], low: int = 0, high: int = 100) -> Cluster:
+def cluster(committed: dict[int, tuple[int, str | None]], low: int = 0, high: int = 100) -> RewindTarget:
     """Return a topic of three partitions with the same bounds."""
-    return Cluster(TOPIC, 3, committed, dict.fromkeys(range(3), (low, high)))
+    return RewindTarget(TOPIC, 3, committed, dict.fromkeys(range(3), (low, high)))
 
 
 @pytest.mark.parametrize("text", ["3@8812", "documents-3@8812", "crawl.documents-3@8812", "03@08812"])
@@ -85,7 +85,7 @@ def test_the_epoch_rises_by_one(offset: int) -> None:
     changes, refusals = rewind.plan({1: offset}, cluster(committed, low=10), None)
 
     assert refusals == []
-    assert changes == [Change(1, 60, 4, offset, 5)]
+    assert changes == [OffsetChange(1, 60, 4, offset, 5)]
 
 
 # what is committed (offset, epoch; - for none), first offset held, end, offset asked for: part of the refusal
@@ -130,14 +130,14 @@ def test_what_the_topic_lost_may_be_passed() -> None:
     changes, refusals = rewind.plan({1: 10}, cluster({1: (5, epochs.to_metadata(4))}, low=10), None)
 
     assert refusals == []
-    assert changes == [Change(1, 5, 4, 10, 5, "The topic lost the records from 5 to 9 before they were judged.")]
+    assert changes == [OffsetChange(1, 5, 4, 10, 5, "The topic lost the records from 5 to 9 before they were judged.")]
 
 
 def test_a_topic_created_again_begins_at_its_own_offsets() -> None:
     """A committed offset beyond the end is of the topic before; any offset that the new one has may be written."""
     changes, refusals = rewind.plan({1: 7}, cluster({1: (60, epochs.to_metadata(4))}, high=7), None)
 
-    assert (changes, refusals) == ([Change(1, 60, 4, 7, 5)], [])
+    assert (changes, refusals) == ([OffsetChange(1, 60, 4, 7, 5)], [])
 
 
 @pytest.mark.parametrize("metadata", ["", None, "somebody else's", "stream-dedup epoch=", "stream-dedup epoch=4 "])
@@ -149,7 +149,7 @@ def test_a_lost_epoch_comes_from_the_log(metadata: str | None) -> None:
 
     changes, refusals = rewind.plan({1: 20}, cluster(committed), log)
 
-    assert (changes, refusals) == ([Change(1, 60, None, 20, 7)], [])
+    assert (changes, refusals) == ([OffsetChange(1, 60, None, 20, 7)], [])
 
 
 def test_an_offset_that_nobody_vouches_for_is_warned_of() -> None:
@@ -170,7 +170,7 @@ def test_before_the_first_start_any_offset_may_be_chosen() -> None:
     changes, refusals = rewind.plan({1: 10, 2: 40}, cluster({}, low=10), marks())
 
     assert refusals == []
-    assert changes[0] == Change(1, None, None, 10, 1)
+    assert changes[0] == OffsetChange(1, None, None, 10, 1)
     assert (changes[1].new_offset, changes[1].new_epoch) == (40, 1)
     assert "from 10 to 39" in str(changes[1].warning)
 
@@ -179,8 +179,8 @@ def test_vanished_offsets_may_be_restored_one_by_one() -> None:
     """What is left out is not read meanwhile: a worker refuses a partition that was begun and has no offset."""
     log = marks(batch((0, 0, 50), (1, 3, 70)))
 
-    assert rewind.plan({0: 50}, cluster({}), log) == ([Change(0, None, None, 50, 1)], [])
-    assert rewind.plan({1: 70}, cluster({0: (50, epochs.to_metadata(1))}), log) == ([Change(1, None, None, 70, 4)], [])
+    assert rewind.plan({0: 50}, cluster({}), log) == ([OffsetChange(0, None, None, 50, 1)], [])
+    assert rewind.plan({1: 70}, cluster({0: (50, epochs.to_metadata(1))}), log) == ([OffsetChange(1, None, None, 70, 4)], [])
 
 
 def test_a_new_partition_is_no_vanished_one() -> None:
@@ -189,7 +189,7 @@ def test_a_new_partition_is_no_vanished_one() -> None:
 
     changes, refusals = rewind.plan({2: 0}, cluster(committed), marks(batch((0, 0, 50))))
 
-    assert (changes, refusals) == ([Change(2, None, None, 0, 1)], [])
+    assert (changes, refusals) == ([OffsetChange(2, None, None, 0, 1)], [])
 
 
 def test_marks_are_those_of_the_index() -> None:

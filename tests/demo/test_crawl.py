@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stream_dedup.demo import truth
-from stream_dedup.demo.crawl import KINDS, Page, endless, mini_crawl
+from stream_dedup.demo.crawl import KINDS, CrawledPage, endless, mini_crawl
 from stream_dedup.demo.texts import LANGUAGES, LISTS, TEXTS, Dice, Language, Writer, language
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.errors import FormatError, InputError
@@ -29,20 +29,20 @@ Resemblances = dict[tuple[int, int], float]
 
 
 @pytest.fixture(scope="module", params=SEEDS)
-def crawl(request: pytest.FixtureRequest) -> list[Page]:
+def crawl(request: pytest.FixtureRequest) -> list[CrawledPage]:
     return mini_crawl(request.param)
 
 
-def resemblances(pages: list[Page]) -> Resemblances:
+def resemblances(pages: list[CrawledPage]) -> Resemblances:
     return {(pair.earlier, pair.later): pair.resemblance for pair in truth.pairs(pages)}
 
 
 @pytest.fixture(scope="module")
-def known(crawl: list[Page]) -> Resemblances:
+def known(crawl: list[CrawledPage]) -> Resemblances:
     return resemblances(crawl)
 
 
-def with_sources(pages: list[Page], kind: str) -> list[tuple[int, int]]:
+def with_sources(pages: list[CrawledPage], kind: str) -> list[tuple[int, int]]:
     """Return (place of the source, place) for the pages of a kind; of a URL fetched twice, the latest version is the source."""
     latest: dict[str, int] = {}
     found = []
@@ -88,7 +88,7 @@ def test_mini_crawl_refuses_to_be_too_small() -> None:
         mini_crawl(1, 39)
 
 
-def test_records_are_what_a_crawler_sends(crawl: list[Page]) -> None:
+def test_records_are_what_a_crawler_sends(crawl: list[CrawledPage]) -> None:
     """Key is the URL; the value is a JSON object that repeats the page, with rising times; one record is no JSON."""
     times = []
     for page in crawl:
@@ -103,7 +103,7 @@ def test_records_are_what_a_crawler_sends(crawl: list[Page]) -> None:
     assert sorted(set(times)) == times
 
 
-def test_copies_come_after_their_source_and_all_over_the_crawl(crawl: list[Page]) -> None:
+def test_copies_come_after_their_source_and_all_over_the_crawl(crawl: list[CrawledPage]) -> None:
     """`of` names a page fetched before; copies are spread over the whole run, and some are made of copies."""
     seen: dict[str, str] = {}
     chained = 0
@@ -118,7 +118,7 @@ def test_copies_come_after_their_source_and_all_over_the_crawl(crawl: list[Page]
     assert chained > 5
 
 
-def test_urls_tell_the_kinds_apart(crawl: list[Page]) -> None:
+def test_urls_tell_the_kinds_apart(crawl: list[CrawledPage]) -> None:
     """A re-crawl keeps the URL and nothing else does; a mirror is on another host; a language has several hosts."""
     hosts: defaultdict[str, Counter[str | None]] = defaultdict(Counter)
     urls: set[str] = set()
@@ -132,7 +132,7 @@ def test_urls_tell_the_kinds_apart(crawl: list[Page]) -> None:
     assert all(4 <= len(counts) <= 5 for counts in hosts.values())
 
 
-def test_independent_originals_are_distinct(crawl: list[Page]) -> None:
+def test_independent_originals_are_distinct(crawl: list[CrawledPage]) -> None:
     """Two originals of a language have a Jaccard below 0.3, on average below 0.15."""
     for code in LANGUAGES:
         found = [truth.shingles(page.text, code) for page in crawl if page.kind == "original" and page.language == code]
@@ -143,14 +143,14 @@ def test_independent_originals_are_distinct(crawl: list[Page]) -> None:
         assert sum(values) / len(values) < 0.15
 
 
-def test_translations_are_no_duplicates(crawl: list[Page], known: Resemblances) -> None:
+def test_translations_are_no_duplicates(crawl: list[CrawledPage], known: Resemblances) -> None:
     """A translation is in another language than its source and resembles no page of the crawl but its own copies."""
     for source, place in with_sources(crawl, "translation"):
         assert crawl[source].language != crawl[place].language
         assert all(known.get((earlier, place), 0) < truth.GREY_FROM for earlier in range(place))
 
 
-def test_a_mirror_has_the_same_content_in_other_surroundings(crawl: list[Page]) -> None:
+def test_a_mirror_has_the_same_content_in_other_surroundings(crawl: list[CrawledPage]) -> None:
     """Title and paragraphs are those of the source, word by word; navigation and footer are not, but are much shorter."""
     for place, page in enumerate(crawl):
         if page.kind == "mirror":
@@ -162,7 +162,7 @@ def test_a_mirror_has_the_same_content_in_other_surroundings(crawl: list[Page]) 
             assert len(navigation) + len(footer) < 0.6 * sum(map(len, body))
 
 
-def test_edits_and_mirrors_land_on_both_sides(crawl: list[Page], known: Resemblances) -> None:
+def test_edits_and_mirrors_land_on_both_sides(crawl: list[CrawledPage], known: Resemblances) -> None:
     """Edits of one to ten percent and mirrors in other surroundings are partly duplicates, partly grey, hardly ever less."""
     for kind in ("edit", "mirror"):
         values = [known.get(pair, 0) for pair in with_sources(crawl, kind)]
@@ -172,7 +172,7 @@ def test_edits_and_mirrors_land_on_both_sides(crawl: list[Page], known: Resembla
         assert sum(value < truth.GREY_FROM for value in values) <= len(values) / 20
 
 
-def test_re_crawls_are_unchanged_respaced_or_revised(crawl: list[Page], known: Resemblances) -> None:
+def test_re_crawls_are_unchanged_respaced_or_revised(crawl: list[CrawledPage], known: Resemblances) -> None:
     """A re-crawl has the same bytes, the same text with other spaces and case, or a small edit; all three occur."""
     how: Counter[str] = Counter()
     for source, place in with_sources(crawl, "re-crawl"):
@@ -188,7 +188,7 @@ def test_re_crawls_are_unchanged_respaced_or_revised(crawl: list[Page], known: R
     assert min(how.values()) >= 5
 
 
-def test_pages_of_a_template_are_mostly_different_and_some_hard(crawl: list[Page], known: Resemblances) -> None:
+def test_pages_of_a_template_are_mostly_different_and_some_hard(crawl: list[CrawledPage], known: Resemblances) -> None:
     """Pages that share their surroundings are different, though not by much; a few differ only in fields and are not."""
     places = [place for place, page in enumerate(crawl) if page.kind == "template"]
     values = [
@@ -200,7 +200,7 @@ def test_pages_of_a_template_are_mostly_different_and_some_hard(crawl: list[Page
     assert sum(values) / len(values) > 0.25
 
 
-def test_short_pages_are_equal_different_and_empty(crawl: list[Page]) -> None:
+def test_short_pages_are_equal_different_and_empty(crawl: list[CrawledPage]) -> None:
     """Short pages have twelve words at most; some texts come more than once, `of` then names the first; one kind is empty."""
     first: dict[str, str] = {}
     for page in crawl:

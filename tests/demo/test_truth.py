@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from stream_dedup.demo import truth
 from stream_dedup.demo.crawl import mini_crawl
-from stream_dedup.demo.truth import Judgement
+from stream_dedup.demo.truth import TrueJudgement
 from stream_dedup.ground.errors import InputError
 
-UNIQUE = Judgement(duplicate=False)
+UNIQUE = TrueJudgement(duplicate=False)
 
 
 @dataclass
@@ -22,8 +22,8 @@ class Text:
     kind: str = "original"
 
 
-def duplicate_of(representative: int | None) -> Judgement:
-    return Judgement(duplicate=True, representative=representative)
+def duplicate_of(representative: int | None) -> TrueJudgement:
+    return TrueJudgement(duplicate=True, representative=representative)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ FAR = " ".join([f"a{number}" for number in range(10)] + [f"f{number}" for number
 ELSE = " ".join(f"e{number}" for number in range(20))
 
 
-def counts(tally: truth.Tally) -> tuple[int, ...]:
+def counts(tally: truth.TruthTally) -> tuple[int, ...]:
     return tally.positives, tally.found, tally.grey, tally.grey_dropped, tally.negatives, tally.false_drops
 
 

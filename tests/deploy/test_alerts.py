@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from stream_dedup.service.metrics import IndexMetrics, WorkerMetrics
+from stream_dedup.indexer.metrics import IndexMetrics
+from stream_dedup.worker.metrics import WorkerMetrics
 from tests.deploy.tools import ROOT
 
 MONITORING = ROOT / "deploy" / "components" / "monitoring"

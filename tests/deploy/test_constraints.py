@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup import fingerprint
+from stream_dedup import fingerprinting
 from stream_dedup.machine.compiled import cache_directory
 from tests.broker.conftest import make_filter
 from tests.broker.harness import Filter, synthetic, wait_until
@@ -47,7 +47,7 @@ def possible() -> None:
 
 def kernels_of_tests() -> Path:
     """Return the folder where kernels are kept that tests have compiled."""
-    folder = cache_directory(Path(fingerprint.__file__).parent)
+    folder = cache_directory(Path(fingerprinting.__file__).parent)
     assert folder is not None
     return folder.parent
 

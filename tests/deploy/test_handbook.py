@@ -14,7 +14,8 @@ import pytest
 
 from stream_dedup.__main__ import main
 from stream_dedup.fingerprinting.key import load_key
-from stream_dedup.settings.settings import PREFIX, Settings
+from stream_dedup.settings.environment import PREFIX
+from stream_dedup.settings.settings import Settings
 from tests.deploy import rules, tools
 
 PAGES = (tools.ROOT / "docs" / "handbook.md", tools.ROOT / "deploy" / "README.md", tools.ROOT / "topics" / "README.md")

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stream_dedup.settings.settings import load_settings
+from stream_dedup.settings.layers import load_settings
 from tests.deploy.tools import ROOT
 
 DEPLOY = ROOT / "deploy"
 BIN = Path(sys.executable).parent
 MEGABYTES_MAX = 220
-ROLES = ("cli/run.py", "worker/role.py", "indexer.py", "insights/stream.py")
+ROLES = ("cli/run.py", "worker/role.py", "indexer/role.py", "insights/stream.py")
 
 
 def passes(*command: str | Path) -> bool:

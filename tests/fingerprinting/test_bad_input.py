@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stream_dedup.fingerprinting import Fingerprinter, Languages, Recipe
-from stream_dedup.fingerprinting.tokens import UserWord
+from stream_dedup.fingerprinting.jieba_data import UserWord
 from tests.fingerprinting import reference
 from tests.fingerprinting.cost import times_as_long
 from tests.fingerprinting.texts import OTHER_KEY, rows

@@ -60,7 +60,7 @@ def test_the_default_is_the_recipe_alone() -> None:
 
 
 def reference_word(word: str, frequency: int | None) -> Any:
-    from stream_dedup.fingerprinting.tokens import UserWord
+    from stream_dedup.fingerprinting.jieba_data import UserWord
 
     return UserWord(word, frequency)
 

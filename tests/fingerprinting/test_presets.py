@@ -26,8 +26,8 @@ from stream_dedup.fingerprinting import (
     hamming,
     hashes,
 )
+from stream_dedup.fingerprinting.jieba_data import UserWord
 from stream_dedup.fingerprinting.simhash import simhash_reference
-from stream_dedup.fingerprinting.tokens import UserWord
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from tests.fingerprinting import golden, reference
 from tests.fingerprinting.cost import times_as_long

@@ -22,9 +22,9 @@ from stream_dedup.fingerprinting import (
     explain_features,
     format_print,
     hamming,
+    jieba_data,
     recipe,
     simhash,
-    tokens,
 )
 from stream_dedup.ground.errors import ConfigurationError
 from tests.fingerprinting import reference
@@ -209,7 +209,7 @@ def test_whatever_changes_a_print_changes_the_id(part: str, monkeypatch: pytest.
     """Another character table, dictionary or set of rules is another recipe."""
     before = Recipe().id
     if part == "engine":
-        monkeypatch.setattr(tokens, "ENGINE_DIGEST", b"another")
+        monkeypatch.setattr(jieba_data, "ENGINE_DIGEST", b"another")
     elif part == "rules":
         monkeypatch.setattr(recipe, "RULES_VERSION", recipe.RULES_VERSION + 1)
     else:

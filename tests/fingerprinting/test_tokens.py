@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.fingerprinting import characters, tokens
+from stream_dedup.fingerprinting import characters, jieba_data
 from stream_dedup.fingerprinting.normalise import normalise
 from stream_dedup.fingerprinting.tokens import character_ngrams, words
 from stream_dedup.ground.errors import ConfigurationError
@@ -124,16 +124,16 @@ def test_long_runs_of_han_are_cut_in_pieces() -> None:
 def test_a_changed_dictionary_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Another dictionary under the same version would make other prints: it is refused, and so is a missing one."""
     (tmp_path / "finalseg").mkdir()
-    for name in ("dict.txt", *tokens._MODEL_FILES):
-        content = (tokens._engine_folder() / name).read_bytes()
+    for name in ("dict.txt", *jieba_data._MODEL_FILES):
+        content = (jieba_data._engine_folder() / name).read_bytes()
         (tmp_path / name).write_bytes(content + b"\n" if name == "dict.txt" else content)
-    monkeypatch.setattr(tokens, "_engine_folder", lambda: tmp_path)
+    monkeypatch.setattr(jieba_data, "_engine_folder", lambda: tmp_path)
 
     with pytest.raises(ConfigurationError, match=r"is not that of jieba-0\.42\.1"):
-        tokens.dictionary.__wrapped__()
+        jieba_data.dictionary.__wrapped__()
     (tmp_path / "dict.txt").unlink()
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        tokens.dictionary.__wrapped__()
+        jieba_data.dictionary.__wrapped__()
 
 
 def test_a_missing_jieba_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_a_missing_jieba_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
 
     with pytest.raises(ConfigurationError, match=r"install it at the version 0\.42\.1"):
-        tokens.dictionary.__wrapped__()
+        jieba_data.dictionary.__wrapped__()
 
 
 def test_words_of_alphabets_equal_the_reference() -> None:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from stream_dedup.ground.plan import PLANS
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.store import RocksStore
 from tests.index.logs import APPEND_MS, Doc, batch, declare
@@ -53,7 +53,7 @@ class Volume:
 
     def __init__(self, path: Path) -> None:
         self._store = DyingStore(path)
-        self._index = Index(self._store)
+        self._index = LogIndex(self._store)
 
     def apply(self, records: list[tuple[int, int, bytes]], dies: str | None = None) -> list[tuple[int, bytes]]:
         self._store.dies = dies
@@ -143,7 +143,7 @@ def _server() -> str:
 
 def _serve_children(address: str) -> None:
     """Fork a child for each connection, until standard input ends."""
-    index = Index(MemoryStore())  # compiles what the children will need
+    index = LogIndex(MemoryStore())  # compiles what the children will need
     index.apply([(0, APPEND_MS, declare(PLANS["wide"])), (1, APPEND_MS, batch([Doc(0, 0, 0, bytes(16), 0)]))])
     index.neighbours([0, 0])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them, so the system does

@@ -29,9 +29,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from stream_dedup.ground.document import Reason
 from stream_dedup.ground.plan import Plan, parse
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.log.answers import Answer, decode
+from stream_dedup.log.answers import LogAnswer, decode
 from tests.index.child import Child
 from tests.index.logs import APPEND_MS, FLOOR, Doc, batch, declare, retract
 from tests.index.oracle import is_near
@@ -220,13 +220,13 @@ class AgainstAPlainScan(RuleBasedStateMachine):
             self.folder.cleanup()
         live = found["representatives_full"] + found["representatives_digest_only"]
         assert (live, found["applied"]) == (len(self.held), len(self.log))
-        assert self.answers == Index(MemoryStore()).apply(self.log)
+        assert self.answers == LogIndex(MemoryStore()).apply(self.log)
 
 
 def verdicts(raw: bytes) -> list[tuple[Reason, int, int | None]]:
     """Return (reason, distance, offset of the representative) of each judgement in an answer."""
     answer = decode(raw)
-    assert isinstance(answer, Answer), answer
+    assert isinstance(answer, LogAnswer), answer
     return [(one.reason, one.distance, None if one.of is None else one.of.position.offset) for one in answer.judgements]
 
 

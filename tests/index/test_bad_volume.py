@@ -15,7 +15,7 @@ import pytest
 from stream_dedup.ground.errors import ConfigurationError, FutureFormatError, StoreError, StreamDedupError
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import layout
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.store import RocksStore
 from tests.index.logs import APPEND_MS, RandomLog
@@ -34,7 +34,7 @@ def records() -> list[bytes | None]:
 @pytest.fixture(scope="module")
 def digests(records: list[bytes | None]) -> dict[int, str]:
     """The digest of the state after each number of records, by folding them in memory."""
-    index = Index(MemoryStore())
+    index = LogIndex(MemoryStore())
     index.bind(LOG)
     found = {0: index.state_digest().digest}
     for offset, raw in enumerate(records):
@@ -47,13 +47,13 @@ def digests(records: list[bytes | None]) -> dict[int, str]:
 def sound(tmp_path_factory: pytest.TempPathFactory, records: list[bytes | None]) -> Path:
     """A volume with tables and a write-ahead log."""
     folder = tmp_path_factory.mktemp("sound")
-    index = Index(RocksStore(folder / "first"))
+    index = LogIndex(RocksStore(folder / "first"))
     index.bind(LOG)
     for offset in range(FLUSHED):
         index.apply([(offset, APPEND_MS + offset, records[offset])])
     index.checkpoint(folder / "volume")
     index.close()
-    index = Index(RocksStore(folder / "volume"))
+    index = LogIndex(RocksStore(folder / "volume"))
     for offset in range(FLUSHED, RECORDS):
         index.apply([(offset, APPEND_MS + offset, records[offset])])
     shutil.copytree(folder / "volume", folder / "killed")  # a clean end would move what is in the write-ahead log to a table
@@ -75,7 +75,7 @@ def volume(sound: Path, tmp_path: Path) -> Path:
 
 def opened(volume: Path) -> tuple[int, str]:
     """Open a volume as the role does, and return the log offset and the digest of what it holds."""
-    index = Index(RocksStore(volume))
+    index = LogIndex(RocksStore(volume))
     try:
         index.bind(LOG)
         found = index.state_digest()
@@ -209,7 +209,7 @@ def test_a_torn_end_of_the_write_ahead_log_is_replayed(
 ) -> None:
     """What a machine's end cut off is read from the log again, and leads to the same state."""
     cut(largest(volume, "*.log"), 0.5)
-    index = Index(RocksStore(volume))
+    index = LogIndex(RocksStore(volume))
     index.bind(LOG)
     left = index.applied
     assert FLUSHED <= left < RECORDS
@@ -220,7 +220,7 @@ def test_a_torn_end_of_the_write_ahead_log_is_replayed(
     index.close()
 
 
-def apply_each(index: Index, records: list[bytes | None]) -> None:
+def apply_each(index: LogIndex, records: list[bytes | None]) -> None:
     for offset in range(index.applied, RECORDS):
         index.apply([(offset, APPEND_MS + offset, records[offset])])
 
@@ -243,7 +243,7 @@ def test_a_full_disk_stops_the_index_and_loses_no_step(
     small_disk: Path, records: list[bytes | None], digests: dict[int, str]
 ) -> None:
     """A disk that fills up ends the step with the remedy; with room again the index goes on from a whole step."""
-    index = Index(RocksStore(small_disk / "volume"))
+    index = LogIndex(RocksStore(small_disk / "volume"))
     index.bind(LOG)
     with (small_disk / "filler").open("wb") as filler:
         try:
@@ -259,7 +259,7 @@ def test_a_full_disk_stops_the_index_and_loses_no_step(
         index.similar([0, 0], bytes(16), 100)
     index.close()
     (small_disk / "filler").unlink(missing_ok=True)
-    index = Index(RocksStore(small_disk / "volume"))
+    index = LogIndex(RocksStore(small_disk / "volume"))
     index.bind(LOG)
     assert index.state_digest().digest == digests[index.applied]
     apply_each(index, records)

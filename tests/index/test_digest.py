@@ -13,7 +13,7 @@ from stream_dedup.ground.errors import StoreError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index import layout
 from stream_dedup.index.digest import state_digest
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.store import RocksStore
 from tests.index.logs import APPEND_MS, Doc, RandomLog, batch, bytes_in_page, declare, retract
@@ -40,8 +40,8 @@ def small_log() -> list[bytes | None]:
     ]
 
 
-def applied(records: Sequence[bytes | None], store: MemoryStore | RocksStore, sizes: int = 3) -> Index:
-    index = Index(store)
+def applied(records: Sequence[bytes | None], store: MemoryStore | RocksStore, sizes: int = 3) -> LogIndex:
+    index = LogIndex(store)
     numbered = [(offset, APPEND_MS + offset, raw) for offset, raw in enumerate(records)]
     for first in range(0, len(numbered), sizes):
         index.apply(numbered[first : first + sizes])

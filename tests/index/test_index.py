@@ -17,11 +17,11 @@ from stream_dedup.ground.document import Mode, Reason
 from stream_dedup.ground.errors import ConfigurationError, FutureFormatError, InvariantError, StoreError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index.contract import Store
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.store import RocksStore
 from stream_dedup.log import answers
-from stream_dedup.log.answers import CHAIN_START, Answer, Rejected
+from stream_dedup.log.answers import CHAIN_START, LogAnswer, Rejected
 from stream_dedup.log.frame import seal
 from tests.index.logs import RECIPE, TOPIC, TOPIC_ID, Doc, RandomLog, append_time, batch, control, declare, retract
 from tests.index.oracle import Oracle
@@ -54,7 +54,7 @@ def number(log: Sequence[bytes | None]) -> list[tuple[int, int, bytes | None]]:
 
 
 def fold(log: Sequence[bytes | None]) -> tuple[list[tuple[int, bytes]], bytes]:
-    index = Index(MemoryStore())
+    index = LogIndex(MemoryStore())
     return index.apply(number(log)), index.chain
 
 
@@ -71,7 +71,7 @@ def check_against_oracle(
         got = None if raw is None else answers.decode(raw)
         where = f"log offset {offset}"
         if isinstance(expected, list):
-            assert isinstance(got, Answer), where
+            assert isinstance(got, LogAnswer), where
             assert expected == list(got.judgements), where
             assert offset == got.log_offset
             seen |= {judgement.reason for judgement in got.judgements}
@@ -116,7 +116,7 @@ def test_a_changed_plan_holds_from_its_offset_on(seed: int) -> None:
     volume: dict[bytes, bytes] = {}
     given = []
     for record in number(log):
-        index = Index(MemoryStore(volume))
+        index = LogIndex(MemoryStore(volume))
         given += index.apply([record])
         index.close()
 
@@ -133,12 +133,12 @@ def test_grouping_and_restarts_change_nothing(seed: int, opener: Opener) -> None
     expected, chain = fold(log)
     given: list[tuple[int, bytes]] = []
     records = number(log)
-    index = Index(opener())
+    index = LogIndex(opener())
     while index.applied < len(log):
         given += index.apply(records[index.applied : index.applied + chance.choice([1, 1, 2, 5, 40])])
         if chance.random() < 0.3:
             index.close()
-            index = Index(opener())
+            index = LogIndex(opener())
         if chance.random() < 0.3:
             index.answered(chance.randint(0, index.applied))
 
@@ -191,7 +191,7 @@ def test_a_failed_write_changes_nothing_after_a_restart(seed: int) -> None:
     volume: dict[bytes, bytes] = {}
     records = number(log)
     failures = 0
-    index = Index(Breaking(volume, lambda: chance.choice([None, None, "before", "after"])))
+    index = LogIndex(Breaking(volume, lambda: chance.choice([None, None, "before", "after"])))
     while index.applied < len(log):
         try:
             index.apply(records[index.applied : index.applied + chance.choice([1, 3, 10])])
@@ -201,7 +201,7 @@ def test_a_failed_write_changes_nothing_after_a_restart(seed: int) -> None:
                 index.apply([])
             with pytest.raises(StoreError, match="Open it again"):
                 index.neighbours([0, 0])
-            index = Index(Breaking(volume, lambda: chance.choice([None, None, "before", "after"])))
+            index = LogIndex(Breaking(volume, lambda: chance.choice([None, None, "before", "after"])))
 
     assert failures > 3
     assert chain == index.chain
@@ -210,7 +210,7 @@ def test_a_failed_write_changes_nothing_after_a_restart(seed: int) -> None:
 
 def test_answers_are_kept_until_their_delivery_is_confirmed(opener: Opener) -> None:
     """Stored answers are those given out; confirmed ones are gone, for good once anything was written."""
-    index = Index(opener())
+    index = LogIndex(opener())
     given = index.apply(number([declare(WIDE), *(batch([Doc(0, n, n, bytes([n] * 16), 1 << 9 * n)]) for n in range(6))]))
 
     assert given == list(index.answers_since(0))
@@ -219,7 +219,7 @@ def test_answers_are_kept_until_their_delivery_is_confirmed(opener: Opener) -> N
     index.answered(4)
     index.flush()
     index.close()
-    index = Index(opener())
+    index = LogIndex(opener())
 
     assert index.answered_offset == 4
     assert given[3:] == list(index.answers_since(0))
@@ -234,7 +234,7 @@ def test_answers_that_nobody_waits_for_are_not_stored() -> None:
     """A rebuilt replica that answers from log offset 3 on stores nothing below, and gives out the same bytes."""
     log = [declare(WIDE), *(batch([Doc(0, n, n, bytes([n] * 16), 1 << 9 * n)]) for n in range(4))]
     expected, _ = fold(log)
-    index = Index(MemoryStore())
+    index = LogIndex(MemoryStore())
     index.answered(3)
     given = index.apply(number(log))
 
@@ -245,7 +245,7 @@ def test_answers_that_nobody_waits_for_are_not_stored() -> None:
 def test_the_log_must_follow_on_what_was_applied() -> None:
     """A gap, a repetition and a start in mid-log are broken invariants, and leave the index as it was."""
     log = number([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)]), batch([Doc(0, 1, 1, bytes(16), 0)])])
-    index = Index(MemoryStore())
+    index = LogIndex(MemoryStore())
     with pytest.raises(InvariantError, match="offset 0 is missing before 1"):
         index.apply(log[1:])
     index.apply(log[:2])
@@ -262,14 +262,14 @@ def test_a_record_of_the_future_stops_the_index_behind_what_came_before() -> Non
     """Records before one of a newer version are applied and their answers stored; the newer one is never passed."""
     log = number([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)]), seal(b"SDF1", 9, 1, b"?"), None])
     volume: dict[bytes, bytes] = {}
-    index = Index(MemoryStore(volume))
+    index = LogIndex(MemoryStore(volume))
     for _ in range(2):
         with pytest.raises(FutureFormatError, match="upgrade"):
             index.apply(log[index.applied :])
 
     assert index.applied == 2
-    assert Index(MemoryStore(volume)).applied == 2
-    assert [offset for offset, _ in Index(MemoryStore(volume)).answers_since(0)] == [1]
+    assert LogIndex(MemoryStore(volume)).applied == 2
+    assert [offset for offset, _ in LogIndex(MemoryStore(volume)).answers_since(0)] == [1]
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_what_cannot_be_judged_is_rejected_with_its_reason(log: list[bytes], why
     assert isinstance(rejected, Rejected)
     assert why in rejected.why
 
-    index = Index(MemoryStore())
+    index = LogIndex(MemoryStore())
     index.apply(number(log))
 
     assert index.statistics()["rejected"] == 1
@@ -350,19 +350,19 @@ HOSTILE = [
 def test_no_record_can_stop_the_index(record: bytes, declared: bool) -> None:
     """Whatever a record holds, the index goes on to the next one, and its volume can be opened again."""
     volume: dict[bytes, bytes] = {}
-    index = Index(MemoryStore(volume))
+    index = LogIndex(MemoryStore(volume))
     log = [declare(WIDE, width=128)] * declared + [record, record, declare(WIDE), batch([Doc(5, 0, 0, bytes(16), 0)]), record]
     given = index.apply(number(log))
     index.close()
 
-    assert len(log) == Index(MemoryStore(volume)).applied
-    assert given == list(Index(MemoryStore(volume)).answers_since(0))
-    assert isinstance(answers.decode(dict(given)[len(log) - 2]), Answer)
+    assert len(log) == LogIndex(MemoryStore(volume)).applied
+    assert given == list(LogIndex(MemoryStore(volume)).answers_since(0))
+    assert isinstance(answers.decode(dict(given)[len(log) - 2]), LogAnswer)
 
 
 def test_ignored_control_records_are_counted() -> None:
     """An unknown type, a second and different declaration, and an impossible plan change nothing but a count."""
-    index = Index(MemoryStore())
+    index = LogIndex(MemoryStore())
     index.apply(number([declare(WIDE), declare(WIDE), declare(WIDE, group="b"), control("x"), control("plan", plan={})]))
     declared = index.declared
 
@@ -382,11 +382,11 @@ def test_neighbours_are_listed_nearest_first_in_their_scope(opener: Opener) -> N
         Doc(0, 4, 14, b"e" * 16, 0b1, features=1),
         Doc(1, 7, 15, b"f" * 16, 1 << 60, id=b"third"),
     ]
-    index = Index(opener())
+    index = LogIndex(opener())
     assert index.neighbours([0, 0]) == []
     index.apply(number([declare(PLANS["classic"]), batch(docs), control("plan", plan=WIDE.to_fields())]))
     index.close()
-    index = Index(opener())
+    index = LogIndex(opener())
     found = index.neighbours([0, 0])
 
     assert [(distance, entry.id) for distance, entry in found] == [(1, b"third"), (3, b"first"), (17, b"second")]
@@ -400,7 +400,7 @@ def test_neighbours_are_listed_nearest_first_in_their_scope(opener: Opener) -> N
 
 def test_look_ups_from_another_thread_see_whole_states() -> None:
     """While one thread applies, another one's look-ups never fail and only ever find more."""
-    index = Index(MemoryStore())
+    index = LogIndex(MemoryStore())
     index.apply(number([declare(PLANS["classic"])]))
     counts: list[int] = []
     failures: list[BaseException] = []
@@ -435,16 +435,16 @@ def test_look_ups_from_another_thread_see_whole_states() -> None:
 
 def test_a_volume_follows_one_log(opener: Opener) -> None:
     """A volume bound to one log refuses another with a sentence, also after it was opened again."""
-    index = Index(opener())
+    index = LogIndex(opener())
     index.bind("cluster/topic-1")
     index.apply(number([declare(WIDE)]))
     index.close()
-    index = Index(opener())
+    index = LogIndex(opener())
     index.bind("cluster/topic-1")
     with pytest.raises(ConfigurationError, match="follows the log 'cluster/topic-1', and this is 'cluster/topic-2'"):
         index.bind("cluster/topic-2")
     index.close()
-    other = Index(MemoryStore())
+    other = LogIndex(MemoryStore())
     other.apply(number([declare(WIDE)]))
     with pytest.raises(InvariantError, match="bind"):
         other.bind("cluster/topic-1")
@@ -454,15 +454,15 @@ def test_a_damaged_or_foreign_volume_is_refused() -> None:
     """Missing pages, missing marks, foreign data and newer versions are errors with a remedy, never a silent empty start."""
     volume: dict[bytes, bytes] = {}
     docs = [Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128)) for n in range(200)]
-    Index(MemoryStore(volume)).apply(number([declare(WIDE), batch(docs)]))
+    LogIndex(MemoryStore(volume)).apply(number([declare(WIDE), batch(docs)]))
 
-    def without(start: bytes, value: bytes | None = None) -> Index:
+    def without(start: bytes, value: bytes | None = None) -> LogIndex:
         damaged = dict(volume)
         key = max(key for key in volume if key.startswith(start))
         del damaged[key]
         if value is not None:
             damaged[key] = value
-        return Index(MemoryStore(damaged))
+        return LogIndex(MemoryStore(damaged))
 
     for start in (b"e", b"s", b"k", b"!"):
         with pytest.raises(StoreError, match=r"rebuild|rebuilt|empty"):
@@ -473,14 +473,14 @@ def test_a_damaged_or_foreign_volume_is_refused() -> None:
     with pytest.raises(FutureFormatError, match="version 9"):
         without(b"!", b"SDX1\x09\x00")
     with pytest.raises(StoreError, match="no index wrote"):
-        Index(MemoryStore({b"x": b"y"}))
+        LogIndex(MemoryStore({b"x": b"y"}))
 
 
 def test_a_page_lost_while_running_stops_the_index() -> None:
     """A duplicate whose representative can no longer be read is not answered; the index stops."""
     volume: dict[bytes, bytes] = {}
     docs = [Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128)) for n in range(200)]
-    index = Index(MemoryStore(volume))
+    index = LogIndex(MemoryStore(volume))
     index.apply(number([declare(WIDE), batch(docs)]))
     del volume[b"e" + bytes(8)]
     with pytest.raises(StoreError, match="lacks a page"):
@@ -492,7 +492,7 @@ def test_a_page_lost_while_running_stops_the_index() -> None:
 def test_figures_add_up(opener: Opener) -> None:
     """The statistics count representatives by kind, kept verdicts, what is removed, and bytes."""
     docs = [Doc(0, n, n, n.to_bytes(16, "big"), random.Random(n).getrandbits(128), 50 if n % 4 else 1) for n in range(100)]
-    index = Index(opener())
+    index = LogIndex(opener())
     index.apply(number([declare(WIDE), batch(docs, {0: (0, 10)}), retract(docs[21]), retract(docs[24]), retract(docs[99])]))
     figures = index.statistics()
 
@@ -507,7 +507,7 @@ def test_figures_add_up(opener: Opener) -> None:
     assert figures["bytes_on_disk"] > 90 * 100
     assert figures["bytes_in_memory"] > 90 * 60
     index.close()
-    index = Index(opener())
+    index = LogIndex(opener())
     reopened = index.statistics()
     for name in ("entries", "representatives_full", "representatives_digest_only", "removed", "kept_verdicts", "applied"):
         assert figures[name] == reopened[name], name

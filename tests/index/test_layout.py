@@ -14,7 +14,7 @@ from stream_dedup.ground.errors import FormatError, FutureFormatError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index import layout
 from stream_dedup.index.entries import Entries
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.writes import Writes
 from stream_dedup.log import answers
@@ -31,7 +31,7 @@ A, B, C = (
 def example_volume() -> dict[bytes, bytes]:
     """Return a volume with something of everything in it."""
     volume: dict[bytes, bytes] = {}
-    index = Index(MemoryStore(volume))
+    index = LogIndex(MemoryStore(volume))
     index.bind("cluster/topic")
     near = Doc(3, 2, 14, b"d" * 16, A.print ^ 0b11, id=b"two", time_ms=-5)
     log = [
@@ -60,14 +60,14 @@ def test_bytes_are_frozen() -> None:
 def test_an_old_volume_goes_on() -> None:
     """A volume as this version first wrote it opens, and judges what comes next as if it had never been closed."""
     golden = {bytes.fromhex(key): bytes.fromhex(value) for key, value in json.loads(GOLDEN.read_text()).items()}
-    index = Index(MemoryStore(golden))
+    index = LogIndex(MemoryStore(golden))
     index.bind("cluster/topic")
     assert index.applied == 7
     assert index.plan == PLANS["classic"]
     asked = [A, B, Doc(3, 4, 16, b"f" * 16, A.print ^ 0b111), Doc(3, 5, 17, b"b" * 16, 0xFF << 40)]
     ((_, raw),) = index.apply([(7, 0, batch(asked, {0: (1, 7), 3: (0, 1)}))])
     answer = answers.decode(raw)
-    assert isinstance(answer, answers.Answer)
+    assert isinstance(answer, answers.LogAnswer)
 
     told = [
         (one.reason.label, one.distance, str(one.of.position) if one.of else None, str(one.decided))

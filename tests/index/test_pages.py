@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.index import layout
-from stream_dedup.index.pages import Page, gather
+from stream_dedup.index.pages import EntryPage, gather
 
 SOME = np.dtype([("place", "<u2"), ("print", "<u8", (3,)), ("state", "u1"), ("offset", "<i8")])
 OFFSETS = np.dtype([("offset", "<i8")])
 
 
-def made(chance: random.Random, words: int) -> tuple[Page | bytes, NDArray[Any], list[bytes]]:
+def made(chance: random.Random, words: int) -> tuple[EntryPage | bytes, NDArray[Any], list[bytes]]:
     """Return a page of random entries in one of its forms, their rows and their ids."""
     count = chance.randint(1, layout.PAGE_ENTRIES)
     kind = layout.row_type(words)
@@ -28,7 +28,7 @@ def made(chance: random.Random, words: int) -> tuple[Page | bytes, NDArray[Any],
     ids = [chance.randbytes(chance.choice([0, 1, 300])) for _ in range(count)]
     rows["ids_end"] = np.cumsum([len(one) for one in ids])
     if chance.random() < 0.5:
-        return Page(rows.tobytes(), b"".join(ids)), rows, ids
+        return EntryPage(rows.tobytes(), b"".join(ids)), rows, ids
     return layout.encode_rows(layout.encode_columns(rows), count, b"".join(ids)), rows, ids
 
 
@@ -71,4 +71,4 @@ def test_a_damaged_page_is_an_error() -> None:
     with pytest.raises(FormatError, match="damaged"):
         gather([layout.encode_rows(layout.encode_columns(rows), 3, b"abcdef")], first, first + 1, kind, OFFSETS)
     with pytest.raises(FormatError, match="damaged"):
-        gather([Page(rows.tobytes(), b"abc")], first, first, kind, OFFSETS)
+        gather([EntryPage(rows.tobytes(), b"abc")], first, first, kind, OFFSETS)

@@ -26,10 +26,10 @@ from collections.abc import Callable
 import pytest
 
 from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log import answers
-from stream_dedup.log.answers import Answer, Judgement
+from stream_dedup.log.answers import Judgement, LogAnswer
 from tests.index.logs import Doc, batch, control, declare, forget, release, retract, seed
 from tests.index.oracle import Oracle
 
@@ -472,18 +472,18 @@ def check(table: str, plan: str, reopened: Callable[[int], bool] = lambda _: Tru
     """Compare every verdict; `reopened` says before which log offsets the volume is opened anew."""
     records, expected = read(table)
     volume: dict[bytes, bytes] = {}
-    index = Index(MemoryStore(volume))
+    index = LogIndex(MemoryStore(volume))
     oracle = Oracle()
     for offset, (append_ms, record) in enumerate([(0, declare(_PLANS[plan])), *records]):
         if reopened(offset):
-            index = Index(MemoryStore(volume))
+            index = LogIndex(MemoryStore(volume))
         given = index.apply([(offset, append_ms, record)])
         scanned = oracle.fold(offset, record, append_ms)
         answer = answers.decode(given[0][1]) if given else None
-        lines = [told(judgement) for judgement in answer.judgements] if isinstance(answer, Answer) else None
+        lines = [told(judgement) for judgement in answer.judgements] if isinstance(answer, LogAnswer) else None
 
         assert lines == expected.get(offset)
-        assert scanned == (list(answer.judgements) if isinstance(answer, Answer) else None)
+        assert scanned == (list(answer.judgements) if isinstance(answer, LogAnswer) else None)
 
 
 @pytest.mark.parametrize("when", ["never", "once", "always"])

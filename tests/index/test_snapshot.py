@@ -17,8 +17,8 @@ import pytest
 from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError, InputError, StoreError
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import layout, snapshot
-from stream_dedup.index.index import Index
-from stream_dedup.index.snapshot import MANIFEST, VOLUME, Desk, read_manifest, restore, take
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.snapshot import MANIFEST, VOLUME, SnapshotDesk, read_manifest, restore, take
 from stream_dedup.index.store import RocksStore
 from tests.index.logs import APPEND_MS, RandomLog
 
@@ -39,7 +39,7 @@ def records() -> list[bytes | None]:
 @pytest.fixture
 def volume(tmp_path: Path, records: list[bytes | None]) -> Path:
     """An index that has applied 60 records and answered 20 of them, and does not run."""
-    index = Index(RocksStore(tmp_path / "volume"))
+    index = LogIndex(RocksStore(tmp_path / "volume"))
     index.bind(LOG)
     index.apply(numbered(records, 0, 60))
     index.answered(20)
@@ -50,7 +50,7 @@ def volume(tmp_path: Path, records: list[bytes | None]) -> Path:
 
 def goes_on(volume: Path, records: list[bytes | None]) -> tuple[list[tuple[int, bytes]], str]:
     """Apply the rest of the log to a volume; return the answers and the state digest."""
-    index = Index(RocksStore(volume))
+    index = LogIndex(RocksStore(volume))
     index.bind(LOG)
     answers = index.apply(numbered(records, index.applied, 90))
     digest = index.state_digest().digest
@@ -72,12 +72,12 @@ def test_a_restored_index_owes_no_old_answers(volume: Path, tmp_path: Path) -> N
     """It says that it was restored until it announced from where it answers, over a restart too, and sends nothing old."""
     take(volume, tmp_path / "s", wait_seconds=1)
     restore(tmp_path / "s", tmp_path / "new", log=LOG)
-    index = Index(RocksStore(tmp_path / "new"))
+    index = LogIndex(RocksStore(tmp_path / "new"))
     assert index.restored
     assert list(index.answers_since(0)) == []
     index.announced(75)
     index.close()
-    index = Index(RocksStore(tmp_path / "new"))
+    index = LogIndex(RocksStore(tmp_path / "new"))
 
     assert (index.restored, index.answered_offset) == (False, 75)
     index.close()
@@ -86,13 +86,13 @@ def test_a_restored_index_owes_no_old_answers(volume: Path, tmp_path: Path) -> N
 HOLDER = """
 import sys, time
 from pathlib import Path
-from stream_dedup.index.index import Index
-from stream_dedup.index.snapshot import Desk
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.snapshot import SnapshotDesk
 from stream_dedup.index.store import RocksStore
 from tests.index.logs import APPEND_MS, RandomLog
 from stream_dedup.ground.plan import PLANS
-index = Index(RocksStore(sys.argv[1]))
-desk = Desk(Path(sys.argv[1]))
+index = LogIndex(RocksStore(sys.argv[1]))
+desk = SnapshotDesk(Path(sys.argv[1]))
 records = RandomLog(int(sys.argv[2]), PLANS["wide"], plan_changes=True).records(int(sys.argv[3]))
 print("open", index.applied, flush=True)
 while True:
@@ -142,7 +142,7 @@ def test_a_snapshot_of_a_running_index_is_a_whole_step(
     manifest = take(volume, tmp_path / "s", wait_seconds=30)
     assert child.stdout is not None
     said = child.stdout.readline().split()
-    fold = Index(RocksStore(tmp_path / "fold"))
+    fold = LogIndex(RocksStore(tmp_path / "fold"))
     fold.bind(LOG)
     log = RandomLog(SEED, PLANS["wide"], plan_changes=True).records(2000)
     fold.apply(numbered(log, 0, manifest.applied))
@@ -160,7 +160,7 @@ def test_a_volume_is_read_beside_its_writer(volume: Path, running: Callable[[], 
     seen = []
     while len(seen) < 3:
         store = RocksStore(volume, read_only=True)
-        index = Index(store)
+        index = LogIndex(store)
         digest = index.state_digest()
         assert digest.log_offset == index.applied
         with pytest.raises(StoreError, match="read only"):
@@ -189,8 +189,8 @@ def test_a_writer_that_does_not_answer_is_named(volume: Path, tmp_path: Path) ->
 
 def test_the_desk_clears_up_after_a_dead_command(volume: Path) -> None:
     """A checkpoint that nobody fetches is removed when its command is gone, and kept while it is there."""
-    index = Index(RocksStore(volume))
-    desk = Desk(volume)
+    index = LogIndex(RocksStore(volume))
+    desk = SnapshotDesk(volume)
     folder = volume / snapshot.REQUESTS
     with snapshot_lock(folder):
         (folder / "request").touch()
@@ -224,8 +224,8 @@ def test_a_failed_checkpoint_is_told_and_the_index_goes_on(volume: Path, records
         def checkpoint(self, directory: Path) -> None:
             raise StoreError("Could not copy the index volume: the disk is full.")
 
-    index = Index(Full(volume))
-    desk = Desk(volume)
+    index = LogIndex(Full(volume))
+    desk = SnapshotDesk(volume)
     told: list[str] = []
 
     def command() -> None:

@@ -10,7 +10,7 @@ from zlib import crc32
 import pytest
 
 from stream_dedup.ground.plan import PLANS
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.layout import PREFIX_ID_TAGS, PREFIX_PAGE, SEGMENT_ENTRIES
 from stream_dedup.index.memory import MemoryStore
 from tests.index.logs import APPEND_MS, Doc, batch, declare, forget, retract
@@ -53,7 +53,7 @@ def docs() -> list[Doc]:
 def written(docs: list[Doc]) -> tuple[dict[bytes, bytes], int]:
     """A volume with all of them, and the next log offset."""
     volume: dict[bytes, bytes] = {}
-    index = Index(MemoryStore(volume))
+    index = LogIndex(MemoryStore(volume))
     index.bind("cluster/0123")
     index.apply([(0, APPEND_MS, declare(PLANS["classic"]))])
     for offset, first in enumerate(range(0, ENTRIES, STEP), 1):
@@ -64,7 +64,7 @@ def written(docs: list[Doc]) -> tuple[dict[bytes, bytes], int]:
     return volume, offset + 1
 
 
-def kept(index: Index, docs: Sequence[Doc]) -> list[int]:
+def kept(index: LogIndex, docs: Sequence[Doc]) -> list[int]:
     """Return which documents are still found, by their texts."""
     found = []
     for number, doc in enumerate(docs):
@@ -85,7 +85,7 @@ def test_what_is_taken_down_is_what_a_plain_look_at_every_id_finds(
         volume = {key: value for key, value in volume.items() if not key.startswith(PREFIX_ID_TAGS)}
     left = set(range(ENTRIES))
     for _ in range(4):
-        index = Index(MemoryStore(volume))
+        index = LogIndex(MemoryStore(volume))
         for _ in range(2):
             gone = chance.sample(sorted(left), 3)
             index.apply([(offset + at, APPEND_MS, retract(docs[number])) for at, number in enumerate(gone)])
@@ -106,7 +106,7 @@ def test_what_is_taken_down_is_what_a_plain_look_at_every_id_finds(
         index.close()
         blobs = b"".join(value for key, value in volume.items() if key.startswith(PREFIX_PAGE))
         assert not any(one + b"h" in blobs for one in ids if one != b"nowhere"), "an id is left in a page"
-    index = Index(MemoryStore(volume))
+    index = LogIndex(MemoryStore(volume))
     sample = sorted(chance.sample(range(ENTRIES), 500))
 
     assert [sample[at] for at in kept(index, [docs[number] for number in sample])] == [one for one in sample if one in left]
@@ -117,7 +117,7 @@ def test_a_take_down_reads_the_pages_of_its_ids_and_beats(written: tuple[dict[by
     volume, offset = dict(written[0]), written[1]
     beats: list[None] = []
     store = Counting(volume)
-    index = Index(store, beat=lambda: beats.append(None))
+    index = LogIndex(store, beat=lambda: beats.append(None))
     ids = [docs[number].id for number in range(1, ENTRIES, ENTRIES // 10) if docs[number].id]
     places = [number for number, doc in enumerate(docs) if doc.id in ids]
     store.pages = 0
@@ -132,7 +132,7 @@ def test_a_take_down_reads_the_pages_of_its_ids_and_beats(written: tuple[dict[by
 def test_nothing_tells_of_an_id_that_was_taken_down(written: tuple[dict[bytes, bytes], int], docs: list[Doc]) -> None:
     """Neither the id nor its tag stays in the volume, in a whole segment or behind the last."""
     volume, offset = dict(written[0]), written[1]
-    index = Index(MemoryStore(volume))
+    index = LogIndex(MemoryStore(volume))
     gone = [docs[1].id, docs[SEGMENT_ENTRIES + 2].id]
     assert all(tagged(volume, one) for one in gone)
     index.apply([(offset, APPEND_MS, forget(*gone, docs[-1].id or docs[-2].id))])
@@ -160,7 +160,7 @@ def tagged(volume: dict[bytes, bytes], identifier: bytes) -> bool:
 def test_the_tags_of_a_segment_go_with_its_last_entry(written: tuple[dict[bytes, bytes], int], docs: list[Doc]) -> None:
     """A window that passes leaves neither pages nor tags, and take-downs then find what is left."""
     volume, offset = dict(written[0]), written[1]
-    index = Index(MemoryStore(volume))
+    index = LogIndex(MemoryStore(volume))
     ids = [doc.id for doc in docs[: SEGMENT_ENTRIES + 100] if doc.id]
     for first in range(0, len(ids), 1000):
         index.apply([(offset, APPEND_MS, forget(*dict.fromkeys(ids[first : first + 1000])))])

@@ -22,7 +22,7 @@ import pytest
 
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.ground.plan import PLANS
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.store import RocksStore
 from stream_dedup.log import frame, records
 from tests.index.logs import APPEND_MS, RandomLog, control, declare
@@ -33,14 +33,14 @@ FORMATS = {
     "stream_dedup/log/answers.py": ("MAGIC = ", "VERSION = "),
 }
 RECORDS = 60
-_RULE = b"A duplicate can be refused by its output too"
+_NAME = b"class LogIndex"
 
 # Both builds answer the same three orders: a log, and records applied to a volume.
 CHILD = """
 import json, sys
 from pathlib import Path
 from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.store import RocksStore
 from tests.index.logs import RandomLog
@@ -53,7 +53,7 @@ for line in sys.stdin:
         else:
             store = RocksStore(Path(order["volume"]))
             try:
-                index = Index(store)
+                index = LogIndex(store)
                 index.bind("log")
                 values = [None if one is None else bytes.fromhex(one) for one in order["records"]]
                 found = index.apply([(order["first"] + n, order["ms"], one) for n, one in enumerate(values)])
@@ -104,10 +104,15 @@ def formats(commit: str) -> list[str] | None:
         if text is None:
             return None
         lines += [line for line in text.decode().splitlines() if line.startswith(names)]
-    # Builds before that rule passed over the retraction of a duplicate; their answers to it differ, and their format does not.
-    if _RULE not in (git("show", f"{commit}:stream_dedup/index/apply.py") or b""):
+    # Builds before have other names for what these tests use.
+    if _NAME not in (git("show", f"{commit}:stream_dedup/index/index.py") or b""):
         return None
-    needed = ("stream_dedup/index/index.py", "stream_dedup/index/store.py", "tests/index/logs.py")
+    needed = (
+        "stream_dedup/ground/errors.py",
+        "stream_dedup/index/index.py",
+        "stream_dedup/index/store.py",
+        "tests/index/logs.py",
+    )
     return None if any(git("cat-file", "-e", f"{commit}:{path}") is None for path in needed) else lines
 
 
@@ -141,7 +146,7 @@ def apply(volume: Path, first: int, records: Sequence[bytes | None]) -> Any:
     """Apply records with today's build, as the child does with the older one."""
     store = RocksStore(volume)
     try:
-        index = Index(store)
+        index = LogIndex(store)
     except StreamDedupError as error:
         store.close()
         return {"error": str(error)}

@@ -10,7 +10,7 @@ import pytest
 from stream_dedup.ground.document import Reason
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import layout, verify
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from tests.index.logs import APPEND_MS, RandomLog, bytes_in_page
 from tests.index.test_digest import small_log, volume_of
@@ -21,7 +21,7 @@ SEED = int(os.environ["TEST_SEED"])
 def compared(volume: dict[bytes, bytes], records: list[bytes | None], end: int | None = None) -> verify.Comparison:
     """Fold the records up to `end` again, and compare."""
     again: dict[bytes, bytes] = {}
-    index = Index(MemoryStore(again))
+    index = LogIndex(MemoryStore(again))
     result, given = verify.Comparison(), verify.GivenAnswers()
     for key, value in volume.items():
         if key.startswith(layout.PREFIX_ANSWER):
@@ -170,7 +170,7 @@ def test_an_answer_of_another_replica_is_no_difference_of_this_volume() -> None:
     given = verify.GivenAnswers()
     given.add(1, b"other", "at verdicts-0@7", of_volume=False)
     result = verify.Comparison()
-    verify.fold(Index(MemoryStore()), [[(0, APPEND_MS, records[0]), (1, APPEND_MS, records[1])]], given, 0, result)
+    verify.fold(LogIndex(MemoryStore()), [[(0, APPEND_MS, records[0]), (1, APPEND_MS, records[1])]], given, 0, result)
 
     assert (result.differences, result.answers_differing, result.answers_compared) == (0, 1, 1)
     assert result.notes[0] == "answer to log record 1: the one at verdicts-0@7 differs from the fold's"

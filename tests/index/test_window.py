@@ -12,13 +12,13 @@ import pytest
 from stream_dedup.ground.errors import ConfigurationError, StoreError
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import neighbours
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.store import RocksStore
 from stream_dedup.index.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations, Window
 from stream_dedup.index.writes import Writes
 from stream_dedup.log import answers
-from stream_dedup.log.answers import Answer
+from stream_dedup.log.answers import LogAnswer
 from tests.index.logs import Doc, RandomLog, append_time, batch, control, declare, forget
 from tests.index.oracle import Oracle
 from tests.index.test_index import check_against_oracle
@@ -37,10 +37,10 @@ def test_verdicts_equal_a_plain_scan_over_what_stands(name: str, seed: int) -> N
     volume: dict[bytes, bytes] = {}
     given = []
     for record in records:
-        index = Index(MemoryStore(volume))
+        index = LogIndex(MemoryStore(volume))
         given += index.apply([record])
         index.close()
-    whole = Index(MemoryStore())
+    whole = LogIndex(MemoryStore())
     running = whole.apply(records)
 
     oracle = Oracle()
@@ -48,7 +48,7 @@ def test_verdicts_equal_a_plain_scan_over_what_stands(name: str, seed: int) -> N
     assert running == given
     assert whole.statistics()["evicted_window"] == oracle.expired
     assert oracle.expired > 0 or seed not in range(6)  # in another seed's log windows may outlast it
-    reopened = Index(MemoryStore(volume)).statistics()
+    reopened = LogIndex(MemoryStore(volume)).statistics()
     for figure in ("entries", "removed", "representatives_full", "kept_verdicts", "generations", "log_time_ms"):
         assert whole.statistics()[figure] == reopened[figure], figure
 
@@ -73,7 +73,7 @@ def test_size_is_flat_after_two_windows(refresh: bool, monkeypatch: pytest.Monke
     """From the second window on neither memory nor volume grows, whether or not a share of it is refreshed for ever."""
     monkeypatch.setattr(neighbours, "_OPEN_MIN", 500)  # rows are laid out anew after hundreds, not tens of thousands
     volume: dict[bytes, bytes] = {}
-    index = Index(MemoryStore(volume))
+    index = LogIndex(MemoryStore(volume))
     index.apply([(0, 0, declare(PLANS["classic"], window={"length_ms": 16_000, "refresh": refresh}))])
     regulars = documents(10_000, 50)
     sizes = []
@@ -94,7 +94,7 @@ def test_size_is_flat_after_two_windows(refresh: bool, monkeypatch: pytest.Monke
     for early, late in zip(second, last, strict=True):
         assert late <= 1.1 * early, (second, last)
     answer = answers.decode(index.apply([(index.applied, 80_000, batch([replace(regulars[0], partition=2)]))])[0][1])
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, LogAnswer)
     of = answer.judgements[0].of
     assert of is not None
     assert (of.position.offset == 50) is refresh  # kept by what names it since the first step, or new again since
@@ -102,7 +102,7 @@ def test_size_is_flat_after_two_windows(refresh: bool, monkeypatch: pytest.Monke
 
 def test_a_volume_on_disk_shrinks_with_its_window(tmp_path: Path) -> None:
     """What expired is not read at the next opening, and what stands is."""
-    index = Index(RocksStore(tmp_path / "volume"))
+    index = LogIndex(RocksStore(tmp_path / "volume"))
     index.apply([(0, 0, declare(WIDE, window={"length_ms": 1600, "refresh": False}))])
     for step in range(1, 60):
         docs = documents(step, 100)
@@ -111,7 +111,7 @@ def test_a_volume_on_disk_shrinks_with_its_window(tmp_path: Path) -> None:
     index.close()
     store = RocksStore(tmp_path / "volume")
     pages = len(list(store.scan(b"e")))
-    index = Index(store)
+    index = LogIndex(store)
 
     assert figures["entries"] == index.statistics()["entries"] == 5900
     assert figures["removed"] == index.statistics()["removed"] > 4000
@@ -124,7 +124,7 @@ def test_a_volume_on_disk_shrinks_with_its_window(tmp_path: Path) -> None:
 def test_forgetting_leaves_no_trace_in_the_volume() -> None:
     """Neither the rows of a forgotten id nor its name are in any value, expired, retracted or kept verdicts included."""
     volume: dict[bytes, bytes] = {}
-    index = Index(MemoryStore(volume))
+    index = LogIndex(MemoryStore(volume))
     name = b"https://secret.example/page"
     docs = [replace(one, id=name) if one.offset % 7 == 0 else one for one in documents(0, 150)]
     copies = [Doc(1, n, n, docs[n].digest, docs[n].print, id=b"copy") for n in range(150)]
@@ -137,7 +137,7 @@ def test_forgetting_leaves_no_trace_in_the_volume() -> None:
     assert not any(name in value for value in volume.values())
     assert index.statistics()["removed"] == index.statistics()["evicted_forget"] == 22
     assert index.statistics()["kept_verdicts"] == before["kept_verdicts"]
-    again = Index(MemoryStore(volume))
+    again = LogIndex(MemoryStore(volume))
     assert again.neighbours(words(docs[8]))[0][1].id == docs[8].id
     assert again.statistics()["removed"] == 22
 
@@ -166,28 +166,28 @@ def test_generations_lead_back_and_damage_is_told() -> None:
     again = Generations((writes.puts[KEY_LOG_TIME], writes.puts[KEY_GENERATIONS]))
 
     assert (again.now_ms, len(again), again.first(9), again.current(9)) == (7, 1, 3, 3)
-    index = Index(MemoryStore(volume := {}))
+    index = LogIndex(MemoryStore(volume := {}))
     index.apply([(0, 5, declare(WIDE)), (1, 6, batch(documents(1, 3)))])
     for key, damaged in ((KEY_LOG_TIME, b"x"), (KEY_LOG_TIME, None), (KEY_GENERATIONS, b"x"), (KEY_GENERATIONS, None)):
         broken = {name: value for name, value in volume.items() if name != key}
         if damaged is not None:
             broken[key] = damaged
         with pytest.raises(StoreError, match="rebuild"):
-            Index(MemoryStore(broken))
+            LogIndex(MemoryStore(broken))
 
 
 def test_a_declared_window_is_in_force_and_stays_so() -> None:
     """A window comes with the declaration or a control record, alone or beside a plan, and outlives a restart."""
     volume: dict[bytes, bytes] = {}
-    index = Index(MemoryStore(volume))
+    index = LogIndex(MemoryStore(volume))
     index.apply([(0, 0, declare(WIDE, window={"length_ms": 60_000, "refresh": True}))])
-    assert Index(MemoryStore(volume)).window == Window(60_000, refresh=True)
+    assert LogIndex(MemoryStore(volume)).window == Window(60_000, refresh=True)
     index.apply([(1, 0, control("plan", window={"length_ms": 5_000, "refresh": False}))])
-    assert (Index(MemoryStore(volume)).window, Index(MemoryStore(volume)).plan) == (Window(5_000), WIDE)
+    assert (LogIndex(MemoryStore(volume)).window, LogIndex(MemoryStore(volume)).plan) == (Window(5_000), WIDE)
     index.apply([(2, 0, control("plan", plan=PLANS["classic"].to_fields()))])
     assert (index.window, index.plan) == (Window(5_000), PLANS["classic"])
     index.apply([(3, 0, control("plan", plan=WIDE.to_fields(), window=None))])
-    reopened = Index(MemoryStore(volume))
+    reopened = LogIndex(MemoryStore(volume))
 
     assert (reopened.window, reopened.plan) == (None, WIDE)
     assert reopened.declared is not None

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from stream_dedup.ground.plan import PLANS
-from stream_dedup.index.index import Index, Similar
+from stream_dedup.index.index import LogIndex, Similar
 from stream_dedup.index.store import RocksStore
 from stream_dedup.indexer import api as index_api
 from stream_dedup.indexer.api import IndexApi
@@ -31,8 +31,8 @@ DOCS = [
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Iterator[Index]:
-    one = Index(RocksStore(tmp_path / "volume"))
+def index(tmp_path: Path) -> Iterator[LogIndex]:
+    one = LogIndex(RocksStore(tmp_path / "volume"))
     one.bind("cluster/0123")
     one.apply([(0, APPEND_MS, declare(PLANS["wide"])), (1, APPEND_MS, batch(DOCS))])
     yield one
@@ -40,7 +40,7 @@ def index(tmp_path: Path) -> Iterator[Index]:
 
 
 @pytest.fixture
-def api(tmp_path: Path, index: Index) -> IndexApi:
+def api(tmp_path: Path, index: LogIndex) -> IndexApi:
     one = IndexApi(tmp_path / "volume")
     one.serve(index)
     return one
@@ -120,7 +120,7 @@ def test_nothing_is_changed_by_asking(server: HttpServer) -> None:
             assert ask(server, path, method)[0] == 405
 
 
-def test_stats_tell_what_the_index_holds(server: HttpServer, index: Index) -> None:
+def test_stats_tell_what_the_index_holds(server: HttpServer, index: LogIndex) -> None:
     """Counts, offsets, recipe, plan and buckets; the state digest on request, equal to the index's own."""
     plain = json.loads(ask(server, "/v1/stats?hottest=2")[1])
     digest = json.loads(ask(server, "/v1/stats?digest=true")[1])["state_digest"]
@@ -134,7 +134,7 @@ def test_stats_tell_what_the_index_holds(server: HttpServer, index: Index) -> No
     assert json.loads(ask(server, "/v1/stats?hottest=0")[1])["buckets"]["hottest"] == []
 
 
-def test_an_index_that_is_opening_or_closed_says_so(server: HttpServer, api: IndexApi, index: Index) -> None:
+def test_an_index_that_is_opening_or_closed_says_so(server: HttpServer, api: IndexApi, index: LogIndex) -> None:
     """Before it is open, while it is being closed, and after it failed: 503 with why."""
     api.serve(None)
     assert similar(server)[0] == 503
@@ -146,7 +146,9 @@ def test_an_index_that_is_opening_or_closed_says_so(server: HttpServer, api: Ind
     assert "cannot go on" in similar(server)[1]["text"]
 
 
-def test_more_look_ups_than_may_wait_are_sent_away(server: HttpServer, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_look_ups_than_may_wait_are_sent_away(
+    server: HttpServer, index: LogIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While as many as may be are under way, the next is told to try again; when they are done it is answered."""
     monkeypatch.setattr(index_api, "_WAIT_SECONDS", 0.05)
     inside, go_on = threading.Semaphore(0), threading.Event()

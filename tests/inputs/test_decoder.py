@@ -11,7 +11,7 @@ import pytest
 
 from stream_dedup.ground.document import ID_BYTES_MAX, DeadLetter, Headers, Message, Reason, Unreadable, UnreadableHeaders
 from stream_dedup.ground.messages import Messages
-from stream_dedup.inputs.decoder import Decoder, Document, parse_json
+from stream_dedup.inputs.decoder import DecodedDocument, Decoder, parse_json
 from stream_dedup.settings.settings import Settings
 
 
@@ -22,10 +22,10 @@ def decode(value: bytes | None, headers: Headers | None = None, key: bytes | Non
     one = decoder.decode(message)
     empty, skipped = message._replace(value=None), message._replace(value=b"skipped")
     found = decoder.decode_all(Messages.of([message, empty, message, skipped, message]), {3})
-    if isinstance(one, Document):
+    if isinstance(one, DecodedDocument):
         assert found.places == [0, 2, 4]
         rows = zip(found.texts, found.ids, found.times_ms.tolist(), found.scopes.tolist(), strict=True)
-        assert [Document(*row) for row in rows] == [one] * 3
+        assert [DecodedDocument(*row) for row in rows] == [one] * 3
         assert found.passed_over == {1: Reason.TOMBSTONE}
     else:
         assert (found.places, found.passed_over) == ([], {0: one, 1: Reason.TOMBSTONE, 2: one, 4: one})
@@ -39,7 +39,7 @@ def as_json(value: Any, **settings: Any) -> Any:
 
 def test_raw_value_is_the_text() -> None:
     """Without a format the value is the text, the key the id, the record's timestamp the time."""
-    assert Document("Grüße", b"k", 1_790_000_000_000, 0) == decode("Grüße".encode())
+    assert DecodedDocument("Grüße", b"k", 1_790_000_000_000, 0) == decode("Grüße".encode())
 
 
 def test_null_value_is_a_tombstone() -> None:
@@ -183,7 +183,7 @@ def test_long_ids_are_shortened_and_stay_distinct() -> None:
 def test_lone_surrogates_do_not_raise() -> None:
     """JSON may hold half a surrogate pair, in the text and in the id."""
     found = as_json(b'{"text": "a\\ud800b", "id": "\\ud800"}', id_field="id", scope_field="id")
-    assert isinstance(found, Document)
+    assert isinstance(found, DecodedDocument)
 
 
 def test_nothing_raises() -> None:

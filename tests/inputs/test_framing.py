@@ -7,8 +7,8 @@ import json
 import pytest
 
 from stream_dedup.ground.document import DeadLetter, Message
-from stream_dedup.inputs.decoder import Decoder, Document
-from stream_dedup.settings.settings import load_settings
+from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+from stream_dedup.settings.layers import load_settings
 
 
 def decode(value: bytes) -> object:
@@ -21,7 +21,7 @@ def test_the_json_behind_the_frame_is_judged() -> None:
     raw = json.dumps({"text": "Grüße", "url": "u"}).encode()
 
     for schema in (0, 1, 2**31):
-        assert decode(b"\0" + schema.to_bytes(4, "big") + raw) == Document("Grüße", b"u", 17, 0)
+        assert decode(b"\0" + schema.to_bytes(4, "big") + raw) == DecodedDocument("Grüße", b"u", 17, 0)
 
 
 @pytest.mark.parametrize("value", [b"", b"\0\0\0\0", b'{"text":"x"}', b"\1\0\0\0\1{}"])

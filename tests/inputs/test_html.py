@@ -12,9 +12,9 @@ import pytest
 from stream_dedup.bench.pages import Measure, measure, pages
 from stream_dedup.ground.document import DeadLetter, Message
 from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.inputs.decoder import Decoder, Document
+from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.html import Extractor, Failure
-from stream_dedup.settings.settings import load_settings
+from stream_dedup.settings.layers import load_settings
 
 # The work grows with the square of the depth: 5,000 take a second, these more than five minutes.
 HANGS = "<div>" * 100_000 + "text"
@@ -64,7 +64,7 @@ def test_a_hung_page_is_given_up_and_the_next_goes_on() -> None:
     assert isinstance(letter, DeadLetter)
     assert (letter.stage, letter.error_class, letter.is_timed) == ("fingerprint", "PageGivenUp", True)
     assert "0.3 s of CPU (STREAM_DEDUP_PAGE_CPU)" in letter.message
-    assert isinstance(after, Document)
+    assert isinstance(after, DecodedDocument)
     assert after.text == "after"
     assert child is not None
     assert child.returncode == -signal.SIGPROF

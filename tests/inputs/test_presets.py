@@ -8,20 +8,21 @@ import pytest
 
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.inputs.decoder import Decoder, Document
+from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.presets import PRESETS
-from stream_dedup.settings.settings import Origin, Settings, load_settings
+from stream_dedup.settings.settings import Origin, Settings
 
 SAMPLES = Path(__file__).parent / "samples"
 FETCHED_MS = 1_795_252_502_000
 URL = b"https://stadtblatt.example/bruecke"
 
 
-def decode(name: str, **settings: str) -> Document:
+def decode(name: str, **settings: str) -> DecodedDocument:
     """Return the document that a sample's record becomes; its timestamp is 17, and it has no key."""
     message = Message("documents", 0, 0, None, (SAMPLES / name).read_bytes(), 17, [])
     found = Decoder(load_settings(settings, environ={})).decode(message)
-    assert isinstance(found, Document), found
+    assert isinstance(found, DecodedDocument), found
     return found
 
 

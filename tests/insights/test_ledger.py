@@ -12,10 +12,10 @@ from jsonschema import Draft202012Validator, FormatChecker
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.topics import topic_folder
 from stream_dedup.insights import row as rows
-from stream_dedup.insights.counts import Counts, bit_of
-from stream_dedup.insights.ledger import Change, Ledger, rfc3339
-from stream_dedup.insights.record import HostCounts, Page, Record
-from stream_dedup.insights.row import OTHER, SLICES, Row, Stamp
+from stream_dedup.insights.counts import ReasonCounts, bit_of
+from stream_dedup.insights.ledger import HostLedger, SignalChange, rfc3339
+from stream_dedup.insights.record import HostCounts, InsightsRecord, ReportedPage
+from stream_dedup.insights.row import OTHER, SLICES, HostRow, Stamp
 
 SCHEMA = Draft202012Validator(
     json.loads((topic_folder() / "schemas" / "host-signals.schema.json").read_text()), format_checker=FormatChecker()
@@ -24,15 +24,15 @@ WINDOW_SECONDS = 24
 SLICE_MS = 1000
 
 
-def ledger(hosts_max: int = 1000, keep_seconds: int = 3600) -> Ledger:
-    return Ledger(WINDOW_SECONDS, keep_seconds, hosts_max)
+def ledger(hosts_max: int = 1000, keep_seconds: int = 3600) -> HostLedger:
+    return HostLedger(WINDOW_SECONDS, keep_seconds, hosts_max)
 
 
 def seen(documents: int, **more: int) -> HostCounts:
-    return HostCounts(Counts(documents, **more))
+    return HostCounts(ReasonCounts(documents, **more))
 
 
-def body_of(change: Change) -> dict[str, object]:
+def body_of(change: SignalChange) -> dict[str, object]:
     assert change.signals is not None
     found = json.loads(change.signals)
     SCHEMA.validate(found)
@@ -66,7 +66,7 @@ STEPS = st.lists(
 def test_a_window_is_the_model_s(steps: list[tuple[int, int, str]]) -> None:
     """Records in order, read again after a restart, with a clock that steps back: the sum is that of the slices of the window
     that ends with the latest, each record once."""
-    one, model, sent = ledger(), Model(), list[tuple[Record, Stamp]]()
+    one, model, sent = ledger(), Model(), list[tuple[InsightsRecord, Stamp]]()
     table: dict[bytes, bytes] = {}
     time_ms = 10_000_000
     for ahead, documents, what in steps:
@@ -75,7 +75,7 @@ def test_a_window_is_the_model_s(steps: list[tuple[int, int, str]]) -> None:
             one.load(table.items())
         if what == "next" or not sent:
             time_ms += ahead
-            sent.append((Record("w", {"a": seen(documents)}), Stamp(time_ms, len(sent))))
+            sent.append((InsightsRecord("w", {"a": seen(documents)}), Stamp(time_ms, len(sent))))
             model.add(len(sent) - 1, time_ms, documents)
         again = sent[-3:] if what != "next" else sent[-1:]
         for record, stamp in again:
@@ -89,7 +89,7 @@ def test_a_window_is_the_model_s(steps: list[tuple[int, int, str]]) -> None:
 def test_a_record_read_again_counts_nothing() -> None:
     """Below the row's stamp it is known; a topic created again, whose offsets begin anew, is not."""
     one = ledger()
-    record = Record("w", {"a": seen(3)}, Counts(2))
+    record = InsightsRecord("w", {"a": seen(3)}, ReasonCounts(2))
     assert one.apply(record, Stamp(5_000, 7))
     assert len(one.changes()[0]) == 2
     assert not one.apply(record, Stamp(5_000, 7))
@@ -104,8 +104,10 @@ def test_a_record_read_again_counts_nothing() -> None:
 def test_signals_follow_their_schema() -> None:
     """Ratios, bytes, the last change and nothing for what has no host."""
     one = ledger()
-    counts = Counts(10, exact=1, near=2, unchanged=3, revised=1, bytes=1000, bytes_wasted=700)
-    one.apply(Record("w", {"a.example": HostCounts(counts, 1_700_000_000_000)}, Counts(5)), Stamp(1_800_000_000_000, 1))
+    counts = ReasonCounts(10, exact=1, near=2, unchanged=3, revised=1, bytes=1000, bytes_wasted=700)
+    one.apply(
+        InsightsRecord("w", {"a.example": HostCounts(counts, 1_700_000_000_000)}, ReasonCounts(5)), Stamp(1_800_000_000_000, 1)
+    )
 
     written = {change.host: change for change in one.changes()[0]}
 
@@ -126,12 +128,12 @@ def fell(on: str, ids: range) -> HostCounts:
     bits = 0
     for number in ids:
         bits |= bit_of(b"https://a.example/%d" % number)
-    return HostCounts(Counts(4 * len(ids), exact=len(ids)), None, {on: Page("https://a.example/login", bits)})
+    return HostCounts(ReasonCounts(4 * len(ids), exact=len(ids)), None, {on: ReportedPage("https://a.example/login", bits)})
 
 
-def kinds(one: Ledger, record: HostCounts, stamp: Stamp) -> tuple[list[str], list[str]]:
+def kinds(one: HostLedger, record: HostCounts, stamp: Stamp) -> tuple[list[str], list[str]]:
     """Return what goes on, and what has just begun."""
-    one.apply(Record("w", {"a": record}), stamp)
+    one.apply(InsightsRecord("w", {"a": record}), stamp)
     changes, begun = one.changes()
     events = body_of(changes[0])["events"]
     assert isinstance(events, list)
@@ -146,7 +148,7 @@ def test_many_ids_on_one_document_is_told_once() -> None:
     assert kinds(one, fell("d-0@1", range(15)), Stamp(101_000, 1)) == ([], [])
     assert kinds(one, fell("d-0@1", range(10, 32)), Stamp(102_000, 2)) == (["one-page"], ["one-page"])
     assert kinds(one, fell("d-0@1", range(32, 34)), Stamp(103_000, 3)) == (["one-page"], [])
-    one.apply(Record("w", {"a": seen(1)}), Stamp(103_500, 4))
+    one.apply(InsightsRecord("w", {"a": seen(1)}), Stamp(103_500, 4))
     table = [(change.host.encode(), change.row) for change in one.changes()[0] if change.row]
     again = ledger()
     assert again.load(table) == 0
@@ -173,10 +175,10 @@ def test_what_is_not_heard_of_is_forgotten() -> None:
     """Beyond the number of hosts, and beyond the time to keep: null on both topics, the longest silent first."""
     one = ledger(hosts_max=2, keep_seconds=100)
     for number, host in enumerate(("a", "b", "a", "c")):
-        one.apply(Record("w", {host: seen(1)}), Stamp(number * 1000, number))
+        one.apply(InsightsRecord("w", {host: seen(1)}), Stamp(number * 1000, number))
     changes, _ = one.changes()
     assert [change.host for change in changes if change.row is None] == ["b"]
-    one.apply(Record("w", {"d": seen(1)}), Stamp(200_000, 4))
+    one.apply(InsightsRecord("w", {"d": seen(1)}), Stamp(200_000, 4))
     changes, _ = one.changes()
     assert {(change.host, change.signals) for change in changes if change.row is None} == {("a", None), ("c", None)}
     assert (one.hosts, [shown.host for shown in one.view(10).hosts]) == (1, ["d"])
@@ -184,7 +186,7 @@ def test_what_is_not_heard_of_is_forgotten() -> None:
 
 def test_a_row_stays_small() -> None:
     """Many kept documents and a long time do not make it grow."""
-    row = Row(SLICE_MS)
+    row = HostRow(SLICE_MS)
     for number in range(500):
         row.add(fell(f"d-0@{number}", range(3)), Stamp(number * 500, number))
     assert (len(row.slices), len(row.targets)) == (SLICES, rows.PAGES_MAX)
@@ -193,8 +195,8 @@ def test_a_row_stays_small() -> None:
 
 def test_a_row_of_another_window_begins_empty_and_a_damaged_one_is_refused() -> None:
     """The stamp and the last change survive another window; what cannot be read is left out and counted."""
-    row = Row(SLICE_MS)
-    row.add(HostCounts(Counts(5), 3), Stamp(9_000, 9))
+    row = HostRow(SLICE_MS)
+    row.add(HostCounts(ReasonCounts(5), 3), Stamp(9_000, 9))
     raw = rows.encode(row)
     assert rows.decode(raw, SLICE_MS) == row
     other = rows.decode(raw, 2 * SLICE_MS)

@@ -7,13 +7,13 @@ import re
 import urllib.request
 from email.message import Message
 
-from stream_dedup.insights.counts import Counts
+from stream_dedup.insights.counts import ReasonCounts
 from stream_dedup.insights.events import Event
-from stream_dedup.insights.ledger import Begun, Signals, View
+from stream_dedup.insights.ledger import BegunEvent, Signals, View
+from stream_dedup.insights.metrics import InsightsMetrics
 from stream_dedup.insights.page import Console, page_of
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
-from stream_dedup.service.metrics import InsightsMetrics
 
 EVIL = "<script>alert(1)</script>"
 EVENT = Event("one-page", 5_000, 37, f"javascript:{EVIL}\x1b[31m", "documents-0@1")
@@ -21,10 +21,10 @@ EVENT = Event("one-page", 5_000, 37, f"javascript:{EVIL}\x1b[31m", "documents-0@
 
 def view() -> View:
     hosts = (
-        Signals("a.example", Counts(10, 4, 1, 2, 0, 12_345, 6_789), 1_000, 86_400, 2_000, (EVENT,)),
-        Signals(EVIL, Counts(1), None, 86_400, 2_000),
+        Signals("a.example", ReasonCounts(10, 4, 1, 2, 0, 12_345, 6_789), 1_000, 86_400, 2_000, (EVENT,)),
+        Signals(EVIL, ReasonCounts(1), None, 86_400, 2_000),
     )
-    return View(hosts, (Begun(EVIL, EVENT),), 2, Counts(11, 4, 1, 2, 0, 12_345, 6_789), Counts(3))
+    return View(hosts, (BegunEvent(EVIL, EVENT),), 2, ReasonCounts(11, 4, 1, 2, 0, 12_345, 6_789), ReasonCounts(3))
 
 
 def test_the_page_shows_the_hosts() -> None:

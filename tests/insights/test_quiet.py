@@ -12,7 +12,7 @@ from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 from faust.types import TP
 
 from stream_dedup.insights import role
-from stream_dedup.insights.ledger import Ledger
+from stream_dedup.insights.ledger import HostLedger
 from stream_dedup.insights.stream import HostStream
 from stream_dedup.service.health import Health
 from stream_dedup.settings.settings import Settings
@@ -48,7 +48,7 @@ def test_a_quiet_hour_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
 def test_readiness_counts_the_hosts_as_they_are() -> None:
     """It said `0 hosts are known` for ever, because it was told once, when the partition came."""
     it: Any = role._Insights.__new__(role._Insights)
-    it._health, it._ledger = Health(), Ledger(60, 60, 10)
+    it._health, it._ledger = Health(), HostLedger(60, 60, 10)
     it._console = SimpleNamespace(HOSTS_MAX=1, show=lambda *_, **__: None)
     it._stream = SimpleNamespace(owns=True, begins_at=0, rows=lambda: iter(()))
     it._begin()

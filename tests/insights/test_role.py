@@ -10,7 +10,7 @@ import pytest
 
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.insights import role
-from stream_dedup.insights.ledger import Ledger
+from stream_dedup.insights.ledger import HostLedger
 
 LOOKS = 20
 
@@ -37,7 +37,7 @@ def watched(admin: Admin, *, owns: bool, begins_at: int) -> role._Insights:
         "_metrics": SimpleNamespace(lag=lambda _: None),
         "_health": SimpleNamespace(startup=lambda *_: None, ready=lambda *_: None),
         "_console": SimpleNamespace(HOSTS_MAX=1, show=lambda *_, **__: None),
-        "_ledger": Ledger(60, 60, 10),
+        "_ledger": HostLedger(60, 60, 10),
         "_stream": SimpleNamespace(owns=owns, begins_at=begins_at, waiting=0, rows=lambda: iter(())),
         "_next_offset": None,
         "_seen_before": None,

@@ -14,9 +14,9 @@ from stream_dedup.ground.document import Position, Reason, Representative
 from stream_dedup.ground.errors import FormatError, FutureFormatError
 from stream_dedup.ground.topics import topic_folder
 from stream_dedup.insights import record, tally
-from stream_dedup.insights.counts import Counts, distinct
-from stream_dedup.insights.record import HOSTS_MAX, PAGES_MAX, RECORD_BYTES_MAX, Record
-from stream_dedup.insights.tally import Tally
+from stream_dedup.insights.counts import ReasonCounts, distinct
+from stream_dedup.insights.record import HOSTS_MAX, PAGES_MAX, RECORD_BYTES_MAX, InsightsRecord
+from stream_dedup.insights.tally import HostTally
 
 SCHEMA = Draft202012Validator(json.loads((topic_folder() / "schemas" / "insights.schema.json").read_text()))
 OUTCOMES = [reason for reason in Reason if reason.verdict is not None]
@@ -33,7 +33,7 @@ def kept(offset: int, identifier: bytes = b"https://a.example/0") -> Representat
 )
 def test_every_document_is_sent_once(documents: list[tuple[str, Reason, int]], data: st.DataObject) -> None:
     """However the documents are cut into records, the sums are those of a plain count."""
-    counter, sent = Tally("w"), list[Record]()
+    counter, sent = HostTally("w"), list[InsightsRecord]()
     expected: Counter[tuple[str, str]] = Counter()
     for number, (host, reason, size) in enumerate(documents):
         counter.add(host, b"%d" % number, reason, size, kept(size), 1000 + number)
@@ -61,7 +61,7 @@ def test_a_record_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many hosts with the longest names and ids fit; the rest waits, the busiest and the longest waiting go first, and what no
     room was left for is `other`."""
     monkeypatch.setattr(tally, "WAITING_MAX", 1000)
-    counter = Tally("w" * 500)
+    counter = HostTally("w" * 500)
     for number in range(1200):
         host = f"{number:04}".ljust(253, "\U00020000")
         for at in range(20):
@@ -89,7 +89,7 @@ def test_a_record_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_estimate_is_near_and_a_union_never_doubles() -> None:
     """Linear counting of up to some hundred ids is within a fifth; the same ids again change nothing."""
-    counter = Tally("w")
+    counter = HostTally("w")
     for _ in range(2):
         for number in range(200):
             counter.add("a.example", b"https://a.example/%d" % number, Reason.NEAR, 1, kept(0), 0)
@@ -115,7 +115,7 @@ def test_what_is_no_record_is_refused(raw: bytes | None) -> None:
 @pytest.mark.parametrize("change", [{"documents": -1}, {"documents": True}, {"bytes": "1"}, {"near": 1e300}, {"pages": [{}]}])
 def test_wrong_counts_are_refused(change: dict[str, object]) -> None:
     """A record is taken whole or not at all."""
-    body = json.loads(record.encode(Record("w", {"a": record.HostCounts(Counts(1))})))
+    body = json.loads(record.encode(InsightsRecord("w", {"a": record.HostCounts(ReasonCounts(1))})))
     body["hosts"]["a"] |= change
 
     with pytest.raises(FormatError):
@@ -124,8 +124,8 @@ def test_wrong_counts_are_refused(change: dict[str, object]) -> None:
 
 def test_a_newer_format_says_so() -> None:
     """It is told from garbage, because the remedy is another one; unknown fields of our own format are passed over."""
-    body = json.loads(record.encode(Record("w"))) | {"later": 1}
-    assert record.decode(json.dumps(body).encode()) == Record("w")
+    body = json.loads(record.encode(InsightsRecord("w"))) | {"later": 1}
+    assert record.decode(json.dumps(body).encode()) == InsightsRecord("w")
 
     with pytest.raises(FutureFormatError, match="upgrade"):
         record.decode(json.dumps(body | {"format": 2}).encode())

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""Tests of the room `stream_dedup/kafka`."""

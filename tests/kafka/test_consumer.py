@@ -16,7 +16,8 @@ from confluent_kafka import (
 from confluent_kafka import Message as RawMessage
 
 from stream_dedup.ground.errors import BrokerError
-from stream_dedup.kafka import SourceConsumer, client, consumer
+from stream_dedup.kafka import SourceConsumer, client
+from stream_dedup.kafka import source as source_module
 from stream_dedup.settings.settings import Settings
 
 
@@ -44,7 +45,7 @@ class Denied:
 )
 def test_the_acl_that_a_coordinator_misses_is_named(monkeypatch: pytest.MonkeyPatch, code: int, acl: str) -> None:
     """Committed offsets belong to the group and to the topic, and either may be denied."""
-    monkeypatch.setattr(consumer, "make_consumer", lambda *_, **__: Denied(code))
+    monkeypatch.setattr(source_module, "make_consumer", lambda *_, **__: Denied(code))
     source = SourceConsumer(Settings(group="crawl"), "documents", "worker", None)  # type: ignore[arg-type]
 
     with pytest.raises(BrokerError, match=acl):
@@ -97,7 +98,7 @@ class Nobody:
 
 def test_partitions_that_come_while_leaving_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a callback raises in there would hide what ended the role, and asking for committed offsets would delay the end."""
-    monkeypatch.setattr(consumer, "make_consumer", lambda *_, **__: Leaving())
+    monkeypatch.setattr(source_module, "make_consumer", lambda *_, **__: Leaving())
 
     SourceConsumer(Settings(), "documents", "worker", Nobody()).close()  # type: ignore[arg-type]
 
@@ -165,7 +166,7 @@ def test_what_was_polled_of_a_partition_that_then_went_away_is_dropped(
         def poll(self, _: float) -> None: ...
 
     made: list[Any] = [raw, Asker()]
-    monkeypatch.setattr(consumer, "make_consumer", lambda *_, **__: made.pop(0))
+    monkeypatch.setattr(source_module, "make_consumer", lambda *_, **__: made.pop(0))
     source = SourceConsumer(Settings(), "documents", "worker", Begins())  # type: ignore[arg-type]
 
     found = source.take(100, 1.0)

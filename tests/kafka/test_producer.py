@@ -11,15 +11,17 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from stream_dedup.ground.errors import BrokerError, FencedError
-from stream_dedup.kafka import producer
-from stream_dedup.kafka.producer import Caller, Outcome, TransactionalOutput
+from stream_dedup.ground.threads import SideThread
+from stream_dedup.kafka import append, transaction
+from stream_dedup.kafka.outputs import Outcome, Output
+from stream_dedup.kafka.transaction import TransactionalOutput
 from stream_dedup.settings.settings import Settings
 
 
 def test_a_call_that_returns_is_waited_for() -> None:
     """Calls are made one after another in the caller's thread, and end before `call` does."""
     done: list[str] = []
-    caller = Caller()
+    caller = SideThread("transactions")
     caller.call(lambda: done.append(threading.current_thread().name), 10)
     caller.call(lambda: done.append("second"), 10)
 
@@ -28,7 +30,7 @@ def test_a_call_that_returns_is_waited_for() -> None:
 
 def test_what_a_call_raises_is_raised() -> None:
     """An error comes out where the call was made, and the next call is served."""
-    caller = Caller()
+    caller = SideThread("transactions")
     with pytest.raises(ZeroDivisionError):
         caller.call(lambda: 1 / 0, 10)
 
@@ -39,15 +41,15 @@ def test_a_call_that_never_returns_is_left_behind() -> None:
     """A stuck call costs its time and no more; another caller goes on."""
     stuck = threading.Event()
     with pytest.raises(TimeoutError):
-        Caller().call(stuck.wait, 0.05)
-    Caller().call(lambda: None, 10)
+        SideThread("transactions").call(stuck.wait, 0.05)
+    SideThread("transactions").call(lambda: None, 10)
 
     stuck.set()
 
 
 def test_its_owner_goes_on_while_a_call_runs() -> None:
     """Nothing has ended until it has; then its result is there, once, or what it raised."""
-    caller, go_on = Caller(), threading.Event()
+    caller, go_on = SideThread("transactions"), threading.Event()
     caller.start(lambda: go_on.wait(10) and "done")
 
     assert not caller.ended(0.0)
@@ -68,7 +70,7 @@ class Large:
 
 def test_a_caller_keeps_nothing_of_a_call_that_has_ended() -> None:
     """A transaction's batches and outputs are as large as all else that a worker holds: they go when it has ended."""
-    caller = Caller()
+    caller = SideThread("transactions")
 
     def start() -> tuple[weakref.ref[Large], weakref.ref[Large]]:
         carried, made = Large(), [Large()]
@@ -103,7 +105,7 @@ class Fenced:
 
 def test_a_fence_inside_a_report_is_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client raises what is fatal while a report is given, which Python calls a SystemError: it is told as what it is."""
-    monkeypatch.setattr(producer, "make_producer", Fenced)
+    monkeypatch.setattr(transaction, "make_producer", Fenced)
 
     with pytest.raises(FencedError, match="Another worker uses the same transactional id"):
         TransactionalOutput(Settings(), "worker-0", "outputs").run([], [], b"")
@@ -132,8 +134,8 @@ class Mute(Fenced):
 
 def test_a_fatal_error_that_python_loses_is_told_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flush that fails without a word counts as unwritten; the abort says what it was."""
-    monkeypatch.setattr(producer, "make_producer", Mute)
-    output = producer.Output("unique", 0, None, b"text", None, [])
+    monkeypatch.setattr(transaction, "make_producer", Mute)
+    output = Output("unique", 0, None, b"text", None, [])
 
     with pytest.raises(FencedError, match="Another worker uses the same transactional id"):
         TransactionalOutput(Settings(), "worker-0", "outputs").run([output], [], b"")
@@ -141,10 +143,10 @@ def test_a_fatal_error_that_python_loses_is_told_by_the_next_call(monkeypatch: p
 
 def test_a_fatal_error_that_python_loses_was_told_to_the_callback(monkeypatch: pytest.MonkeyPatch) -> None:
     """An append that may not be made is named, though the flush fails without a word."""
-    monkeypatch.setattr(producer, "make_producer", Mute)
+    monkeypatch.setattr(append, "make_producer", Mute)
 
     with pytest.raises(BrokerError, match=r"(?i)cluster authorization failed"):
-        producer.VerdictWriter(Settings(), "verdicts", "index").flush()
+        append.VerdictWriter(Settings(), "verdicts", "index").flush()
 
 
 class Silent(Mute):
@@ -167,18 +169,18 @@ class Silent(Mute):
 def test_a_fatal_error_of_which_nothing_was_told_is_asked_of_a_new_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """It meets the same, and has no report in which it could be lost."""
     monkeypatch.setattr(Silent, "made", 0)
-    monkeypatch.setattr(producer, "make_producer", Silent)
+    monkeypatch.setattr(append, "make_producer", Silent)
 
     with pytest.raises(BrokerError, match="needs the ACL Write on topic verdicts"):
-        producer.VerdictWriter(Settings(), "verdicts", "index").flush()
+        append.VerdictWriter(Settings(), "verdicts", "index").flush()
 
 
 def test_counts_are_sent_by_a_new_client_after_a_fatal_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts per host may be lost; a worker does not end for them."""
     made = []
-    monkeypatch.setattr(producer, "make_producer", lambda config: made.append(config) or Mute({}))
+    monkeypatch.setattr(append, "make_producer", lambda config: made.append(config) or Mute({}))
 
-    producer.InsightsSender(Settings(), "insights", "worker", lambda _: None).poll()
+    append.InsightsSender(Settings(), "insights", "worker", lambda _: None).poll()
 
     assert len(made) == 2
 
@@ -204,7 +206,7 @@ class Forgotten:
 @pytest.mark.parametrize("step", ["begin_transaction", "flush", "send_offsets_to_transaction", "commit_transaction"])
 def test_a_broker_that_forgot_the_transaction_gets_a_new_producer(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else has the id, so the process goes on: it asks what was committed, and begins again from there."""
-    monkeypatch.setattr(producer, "make_producer", lambda _: Forgotten(step))
+    monkeypatch.setattr(transaction, "make_producer", lambda _: Forgotten(step))
     monkeypatch.setattr(Forgotten, "made", 0)
 
     result = TransactionalOutput(Settings(), "worker-0", "outputs").run([], [("documents", 0, 1, "")], b"")
@@ -235,7 +237,7 @@ def test_where_one_producer_was_lost_the_other_is_made_anew_at_its_turn(monkeypa
     """Both know the same brokers: what made the one wait for ever makes the other wait as long, and then a third time."""
     made: list[str] = []
     told: list[str] = []
-    monkeypatch.setattr(producer, "make_producer", lambda config: Turn(made, told, config["transactional.id"]))
+    monkeypatch.setattr(transaction, "make_producer", lambda config: Turn(made, told, config["transactional.id"]))
     transactions = TransactionalOutput(Settings(), "worker-0", "outputs", in_turns=True)
 
     outcomes = [transactions.run([], [("documents", 0, 1, "")], b"").outcome for _ in range(7)]
@@ -282,8 +284,8 @@ def test_a_transaction_that_breaks_while_it_is_written_is_aborted(
 ) -> None:
     """The first record is refused before the second is handed over: it is named, and the process goes on."""
     made = Broken(told)
-    monkeypatch.setattr(producer, "make_producer", lambda _: made)
-    outputs = [producer.Output("unique", 0, b"k", b"v", None, []) for _ in range(3)]
+    monkeypatch.setattr(transaction, "make_producer", lambda _: made)
+    outputs = [Output("unique", 0, b"k", b"v", None, []) for _ in range(3)]
 
     result = TransactionalOutput(Settings(), "worker-0", "outputs").run(outputs, [("documents", 0, 1, "")], b"")
 
@@ -334,9 +336,9 @@ def test_outputs_are_waited_for_no_longer_than_kafka_leaves_a_transaction_open(
     """Whether they all fit into the queue or not: after 30 s Kafka ends it, and takes the worker for one that was replaced."""
     clock = Clock()
     made = Full(clock)
-    monkeypatch.setattr(producer, "make_producer", lambda _: made)
-    monkeypatch.setattr(producer, "time", clock)
-    outputs = [producer.Output("unique", 0, b"k", b"v", None, []) for _ in range(count)]
+    monkeypatch.setattr(transaction, "make_producer", lambda _: made)
+    monkeypatch.setattr(transaction, "time", clock)
+    outputs = [Output("unique", 0, b"k", b"v", None, []) for _ in range(count)]
 
     result = TransactionalOutput(Settings(), "worker-0", "outputs").run(outputs, [("documents", 0, 1, "")], b"")
 
@@ -347,8 +349,8 @@ def test_outputs_are_waited_for_no_longer_than_kafka_leaves_a_transaction_open(
 
 def test_a_transaction_that_breaks_for_want_of_an_acl_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record has a report then, and the next call tells."""
-    monkeypatch.setattr(producer, "make_producer", lambda _: Broken(None))
-    outputs = [producer.Output("unique", 0, b"k", b"v", None, []) for _ in range(3)]
+    monkeypatch.setattr(transaction, "make_producer", lambda _: Broken(None))
+    outputs = [Output("unique", 0, b"k", b"v", None, []) for _ in range(3)]
 
     with pytest.raises(BrokerError, match="needs the ACL Write on topic unique"):
         TransactionalOutput(Settings(), "worker-0", "outputs").run(outputs, [("documents", 0, 1, "")], b"")

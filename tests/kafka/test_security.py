@@ -12,7 +12,9 @@ import pytest
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.kafka.client import base_config
 from stream_dedup.kafka.security import aiokafka_options, security_of, ssl_context
-from stream_dedup.settings.settings import MASK, environment_name, load_settings
+from stream_dedup.settings.environment import environment_name
+from stream_dedup.settings.layers import load_settings
+from stream_dedup.settings.properties import MASK
 
 SCRAM = {
     "security.protocol": "SASL_SSL",

@@ -9,7 +9,8 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from stream_dedup.ground.document import Unreadable
 from stream_dedup.ground.errors import BrokerError, ConfigurationError
-from stream_dedup.kafka import LogReader, SourceConsumer, consumer, spans
+from stream_dedup.kafka import LogReader, SourceConsumer, readers, spans
+from stream_dedup.kafka import source as source_module
 from stream_dedup.settings.settings import Settings
 
 BAD = KafkaError(KafkaError._BAD_MSG, "failed CRC32C check")
@@ -88,7 +89,7 @@ class Partition:
 
 
 def read(monkeypatch: pytest.MonkeyPatch, partition: Any, turns: int = 60) -> list[Any]:
-    monkeypatch.setattr(consumer, "make_consumer", lambda _: partition)
+    monkeypatch.setattr(source_module, "make_consumer", lambda _: partition)
     source = SourceConsumer(Settings(), "documents", "test", None)  # type: ignore[arg-type]
     source.restart_at({("documents", 0): 0})
     return [one for _ in range(turns) for one in source.take(10, 0.0)]
@@ -161,6 +162,6 @@ def test_a_reader_by_assignment_needs_no_group(monkeypatch: pytest.MonkeyPatch) 
     consume = partition.consume
     denied = [Raw(0, KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "as the library says it"))]
     monkeypatch.setattr(partition, "consume", lambda *_, **__: denied + consume(1, 0.0))
-    monkeypatch.setattr(consumer, "make_consumer", lambda _: partition)
+    monkeypatch.setattr(readers, "make_consumer", lambda _: partition)
 
     assert [one.offset for one in LogReader(Settings(), "fingerprints", "test").take(10, 0.0)] == [0]

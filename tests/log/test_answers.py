@@ -13,7 +13,7 @@ from stream_dedup.log import answers
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "answers.json"
 KEPT = Representative(Position("documents", bytes(range(16)), 3, 8812), "id-é".encode(), 1_790_000_000_000)
-ANSWER = answers.Answer(
+ANSWER = answers.LogAnswer(
     17,
     bytes(range(16)),
     42,
@@ -39,7 +39,7 @@ def test_bytes_are_frozen() -> None:
 
 
 @pytest.mark.parametrize("answer", [ANSWER, REJECTED])
-def test_there_and_back(answer: answers.Answer | answers.Rejected) -> None:
+def test_there_and_back(answer: answers.LogAnswer | answers.Rejected) -> None:
     """Decoding an encoded answer gives the answer, with its chain."""
     raw, chain = answers.encode(answer, b"12345678")
 

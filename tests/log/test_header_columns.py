@@ -9,7 +9,7 @@ import pytest
 
 from stream_dedup.ground.document import LogPlace, Position, Reason, Representative
 from stream_dedup.log import header_columns, headers
-from stream_dedup.log.answers import Judgement, Named, Verdicts, decode, encode_verdicts
+from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts, decode, encode_verdicts
 from stream_dedup.log.header_columns import HeaderColumns
 
 RECIPE = "words:128:é:y"
@@ -94,7 +94,7 @@ def test_every_duplicate_is_in_the_range_that_the_kernel_takes_for_them() -> Non
 def test_named_is_a_sequence_of_representatives() -> None:
     """By place, from the end, by slice and in turn: always what it was made of."""
     of = [Representative(Position("d", bytes(16), at % 2, at), b"i" * at, at) for at in range(4)]
-    named = Named.of(of)
+    named = NamedRepresentatives.of(of)
 
     assert list(named) == of
     assert [named[at] for at in range(4)] == of

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections import Counter
 
 from stream_dedup.ground.document import Message, Position, Reason, Verdict
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log import epochs, headers, records
-from stream_dedup.log.answers import Announce, Answer, decode
+from stream_dedup.log.answers import Announce, LogAnswer, decode
 from stream_dedup.proof import content
 from stream_dedup.proof.findings import Findings
 from stream_dedup.proof.fold import Fold, Partition
 from stream_dedup.proof.fold import retracted as fold_retracted
-from stream_dedup.proof.ledger import Ledger, Span
+from stream_dedup.proof.ledger import AuditLedger, Span
 from stream_dedup.proof.outline import Outline
 from stream_dedup.proof.scan import PlainScan
-from stream_dedup.proof.verdicts import Outputs
+from stream_dedup.proof.verdicts import AuditedOutputs
 from tests.model.world import Violation, World
 from tests.oracle import Oracle
 
@@ -44,11 +44,11 @@ def check(world: World) -> Counter[str]:
 
 def _check_answers(world: World, log: list[tuple[int, int, bytes]], outline: Outline, oracle: Oracle) -> None:
     """Each answer that was ever given is the plain fold's, and byte for byte what an index on an empty volume gives."""
-    again = Index(MemoryStore())
+    again = LogIndex(MemoryStore())
     expected = dict(again.apply(log))
     for offset, judged in outline.judged.items():
         answer = decode(expected[offset])
-        if not isinstance(answer, Answer) or answer.judgements != judged:
+        if not isinstance(answer, LogAnswer) or answer.judgements != judged:
             raise Violation(f"verdict: the index answers log {offset} with {answer}, and the plain fold with {judged}")
         for place, judgement in enumerate(judged):
             told = oracle.answers[offset, place]
@@ -66,7 +66,7 @@ def _check_answers(world: World, log: list[tuple[int, int, bytes]], outline: Out
             raise Violation(f"verdict: a replica answered log {found.log_offset} otherwise than the log says")
     digest = again.state_digest().digest
     for slot, volume in world.volumes.items():
-        other = Index(MemoryStore(dict(volume)))
+        other = LogIndex(MemoryStore(dict(volume)))
         if other.state_digest().digest != digest:
             raise Violation(f"state: the volume of {slot} holds another state than the log leads to")
 
@@ -95,7 +95,7 @@ def _check_outputs(world: World, outline: Outline, log: list[tuple[int, int, byt
         outline.committed_epochs[names.documents, topic.id, part] = epochs.from_metadata(metadata) or 0
     findings = Findings(5)
     spans = {part: Span(0, broker.end(names.documents, part), committed[part]) for part in committed}
-    ledger = Ledger(outline, names.documents, topic.id, spans, {}, findings)
+    ledger = AuditLedger(outline, names.documents, topic.id, spans, {}, findings)
     outputs = _Outputs(
         outline, ledger, (names.unique, names.duplicates, names.dead_letters), (names.documents, topic.id), committed,
         dict.fromkeys(spans, 0), findings, 1 << 60,
@@ -122,7 +122,7 @@ def _check_outputs(world: World, outline: Outline, log: list[tuple[int, int, byt
     return reasons
 
 
-class _Outputs(Outputs):
+class _Outputs(AuditedOutputs):
     """The audit, with leave for one thing: a duplicate that was judged before its representative was retracted."""
 
     def _check_named(self, partition: Partition, offset: int, where: str) -> None:
@@ -174,7 +174,7 @@ def _key(position: Position) -> tuple[Partition, int]:
     return (position.topic, position.topic_id, position.partition), position.offset
 
 
-def _check_exactly_once(world: World, ledger: Ledger, topic_id: bytes) -> None:
+def _check_exactly_once(world: World, ledger: AuditLedger, topic_id: bytes) -> None:
     """Each record left as often as it was to be read: once, and once more for each rewind that passed over it."""
     for part, went in ledger._went.items():
         claims = went.claims.tolist() or [0] * len(went.offsets)

@@ -16,16 +16,17 @@ from unittest import mock
 
 import numpy as np
 
-from stream_dedup.control import rewind
+from stream_dedup.control import beginnings, rewind
 from stream_dedup.index import apply, layout
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.positions import Positions
 from stream_dedup.indexer import role as indexer
-from stream_dedup.kafka import producer as producer_module
+from stream_dedup.kafka import transaction
+from stream_dedup.kafka.outputs import Outcome, Result
 from stream_dedup.log import records
 from stream_dedup.log.records import Source
-from stream_dedup.worker import beginnings, flow, role, startup
+from stream_dedup.worker import flow, role, startup
 from tests.model import kafka
 from tests.model import world as worlds
 from tests.model.world import Tuning
@@ -63,7 +64,7 @@ def _all(*offs: Off) -> Off:
 def _expires_with_its_representative(stack: contextlib.ExitStack) -> None:
     drop = apply._drop
 
-    def forgetful(state: apply.State, entries: Any, why: str) -> None:
+    def forgetful(state: apply.IndexState, entries: Any, why: str) -> None:
         gone = {(one.log_offset, one.place) for one in state.rooms()[0].details(entries.tolist())}
         drop(state, entries, why)
         positions = state.positions
@@ -95,16 +96,16 @@ def _retraction_keeps(stack: contextlib.ExitStack) -> None:
 
 
 def _own_clock(stack: contextlib.ExitStack) -> None:
-    take = Index.apply
+    take = LogIndex.apply
 
-    def by_the_clock(self: Index, found: Sequence[tuple[int, int, bytes | None]]) -> Any:
+    def by_the_clock(self: LogIndex, found: Sequence[tuple[int, int, bytes | None]]) -> Any:
         process = worlds.WORLD.scheduler.current
         if process is None:
             return take(self, found)
         now_ms = worlds.WORLD.broker.now_ms + (3000 if process.slot == "index-1" else 0)
         return take(self, [(offset, now_ms, value) for offset, _, value in found])
 
-    stack.enter_context(mock.patch.object(Index, "apply", by_the_clock))
+    stack.enter_context(mock.patch.object(LogIndex, "apply", by_the_clock))
 
 
 def _torn_write(stack: contextlib.ExitStack) -> None:
@@ -121,7 +122,7 @@ def _torn_write(stack: contextlib.ExitStack) -> None:
 
 
 def _answers_not_stored(stack: contextlib.ExitStack) -> None:
-    stack.enter_context(mock.patch.object(Index, "answers_since", return_value=()))
+    stack.enter_context(mock.patch.object(LogIndex, "answers_since", return_value=()))
 
 
 def _answered_when_sent(stack: contextlib.ExitStack) -> None:
@@ -130,7 +131,7 @@ def _answered_when_sent(stack: contextlib.ExitStack) -> None:
         self._index.flush()
         self._writer.send(raw, self._name, lambda _: None)
 
-    stack.enter_context(mock.patch.object(indexer._Indexer, "_send", send))
+    stack.enter_context(mock.patch.object(indexer.Indexer, "_send", send))
 
 
 def _never_announces(stack: contextlib.ExitStack) -> None:
@@ -140,7 +141,7 @@ def _never_announces(stack: contextlib.ExitStack) -> None:
         self._index.announced(self._catch_up_to)
         return int(self._catch_up_to)
 
-    stack.enter_context(mock.patch.object(indexer._Indexer, "_answers_from", answers_from))
+    stack.enter_context(mock.patch.object(indexer.Indexer, "_answers_from", answers_from))
 
 
 # -- the worker
@@ -267,14 +268,14 @@ def _keeps_producer(stack: contextlib.ExitStack) -> None:
 
     def recycle(self: Any, why: str) -> Any:
         self._producer._is_hung = False
-        return producer_module.Result(producer_module.Outcome.UNKNOWN, why=why)
+        return Result(Outcome.UNKNOWN, why=why)
 
-    stack.enter_context(mock.patch.object(producer_module.TransactionalOutput, "_recycle", recycle))
+    stack.enter_context(mock.patch.object(transaction.TransactionalOutput, "_recycle", recycle))
 
 
 def _offsets_first(stack: contextlib.ExitStack) -> None:
     """The source offsets go into the transaction before the outputs."""
-    run = producer_module.TransactionalOutput.run
+    run = transaction.TransactionalOutput.run
 
     def backwards(self: Any, outputs: Any, offsets: Any, stamp: bytes, **more: Any) -> Any:
         producer = self._producer
@@ -293,23 +294,23 @@ def _offsets_first(stack: contextlib.ExitStack) -> None:
         finally:
             producer.flush, producer.send_offsets_to_transaction = flush, send
 
-    stack.enter_context(mock.patch.object(producer_module.TransactionalOutput, "run", backwards))
+    stack.enter_context(mock.patch.object(transaction.TransactionalOutput, "run", backwards))
 
 
 def _new_id_each_start(stack: contextlib.ExitStack) -> None:
     numbers = itertools.count()
-    made = producer_module.TransactionalOutput.__init__
+    made = transaction.TransactionalOutput.__init__
 
     def make(self: Any, settings: Any, transactional_id: str, client: str, **more: Any) -> None:
         made(self, settings, f"{transactional_id}-{next(numbers)}", client, **more)
 
-    stack.enter_context(mock.patch.object(producer_module.TransactionalOutput, "__init__", make))
+    stack.enter_context(mock.patch.object(transaction.TransactionalOutput, "__init__", make))
 
 
 def _same_epoch(stack: contextlib.ExitStack) -> None:
     change = rewind._change
 
-    def unraised(part: int, offset: int, *more: Any) -> rewind.Change:
+    def unraised(part: int, offset: int, *more: Any) -> rewind.OffsetChange:
         found = change(part, offset, *more)
         return replace(found, new_epoch=max(0, found.new_epoch - 1))
 

@@ -26,9 +26,11 @@ from unittest import mock
 
 import numpy as np
 
+from stream_dedup import kafka as kafka_room
+from stream_dedup.cli import orders
 from stream_dedup.cli import release as release_command
 from stream_dedup.cli import rewind as rewind_command
-from stream_dedup.control import declaration, marks
+from stream_dedup.control import beginnings, declaration, marks
 from stream_dedup.fingerprinting.recipe import Prints
 from stream_dedup.ground.document import DeadLetter, Message, Mode
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, FirstStartError, FormatError, InputError
@@ -40,12 +42,12 @@ from stream_dedup.index import layout
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.indexer import role as indexer
 from stream_dedup.inputs.decoder import Decoder, Documents
-from stream_dedup.kafka import consumer as consumer_module
-from stream_dedup.kafka import producer as producer_module
+from stream_dedup.kafka import append, readers, source, transaction
 from stream_dedup.log import records
 from stream_dedup.service.waits import Waits
+from stream_dedup.settings import recipe
 from stream_dedup.settings.settings import Settings
-from stream_dedup.worker import beginnings, flow, prepare, role, startup
+from stream_dedup.worker import flow, prepare, role, startup
 from tests.model import kafka
 from tests.model.scheduler import Fiber, Killed, Process, Scheduler
 
@@ -424,9 +426,11 @@ class World:
         def body() -> None:
             if slot.startswith("worker"):
                 waits = Waits(Health(), SILENT)
-                process.role = role._Worker(settings, RECIPE, SILENT, Health(), waits, ANSWERS, process)  # type: ignore[attr-defined, arg-type]
+                process.role = role._Worker(
+                    settings, RECIPE, SILENT, Health(), waits, ANSWERS, process, surroundings_of_worker()
+                )  # type: ignore[attr-defined, arg-type]
             else:
-                process.role = indexer._Indexer(settings, SILENT, Health(), SILENT)  # type: ignore[attr-defined, arg-type]
+                process.role = indexer.Indexer(settings, SILENT, Health(), SILENT, surroundings_of_index(slot))  # type: ignore[attr-defined, arg-type]
             process.role.run(process)  # type: ignore[attr-defined]
 
         process.body = body
@@ -900,7 +904,7 @@ class Admin:
         return len(self._broker.topics[topic].partitions[partition])
 
 
-class Caller:
+class SideThread:
     """In place of the thread in which a transaction or a step of it runs, or the clients close."""
 
     def __init__(self, _name: str = "") -> None:
@@ -962,7 +966,7 @@ class Log:
     debug = info = warning = error = exception = _say
 
 
-def _inspect(settings: Settings, names: TopicNames, recipe: Any) -> startup.Cluster:
+def _inspect(settings: Settings, names: TopicNames, recipe: Any) -> startup.SourceCluster:
     broker = WORLD.broker
     WORLD.scheduler.step()
     topic = broker.topics[names.documents]
@@ -971,7 +975,7 @@ def _inspect(settings: Settings, names: TopicNames, recipe: Any) -> startup.Clus
     assert isinstance(first, records.Control)
     partitions = len(topic.partitions)
     plan = Plan.from_fields(first.fields["plan"])
-    return startup.Cluster(names, log.id, topic.id, partitions, partitions, 1 << 20, 1 << 20, plan)
+    return startup.SourceCluster(names, log.id, topic.id, partitions, partitions, 1 << 20, 1 << 20, plan)
 
 
 def _read_whole(settings: Settings, topic: str, advance: Any = None, *, most: int | None = None) -> Iterator[Any]:
@@ -1002,10 +1006,32 @@ def _declared(settings: Settings, names: TopicNames, recipe: Any, *, begins: boo
     return record.fields
 
 
-def _volume(folder: Path) -> Volume:
-    process = WORLD.scheduler.current
-    assert process is not None
-    return Volume(WORLD.volumes[process.slot])
+def surroundings_of_worker() -> role.WorkerSurroundings:
+    """Return what stands around a worker."""
+    twins: dict[str, Any] = {
+        "clock": Time(),
+        "random_bytes": WORLD.chance.randbytes,
+        "make_thread": SideThread,
+        "make_admin": Admin,
+        "make_fingerprinter": Prober,
+        "make_decoder": Impatient,
+        "inspect": _inspect,
+        "logger": Log(),
+    }
+    return role.WorkerSurroundings(None, **twins)
+
+
+def surroundings_of_index(slot: str) -> indexer.IndexerSurroundings:
+    """Return what stands around an index in a slot."""
+    twins: dict[str, Any] = {
+        "monotonic": Time().monotonic,
+        "make_admin": Admin,
+        "check_topics": lambda *_: {name: SimpleNamespace(topic_id=one.id) for name, one in WORLD.broker.topics.items()},
+        "open_store": lambda _: Volume(WORLD.volumes[slot]),
+        "make_desk": lambda _: _NoDesk(),
+        "logger": Log(),
+    }
+    return indexer.IndexerSurroundings(slot, None, **twins)
 
 
 def _system() -> SimpleNamespace:
@@ -1030,28 +1056,23 @@ def patched() -> Iterator[None]:
     def make_producer(config: Any) -> kafka.Producer:
         return kafka.Producer(WORLD.broker, config)
 
-    time, log, system = Time(), Log(), _system()
+    time, system = Time(), _system()
     places: list[tuple[object, dict[str, Any]]] = [
-        (consumer_module, {"make_consumer": make_consumer, "time": time}),
-        (producer_module, {"make_producer": make_producer, "time": time, "Caller": Caller}),
-        (role, {"time": time, "os": system, "Admin": Admin, "Caller": Caller, "Fingerprinter": Prober, "_log": log,
-                "Decoder": Impatient, "resident_bytes": lambda: 200 << 20}),  # what the process takes is not the seed's
-        (startup, {"inspect": _inspect}),
-        (beginnings, {"Admin": Admin, "read_whole": _read_whole, "_log": log}),
+        (source, {"make_consumer": make_consumer}),
+        (readers, {"make_consumer": make_consumer, "time": time}),
+        (append, {"make_producer": make_producer, "time": time}),
+        (transaction, {"make_producer": make_producer, "time": time, "SideThread": SideThread}),
+        (role, {"resident_bytes": lambda: 200 << 20}),  # what the process takes is not the seed's
+        (beginnings, {"Admin": Admin, "read_whole": _read_whole, "_logger": Log()}),
         (marks, {"read_whole": _read_whole}),
         (flow, {"DOCUMENTS_MAX": 2}),
         (records, {"DOCUMENTS_MAX": 2}),
         (declaration, {"follow": _declared}),
-        (indexer, {
-            "time": time, "os": system, "Admin": Admin, "RocksStore": _volume, "Desk": lambda _: _NoDesk(), "_log": log,
-            "hold": lambda *_: {name: SimpleNamespace(topic_id=one.id) for name, one in WORLD.broker.topics.items()},
-        }),
-        (rewind_command, {"Admin": Admin, "_print": lambda *_, **__: None, "progress": _progress}),
-        (release_command, {
-            "Admin": Admin, "_print": lambda *_, **__: None, "progress": _progress, "os": system,
-            "read_whole": _read_whole, "read_partition": _read_partition, "recipe_of": lambda _: RECIPE,
-            "log_names": lambda settings, more=(): settings.topic_names,
-        }),
+        (kafka_room, {"Admin": Admin, "read_whole": _read_whole, "read_partition": _read_partition}),
+        (recipe, {"recipe_of": lambda _: RECIPE}),
+        (orders, {"log_names": lambda settings, more=(): settings.topic_names}),
+        (rewind_command, {"_print": lambda *_, **__: None, "progress": _progress}),
+        (release_command, {"_print": lambda *_, **__: None, "progress": _progress, "os": system}),
     ]  # fmt: skip
     with contextlib.ExitStack() as stack:
         for place, names in places:

@@ -10,7 +10,7 @@ import pytest
 
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.plan import parse
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log import answers, records
 from stream_dedup.proof.fold import Fold
@@ -35,12 +35,12 @@ def test_the_fold_judges_as_the_index_does(kind: str, scan: str) -> None:
     """Redelivery, rewinds, zombies, orders, changed plans, a window, nonsense: every judgement is equal, with all it names."""
     for number, seed in enumerate(SEEDS):
         log = RandomLog(seed, parse(kind), plan_changes=True, windows=number == 0).records(80)
-        index, fold = Index(MemoryStore()), Fold(SCANS[scan]())
+        index, fold = LogIndex(MemoryStore()), Fold(SCANS[scan]())
         for offset, raw in enumerate(log):
             given = {at: answers.decode(answer) for at, answer in index.apply([(offset, append_time(offset), raw)])}
             judgements = fold.judge(offset, append_time(offset), read(raw))
             answer = given.get(offset)
-            expected = answer.judgements if isinstance(answer, answers.Answer) else None
+            expected = answer.judgements if isinstance(answer, answers.LogAnswer) else None
             assert judgements == expected, f"seed {seed}, log offset {offset}"
 
 

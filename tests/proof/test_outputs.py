@@ -13,12 +13,12 @@ from stream_dedup.ground.plan import PLANS
 from stream_dedup.log import headers
 from stream_dedup.log.records import decode
 from stream_dedup.proof import content, ledger
-from stream_dedup.proof.findings import Finding, Findings, Kind
+from stream_dedup.proof.findings import Findings, Kind, Violation
 from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.ledger import Ledger, Span
+from stream_dedup.proof.ledger import AuditLedger, Span
 from stream_dedup.proof.outline import Outline
 from stream_dedup.proof.scan import PlainScan
-from stream_dedup.proof.verdicts import Outputs, expected_headers
+from stream_dedup.proof.verdicts import AuditedOutputs, expected_headers
 from tests.index.logs import APPEND_MS, RECIPE, TOPIC, TOPIC_ID, Doc, batch, declare, forget, release, seed
 
 NAMES = ("unique", "duplicates", "dlq.documents")
@@ -73,14 +73,14 @@ class Scene:
 
     def audit(
         self, came: Iterable[Message], *, committed: int = 6, low: int = 0, lows: Mapping[str, int] | None = None
-    ) -> tuple[list[Finding], Ledger, Outputs]:
+    ) -> tuple[list[Violation], AuditLedger, AuditedOutputs]:
         """Audit these outputs, in their topics' order."""
         findings = Findings(10)
         all_lows = {(name, 0): (lows or {}).get(name, 0) for name in NAMES}
-        book = Ledger(self.outline, TOPIC, TOPIC_ID, {0: Span(low, 6, committed)}, all_lows, findings)
+        book = AuditLedger(self.outline, TOPIC, TOPIC_ID, {0: Span(low, 6, committed)}, all_lows, findings)
         for one in self.source[low:]:
             book.source(one, content.of_source(one))
-        outputs = Outputs(
+        outputs = AuditedOutputs(
             self.outline, book, NAMES, (TOPIC, TOPIC_ID), {0: committed}, {0: all_lows["unique", 0]}, findings
         )  # fmt: skip
         for one in sorted(came, key=lambda one: NAMES.index(one.topic)):
@@ -90,7 +90,7 @@ class Scene:
         return findings.shown, book, outputs
 
 
-def kinds(found: tuple[list[Finding], Ledger, Outputs]) -> list[str]:
+def kinds(found: tuple[list[Violation], AuditLedger, AuditedOutputs]) -> list[str]:
     return sorted(f"{one.kind} {one.where}" for one in found[0])
 
 
@@ -260,9 +260,9 @@ def test_seeds_and_releases_are_exempt() -> None:
 
     def audit(*came: Message, now_ms: int = APPEND_MS) -> tuple[list[str], int]:
         findings = Findings(9)
-        book = Ledger(outline, TOPIC, TOPIC_ID, {0: Span(0, 1, 1)}, {}, findings)
+        book = AuditLedger(outline, TOPIC, TOPIC_ID, {0: Span(0, 1, 1)}, {}, findings)
         book.source(source, content.of_source(source))
-        outputs = Outputs(outline, book, NAMES, (TOPIC, TOPIC_ID), {0: 1}, {}, findings, now_ms)
+        outputs = AuditedOutputs(outline, book, NAMES, (TOPIC, TOPIC_ID), {0: 1}, {}, findings, now_ms)
         for message in came:
             outputs.take(message)
         book.close()

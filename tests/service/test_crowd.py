@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import report
-from stream_dedup.index.index import Index
+from stream_dedup.index.index import LogIndex
 from stream_dedup.index.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.service import door
@@ -274,7 +274,7 @@ def test_metrics_are_made_once_for_all_who_ask_at_a_time() -> None:
 
 def test_stats_are_made_once_for_all_who_ask_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """40 clients ask for the hottest buckets, 1,000 or fewer of them: one pass over the buckets, and no probe waits."""
-    index = Index(RocksStore(tmp_path / "volume"))
+    index = LogIndex(RocksStore(tmp_path / "volume"))
     index.bind("cluster/0123")
     index.apply([(0, APPEND_MS, declare(PLANS["wide"])), (1, APPEND_MS, batch([Doc(0, 0, 1, b"a" * 16, 3**70)]))])
     entered, go_on, made = threading.Event(), threading.Event(), []

@@ -12,18 +12,21 @@ from prometheus_client.openmetrics import exposition as openmetrics
 
 from stream_dedup import __version__
 from stream_dedup.ground.document import DeadLetter, LogPlace, Message, Position, Reason, Representative
+from stream_dedup.indexer.metrics import IndexMetrics
+from stream_dedup.insights.metrics import InsightsMetrics
 from stream_dedup.kafka import Output
 from stream_dedup.log.answers import Judgement
-from stream_dedup.service.metrics import BatchHistogram, IndexMetrics, InsightsMetrics, WorkerMetrics
-from stream_dedup.worker.outputs import Leaving, Left
+from stream_dedup.service.metrics import BatchHistogram
+from stream_dedup.worker.metrics import WorkerMetrics
+from stream_dedup.worker.outputs import EmittedCounts, EmittedRecord
 from stream_dedup.worker.prepare import Decided
 
 OF = Representative(Position("documents", bytes(16), 0, 1), b"id", 0)
 
 
-def leaving(decided: Decided, value: bytes | None = b"12345", timestamp_ms: int | None = None) -> Leaving:
+def leaving(decided: Decided, value: bytes | None = b"12345", timestamp_ms: int | None = None) -> EmittedRecord:
     message = Message("documents", 0, 7, b"k", value, timestamp_ms, [])
-    return Leaving(Output("t", 0, b"k", value, timestamp_ms, []), message, decided)
+    return EmittedRecord(Output("t", 0, b"k", value, timestamp_ms, []), message, decided)
 
 
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
@@ -45,7 +48,7 @@ def test_what_left_is_counted_by_verdict_reason_and_stage() -> None:
         leaving(DeadLetter("size", "TooLarge", "x")),
     ]
 
-    metrics.left(Left.of(batch))
+    metrics.left(EmittedCounts.of(batch))
 
     found = metrics.registry
     assert value(found, "documents_total", verdict="unique", reason="new") == 2
@@ -70,7 +73,7 @@ def test_latency_is_the_age_by_the_record_s_timestamp() -> None:
     now_ms = int(time.time() * 1000)
 
     records = [leaving(Reason.EMPTY, b"", now_ms - 10_500), leaving(Reason.EMPTY, b"", now_ms + 10**9), leaving(Reason.EMPTY)]
-    metrics.left(Left.of(records))
+    metrics.left(EmittedCounts.of(records))
 
     assert value(metrics.registry, "verdict_latency_seconds_count") == 2
     assert 10 < (value(metrics.registry, "verdict_latency_seconds_sum") or 0) < 300
@@ -173,7 +176,7 @@ def test_the_metrics_of_insights_move() -> None:
 def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
     """Exactly these names and labels are exported, besides those of the process."""
     worker, index, insights = WorkerMetrics("r"), IndexMetrics(), InsightsMetrics()
-    worker.left(Left.of([leaving(Judgement(Reason.NEAR, LogPlace(0, 0), 1, OF))]))
+    worker.left(EmittedCounts.of([leaving(Judgement(Reason.NEAR, LogPlace(0, 0), 1, OF))]))
     worker.lag("documents", 0, 1)
     worker.transaction("committed")
     index.state(FIGURES)

@@ -11,7 +11,7 @@ import pytest
 
 from stream_dedup.ground.messages import Messages
 from stream_dedup.settings.settings import Settings
-from stream_dedup.worker.budget import Budget, RecordSizes, limit_of
+from stream_dedup.worker.budget import RecordSizes, WorkerBudget, limit_of
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -41,15 +41,15 @@ def test_the_limit_is_what_is_set_or_what_the_group_allows_or_a_part_of_the_mach
 
 def test_what_is_taken_already_and_a_tenth_are_no_part_of_it() -> None:
     """Under 1 GiB a batch of 8,000 documents of 1 kB fits, as it always did."""
-    budget = Budget.of(GIB, 260 * MIB)
+    budget = WorkerBudget.of(GIB, 260 * MIB)
 
     assert 8000 * 2000 < budget.part_bytes < 32 * MIB
     assert not budget.is_tight
-    assert Budget.of(2 * GIB, 260 * MIB).part_bytes > 2 * budget.part_bytes
+    assert WorkerBudget.of(2 * GIB, 260 * MIB).part_bytes > 2 * budget.part_bytes
 
 
 def test_with_too_little_memory_it_goes_on_with_the_least() -> None:
-    budget = Budget.of(400 * MIB, 500 * MIB)
+    budget = WorkerBudget.of(400 * MIB, 500 * MIB)
 
     assert budget.is_tight
     assert budget.part_bytes == MIB
@@ -59,7 +59,7 @@ def test_with_too_little_memory_it_goes_on_with_the_least() -> None:
 @pytest.mark.parametrize("record", [MIB, 100 * MIB])
 def test_a_record_fits_into_the_queues(part: int, record: int) -> None:
     """librdkafka waits for ever with a record that is larger than its queue. What an operator sets wins."""
-    budget = Budget(GIB, part)
+    budget = WorkerBudget(GIB, part)
     queues = budget.queues(record)
 
     assert int(queues["queue.buffering.max.kbytes"]) * 1024 >= max(2 * part, record)
@@ -75,7 +75,7 @@ def test_what_is_held_stays_within_its_share(is_slow: bool) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)
-    budget, sizes = Budget(GIB, 8 * MIB), RecordSizes()
+    budget, sizes = WorkerBudget(GIB, 8 * MIB), RecordSizes()
     queued_max = int(budget.queues(MIB)["queued.max.messages.kbytes"]) * 1024
     held: deque[Any] = deque()
     read = waits = 0

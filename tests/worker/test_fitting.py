@@ -11,7 +11,7 @@ from stream_dedup.ground.document import DeadLetter, Headers, LogPlace, Message,
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement
 from stream_dedup.worker.fitting import fit
-from stream_dedup.worker.outputs import Outputs
+from stream_dedup.worker.outputs import OutputWriter
 from stream_dedup.worker.prepare import Decided, InFlight
 
 LETTER, PLACE = DeadLetter("size", "TooLarge", "It is too large."), Position("documents", b"", 0, 7)
@@ -87,7 +87,7 @@ def test_every_letter_fits(decided: Decided) -> None:
             chance.choice([None, b"v" * chance.randrange(size)]), 1, given,
         )  # fmt: skip
         batch = InFlight([message], [decided], [None], [], b"stamp", dict.fromkeys(keys, 0), set(keys))
-        (one,) = Outputs("unique", "duplicates", "dead", "group", "r", MOST).of(batch)
+        (one,) = OutputWriter("unique", "duplicates", "dead", "group", "r", MOST).of(batch)
         out = one.output
         real = sum(len(name.encode()) + len(value or b"") + 10 for name, value in out.headers)
         own = dict(out.headers)

@@ -6,7 +6,7 @@ import pytest
 
 from stream_dedup.ground.document import LogPlace, Message, Reason
 from stream_dedup.ground.errors import ConfigurationError, DivergedError, InvariantError
-from stream_dedup.log.answers import Announce, Answer, Judgement, Rejected
+from stream_dedup.log.answers import Announce, Judgement, LogAnswer, Rejected
 from stream_dedup.worker.allowance import Amount
 from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.prepare import InFlight, Part
@@ -39,7 +39,7 @@ class Scene:
 
     def answer(self, number: int, *reasons: Reason, chain: bytes = b"c" * 8) -> None:
         judgements = tuple(Judgement(reason, LogPlace(number, place)) for place, reason in enumerate(reasons))
-        self.flow.answered(Answer(number, NONCE, number, judgements, chain))
+        self.flow.answered(LogAnswer(number, NONCE, number, judgements, chain))
 
 
 def test_one_log_record_until_the_first_answer() -> None:
@@ -250,10 +250,10 @@ def test_answers_to_others_and_second_answers_change_nothing() -> None:
     """Answers are matched by nonce and number; the second replica's answer is dropped."""
     scene = Scene()
     scene.batch((0, 100))
-    assert scene.flow.answered(Answer(1, bytes(16), 1, (), b"c" * 8)) is False
+    assert scene.flow.answered(LogAnswer(1, bytes(16), 1, (), b"c" * 8)) is False
     scene.answer(1, Reason.NEW)
 
-    answer = Answer(1, NONCE, 1, (Judgement(Reason.NEW, LogPlace(1, 0)),), b"c" * 8)
+    answer = LogAnswer(1, NONCE, 1, (Judgement(Reason.NEW, LogPlace(1, 0)),), b"c" * 8)
     assert scene.flow.answered(answer) is False
 
 

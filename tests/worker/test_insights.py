@@ -26,7 +26,7 @@ class Sender(InsightsSender):
     """Keeps what it is given."""
 
     def __init__(self) -> None:
-        self.sent: list[record.Record] = []
+        self.sent: list[record.InsightsRecord] = []
         self.room = True
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from unittest import mock
 
@@ -21,9 +22,9 @@ def test_memory_goes_back_after_a_large_batch(count: int, value_bytes: int, give
     """The size of all values together tells, because texts and buffers are as large."""
     value = bytes(value_bytes)
     messages = Messages.of([Message("documents", 0, offset, None, value, None, []) for offset in range(count)])
-    nothing = SimpleNamespace(admit=lambda _: [], poll=lambda: None, reach=lambda *_: None, in_flight=1)
+    nothing = SimpleNamespace(admit=lambda _: [], poll=lambda: None, hit=lambda *_: None, in_flight=1)
     freed = memory.FreedMemory(1 << 50, 32 << 20)
-    worker = SimpleNamespace(_flow=nothing, _appender=nothing, _failpoints=nothing, _memory=freed)
+    worker = SimpleNamespace(_clock=time, _flow=nothing, _appender=nothing, _failpoints=nothing, _memory=freed)
 
     with mock.patch.object(memory, "give_back") as give_back:
         role._Worker._admit(worker, InFlight(messages, [None] * count, [None] * count, [], b"", {}))

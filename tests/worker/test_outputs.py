@@ -22,8 +22,8 @@ from stream_dedup.ground.document import (
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.messages import NO_TIMESTAMP
 from stream_dedup.kafka import Output
-from stream_dedup.log.answers import Answer, Judgement, Verdicts, decode, encode
-from stream_dedup.worker.outputs import Leavings, Left, Outputs
+from stream_dedup.log.answers import Judgement, LogAnswer, Verdicts, decode, encode
+from stream_dedup.worker.outputs import EmittedBatch, EmittedCounts, OutputWriter
 from stream_dedup.worker.prepare import Decided, InFlight, Part
 
 PLACE = LogPlace(9, 0)
@@ -33,12 +33,12 @@ COPY = Judgement(Reason.NEAR, LogPlace(8, 0), 3, KEPT)
 NEW = Judgement(Reason.NEW, LogPlace(8, 1))
 
 
-def leave(decided: list[Decided | None], mode: Mode = Mode.ENFORCE, headers: Headers | None = None) -> Leavings:
+def leave(decided: list[Decided | None], mode: Mode = Mode.ENFORCE, headers: Headers | None = None) -> EmittedBatch:
     """Return what leaves for records 0, 1, ... of two partitions in turn, so decided."""
     messages = [Message("documents", n % 2, n, b"k", b"v%d" % n, 1000 + n, headers or []) for n in range(len(decided))]
     live = {("documents", 0), ("documents", 1)}
     batch = InFlight(messages, decided, [b"00ff"] * len(decided), [], b"stamp", dict.fromkeys(live, 0), set(live))
-    return Outputs("unique", "duplicates", "dead", "group", "words:128:x:y", 10_000, mode).of(batch)
+    return OutputWriter("unique", "duplicates", "dead", "group", "words:128:x:y", 10_000, mode).of(batch)
 
 
 @pytest.mark.parametrize(("mode", "topics"), [(Mode.ENFORCE, ["duplicates", "unique"]), (Mode.ANNOTATE, ["unique", "unique"])])
@@ -85,7 +85,7 @@ def test_a_letter_says_that_its_headers_could_not_be_read() -> None:
     letter = DeadLetter("decode", "UnreadableHeaders", "why")
     batch = InFlight([message], [letter], [None], [], b"s", dict.fromkeys(keys, 0), set(keys))
 
-    (one,) = Outputs("unique", "duplicates", "dead", "g", "r", 10_000).of(batch)
+    (one,) = OutputWriter("unique", "duplicates", "dead", "g", "r", 10_000).of(batch)
 
     own = dict(one.output.headers)
     assert one.output[:5] == ("dead", 0, b"k", b"v", 1000)
@@ -100,7 +100,7 @@ def test_records_of_a_lost_partition_stay() -> None:
     keys = {("documents", 0), ("documents", 1)}
     batch = InFlight(messages, [Reason.EMPTY] * 4, [None] * 4, [], b"s", dict.fromkeys(keys, 0), {("documents", 1)})
 
-    left = Outputs("unique", "duplicates", "dead", "g", "r", 1000).of(batch)
+    left = OutputWriter("unique", "duplicates", "dead", "g", "r", 1000).of(batch)
 
     assert [one.message.offset for one in left] == [1, 3]
 
@@ -142,9 +142,9 @@ def batches(chance: random.Random) -> list[InFlight]:
             places = judged[first : first + 15]
             others = (COPY, COPY._replace(of=ELSEWHERE), Judgement(Reason.RETRACTED, PLACE))
             verdicts = [chance.choice([NEW, NEW, *others]) for _ in places]
-            raw, _ = encode(Answer(number, bytes(16), first, verdicts), bytes(8))
+            raw, _ = encode(LogAnswer(number, bytes(16), first, verdicts), bytes(8))
             answer = decode(raw)
-            assert isinstance(answer, Answer)
+            assert isinstance(answer, LogAnswer)
             parts.append(Part(first, b"", places, 0, True, Verdicts.of(chance.choice([verdicts, answer.judgements]))))
         prints = [None if decided[at] in (Reason.EMPTY, Reason.TOMBSTONE) else b"%032x" % at for at in range(count)]
         keys = {("documents", part) for part in range(partitions)}
@@ -158,7 +158,7 @@ def test_columns_are_the_records_one_by_one(seed: int) -> None:
     """What is written from columns is what the long way says of each record, and so is what is counted."""
     chance = random.Random(seed)
     mode = chance.choice([Mode.ENFORCE, Mode.ANNOTATE])
-    leavings = Outputs("unique", "duplicates", "dead", "g", "r", 10_000, mode).of(*batches(chance))
+    leavings = OutputWriter("unique", "duplicates", "dead", "g", "r", 10_000, mode).of(*batches(chance))
     columns = leavings.columns
     stops, ends = [0, *columns.headers.stops.tolist()], [0, *columns.headers.ends.tolist()]
     texts = columns.headers.values.tobytes()
@@ -180,7 +180,7 @@ def test_columns_are_the_records_one_by_one(seed: int) -> None:
         for at, one in enumerate(leavings)
         if len(leavings._batches) == 1 and leavings._batches[0].is_whole
     ), f"seed {seed}"  # fmt: skip
-    counted, one_by_one = leavings.left(), Left.of(leavings)
+    counted, one_by_one = leavings.left(), EmittedCounts.of(leavings)
     assert counted.stages == one_by_one.stages
     for name in ("documents", "bytes", "distances", "timestamps_ms"):
         assert sorted(getattr(counted, name).tolist()) == sorted(getattr(one_by_one, name).tolist()), f"seed {seed}: {name}"
@@ -189,7 +189,7 @@ def test_columns_are_the_records_one_by_one(seed: int) -> None:
 
 def test_what_left_is_forgotten_without_a_search_for_cycles() -> None:
     """A worker hardly ever looks for cycles: a transaction that held itself would keep its documents for minutes."""
-    leavings = Outputs("unique", "duplicates", "dead", "g", "r", 10_000).of(*batches(random.Random(3)))
+    leavings = OutputWriter("unique", "duplicates", "dead", "g", "r", 10_000).of(*batches(random.Random(3)))
     assert len(list(leavings.outputs)) == len(leavings.columns.packed) > 0
     assert leavings.left().documents.sum() > 0
     gone = weakref.ref(leavings)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from unittest import mock
 
 import pytest
 
 from stream_dedup.worker import role
 from stream_dedup.worker.allowance import Allowance, Amount
-from stream_dedup.worker.budget import Budget, RecordSizes
+from stream_dedup.worker.budget import RecordSizes, WorkerBudget
 
 READ_SECONDS = 0.001
 TURNS_MAX = 5000
@@ -41,11 +40,11 @@ class Paced(role._Worker):
         self._ahead = None
         self._prepared_bytes = 0
         self._left = None
-        self._budget = Budget(1 << 30, 1 << 20)
+        self._budget = WorkerBudget(1 << 30, 1 << 20)
         self._sizes = RecordSizes()
         self._allowance = Allowance(Amount(10, 1 << 20))
         self._read_at = 0.0
-        self.clock = clock
+        self.clock = self._clock = clock
         self.reads: list[float] = []
         self.turns = 0
 
@@ -76,9 +75,7 @@ class Paced(role._Worker):
 
 @pytest.fixture
 def clock() -> Clock:
-    clock = Clock()
-    with mock.patch.object(role, "time", clock):
-        yield clock
+    return Clock()
 
 
 @pytest.mark.parametrize(("in_flight", "is_preparing"), [(0, False), (1, False), (0, True), (2, True)])

@@ -14,7 +14,7 @@ from stream_dedup.ground.document import DeadLetter, Message, Reason
 from stream_dedup.ground.messages import Messages
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.log import records
-from stream_dedup.settings.settings import load_settings
+from stream_dedup.settings.layers import load_settings
 from stream_dedup.worker import prepare
 from stream_dedup.worker.prepare import Preparer, value_digest
 

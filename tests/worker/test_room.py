@@ -11,7 +11,7 @@ import pytest
 from stream_dedup.ground.messages import Messages
 from stream_dedup.worker import role
 from stream_dedup.worker.allowance import Allowance, Amount
-from stream_dedup.worker.budget import Budget, RecordSizes
+from stream_dedup.worker.budget import RecordSizes, WorkerBudget
 
 MIB = 1 << 20
 RECORD = 20_000
@@ -33,7 +33,7 @@ def reading(*, flight: int = 0, prepared: int | None = None, ahead: int = 0, all
     allowance = Allowance(Amount(8000, 10 * MIB)) if allowed is None else SimpleNamespace(now=allowed)
     return SimpleNamespace(
         _flow=SimpleNamespace(wants=lambda _: 8000, held_bytes=flight),
-        _budget=Budget(1 << 30, 10 * MIB),
+        _budget=WorkerBudget(1 << 30, 10 * MIB),
         _allowance=allowance,
         _sizes=sizes,
         _is_preparing=prepared is not None,

@@ -22,8 +22,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from stream_dedup.fingerprinting import tagging, tokens
-from stream_dedup.fingerprinting.tokens import UserWord, with_frequencies
+from stream_dedup.fingerprinting import jieba_data, tagging
+from stream_dedup.fingerprinting.jieba_data import UserWord, with_frequencies
 from stream_dedup.ground.errors import ConfigurationError
 
 PIECE: Final = 512
@@ -72,7 +72,7 @@ class Analyser:
     def __init__(self, user_words: tuple[UserWord, ...], stop_words: frozenset[str]) -> None:
         """Read jieba's data; raise ConfigurationError if it is not that of the recipe's id."""
         folder = check_data()
-        tokens.dictionary()  # sees that the dictionary is the recipe's, too
+        jieba_data.dictionary()  # sees that the dictionary is the recipe's, too
         import jieba.analyse  # noqa: PLC0415 - jieba reads its tables on import, for seconds
 
         tokenizer = jieba.Tokenizer()

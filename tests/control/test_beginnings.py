@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from stream_dedup.control import beginnings
+from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.ground.errors import FirstStartError
 from stream_dedup.ground.topics import TopicNames
-from stream_dedup.log.begun import Begun, encode_begun, encode_opened
+from stream_dedup.log.begun import BegunTopic, encode_begun, encode_opened
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
 from stream_dedup.settings.settings import Settings
-from stream_dedup.worker import beginnings, startup
-from stream_dedup.worker.beginnings import Beginnings
+from stream_dedup.worker import startup
 from tests.control.test_rewind import batch
 
 NAMES = TopicNames("crawl")
@@ -57,7 +58,7 @@ def started(topic_id: bytes = TOPIC, log_id: bytes = LOG) -> Beginnings:
 
 
 def epoch(found: Beginnings, partition: int, settings: Settings = SETTINGS) -> int:
-    cluster: Any = startup.Cluster(NAMES, LOG, TOPIC, 3, 3, 1, 1, plan=None)  # type: ignore[arg-type]
+    cluster: Any = startup.SourceCluster(NAMES, LOG, TOPIC, 3, 3, 1, 1, plan=None)  # type: ignore[arg-type]
     return startup.first_epoch(settings, cluster, found, (NAMES.documents, partition), lambda: None)
 
 
@@ -122,7 +123,7 @@ def test_an_operator_may_have_all_read_again(kafka: Kafka, monkeypatch: pytest.M
 
 def test_the_records_are_folded_in_any_order() -> None:
     """As they are written, and with what somebody else wrote between."""
-    found = Begun(LOG, TOPIC)
+    found = BegunTopic(LOG, TOPIC)
     raws = (encode_begun(LOG, "t", TOPIC, [2, 0]), encode_opened(OTHER), encode_begun(LOG, "t", OTHER, [1]), encode_opened(LOG))
     for raw in raws:
         assert not found.is_open

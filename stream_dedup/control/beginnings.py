@@ -17,10 +17,10 @@ import structlog
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Admin, LogAppender, read_whole
 from stream_dedup.log import records
-from stream_dedup.log.begun import Begun, encode_begun, encode_opened
+from stream_dedup.log.begun import BegunTopic, encode_begun, encode_opened
 from stream_dedup.settings.settings import Settings
 
-_log = structlog.get_logger("stream_dedup.worker")
+_logger = structlog.get_logger("stream_dedup.worker")
 
 
 class Beginnings:
@@ -29,7 +29,7 @@ class Beginnings:
     def __init__(self, settings: Settings, names: TopicNames, log_id: bytes, topic_id: bytes) -> None:
         self._settings = settings
         self._names = names
-        self._begun = Begun(log_id, topic_id)
+        self._begun = BegunTopic(log_id, topic_id)
         self.look()
 
     def look(self) -> None:
@@ -67,7 +67,7 @@ class Beginnings:
         write_down(self._settings, self._names, *([self._of(found)] if found else []), encode_opened(self._begun.log_id))
         self._begun.partitions.update(found)
         self._begun.is_open = True
-        _log.info("what was begun is written down from now on", topic=self._names.begun, partitions=sorted(found))
+        _logger.info("what was begun is written down from now on", topic=self._names.begun, partitions=sorted(found))
 
     def _log_has_documents(self) -> bool:
         for _, record in read_whole(self._settings, self._names.fingerprints):

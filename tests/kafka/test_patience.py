@@ -10,8 +10,17 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from stream_dedup.ground.errors import BrokerError, FencedError
-from stream_dedup.kafka import LogAppender, Patience, SourceConsumer, TransactionalOutput, VerdictWriter, consumer, producer
-from stream_dedup.kafka.producer import Outcome
+from stream_dedup.kafka import (
+    LogAppender,
+    Patience,
+    SourceConsumer,
+    TransactionalOutput,
+    VerdictWriter,
+    append,
+    source,
+    transaction,
+)
+from stream_dedup.kafka.outputs import Outcome
 from stream_dedup.settings.settings import Settings
 
 AWAY_QUESTIONS = 100
@@ -55,8 +64,9 @@ class Away:
 @pytest.fixture
 def put(monkeypatch: pytest.MonkeyPatch) -> Callable[[Away], Away]:
     def in_place(away: Away) -> Away:
-        monkeypatch.setattr(consumer, "make_consumer", lambda *_, **__: away)
-        monkeypatch.setattr(producer, "make_producer", lambda *_, **__: away)
+        monkeypatch.setattr(source, "make_consumer", lambda *_, **__: away)
+        monkeypatch.setattr(transaction, "make_producer", lambda *_, **__: away)
+        monkeypatch.setattr(append, "make_producer", lambda *_, **__: away)
         return away
 
     return in_place
@@ -110,7 +120,7 @@ def test_a_fence_after_the_transactions_own_time_out_is_no_other_worker(
 ) -> None:
     """Kafka ended the transaction while it was away for us: the worker goes on with a new producer, from what is committed."""
     now = iter([0.0])
-    monkeypatch.setattr(producer.time, "monotonic", lambda: next(now, seconds))
+    monkeypatch.setattr(transaction.time, "monotonic", lambda: next(now, seconds))
     put(Away(0, KafkaError(KafkaError._FENCED, "fenced by a newer instance", fatal=True)))
     transactions = TransactionalOutput(Settings(), "worker-0", "outputs")
 
@@ -125,7 +135,7 @@ def test_a_fence_after_the_transactions_own_time_out_is_no_other_worker(
 def test_what_was_appended_waits_for_kafka(monkeypatch: pytest.MonkeyPatch, appender: Any) -> None:
     """An append that gave up after a minute ended every worker and index that had asked just before Kafka went away."""
     configs: list[dict[str, Any]] = []
-    monkeypatch.setattr(producer, "make_producer", configs.append)
+    monkeypatch.setattr(append, "make_producer", configs.append)
     appender(Settings(), "topic", "client")
 
     assert configs[0]["message.timeout.ms"] == 0

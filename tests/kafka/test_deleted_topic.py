@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from stream_dedup.ground.errors import AbortableError, BrokerError, ConfigurationError, StreamDedupError
-from stream_dedup.kafka import consumer
+from stream_dedup.kafka import taking
 from stream_dedup.kafka.client import translate, wait_for
 
 CODES = [
@@ -29,7 +29,7 @@ def test_the_remedy_is_named_whoever_meets_it(code: int) -> None:
         raise KafkaException(KafkaError(code))
 
     with pytest.raises(ConfigurationError) as read:
-        consumer._raise_unless_passing(KafkaError(code), "documents")
+        taking.raise_unless_passing(KafkaError(code), "documents")
     with pytest.raises(BrokerError) as asked:
         wait_for(asks, "asking for the end of fingerprints")
     written = translate(KafkaError(code), "writing to unique")

@@ -1,0 +1,95 @@
+"""What a node and its controller alone read when they start: server properties and the logging of Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from stream_dedup.broker.process import HOST
+
+# The broker's standard output goes to the same file, so that a JVM's last words are found there too.
+LOGGING = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<Configuration status="ERROR" shutdownHook="disable">
+  <Appenders>
+    <File name="server" fileName="server.log" append="true">
+      <PatternLayout pattern="%d{{ISO8601}} %p %m (%c)%n"/>
+    </File>
+  </Appenders>
+  <Loggers>
+    <Logger name="org.apache.kafka.controller.QuorumController" level="{controller}"/>
+    <Root level="INFO"><AppenderRef ref="server"/></Root>
+  </Loggers>
+</Configuration>
+"""
+
+
+def node_settings(node_id: int, port: int, controller_port: int, controllers: Mapping[int, int]) -> dict[str, str]:
+    """Return the server properties of one node that is broker and controller in one.
+
+    Args:
+        node_id: this node's number.
+        port: where clients and other brokers reach it on 127.0.0.1.
+        controller_port: where the other controllers reach it.
+        controllers: node number -> controller port, of all nodes including this one.
+    """
+    replicas = str(min(3, len(controllers)))
+    in_sync = str(min(2, len(controllers)))
+    voters = ",".join(f"{number}@{HOST}:{voter_port}" for number, voter_port in sorted(controllers.items()))
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node_id),
+        "controller.quorum.voters": voters,
+        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": "data",  # in the node's folder, where the process runs
+        "num.partitions": "1",
+        "auto.create.topics.enable": "false",
+        "offsets.topic.replication.factor": replicas,
+        "offsets.topic.num.partitions": "8",
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "transaction.state.log.num.partitions": "8",
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "share.coordinator.state.topic.num.partitions": "8",
+        # A group of one host need not wait for latecomers, and tests want short sessions.
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "100",
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.min.heartbeat.interval.ms": "100",
+        # After a kill the controller refuses the new process until the old one's session is over: 9 s by default. With 2 s a
+        # disk that stood still for three had the only broker fenced, and all its partitions without a leader.
+        "broker.session.timeout.ms": "5000",
+        "broker.heartbeat.interval.ms": "250",
+        # An expired transaction is aborted within a second of its timeout instead of ten.
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+        # The default buffer alone is 128 MB of heap.
+        "log.cleaner.dedupe.buffer.size": "2097152",
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+    }
+
+
+def render_properties(settings: Mapping[str, str]) -> str:
+    """Return a Java properties file: ASCII, with the escapes of JSON, which java.util.Properties reads as well."""
+    return "".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in settings.items())
+
+
+def is_alone(settings: Mapping[str, str]) -> bool:
+    """Return whether the cluster has no other node, which could lead meanwhile."""
+    return "," not in settings["controller.quorum.voters"]
+
+
+def controller_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a node without its broker, for which a session is over at once."""
+    name = settings["controller.listener.names"]
+    broker_only = {"advertised.listeners", "inter.broker.listener.name"}
+    return {key: value for key, value in settings.items() if key not in broker_only} | {
+        "process.roles": "controller",
+        "listeners": ",".join(one for one in settings["listeners"].split(",") if one.startswith(f"{name}://")),
+        "broker.session.timeout.ms": "100",
+    }

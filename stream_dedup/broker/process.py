@@ -1,0 +1,133 @@
+"""A child process that ends with this one, and a port that is kept for it.
+
+Invariants: on Linux a child never outlives this process; a port stays taken from construction to `give_back`, also while the
+child that listens on it is killed.
+
+How a child is bound to this process. On Linux a few lines of Python ask the kernel to kill the child with its parent
+(`prctl(2)`, PR_SET_PDEATHSIG) and then become Java by `execv`, so that no code has to run between fork and exec of a
+process with threads. The kernel means the parent *thread*, hence the thread that waits for the broker also starts it.
+Elsewhere (macOS) nothing of the kind exists: an exit, an exception or Ctrl-C still stops the broker, but `kill -9` of
+this process leaves it running, and it has to be ended by its process id, which is in `broker.pid` in its folder.
+
+How ports are kept. On Linux a socket that is bound but never listens holds each port: with SO_REUSEADDR on both sides
+Java can still listen there, while the kernel gives the port to nobody else, neither to `bind(0)` nor to an outgoing
+connection. A client that tries to reach a killed broker would otherwise sooner or later get that very port for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+
+from stream_dedup.ground.errors import LocalBrokerError
+
+HOST = "127.0.0.1"
+
+
+# Runs with -I -S: argv is the expected parent, then the command. A parent that died before prctl is noticed by its id.
+_BIND_TO_PARENT = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the parent has gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class Port:
+    """A port of 127.0.0.1 that this process keeps for a child that listens on it; see the top of this module."""
+
+    def __init__(self, number: int | None) -> None:
+        self.number = 0 if number is None else number
+        self._holder: weakref.finalize[[], Port] | None = None
+        self.take()
+
+    def take(self) -> None:
+        """Keep the port, or a free one if there is none yet; does nothing while it is kept."""
+        if self._holder is not None:
+            return
+        holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind((HOST, self.number))
+        except OSError as error:
+            holder.close()
+            raise LocalBrokerError(
+                f"Port {self.number} of {HOST} cannot be used: {error}; end the program that uses it, or take another port."
+            ) from error
+        self.number = holder.getsockname()[1]
+        self._holder = weakref.finalize(self, holder.close)
+        if sys.platform != "linux":  # elsewhere a bound socket would keep Java out as well
+            self._holder()
+
+    def give_back(self) -> None:
+        """Let the port go; `take` asks for the same number again."""
+        if self._holder is not None:
+            self._holder()
+            self._holder = None
+
+
+class BoundChild:
+    """A child process in a session of its own (Ctrl-C reaches only its parent) that ends with this process on Linux."""
+
+    def __init__(self, command: Sequence[str], folder: Path, output: Path) -> None:
+        self.ended = threading.Event()
+        self.status: int | None = None
+        self.pid: int = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._error: OSError | None = None
+        if sys.platform == "linux":
+            command = [sys.executable, "-I", "-S", "-c", _BIND_TO_PARENT, str(os.getpid()), *command]
+        started = threading.Event()
+        threading.Thread(target=self._keep, args=(command, folder, output, started), name="local-broker", daemon=True).start()
+        started.wait()
+        if self._process is None:
+            raise LocalBrokerError(f"Java cannot be run: {self._error}; install the broker extra again.")
+        self.pid = self._process.pid
+
+    def is_alive(self) -> bool:
+        """Return whether it has not ended yet."""
+        return not self.ended.is_set()
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, unless it has ended."""
+        if self._process is not None and self.is_alive():
+            self._process.send_signal(number)
+
+    def end(self) -> None:
+        """Kill and wait until the kernel has let it go."""
+        self.send(signal.SIGKILL)
+        self.ended.wait()
+
+    def _keep(self, command: Sequence[str], folder: Path, output: Path, started: threading.Event) -> None:
+        # This thread is the parent that the child is bound to, so it must live as long as the child.
+        try:
+            with output.open("ab") as stream:
+                self._process = subprocess.Popen(
+                    command,
+                    cwd=folder,
+                    env=environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=stream,
+                    stderr=stream,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._error = error
+        finally:
+            started.set()
+        if self._process is not None:
+            self.status = self._process.wait()
+        self.ended.set()
+
+
+def environment() -> dict[str, str]:
+    """Return this process's environment, in which Java can read paths of any script (by default it follows the locale)."""
+    return {**os.environ, "LC_ALL": "C.UTF-8"}

@@ -1,0 +1,158 @@
+"""What commands share: options that several have, how one is stated, and how it gets its settings.
+
+A command is stated once, in the file of its name: its options and help (the function and its docstring), an example, and what
+it does. Such a file imports at its top only what help needs; whatever loads a library stands in the function that uses it, so
+that `--help` and completion answer at once. `app` puts them together.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stream_dedup.ground.printable import printable
+
+if TYPE_CHECKING:
+    from stream_dedup.settings.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command as it is stated: its whole name, an example, and the function with its options, help and action."""
+
+    name: str
+    example: str
+    action: Callable[..., int]
+
+    def add_to(self, app: typer.Typer, panel: str | None = None) -> None:
+        """Let `app` offer it, in a panel of the overview; what the action returns is the exit code."""
+
+        @functools.wraps(self.action)
+        def run(*arguments: Any, **options: Any) -> None:
+            raise typer.Exit(self.action(*arguments, **options))
+
+        app.command(self.name.split()[-1], epilog=f"Example: {self.example}", rich_help_panel=panel)(run)
+
+
+def command(name: str, *, example: str) -> Callable[[Callable[..., int]], Command]:
+    """Return what makes a command of a function."""
+    return lambda action: Command(name, example, action)
+
+
+class Outlet(enum.StrEnum):
+    """Where documents end, as `tap --only` names it."""
+
+    UNIQUE = "unique"
+    DUPLICATES = "duplicates"
+    DEAD_LETTERS = "dead-letters"
+
+
+class DocumentFormat(enum.StrEnum):
+    """How a file holds documents."""
+
+    AUTO = "auto"
+    JSONL = "jsonl"
+    TEXT = "text"
+    LINES = "lines"
+    WARC = "warc"
+
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Settings file (TOML or YAML); else STREAM_DEDUP_CONFIG."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any setting, above environment and file: --set group=crawl; can be given several times.",
+    ),
+]
+BrokersOption = Annotated[
+    str | None,
+    typer.Option("--bootstrap-servers", "-b", metavar="HOST:PORT", help="First brokers to ask."),
+]
+OwnBrokerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--broker", envvar="BROKER", metavar="HOST:PORT", help="Use this Kafka.  [default: a local one, set up for you]"
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+FiguresOption = Annotated[
+    str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
+]
+FitOption = Annotated[
+    bool,
+    typer.Option(
+        "--fit-brokers",
+        help="Lower replicas and min.insync.replicas to the brokers there are. For a broker to play with.",
+    ),
+]
+PartitionsOption = Annotated[
+    int | None,
+    typer.Option("--partitions", min=1, max=10_000, help="Partitions of documents and the outputs where they are created."),
+]
+TopicFilesOption = Annotated[
+    Path | None,
+    typer.Option("--from", metavar="FOLDER", help="Your own copy of the topic files instead of the packaged one."),
+]
+StopWithParentOption = Annotated[bool, typer.Option("--stop-with-parent", hidden=True)]
+FirstStartOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--first-start",
+        help="Confirm that a group without committed offsets may begin at the beginning.",
+        show_default=False,
+    ),
+]
+StagesOption = Annotated[
+    list[str] | None, typer.Option("--stage", help="Only letters of this stage: decode, field, size, fingerprint.")
+]
+ClassesOption = Annotated[list[str] | None, typer.Option("--class", help="Only letters of this class of error.")]
+ContainsOption = Annotated[str, typer.Option("--contains", metavar="TEXT", help="Only letters whose reason has this text.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and change nothing.")]
+VolumeOption = Annotated[
+    Path | None, typer.Option("--volume", metavar="DIR", help="The index's directory.  [default: INDEX_DIR]")
+]
+
+
+def settings_of(config: Path | None, assignments: list[str] | None, brokers: str | None = None, **flags: object) -> Settings:
+    """Return the settings of a command: its flags above the environment, that above the file."""
+    from stream_dedup.settings.layers import load_settings
+
+    return load_settings({**assigned(assignments), "kafka_bootstrap_servers": brokers, **flags}, config)
+
+
+def quiet_settings(config: Path | None, assignments: list[str] | None, brokers: str | None = None, **flags: object) -> Settings:
+    """Do the same for a command that is not a role: of the log, whoever typed it sees warnings and errors only."""
+    from stream_dedup.service import logs
+
+    settings = settings_of(config, assignments, brokers, **flags)
+    is_debug = settings.log_level == "debug"
+    logs.configure("debug" if is_debug else "warning", settings.log_format)
+    # librdkafka warns of whatever it will try again; a command says at its end whether it worked.
+    logs.kafka_logger().setLevel(logging.DEBUG if is_debug else logging.ERROR)
+    return settings
+
+
+def assigned(assignments: list[str] | None) -> dict[str, object]:
+    """Return what `--set NAME=VALUE` options say; names may be written as in the environment or with hyphens."""
+    found: dict[str, object] = {}
+    for text in assignments or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"write NAME=VALUE, not {printable(text)!r}", param_hint="--set")
+        name = name.strip()
+        if not name.startswith("kafka."):
+            name = name.removeprefix("STREAM_DEDUP_").lower().replace("-", "_")
+        found[name] = value
+    return found

@@ -1,0 +1,63 @@
+"""Threads beside the one that owns them: it goes on while a call runs, or leaves behind a call that does not return."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class SideThread:
+    """Makes blocking calls, one at a time, in a thread of its own.
+
+    librdkafka forgets the transaction's coordinator when a broker that was killed is missing from one metadata answer; then
+    send_offsets_to_transaction waits for ever, whatever time-out it was given (seen with 2.16.0 at a broker's restart).
+    """
+
+    def __init__(self, name: str) -> None:
+        self._result: Any = None
+        self._calls: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name=name, daemon=True).start()
+
+    def start(self, function: Callable[[], Any]) -> None:
+        """Run `function`; whoever starts asks `ended` until it has, before anything else is started."""
+        self._calls.put(function)
+
+    def ended(self, seconds: float) -> bool:
+        """Return whether it has ended, after waiting so long at most, and raise what it raised."""
+        try:
+            self._result, error = self._done.get(timeout=seconds)
+        except queue.Empty:
+            return False
+        if error is not None:
+            raise error
+        return True
+
+    def take_result(self) -> Any:
+        """Return what the call gave that ended last. It is not kept: a batch and its transaction are large."""
+        result, self._result = self._result, None
+        return result
+
+    def call(self, function: Callable[[], Any], seconds: float) -> None:
+        """Run `function` and raise what it raises.
+
+        Raises:
+            TimeoutError: it has not returned; this object must not be used again.
+        """
+        self.start(function)
+        if not self.ended(seconds):
+            raise TimeoutError
+
+    def _serve(self) -> None:
+        while True:
+            self._done.put(_outcome(self._calls.get()))
+
+
+def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """Return what a function gave, and what it raised. So its caller keeps nothing of it while it waits for the next."""
+    try:
+        return function(), None
+    except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
+        return None, error

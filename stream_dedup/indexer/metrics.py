@@ -1,0 +1,80 @@
+"""What an index counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from prometheus_client import Counter, Gauge
+
+from stream_dedup.service.metrics import BatchHistogram, RoleMetrics
+
+_EVICTIONS = ("window", "forget", "retract")
+# As `Index.searches` counts: its place k ends with 2^k - 1. Beyond a million it no longer matters by how much.
+_CANDIDATE_BUCKETS = tuple(2**power - 1 for power in range(21))
+
+
+class IndexMetrics(RoleMetrics):
+    """What an index reports."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recipe("")  # known once the log's declaration was read
+        self._entries = Gauge("stream_dedup_index_entries", "Representatives in the index.", registry=self.registry)
+        self._candidates = BatchHistogram(
+            "stream_dedup_candidates",
+            "Prints compared for one document; those found by their text alone are not counted.",
+            _CANDIDATE_BUCKETS,
+            self.registry,
+        )
+        self._size = Gauge("stream_dedup_index_size_bytes", "Bytes that the index takes on its volume.", registry=self.registry)
+        self._applied = Gauge(
+            "stream_dedup_index_applied_offset",
+            "The log offset up to which the index has applied the log: the next one it will read.",
+            registry=self.registry,
+        )
+        self._evicted = Counter(
+            "stream_dedup_index_evicted",
+            "Representatives that left the index: by its window, forgotten by an operator, or retracted.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self._evicted_before = dict.fromkeys(_EVICTIONS, 0)
+        for reason in _EVICTIONS:
+            self._evicted.labels(reason)
+
+        self._restored_empty = Counter(
+            "stream_dedup_index_restored_empty",
+            "Starts with an empty volume beside a log that an index had answered: it was rebuilt.",
+            registry=self.registry,
+        )
+
+        self._memory = Gauge(
+            "stream_dedup_index_memory_bytes",
+            "Bytes of the index's rows and tables: held in memory, or mapped from files beyond the memory budget.",
+            ["where"],
+            registry=self.registry,
+        )
+        self._hottest = Gauge(
+            "stream_dedup_index_hottest_bucket_entries",
+            "Entries of the longest bucket, all of which a look-up that visits it reads.",
+            registry=self.registry,
+        )
+
+    def restored_empty(self) -> None:
+        """Count a start with an empty volume that has to be rebuilt from the log."""
+        self._restored_empty.inc()
+
+    def state(self, statistics: Mapping[str, int], searches: Sequence[int] = ()) -> None:
+        """Report the index's state, as `Index.statistics` and `Index.searches` give it."""
+        if searches:
+            self._candidates.put(searches, float(statistics["candidates"]))
+        self._entries.set(statistics["entries"] - statistics["removed"])
+        self._size.set(statistics["bytes_on_disk"])
+        self._applied.set(statistics["applied"])
+        self._memory.labels("memory").set(statistics["bytes_in_memory"])
+        self._memory.labels("file").set(statistics["bytes_mapped"])
+        self._hottest.set(statistics["hottest_bucket"])
+        for reason, before in self._evicted_before.items():
+            count = statistics[f"evicted_{reason}"]
+            self._evicted.labels(reason).inc(count - before)
+            self._evicted_before[reason] = count

@@ -1,0 +1,240 @@
+"""Appending without transactions: to the log, to `verdicts`, to `insights`, and what `load` sends.
+
+Invariant: the log and the verdicts are written by idempotent producers without transactions. A transactional append would make
+the index wait for the worker and the worker for the index, and would leave gaps in the offsets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from stream_dedup.ground.document import Headers
+from stream_dedup.ground.errors import BrokerError
+from stream_dedup.kafka.bulk import BulkWriter, RecordColumns
+from stream_dedup.kafka.client import make_producer, producer_config, translate
+from stream_dedup.kafka.failures import STEP_SECONDS, told_by
+from stream_dedup.kafka.patience import IMPATIENT, Patience
+from stream_dedup.settings.settings import Settings
+
+_FLUSH_SECONDS = 25.0
+_FLUSH_STEP_SECONDS = 1.0
+_INSIGHTS_MAX = 10
+
+
+class _Appender:
+    """An idempotent, non-transactional producer for one partition of one topic."""
+
+    def __init__(self, settings: Settings, topic: str, client: str) -> None:
+        # No time-out: who must not wait for a Kafka that is away uses `flush`, and the others go on when it is back.
+        self._config = producer_config(settings, client, {"linger.ms": 0}, {"message.timeout.ms": 0})
+        self._producer = make_producer(self._config | {"error_cb": self._hear})
+        self._topic = topic
+        self._cause: KafkaError | None = None
+        self._failed: KafkaError | None = None
+
+    def send(self, raw: bytes, key: bytes | None, delivered: Callable[[int], None]) -> None:
+        """Append one record; `delivered(offset)` is called inside a later `poll` once it is durable.
+
+        Raises:
+            BrokerError: an earlier append failed for good.
+        """
+
+        def report(error: KafkaError | None, message: Any) -> None:
+            if error is not None:
+                self._failed = self._failed or error
+            else:
+                delivered(message.offset())
+
+        while True:
+            try:
+                self._producer.produce(self._topic, raw, key, 0, report)
+            except BufferError:
+                self.poll(0.1)
+            except KafkaException as error:
+                self._failed = self._failed or error.args[0]
+                self.poll()
+            else:
+                return
+
+    def poll(self, timeout_seconds: float = 0.0) -> None:
+        """Serve delivery reports.
+
+        Raises:
+            BrokerError: an append failed for good.
+        """
+        self._serve(lambda: self._producer.poll(timeout_seconds))
+
+    def flush(self, seconds: float = _FLUSH_SECONDS, patience: Patience = IMPATIENT) -> None:
+        """Wait until everything sent is durable: so long, and with `patience` for as long as Kafka is away besides.
+
+        Raises:
+            BrokerError: something was not delivered in time.
+        """
+        lasts = patience.begin(max(1, round(seconds / _FLUSH_STEP_SECONDS)))
+        while left := self._serve(lambda: self._producer.flush(_FLUSH_STEP_SECONDS)):
+            if lasts():
+                continue
+            raise BrokerError(f"{left} records were not written to {self._topic} within {seconds:.0f} s; is Kafka up?")
+
+    def _hear(self, error: KafkaError) -> None:
+        # What a fatal error makes of the records is that they are purged; only here does the client say why.
+        if error.fatal():
+            self._cause = error
+
+    def _ask_again(self) -> KafkaError | None:
+        """Return the fatal error that was lost on its way: a new client meets it too, and has no reports that hide it."""
+        until = time.monotonic() + STEP_SECONDS
+        try:
+            asked = make_producer(self._config)
+            while time.monotonic() < until:
+                asked.poll(STEP_SECONDS)
+        except KafkaException as error:
+            return told_by(error)
+        return None
+
+    def _serve(self, call: Callable[[], int]) -> int:
+        """Make a call in which the client reports, and raise what has failed, by its cause where that is known."""
+        result = 0
+        try:
+            result = call()
+        except (KafkaException, SystemError) as error:
+            told = told_by(error) or self._cause or self._ask_again()
+            if told is None:
+                raise BrokerError(
+                    f"While appending to {self._topic}, the client failed without saying why. See what it logged before, and "
+                    "the broker's log; a restart begins again from the committed offsets."
+                ) from error
+            self._failed = self._failed or told
+            self._cause = self._cause or told
+        if self._failed is not None:
+            raise translate(self._cause or self._failed, f"appending to {self._topic}", f"Write on topic {self._topic}")
+        return result
+
+
+class LogAppender(_Appender):
+    """The worker's way into the log."""
+
+
+class VerdictWriter(_Appender):
+    """The index's way to the workers."""
+
+
+class InsightsSender:
+    """The worker's way to `insights`: nothing waits for it; a record that fails for half a minute is lost, none is there twice.
+
+    `report` is told `delivered` or `lost` of each record, inside a later `poll`.
+    """
+
+    def __init__(self, settings: Settings, topic: str, client: str, report: Callable[[str], None]) -> None:
+        fixed = {
+            # The reader is aiokafka, which has no other codec without more libraries.
+            "compression.type": "gzip",
+            "message.timeout.ms": 30_000,
+            "queue.buffering.max.messages": _INSIGHTS_MAX,
+        }
+        self._config = producer_config(settings, client, {"linger.ms": 0}, fixed)
+        self._producer = make_producer(self._config)
+        self._topic = topic
+        self._report = report
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a record would be taken; while Kafka is away, soon none is."""
+        return len(self._producer) < _INSIGHTS_MAX
+
+    def send(self, raw: bytes) -> None:
+        """Send one record, or lose it."""
+        try:
+            self._producer.produce(self._topic, raw, None, 0, self._delivered)
+        except BufferError:
+            self._report("lost")
+        except KafkaException:
+            self._report("lost")
+            self._producer = make_producer(self._config)  # the old one cannot go on
+
+    def poll(self) -> None:
+        """Serve delivery reports, without waiting."""
+        try:
+            self._producer.poll(0)
+        except (KafkaException, SystemError):  # see `told_by`
+            self._producer = make_producer(self._config)
+
+    def close(self, seconds: float) -> None:
+        """Wait so long at most for what was sent."""
+        self._producer.flush(seconds)
+
+    def _delivered(self, error: KafkaError | None, _message: Any) -> None:
+        self._report("lost" if error is not None else "delivered")
+
+
+# How long producers of Kafka gather records unless told otherwise (linger.ms of 4.0, KIP-1030): it is part of a record's age.
+LINGER_MS: Final = 5
+
+
+class LoadProducer:
+    """A producer for `load` and other commands: idempotent, with back-pressure, counting what failed."""
+
+    def __init__(self, settings: Settings, *, linger_ms: int = 20) -> None:
+        self._producer = make_producer(producer_config(settings, "load", {"linger.ms": linger_ms}, {}))
+        self.failed = 0
+        self.first_failure = ""
+
+    def send(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+        headers: Headers | None = None,
+    ) -> None:
+        """Send one record; waits while the queue is full."""
+        more: dict[str, Any] = {"on_delivery": self._delivered}
+        if timestamp_ms is not None:
+            more["timestamp"] = timestamp_ms
+        if partition is not None:
+            more["partition"] = partition
+        if headers is not None:
+            more["headers"] = headers
+        while True:
+            try:
+                self._producer.produce(topic, value, key, **more)
+            except BufferError:
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                self._count(error.args[0])
+                return
+            else:
+                self._producer.poll(0)
+                return
+
+    def in_bulk(self, columns: RecordColumns) -> BulkWriter | None:
+        """Return what hands such records over at a tenth of the cost, or None where only `send` can.
+
+        They are not counted when they fail; who hands them over looks whether they arrive, and calls `poll` meanwhile.
+        """
+        return BulkWriter.of(self._producer, columns)
+
+    def poll(self) -> None:
+        """Serve delivery reports, without waiting."""
+        self._producer.poll(0)
+
+    def flush(self, seconds: float = 60.0) -> int:
+        """Wait until all is written; return how many records failed, `first_failure` says why."""
+        left = int(self._producer.flush(seconds))
+        if left:
+            self.failed += left
+            self.first_failure = self.first_failure or f"{left} records were not written within {seconds:.0f} s."
+        return self.failed
+
+    def _delivered(self, error: KafkaError | None, _message: Any) -> None:
+        if error is not None:
+            self._count(error)
+
+    def _count(self, error: KafkaError) -> None:
+        self.failed += 1
+        self.first_failure = self.first_failure or str(translate(error, "writing a record"))

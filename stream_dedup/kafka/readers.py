@@ -1,0 +1,193 @@
+"""Reading by assignment: the log, the verdicts, and whole partitions, by whoever keeps its own offsets.
+
+Invariant: nothing here joins a group or commits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
+
+from stream_dedup.ground.document import Message, TopicPartitionKey
+from stream_dedup.ground.errors import BrokerError, ConfigurationError
+from stream_dedup.kafka.client import ask, consumer_config, make_consumer, to_message, translate
+from stream_dedup.kafka.source import _ANSWER_SECONDS
+from stream_dedup.kafka.taking import messages_of, raise_unless_passing, take_messages, take_raw
+from stream_dedup.settings.settings import Settings
+
+_SAMPLE_SECONDS = 30.0
+_SILENCE_SECONDS = 60.0
+
+
+class LogReader:
+    """One partition read by assignment from an offset of the reader's own: the log, or any other."""
+
+    def __init__(self, settings: Settings, topic: str, client: str, partition: int = 0) -> None:
+        # librdkafka asks for a group; nothing is ever committed to it.
+        config = consumer_config(settings, client, f"{settings.group}-{client}")
+        self._consumer = make_consumer(config)
+        self._topic = topic
+        self._partition = partition
+
+    def watermarks(self) -> tuple[int, int]:
+        """Return (first offset held, offset of the next record)."""
+        partition = TopicPartition(self._topic, self._partition)
+        low, high = ask(
+            lambda seconds: self._consumer.get_watermark_offsets(partition, timeout=seconds),
+            f"reading the first and last offset of {self._topic}",
+            _ANSWER_SECONDS,
+            f"Describe on topic {self._topic}",
+        )
+        return int(low), int(high)
+
+    def start(self, offset: int) -> None:
+        """Read from `offset` on."""
+        self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
+
+    def take(self, most: int, timeout_seconds: float) -> list[Message]:
+        """Return up to `most` records: what is there now, or what comes first within the time.
+
+        Raises:
+            ConfigurationError: the offset is not in the topic any more, or the topic is missing.
+            BrokerError: the consumer cannot go on.
+        """
+        return take_messages(self._consumer, most, timeout_seconds, self._topic)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._consumer.close()
+
+
+class VerdictReader(LogReader):
+    """The verdicts, from their end as it was before anything was asked."""
+
+    def __init__(self, settings: Settings, topic: str, client: str) -> None:
+        super().__init__(settings, topic, client)
+        self.start(self.watermarks()[1])
+
+
+def reader(
+    settings: Settings, topics: Sequence[str], *, from_beginning: bool, partition: int | None = None
+) -> Iterator[Message | None]:
+    """Yield the records of all partitions of some topics, or of one of each, as they come; None when nothing came for a moment.
+
+    Raises:
+        ConfigurationError: a topic is missing.
+        BrokerError: the consumer cannot go on.
+    """
+    config = consumer_config(settings, "reader", f"{settings.group}-reader", {"auto.offset.reset": "earliest"})
+    consumer = make_consumer(config)
+    try:
+        known = consumer.list_topics(timeout=_ANSWER_SECONDS).topics
+        missing = [topic for topic in topics if topic not in known]
+        if missing:
+            raise ConfigurationError(f"The topic {missing[0]} does not exist; create it with: stream-dedup topics apply")
+        start = OFFSET_BEGINNING if from_beginning else OFFSET_END
+        chosen = {topic: known[topic].partitions if partition is None else [partition] for topic in topics}
+        consumer.assign([TopicPartition(topic, part, start) for topic in topics for part in chosen[topic]])
+        while True:
+            raws = take_raw(consumer, 1000, 0.2, ", ".join(topics))
+            if not raws:
+                yield None
+            yield from messages_of(raws, ", ".join(topics))
+    except KafkaException as error:
+        raise translate(error, f"reading {', '.join(topics)}") from error
+    finally:
+        consumer.close()
+
+
+def read_partition(
+    settings: Settings, topic: str, partition: int, start: int = 0, *, since_ms: int | None = None, until: int = 0
+) -> Iterator[Message]:
+    """Yield the committed records of a partition from an offset on, or from the first still held, to its end.
+
+    With `since_ms` it begins at the first record with that timestamp or a later one. If the end lies below `until`, because
+    a transaction is open there, it waits until that has ended.
+
+    Raises:
+        ConfigurationError: the topic is missing.
+        BrokerError: nothing came for a while, or the consumer cannot go on.
+    """
+    config = consumer_config(settings, "partition", f"{settings.group}-partition", {"enable.partition.eof": True})
+    consumer = make_consumer(config)
+    doing = f"reading {topic}-{partition}"
+    try:
+        low, high = ask(
+            lambda seconds: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=seconds), doing
+        )
+        if since_ms is not None:
+            wanted = [TopicPartition(topic, partition, since_ms)]
+            (found,) = ask(lambda seconds: consumer.offsets_for_times(wanted, timeout=seconds), doing)
+            start = int(found.offset) if found.offset >= 0 else int(high)
+        consumer.assign([TopicPartition(topic, partition, max(int(low), start))])
+        heard = time.monotonic()
+        while True:
+            for raw in consumer.consume(1000, 0.2):
+                error = raw.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    if (raw.offset() or 0) >= until:
+                        return
+                else:
+                    heard = time.monotonic()
+                    yield from messages_of([raw], topic)
+            if time.monotonic() - heard > _SILENCE_SECONDS:
+                raise BrokerError(
+                    f"{topic}-{partition} could not be read to its end at {max(until, int(high))}: nothing came for "
+                    f"{_SILENCE_SECONDS:.0f} s. Is its leader up, or a transaction open that nobody ends?"
+                )
+    except KafkaException as error:
+        raise translate(error, doing) from error
+    finally:
+        consumer.close()
+
+
+def sample(settings: Settings, spans: Mapping[TopicPartitionKey, tuple[int, int]]) -> Iterator[Message]:
+    """Yield the committed records of each span (from offset, to before offset), in order within a partition.
+
+    Little is fetched beyond a span's end. Offsets that hold no record (a transaction's marker, a removed one) are passed over.
+
+    Raises:
+        BrokerError: the records do not come.
+    """
+    left = {key: span for key, span in spans.items() if span[1] > span[0]}
+    if not left:
+        return
+    fixed = {
+        "auto.offset.reset": "earliest",
+        "enable.partition.eof": True,
+        "max.partition.fetch.bytes": 262_144,
+        "queued.min.messages": 100,
+    }
+    topics = ", ".join(sorted({topic for topic, _ in left}))
+    consumer = make_consumer(consumer_config(settings, "sample", f"{settings.group}-sample", fixed))
+    try:
+        consumer.assign([TopicPartition(topic, part, span[0]) for (topic, part), span in left.items()])
+        heard = time.monotonic()
+        while left:
+            for raw in consumer.consume(500, 0.1):
+                heard = time.monotonic()
+                key = (str(raw.topic()), int(raw.partition() or 0))
+                if key not in left:
+                    continue
+                error = raw.error()
+                if error is None and (raw.offset() or 0) < left[key][1]:
+                    yield to_message(raw)
+                elif error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise_unless_passing(error, topics)
+                    continue
+                if error is not None or (raw.offset() or 0) >= left[key][1] - 1:
+                    del left[key]
+                    consumer.incremental_unassign([TopicPartition(*key)])
+            # A span may end with markers, behind which nothing comes until somebody writes.
+            positions = consumer.position([TopicPartition(*key) for key in left]) if left else []
+            for one in positions:
+                if one.offset >= left[one.topic, one.partition][1]:
+                    del left[one.topic, one.partition]
+            if time.monotonic() - heard > _SAMPLE_SECONDS:
+                raise BrokerError(f"Nothing came of {topics} for {_SAMPLE_SECONDS:.0f} s; are its leaders up?")
+    except KafkaException as error:
+        raise translate(error, f"reading {topics}") from error
+    finally:
+        consumer.close()

@@ -1,0 +1,253 @@
+"""The source topic, read as a member of the worker's group.
+
+Invariants: one thread owns a consumer, and rebalance callbacks run inside its `take`; the group's metadata is read together
+with the records it belongs to (`SourceConsumer.stamp`), never at commit; a source record that no client can read comes as
+`Unreadable`, one for each offset, and never stops its partition.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as RawMessage
+
+from stream_dedup.ground.document import Message, TopicPartitionKey, Unreadable
+from stream_dedup.ground.messages import Messages
+from stream_dedup.kafka.client import ask, consumer_config, make_consumer, to_message, to_messages, translate, wait_for
+from stream_dedup.kafka.committed import OwnedOffset, ask_committed
+from stream_dedup.kafka.patience import IMPATIENT, Patience
+from stream_dedup.kafka.taking import raise_unless_passing, take_raw
+from stream_dedup.kafka.unreadable import CODES, Suspects
+from stream_dedup.settings.settings import Settings
+
+_ANSWER_SECONDS = 20.0
+_GENERATION = struct.Struct("<i")
+_GENERATION_AT = len(b"CGMDv2:")
+
+
+class RebalanceListener(Protocol):
+    """What a role does when its partitions change; called inside `SourceConsumer.take`, and must not wait."""
+
+    def assigned(self, keys: Sequence[TopicPartitionKey]) -> Mapping[TopicPartitionKey, int]:
+        """Return the offset to start from for each newly assigned partition."""
+
+    def revoked(self, keys: Sequence[TopicPartitionKey]) -> None:
+        """Give up the partitions; commits for them are still possible inside this call only."""
+
+    def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
+        """Give up the partitions; somebody else may own them already."""
+
+    def settled(self, stamp: bytes) -> None:
+        """Learn the group's metadata after a callback, also after one that moved nothing."""
+
+
+class SourceConsumer:
+    """The source topic, read as a member of the worker's group."""
+
+    def __init__(
+        self, settings: Settings, topic: str, client: str, listener: RebalanceListener, patience: Patience = IMPATIENT
+    ) -> None:
+        config = consumer_config(settings, client, settings.group, {"partition.assignment.strategy": "cooperative-sticky"})
+        self._consumer = make_consumer(config)
+        self._asker = make_consumer(consumer_config(settings, f"{client}-offsets", settings.group))
+        self._listener = listener
+        self._patience = patience
+        self._topic = topic
+        # The group's coordinator asks for both.
+        self._acls = {
+            KafkaError.GROUP_AUTHORIZATION_FAILED: f"Read on group {settings.group}",
+            KafkaError.TOPIC_AUTHORIZATION_FAILED: f"Read on topic {topic}",
+        }
+        self._paused: set[TopicPartitionKey] = set()
+        self._starts: dict[TopicPartitionKey, int] = {}
+        self._suspects = Suspects()
+        self._given_up: set[TopicPartitionKey] = set()
+        self._is_leaving = False
+        self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def take(self, most: int, timeout_seconds: float) -> Messages:
+        """Return up to `most` records: what is there now, or what comes first within the time.
+
+        Raises:
+            ConfigurationError: the topic is missing, or a committed offset lies outside the topic.
+            BrokerError: the consumer cannot go on.
+        """
+        self._asker.poll(0)  # it is assigned nothing: this serves its log and its tokens
+        self._given_up.clear()
+        raws = take_raw(self._consumer, most, timeout_seconds, self._topic)
+        if self._given_up:
+            raws = self._without_given_up(raws)
+        if raws and any(map(type(raws[0]).error, raws)):
+            return Messages.of(self._one_by_one(raws))
+        return to_messages(self._topic, raws)
+
+    def _without_given_up(self, raws: Sequence[RawMessage]) -> list[RawMessage]:
+        """Return what was taken of partitions that were ours all the while.
+
+        A callback runs between two records, and what came before it of a partition that it took away is nobody's here. If the
+        partition came back meanwhile, what came after it may be among them too: it is read again from where it was given.
+        """
+        back = {key: start for key, start in self._starts.items() if key in self._given_up}
+        self.restart_at(back)
+        return [raw for raw in raws if (self._topic, raw.partition()) not in self._given_up]
+
+    def _one_by_one(self, raws: Sequence[RawMessage]) -> list[Message]:
+        """Return the records among what was taken, and deal with the errors."""
+        messages: list[Message] = []
+        skipped: set[TopicPartitionKey] = set()
+        for raw in raws:
+            error = raw.error()
+            if error is None:
+                messages.append(to_message(raw))
+            elif error.code() in CODES and raw.partition() is not None:
+                key = (self._topic, cast("int", raw.partition()))
+                unreadable = None if key in skipped else self._unreadable(key, raw.offset() or 0, error)
+                if unreadable is not None:
+                    skipped.add(key)  # what else came of it was fetched before it was restarted behind this record
+                    messages.append(unreadable)
+            else:
+                raise_unless_passing(error, self._topic, self._acls)
+        return messages
+
+    def _unreadable(self, key: TopicPartitionKey, batch_offset: int, error: KafkaError) -> Unreadable | None:
+        """Return the record that cannot be read, once that is certain, and go on behind it."""
+        (position,) = self._consumer.position([TopicPartition(*key)])
+        at = position.offset if position.offset >= 0 else self._starts.get(key, 0)
+        unreadable = self._suspects.fail(key, batch_offset, at, error)
+        if unreadable is not None:
+            self.restart_at({key: unreadable.offset + 1})
+        return unreadable
+
+    def stamp(self) -> bytes:
+        """Return the group's metadata as of now: member, generation."""
+        return bytes(self._consumer.consumer_group_metadata())
+
+    def committed(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, OwnedOffset]:
+        """Return the committed offset and metadata of each partition, once no transaction on them is open.
+
+        Raises:
+            BrokerError: the coordinator did not answer in time.
+        """
+        wanted = [TopicPartition(topic, partition) for topic, partition in keys]
+        return ask_committed(self._asker, wanted, f"of {self._topic}", self._acls, self._patience) if wanted else {}
+
+    def commit_start(self, starts: Mapping[TopicPartitionKey, tuple[int, str]]) -> None:
+        """Commit (offset, metadata) of partitions that had no committed offset, before anything of them is read."""
+        offsets = [TopicPartition(topic, part, offset, text) for (topic, part), (offset, text) in starts.items()]
+        doing = f"committing the first offsets of {self._topic}"
+        for one in wait_for(lambda _: self._consumer.commit(offsets=offsets, asynchronous=False), doing, needs=self._acls):
+            if one.error is not None:
+                raise translate(one.error, doing, self._acls)
+
+    def low_watermark(self, key: TopicPartitionKey) -> int:
+        """Return the first offset that the partition still holds."""
+        return self._watermarks(key)[0]
+
+    def lag(self, key: TopicPartitionKey, offset: int) -> int | None:
+        """Return how many records lie behind `offset`, from the last fetch; None before the first."""
+        try:
+            _, high = self._consumer.get_watermark_offsets(TopicPartition(*key), cached=True)
+        except KafkaException:
+            return None
+        return max(0, high - offset) if high >= 0 else None
+
+    def _watermarks(self, key: TopicPartitionKey) -> tuple[int, int]:
+        partition = TopicPartition(*key)
+        doing = f"reading the first and last offset of {key[0]}-{key[1]}"
+        low, high = ask(
+            lambda seconds: self._consumer.get_watermark_offsets(partition, timeout=seconds),
+            doing,
+            _ANSWER_SECONDS,
+            f"Describe on topic {key[0]}",
+        )
+        return int(low), int(high)
+
+    def restart_at(self, starts: Mapping[TopicPartitionKey, int]) -> None:
+        """Read each partition again from the given offset; whatever was fetched of it is thrown away."""
+        partitions = [TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()]
+        if not partitions:
+            return
+        try:
+            # Taking it off and on again works in every state of the fetcher; seek() fails before the first fetch.
+            self._consumer.incremental_unassign([TopicPartition(one.topic, one.partition) for one in partitions])
+            self._consumer.incremental_assign(partitions)
+        except KafkaException as error:
+            raise translate(error, f"going back in {self._topic}") from error
+        self._starts.update(starts)
+        self._set_paused(starts)
+
+    def pause(self, keys: Iterable[TopicPartitionKey]) -> None:
+        """Stop fetching the partitions while membership is kept; what was fetched ahead is fetched again later."""
+        fresh = [key for key in keys if key not in self._paused]
+        self._paused.update(fresh)
+        self._pause(fresh)
+
+    def resume(self, keys: Iterable[TopicPartitionKey]) -> None:
+        """Fetch the partitions again."""
+        known = [key for key in keys if key in self._paused]
+        self._paused.difference_update(known)
+        if known:
+            self._consumer.resume([TopicPartition(*key) for key in known])
+
+    def close(self) -> None:
+        """Leave the group."""
+        # The last callback runs in here, when the group's metadata may be gone; what it raised would hide what ended the role.
+        self._is_leaving = True
+        self._consumer.close()
+        self._asker.close()
+
+    def _pause(self, keys: Sequence[TopicPartitionKey]) -> None:
+        if keys:
+            self._consumer.pause([TopicPartition(*key) for key in keys])
+
+    def _set_paused(self, keys: Iterable[TopicPartitionKey]) -> None:
+        """Tell librdkafka of partitions just assigned which are paused; it remembers a pause from before they went away."""
+        wanted = list(keys)
+        resumed = [TopicPartition(*key) for key in wanted if key not in self._paused]
+        if resumed:
+            self._consumer.resume(resumed)
+        self._pause([key for key in wanted if key in self._paused])
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._is_leaving:
+            return  # given while we leave, and taken again at once
+        keys = [(one.topic, one.partition) for one in partitions]
+        starts = self._listener.assigned(keys)
+        consumer.incremental_assign([TopicPartition(topic, part, starts[topic, part]) for topic, part in keys])
+        self._starts.update(starts)
+        self._set_paused(keys)
+        self._listener.settled(self.stamp())
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._give_up(consumer, partitions, self._listener.revoked)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._give_up(consumer, partitions, self._listener.lost)
+
+    def _give_up(
+        self, consumer: Consumer, partitions: list[TopicPartition], tell: Callable[[Sequence[TopicPartitionKey]], None]
+    ) -> None:
+        keys = [(one.topic, one.partition) for one in partitions]
+        tell(keys)
+        self._paused.difference_update(keys)
+        self._given_up.update(keys)
+        for key in keys:
+            self._starts.pop(key, None)
+        consumer.incremental_unassign(partitions)
+        if not self._is_leaving:
+            self._listener.settled(self.stamp())
+
+
+def generation(stamp: bytes) -> int | None:
+    """Return the group's generation in a stamp, or None if librdkafka writes stamps in a form we do not know.
+
+    librdkafka serialises the metadata as "CGMDv2:" and the generation in native byte order
+    (rd_kafka_consumer_group_metadata_write). It serves to notice a generation that passed without a callback.
+    """
+    if not stamp.startswith(b"CGMDv2:") or len(stamp) < _GENERATION_AT + _GENERATION.size:
+        return None
+    (number,) = _GENERATION.unpack_from(stamp, _GENERATION_AT)
+    return int(number)

@@ -1,0 +1,391 @@
+"""The worker's transaction: outputs and source offsets together, or not at all.
+
+Invariants: the outputs are flushed before the offsets are sent, because a torn transaction (KAFKA-17754) then leaves at worst a
+record twice, never an offset without its output; a producer whose commit or abort took as long as the socket timeout is thrown
+away, because a late EndTxn could end its next transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from stream_dedup.ground.errors import AbortableError, BrokerError, FencedError
+from stream_dedup.ground.messages import NO_TIMESTAMP
+from stream_dedup.ground.threads import SideThread
+from stream_dedup.kafka.bulk import BulkWriter
+from stream_dedup.kafka.client import is_retriable, make_producer, producer_config, translate
+from stream_dedup.kafka.failures import (
+    PURGED,
+    REFUSALS,
+    STEP_SECONDS,
+    BrokenError,
+    StuckError,
+    UndeliveredError,
+    UnwrittenError,
+    failure_of,
+    told_by,
+    translated,
+    write_acls,
+)
+from stream_dedup.kafka.outputs import Outcome, Output, PackedOutputs, Result
+from stream_dedup.kafka.patience import IMPATIENT, Patience
+from stream_dedup.settings.settings import Settings
+
+# From the first output to the last acknowledgement: Kafka ends a transaction after 30 s, and takes its owner for a zombie then.
+_OUTPUT_SECONDS = 25.0
+_FLUSH_SLICE_SECONDS = 1.0
+_MESSAGE_SECONDS = 20.0
+_TRANSACTION_SECONDS = 30.0
+_BEGIN_TIMES = 6
+_BEGIN_SECONDS = 10.0
+_GRACE_SECONDS = 2.0
+
+
+class TransactionalOutput:
+    """The worker's transactions: outputs and source offsets together, or not at all.
+
+    With `in_turns` two producers take turns, the second with the id `<transactional_id>~2`. Still one transaction ends before
+    the next one begins; but a producer whose last one is still being marked in its topics is told CONCURRENT_TRANSACTIONS
+    and asks again only after 20 ms (librdkafka's AddPartitionsToTxn), and the other need not wait for that. When one was
+    thrown away, so is the other at its turn: it may have lost its coordinator with the same broker, and be waited for too.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        transactional_id: str,
+        client: str,
+        *,
+        in_turns: bool = False,
+        patience: Patience = IMPATIENT,
+    ) -> None:
+        self._patience = patience
+
+        def make(name: str) -> tuple[dict[str, Any], Producer]:
+            config = producer_config(
+                settings,
+                client,
+                # What was delivered is what the flush did not leave; a call back into Python for each record would cost 1.3 us.
+                {"queue.buffering.max.messages": 1_000_000, "delivery.report.only.error": True},
+                {
+                    "transactional.id": name,
+                    "transaction.timeout.ms": int(1000 * _TRANSACTION_SECONDS),
+                    "message.timeout.ms": int(1000 * _MESSAGE_SECONDS),
+                },
+            )
+            return config, self._new_producer(config)
+
+        self._config, self._producer = make(transactional_id)
+        self._other = make(f"{transactional_id}~2") if in_turns else None
+        self._doubtful: Producer | None = None
+        self._outputs_until = 0.0
+        self._socket_timeout_seconds = float(self._config["socket.timeout.ms"]) / 1000
+        self._caller = SideThread("transactions")
+
+    def run(
+        self,
+        outputs: Sequence[Output],
+        offsets: Sequence[tuple[str, int, int, str]],
+        stamp: bytes,
+        *,
+        one_by_one: bool = False,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> Result:
+        """Write the outputs and commit the source offsets (topic, partition, offset, metadata) in one transaction.
+
+        The order matters: 1 begin, 2 outputs, 3 flush, 4 offsets, 5 commit. With `one_by_one` each output is flushed
+        alone, so that `Result.refused` names exactly the ones that the broker does not take; otherwise it may name
+        their neighbours too. `reached` is told the name of each step when it is done.
+
+        Raises:
+            FencedError: another worker has the same transactional id.
+            BrokerError: the producer cannot go on.
+        """
+        began = time.monotonic()
+        try:
+            return self._run(outputs, offsets, stamp, one_by_one=one_by_one, reached=reached)
+        except FencedError as error:
+            # Kafka fences for two reasons and names neither. After so long it has ended the transaction itself, because the
+            # time-out had passed while Kafka was away or this machine stood still; nobody else has our id.
+            if time.monotonic() - began < _TRANSACTION_SECONDS:
+                raise
+            return self._recycle(str(error))
+
+    def _run(
+        self,
+        outputs: Sequence[Output],
+        offsets: Sequence[tuple[str, int, int, str]],
+        stamp: bytes,
+        *,
+        one_by_one: bool,
+        reached: Callable[[str], None],
+    ) -> Result:
+        if self._producer is self._doubtful:
+            self._doubtful = None
+            self._producer = self._new_producer(self._config)
+        positions = [TopicPartition(topic, part, offset, metadata) for topic, part, offset, metadata in offsets]
+        bulk = None
+        if isinstance(outputs, PackedOutputs) and not one_by_one:
+            bulk = BulkWriter.of(self._producer, outputs.columns)
+        if bulk is None:
+            return self._attempt(outputs, positions, stamp, reached, one_by_one=one_by_one)
+        began = time.monotonic()
+        try:
+            return self._attempt(outputs, positions, stamp, reached, bulk)
+        except UndeliveredError as error:
+            ended = self._abort(error, [])
+            is_slow = time.monotonic() - began >= _MESSAGE_SECONDS  # then Kafka is not there, and no record is at fault
+            if ended.outcome is not Outcome.ABORTED or (is_slow and not error.is_refused):
+                return ended
+        # Which record it was, and why, is known once each has a report. librdkafka goes on with a gap in its sequence numbers.
+        self._producer = self._new_producer(self._config)
+        return self._attempt(outputs, positions, stamp, reached)
+
+    def _attempt(
+        self,
+        outputs: Sequence[Output],
+        positions: list[TopicPartition],
+        stamp: bytes,
+        reached: Callable[[str], None],
+        bulk: BulkWriter | None = None,
+        *,
+        one_by_one: bool = False,
+    ) -> Result:
+        """Run the transaction once.
+
+        Raises:
+            UndeliveredError: in bulk, a record failed; the transaction is open still.
+        """
+        failures: list[tuple[int, KafkaError]] = []
+        # A record that was written in bulk does not say why it was refused, and a missing ACL refuses all.
+        needs = "" if bulk is None else write_acls(bulk.topics)
+        try:
+            self._producer.begin_transaction()  # 1
+            self._outputs_until = time.monotonic() + _OUTPUT_SECONDS
+            reached("begin")
+            if bulk is None:
+                try:
+                    self._write(outputs, range(len(outputs)), failures, one_by_one=one_by_one)  # 2
+                except BrokenError:
+                    with contextlib.suppress(UnwrittenError):
+                        self._flush(len(outputs), failures)  # the report that says why may be on its way
+                    raise
+            else:
+                self._write_in_bulk(outputs, bulk, failures)  # 2
+            reached("outputs")
+            self._flush(len(outputs), failures)  # 3
+            reached("flushed")
+            if failures:
+                return self._fail(None, failures, outputs, positions, stamp)
+            if positions:
+                self._again(  # 4
+                    lambda seconds: self._producer.send_offsets_to_transaction(positions, stamp, seconds),
+                    "sending the source offsets",
+                    needs,
+                )
+            reached("offsets")
+        except KafkaException as error:
+            return self._abort(translated(error.args[0], "writing a transaction"), failures)
+        except AbortableError as error:
+            if bulk is not None and isinstance(error, UndeliveredError):
+                raise
+            if isinstance(error, UnwrittenError | BrokenError):
+                return self._fail(error, failures, outputs, positions, stamp)
+            return self._abort(error, failures)
+        reached("before-commit")
+        return self._commit(needs, in_bulk=bulk is not None)  # 5
+
+    def _fail(
+        self,
+        why: AbortableError | None,
+        failures: list[tuple[int, KafkaError]],
+        outputs: Sequence[Output],
+        positions: list[TopicPartition],
+        stamp: bytes,
+    ) -> Result:
+        """Abort a transaction whose outputs failed: for want of an ACL, as they say themselves, or for `why`."""
+        errors = [(outputs[index].topic, error) for index, error in failures]
+        said = failure_of(errors) if why is None or errors else why
+        return self._abort(self._denied(errors, outputs, positions, stamp) or said, failures)
+
+    def _write_in_bulk(self, outputs: Sequence[Output], bulk: BulkWriter, failures: list[tuple[int, KafkaError]]) -> None:
+        """Write the outputs in their order: runs of those that are packed at once, all others one by one."""
+        packed = bulk.packed
+        edges = (np.flatnonzero(packed[1:] != packed[:-1]) + 1).tolist()
+        for start, stop in itertools.pairwise([0, *edges, len(packed)] if len(packed) else []):
+            if not packed[start]:
+                self._write(outputs, range(start, stop), failures)
+                continue
+            written = bulk.write(start, stop)
+            while written < stop:
+                # The queue is full, or something is wrong with this one; by itself it is waited for, or says what it is.
+                self._write(outputs, range(written, written + 1), failures)
+                written = bulk.write(written + 1, stop)
+
+    def _write(
+        self, outputs: Sequence[Output], places: range, failures: list[tuple[int, KafkaError]], *, one_by_one: bool = False
+    ) -> None:
+        producer: Any = self._producer  # its stubs want headers in a list of another type
+        for index in places:
+            topic, partition, key, value, timestamp_ms, headers = outputs[index]
+
+            def report(error: KafkaError | None, _message: Any, index: int = index) -> None:
+                if error is not None:
+                    failures.append((index, error))
+
+            while True:
+                try:
+                    # By place, not by name, which takes two thirds of the time: `report` is the callback, and None its other
+                    # name.
+                    producer.produce(topic, value, key, partition, report, None, timestamp_ms or NO_TIMESTAMP, headers)
+                except BufferError:
+                    producer.poll(0.1)
+                    if time.monotonic() >= self._outputs_until and not failures:
+                        raise UnwrittenError(
+                            f"Only {index} of {len(outputs)} outputs had room in the queue within {_OUTPUT_SECONDS:.0f} s."
+                        ) from None
+                except KafkaException as error:
+                    if error.args[0].code() == KafkaError._STATE:
+                        raise BrokenError(
+                            "An output was not written, so Kafka's client takes no more of the transaction.", is_refused=False
+                        ) from error
+                    if error.args[0].code() not in REFUSALS:
+                        raise
+                    failures.append((index, error.args[0]))
+                    break
+                else:
+                    break
+            if one_by_one:
+                self._flush(1, failures)
+                if failures:
+                    return
+
+    def _flush(self, count: int, failures: list[tuple[int, KafkaError]]) -> None:
+        left = count
+        try:
+            # Once one has failed, librdkafka holds the others back until they time out.
+            while True:
+                left = self._producer.flush(_FLUSH_SLICE_SECONDS)
+                if not left or failures or time.monotonic() >= self._outputs_until:
+                    break
+        except SystemError as error:
+            told = told_by(error)
+            if told is not None:
+                raise KafkaException(told) from None
+            left = count  # whatever it was, the abort says it
+        if left and not failures:
+            raise UnwrittenError(f"{left} of {count} outputs were not written within {_OUTPUT_SECONDS:.0f} s.")
+
+    def _denied(
+        self,
+        errors: Sequence[tuple[str, KafkaError]],
+        outputs: Sequence[Output],
+        positions: list[TopicPartition],
+        stamp: bytes,
+    ) -> BrokerError | None:
+        """Return the ACL that is missing, if that is why every output was purged; the transaction will be aborted anyway.
+
+        A transaction that may not write to a topic fails as a whole, and only the next call with it says why.
+        """
+        if any(error.code() not in PURGED for _, error in errors):
+            return None
+        try:
+            self._caller.call(
+                lambda: self._producer.send_offsets_to_transaction(positions, stamp, STEP_SECONDS),
+                STEP_SECONDS + _GRACE_SECONDS,
+            )
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                return translate(error, "writing the outputs", write_acls({output.topic for output in outputs}))
+        except TimeoutError as error:
+            raise StuckError("While the outputs failed, the client did not come back.") from error
+        return None
+
+    def _commit(self, needs: str, *, in_bulk: bool) -> Result:
+        began = time.monotonic()
+        try:
+            self._again(self._producer.commit_transaction, "committing", needs)
+        except AbortableError as error:
+            if in_bulk and isinstance(error, UndeliveredError):
+                raise
+            if time.monotonic() - began >= self._socket_timeout_seconds:
+                return self._recycle(str(error))
+            return self._abort(error, [])
+        if time.monotonic() - began >= self._socket_timeout_seconds:
+            return self._recycle("The commit took as long as the socket timeout.")
+        if self._other is not None:
+            (self._config, self._producer), self._other = self._other, (self._config, self._producer)
+        return Result(Outcome.COMMITTED)
+
+    def _abort(self, why: BrokerError, failures: list[tuple[int, KafkaError]]) -> Result:
+        if not isinstance(why, AbortableError):
+            raise why
+        if isinstance(why, StuckError):
+            return self._recycle(str(why))
+        began = time.monotonic()
+        try:
+            self._again(self._producer.abort_transaction, "aborting")
+        except AbortableError as error:
+            return self._recycle(str(error))
+        if time.monotonic() - began >= self._socket_timeout_seconds:
+            return self._recycle("The abort took as long as the socket timeout.")
+        refused = tuple(sorted({index for index, error in failures if error.code() in REFUSALS}))
+        if refused:
+            # librdkafka goes on with a gap in its sequence numbers, at which the next transaction would fail.
+            self._producer = self._new_producer(self._config)
+        return Result(Outcome.ABORTED, refused, str(why))
+
+    def _recycle(self, why: str) -> Result:
+        """Throw the producer away: its late EndTxn is fenced by the epoch that the next one gets."""
+        self._caller = SideThread("transactions")
+        self._producer = self._new_producer(self._config)
+        if self._other is not None:
+            self._doubtful = self._other[1]
+        return Result(Outcome.UNKNOWN, why=why)
+
+    def _new_producer(self, config: dict[str, Any]) -> Producer:
+        producer = make_producer(config)
+        doing = f"beginning as transactional id {config['transactional.id']}"
+        needs = f"Write and Describe on transactionalId {config['transactional.id']}"
+        lasts = self._patience.begin(_BEGIN_TIMES)
+        while True:
+            try:
+                producer.init_transactions(_BEGIN_SECONDS)
+            except KafkaException as error:
+                if not is_retriable(error) or not lasts():
+                    raise translate(error, doing, needs) from error
+            else:
+                return producer
+
+    def _again(self, call: Callable[[float], Any], doing: str, needs: str = "") -> None:
+        """Make a call that may be made again once after a time-out; `needs` is the ACL for it.
+
+        Raises:
+            UndeliveredError: a record that was written before was not delivered.
+            StuckError: it timed out twice, or the broker has forgotten the transaction.
+            BrokerError: it failed otherwise.
+        """
+        for attempt in (1, 2):
+            try:
+                self._caller.call(lambda: call(STEP_SECONDS), STEP_SECONDS + _GRACE_SECONDS)
+            except TimeoutError as error:
+                raise StuckError(f"While {doing}, the client did not come back within its own time-out.") from error
+            except KafkaException as error:
+                if not is_retriable(error):
+                    raise translated(error.args[0], doing, needs) from error
+                if attempt == 2:
+                    raise StuckError(str(translate(error, doing))) from error
+            else:
+                return
+
+    def close(self) -> None:
+        """Let go; an open transaction is aborted by the broker or by the next producer with this id."""
+        with contextlib.suppress(KafkaException):
+            self._producer.flush(1.0)

@@ -1,0 +1,247 @@
+"""Settings read from flags, the environment, a file and a preset, one above the other.
+
+    flag  >  environment STREAM_DEDUP_*  >  file (TOML or YAML, STREAM_DEDUP_CONFIG)  >  input preset  >  default
+
+Invariants: everything that is wrong is reported at once, each in a sentence; a misspelt setting is an error, because one
+that is silently ignored is the worst of all.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+from pydantic import (
+    ValidationError,
+)
+
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.settings.environment import (
+    BOOTSTRAP_VARIABLE,
+    CONFIG_VARIABLE,
+    KAFKA_PREFIX,
+    NOT_SETTINGS,
+    PREFIX,
+    environment_name,
+    is_service_link,
+    property_of,
+)
+from stream_dedup.settings.presets import PRESETS
+from stream_dedup.settings.properties import DECIDED_PROPERTIES, FROM_FILE_PROPERTIES, PROPERTY_NAME, property_value
+from stream_dedup.settings.sentences import cut, mistake, sentences, shown_name, why
+from stream_dedup.settings.settings import LAYERS, Origin, Settings, Source
+
+# Settings with a flag of their own on some command; all others are set with `--set NAME=VALUE`.
+_OWN_FLAGS = {"kafka_bootstrap_servers": "--bootstrap-servers", "first_start": "--first-start"}
+
+
+def load_settings(
+    overrides: Mapping[str, object] | None = None,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Return the settings of flags (`overrides`; None means not given), environment, file and defaults.
+
+    Kafka properties may stand in `overrides` as `kafka.<property>`. `file` wins over `STREAM_DEDUP_CONFIG`.
+
+    Raises:
+        ConfigurationError: something is wrong; the message lists everything that is, a sentence each.
+    """
+    settings, problems = check_settings(overrides, file, environ)
+    if settings is None or problems:
+        head = "The configuration cannot be used:" if len(problems) == 1 else (
+            f"The configuration cannot be used, for {len(problems)} reasons:"
+        )  # fmt: skip
+        raise ConfigurationError("\n".join([head, *(f"  - {problem}" for problem in problems)]))
+    return settings
+
+
+def check_settings(
+    overrides: Mapping[str, object] | None = None,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[Settings | None, list[str]]:
+    """Return (settings, problems) as `load_settings`, but with the problems as a list of sentences."""
+    environ = os.environ if environ is None else environ
+    problems: list[str] = []
+    sources: tuple[Source, ...] = ("flag", "environment", "file", "preset")
+    layers = [Layer(source, problems) for source in sources]
+    _read_flags(layers[0], overrides or {})
+    _read_environment(layers[1], environ)
+    path = file or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
+    if path is not None:
+        _read_file(layers[2], path)
+    _read_preset(layers)
+    origins: dict[str, Origin] = {}
+    for layer in layers:
+        for name, origin in layer.origins.items():
+            origins.setdefault(name, origin)
+    token = LAYERS.set(tuple(layer.values for layer in layers))
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        problems += sentences(error, origins)
+        return None, problems
+    finally:
+        LAYERS.reset(token)
+    settings._origins = MappingProxyType(origins)
+    return (None if problems else settings), problems
+
+
+class Layer:
+    """What one place says: values by field name (`kafka` a dict), the origin of each, and what is wrong there."""
+
+    def __init__(self, source: Source, problems: list[str]) -> None:
+        self.source = source
+        self.problems = problems
+        self.values: dict[str, Any] = {}
+        self.origins: dict[str, Origin] = {}
+
+    def put(self, name: str, value: object, where: str) -> None:
+        """Take one setting."""
+        self.values[name] = value
+        self.origins[name] = Origin(self.source, where)
+
+    def put_property(self, prop: str, value: object, where: str) -> None:
+        """Take one Kafka property, unless it is not ours to set."""
+        if not PROPERTY_NAME.match(prop):
+            self.problems.append(
+                f"{where} would be the Kafka property {cut(shown_name(prop))}, which is not a property's name."
+            )
+        elif prop in DECIDED_PROPERTIES:
+            self.problems.append(f"{where} would set the Kafka property {prop}, which is not free: {DECIDED_PROPERTIES[prop]}.")
+        elif isinstance(value, bool):
+            self.put_property(prop, str(value).lower(), where)
+        elif isinstance(value, str | int | float):
+            try:
+                self.values.setdefault("kafka", {})[prop] = property_value(prop, str(value))
+            except ValueError as error:
+                self.problems.append(f"{where} is {cut(repr(value))}, but {error}.")
+            self.origins[f"kafka.{prop}"] = Origin(self.source, where)
+        else:
+            self.problems.append(f"{where} must be a text or a number, and is a {type(value).__name__}.")
+
+
+def _read_flags(layer: Layer, overrides: Mapping[str, object]) -> None:
+    for name, value in overrides.items():
+        if value is None:
+            continue
+        where = _OWN_FLAGS.get(name, f"--set {name}")
+        if name == "kafka" and isinstance(value, Mapping):
+            for prop, text in value.items():
+                layer.put_property(str(prop), text, f"--set kafka.{prop}")
+        elif name.startswith("kafka."):
+            layer.put_property(name.removeprefix("kafka."), value, where)
+        elif name in Settings.model_fields and name != "kafka":
+            layer.put(name, value, where)
+        else:
+            layer.problems.append(_unknown(f"The flag for {cut(name)}", name, _field_names()))
+
+
+def _read_environment(layer: Layer, environ: Mapping[str, str]) -> None:
+    by_variable = {environment_name(name): name for name in _field_names()}
+    if environ.get(BOOTSTRAP_VARIABLE):
+        layer.put("kafka_bootstrap_servers", environ[BOOTSTRAP_VARIABLE], BOOTSTRAP_VARIABLE)
+    for variable, value in sorted(environ.items()):
+        if not variable.upper().startswith(PREFIX) or variable in NOT_SETTINGS or is_service_link(variable, value):
+            continue
+        if variable in by_variable:
+            # An empty variable is one that somebody left out: compose files and charts write `NAME=` for that.
+            if value:
+                layer.put(by_variable[variable], value, variable)
+        elif variable.startswith(KAFKA_PREFIX) and variable != KAFKA_PREFIX:
+            if value:
+                _read_property_variable(layer, variable, value, environ)
+        else:
+            known = [*by_variable, CONFIG_VARIABLE, environment_name("kafka.sasl.password")]
+            layer.problems.append(_unknown(f"The environment variable {cut(variable)}", variable.upper(), known))
+
+
+def _read_property_variable(layer: Layer, variable: str, value: str, environ: Mapping[str, str]) -> None:
+    prop = property_of(variable)
+    secret = prop.removesuffix(".file")
+    if prop == secret or secret not in FROM_FILE_PROPERTIES:
+        layer.put_property(prop, value, variable)
+        return
+    direct = variable.removesuffix("_FILE")
+    if environ.get(direct):
+        layer.problems.append(f"Both {direct} and {variable} are set; remove one of them.")
+        return
+    try:
+        content = Path(value).expanduser().read_text(encoding="utf-8")
+    except (OSError, ValueError, RuntimeError) as error:
+        layer.problems.append(f"{variable} names the file {cut(value)}, which cannot be read: {why(error)}.")
+        return
+    layer.put_property(secret, content.rstrip("\r\n"), f"{variable} ({value})")
+
+
+def _read_file(layer: Layer, path: Path) -> None:
+    try:
+        text = path.expanduser().read_text(encoding="utf-8")
+    except (OSError, ValueError, RuntimeError) as error:
+        layer.problems.append(f"The configuration file {path} cannot be read: {why(error)}.")
+        return
+    content: object
+    try:
+        if path.suffix.lower() == ".toml":
+            content = tomllib.loads(text)
+        elif path.suffix.lower() in (".yaml", ".yml"):
+            content = yaml.safe_load(text)
+        else:
+            layer.problems.append(f"The configuration file {path} must end in .toml, .yaml or .yml.")
+            return
+    except (tomllib.TOMLDecodeError, yaml.YAMLError, RecursionError, ValueError, AttributeError) as error:
+        # AttributeError is what PyYAML makes of a text that is marked as a time and is none.
+        layer.problems.append(f"The configuration file {path} cannot be parsed: {mistake(error)}.")
+        return
+    if content is None:
+        return
+    if not isinstance(content, dict):
+        layer.problems.append(f"The configuration file {path} must hold names and values, as in `group: crawl`.")
+        return
+    for name, value in content.items():
+        where = f"{shown_name(str(name))} in {path}"
+        if name == "kafka" and isinstance(value, dict):
+            for prop, inner in _flatten(value):
+                layer.put_property(prop, inner, f"kafka.{shown_name(prop)} in {path}")
+        elif name == "kafka":
+            layer.problems.append(f"{where} must be a table of Kafka properties.")
+        elif name in Settings.model_fields:
+            if value is not None:
+                layer.put(name, value, where)
+        else:
+            layer.problems.append(_unknown(cut(where), str(name), _field_names()))
+
+
+def _read_preset(layers: list[Layer]) -> None:
+    chosen = next((layer.values["input_preset"] for layer in layers if "input_preset" in layer.values), None)
+    # A name that is none, or a value that is no name, is reported with all other values.
+    for name, value in PRESETS.get(chosen, {}).items() if isinstance(chosen, str) else ():
+        layers[-1].put(name, value, str(chosen))
+
+
+def _flatten(table: Mapping[Any, object], head: str = "") -> Iterator[tuple[str, object]]:
+    # TOML reads `sasl.password = "x"` as nested tables.
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{head}{name}.")
+        else:
+            yield f"{head}{name}", value
+
+
+def _field_names() -> list[str]:
+    return [name for name in Settings.model_fields if name != "kafka"]
+
+
+def _unknown(what: str, name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6) or difflib.get_close_matches(
+        name.lower().replace("-", "_"), known, n=1, cutoff=0.6
+    )
+    hint = f"did you mean {near[0]}?" if near else "`stream-dedup config reference` lists those there are."
+    return f"{what} is not a setting; {hint}"

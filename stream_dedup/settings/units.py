@@ -1,0 +1,148 @@
+"""Values as people write them: times, sizes, names, folders; and what a setting's text must look like.
+
+Invariant: a bare number is no time, because its unit would be a guess.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ByteSize,
+    Field,
+    FilePath,
+    TypeAdapter,
+    ValidationError,
+)
+
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+\Z")
+
+
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+
+
+_DURATION_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+BROKERS = r"^\s*[^\s,/]+:\d{1,5}\s*(,\s*[^\s,/]+:\d{1,5}\s*)*$"
+
+
+HOST = r"^[A-Za-z0-9.:_-]+$"
+
+
+NAME = r"^[A-Za-z0-9._-]{1,200}$"
+
+
+PATTERNS = {
+    BROKERS: "host:port, or several of them separated by commas",
+    HOST: "a host name or an address, without a port",
+    NAME: "made of 1 to 200 letters, digits, dots, underscores and hyphens",
+}
+
+
+_BYTE_SIZE = TypeAdapter(ByteSize)
+
+
+def parse_duration(value: object) -> timedelta:
+    """Return a time written like `250ms`, `15m`, `30d` or `1h30m`.
+
+    Raises:
+        ValueError: it is not written so; a bare number is refused, because its unit would be a guess.
+    """
+    if isinstance(value, timedelta):
+        return value
+    text = str(value).strip().lower().replace(" ", "")
+    if not _DURATION.match(text):
+        raise ValueError("must be a time with its unit, such as 250ms, 30s, 15m, 12h or 30d")
+    parts = _DURATION_PART.findall(text)
+    try:
+        return timedelta(milliseconds=sum(float(count) * _DURATION_UNIT_MS[unit] for count, unit in parts))
+    except OverflowError as error:
+        raise ValueError("must be a time of at most 999999999d") from error
+
+
+def parse_size(value: object) -> int:
+    """Return a size in bytes, written like `500MB` (10^6) or `1GiB` (2^30), or as a number of bytes.
+
+    Raises:
+        ValueError: it is not written so.
+    """
+    try:
+        return int(_BYTE_SIZE.validate_python(value.strip() if isinstance(value, str) else value))
+    except (ValidationError, OverflowError) as error:
+        raise ValueError("must be a size such as 500MB, 1GiB or 65536") from error
+
+
+def format_duration(value: timedelta) -> str:
+    """Return a time as `parse_duration` reads it, in the largest unit that leaves a whole number."""
+    total_ms = round(value.total_seconds() * 1000)
+    for unit in ("w", "d", "h", "m", "s"):
+        if total_ms and total_ms % _DURATION_UNIT_MS[unit] == 0:
+            return f"{total_ms // _DURATION_UNIT_MS[unit]}{unit}"
+    return f"{total_ms}ms"
+
+
+def _no_bool(value: object) -> object:
+    # YAML reads `on` and `yes` as booleans, and pydantic would take True for the number 1.
+    if isinstance(value, bool):
+        raise ValueError("must be a whole number")  # noqa: TRY004 - pydantic collects ValueError only
+    return value
+
+
+def _expand(value: object) -> object:
+    try:
+        return Path(value).expanduser() if isinstance(value, str | Path) and str(value) else value
+    except RuntimeError as error:
+        raise ValueError("must not begin with the home folder of a user who has none") from error
+
+
+def parse_window(value: object) -> timedelta | None:
+    """Return a time as `parse_duration` does; None for `none`, which is for ever.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if value is None or (isinstance(value, str) and value.strip().lower() == "none"):
+        return None
+    return parse_duration(value)
+
+
+def _field_path(value: str) -> str:
+    if not all(value.split(".")):
+        raise ValueError("must be a dotted path of names, such as page.body")
+    return value
+
+
+Whole = BeforeValidator(_no_bool)
+
+
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+
+
+Size = Annotated[int, BeforeValidator(parse_size)]
+
+
+Folder = Annotated[Path, BeforeValidator(_expand)]
+
+
+ReadableFile = Annotated[FilePath, BeforeValidator(_expand)]
+
+
+FieldPath = Annotated[str, AfterValidator(_field_path)]
+
+
+Name = Annotated[str, Field(pattern=NAME)]
+
+
+def as_text(value: object) -> str:
+    """Return a setting's value as one would write it in the environment."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return format_duration(value) if isinstance(value, timedelta) else str(value)

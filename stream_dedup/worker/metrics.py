@@ -1,0 +1,159 @@
+"""What a worker counts.
+
+Invariant: documents_total + dead_letters_total = records_total, the source records whose transaction committed, counted
+apart from each other; nothing is counted before.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from prometheus_client import Counter, Gauge
+
+from stream_dedup.ground.document import Reason, Verdict
+from stream_dedup.service.metrics import BatchHistogram, RoleMetrics
+from stream_dedup.worker.outputs import EmittedCounts
+
+_LATENCY_BUCKETS_SECONDS = (
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 21600.0, 86400.0,
+)  # fmt: skip
+_DISTANCE_BUCKETS_BITS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 24, 32)
+
+
+class WorkerMetrics(RoleMetrics):
+    """What a worker counts."""
+
+    def __init__(self, recipe: str) -> None:
+        super().__init__()
+        self.recipe(recipe)
+        registry = self.registry
+        self._records = Counter(
+            "stream_dedup_records",
+            "Source records whose transaction committed: what went in. Equals documents and dead letters together.",
+            registry=registry,
+        )
+        self._documents = Counter(
+            "stream_dedup_documents",
+            "Documents that left with a verdict, by verdict and reason.",
+            ["verdict", "reason"],
+            registry=registry,
+        )
+        self._bytes = Counter("stream_dedup_bytes", "Bytes of the values of those documents.", ["verdict"], registry=registry)
+        self._dead_letters = Counter(
+            "stream_dedup_dead_letters",
+            "Documents that went to the dead letters, by the stage that could not go on.",
+            ["stage"],
+            registry=registry,
+        )
+        self._transactions = Counter(
+            "stream_dedup_transactions", "Transactions, by how they ended.", ["result"], registry=registry
+        )
+        self._rebalances = Counter(
+            "stream_dedup_rebalances", "Times that the group moved partitions to or from this worker.", registry=registry
+        )
+        self._lag = Gauge(
+            "stream_dedup_consumer_lag_records",
+            "Records between the committed offset and the end of each partition of this worker.",
+            ["topic", "partition"],
+            registry=registry,
+        )
+        self._batches_in_flight = Gauge(
+            "stream_dedup_batches_in_flight", "Batches that wait for the index or for their commit.", registry=registry
+        )
+        self._documents_in_flight = Gauge("stream_dedup_documents_in_flight", "Documents in those batches.", registry=registry)
+        self._bytes_in_flight = Gauge(
+            "stream_dedup_bytes_in_flight", "Memory that those batches take, about.", registry=registry
+        )
+        self._allowed = Gauge(
+            "stream_dedup_transaction_documents_max",
+            "Documents that one transaction may carry now: fewer when outputs are written slowly.",
+            registry=registry,
+        )
+        self._unemitted = Gauge(
+            "stream_dedup_unemitted_representatives",
+            "Documents that the index made representatives and this worker has not committed to the output yet.",
+            registry=registry,
+        )
+        self._distance = BatchHistogram(
+            "stream_dedup_distance_bits",
+            "Distance of duplicates from the document they name.",
+            _DISTANCE_BUCKETS_BITS,
+            registry,
+        )
+        self._latency = BatchHistogram(
+            "stream_dedup_verdict_latency_seconds",
+            "Age of a document, by its record's timestamp, when its verdict was committed. Crawlers that send the "
+            "fetch time as timestamp see the age of the page.",
+            _LATENCY_BUCKETS_SECONDS,
+            registry,
+        )
+        self._insights = Counter(
+            "stream_dedup_insights_sent",
+            "Records with counts per host, by whether Kafka took them; a lost one costs counts and no document.",
+            ["result"],
+            registry=registry,
+        )
+        for result in ("delivered", "lost"):
+            self._insights.labels(result)
+        for verdict in Verdict:
+            self._bytes.labels(verdict.value)
+        for reason in Reason:
+            if reason.verdict is not None:
+                self._documents.labels(reason.verdict.value, reason.label)
+        for stage in ("decode", "field", "size", "fingerprint"):
+            self._dead_letters.labels(stage)
+        for result in ("committed", "aborted", "unknown"):
+            self._transactions.labels(result)
+
+    def took(self, records: int) -> None:
+        """Count the source records of a transaction that has committed."""
+        self._records.inc(records)
+
+    def waited(self, seconds: float) -> None:
+        """Note how long a batch was on its way, from being read until its verdicts were in."""
+        self._stages.labels("verdict").observe(seconds)
+
+    def left(self, left: EmittedCounts) -> None:
+        """Count the records of a transaction that has committed."""
+        documents, sizes = left.documents.tolist(), left.bytes.tolist()
+        for reason in Reason:
+            if documents[reason] and reason.verdict is not None:
+                self._documents.labels(reason.verdict.value, reason.label).inc(documents[reason])
+                self._bytes.labels(reason.verdict.value).inc(sizes[reason])
+        for stage, count in left.stages.items():
+            self._dead_letters.labels(stage).inc(count)
+        self._distance.observe_many(left.distances)
+        ages_ms = time.time() * 1000 - left.timestamps_ms
+        self._latency.observe_many(np.maximum(ages_ms, 0.0) / 1000)
+
+    def insights(self, result: str) -> None:
+        """Count a record of counts per host: `delivered` or `lost`."""
+        self._insights.labels(result).inc()
+
+    def transaction(self, result: str) -> None:
+        """Count a transaction that ended so: `committed`, `aborted` or `unknown`."""
+        self._transactions.labels(result).inc()
+
+    def rebalanced(self) -> None:
+        """Count a rebalance; the lag of partitions that went away is not reported any longer."""
+        self._rebalances.inc()
+        self._lag.clear()
+
+    def lag(self, topic: str, partition: int, records: int) -> None:
+        """Say how far behind its partition this worker is."""
+        self._lag.labels(topic, str(partition)).set(records)
+
+    def in_flight(self, batches: int, documents: int, held_bytes: int) -> None:
+        """Say how much is on its way."""
+        self._batches_in_flight.set(batches)
+        self._documents_in_flight.set(documents)
+        self._bytes_in_flight.set(held_bytes)
+
+    def allowed(self, documents: int) -> None:
+        """Say how much one transaction may carry."""
+        self._allowed.set(documents)
+
+    def unemitted(self, representatives: int) -> None:
+        """Say how many documents duplicates may name that readers of the output do not see yet."""
+        self._unemitted.set(representatives)
