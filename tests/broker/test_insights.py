@@ -25,7 +25,7 @@ from tests.broker.test_main_path import LONG
 pytestmark = pytest.mark.broker
 
 HOST = "news.example"
-README = Path(__file__).parent.parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "how-to" / "host-signals.md"
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ def get(role: Role, path: str) -> str:
         return str(answer.read().decode())
 
 
-def as_the_readme_says(crawl: Filter) -> str:
-    """Return what the README's kcat line prints; without kcat, what its topic and format would."""
-    line = next(line for line in README.read_text().splitlines() if "kcat" in line and "host-signals" in line)
+def as_the_page_says(crawl: Filter) -> str:
+    """Return what the page's kcat line prints; without kcat, what its topic and format would."""
+    line = next(line for line in PAGE.read_text().splitlines() if line.startswith("kcat") and "host-signals" in line)
     words = shlex.split(line)
     assert words[words.index("-t") + 1] == "host-signals"
     assert words[words.index("-f") + 1] == "%k %s\\n"
@@ -116,7 +116,7 @@ def test_signals_survive_kills_of_the_role_and_of_the_broker(own: tuple[LocalBro
     assert "\nfaust" not in metrics
     assert json.loads(get(first, "/readyz"))["ready"] is True
 
-    host, _, value = as_the_readme_says(crawl).splitlines()[-1].partition(" ")
+    host, _, value = as_the_page_says(crawl).splitlines()[-1].partition(" ")
     assert (host, json.loads(value)) == (HOST, signals)
 
     first.kill()
