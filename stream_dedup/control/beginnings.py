@@ -10,7 +10,8 @@ Invariant: nothing of a partition is read before `note` has returned for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import structlog
 
@@ -23,18 +24,48 @@ from stream_dedup.settings.settings import Settings
 _logger = structlog.get_logger("stream_dedup.worker")
 
 
-class Beginnings:
-    """What was begun of the source topic, as this worker last read it."""
+def write_down(settings: Settings, names: TopicNames, *written: bytes) -> None:
+    """Append records to `begun`, in their order.
 
-    def __init__(self, settings: Settings, names: TopicNames, log_id: bytes, topic_id: bytes) -> None:
+    Raises:
+        BrokerError: they could not be written.
+    """
+    appender = LogAppender(settings, names.begun, "begun")
+    for raw in written:
+        appender.send(raw, None, lambda _: None)
+    appender.flush()
+
+
+class Beginnings:
+    """What was begun of the source topic, as this worker last read it.
+
+    `read` reads a topic as `read_whole` does, and `write` appends to `begun` as `write_down` does.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        names: TopicNames,
+        log_id: bytes,
+        topic_id: bytes,
+        *,
+        make_admin: Callable[[Settings], Admin] = Admin,
+        read: Callable[[Settings, str], Iterable[tuple[int, records.LogRecord | None]]] = read_whole,
+        write: Callable[..., None] = write_down,
+        logger: Any = _logger,
+    ) -> None:
         self._settings = settings
         self._names = names
+        self._make_admin = make_admin
+        self._read = read
+        self._write = write
+        self._logger = logger
         self._begun = BegunTopic(log_id, topic_id)
         self.look()
 
     def look(self) -> None:
         """Read the topic anew: what another worker has begun since stands there. It holds a few records."""
-        for _, record in read_whole(self._settings, self._names.begun):
+        for _, record in self._read(self._settings, self._names.begun):
             self._begun.fold(record)
 
     def has(self, partition: int) -> bool:
@@ -48,7 +79,7 @@ class Beginnings:
             BrokerError: it could not be written; nothing of them may be read.
         """
         if fresh := set(partitions) - self._begun.partitions:
-            write_down(self._settings, self._names, self._of(fresh))  # twice is no other than once
+            self._write(self._settings, self._names, self._of(fresh))  # twice is no other than once
             self._begun.partitions |= fresh
 
     def open(self, partitions: int) -> None:
@@ -61,16 +92,16 @@ class Beginnings:
         if self._begun.is_open:
             return
         topic = self._names.documents
-        found: Iterable[int] = Admin(self._settings).partitions_committed(self._settings.group, topic)
+        found: Iterable[int] = self._make_admin(self._settings).partitions_committed(self._settings.group, topic)
         if not found and self._log_has_documents():
             found = range(partitions)
-        write_down(self._settings, self._names, *([self._of(found)] if found else []), encode_opened(self._begun.log_id))
+        self._write(self._settings, self._names, *([self._of(found)] if found else []), encode_opened(self._begun.log_id))
         self._begun.partitions.update(found)
         self._begun.is_open = True
-        _logger.info("what was begun is written down from now on", topic=self._names.begun, partitions=sorted(found))
+        self._logger.info("what was begun is written down from now on", topic=self._names.begun, partitions=sorted(found))
 
     def _log_has_documents(self) -> bool:
-        for _, record in read_whole(self._settings, self._names.fingerprints):
+        for _, record in self._read(self._settings, self._names.fingerprints):
             if isinstance(record, records.Batch) and any(one.topic_id == self._begun.topic_id for one in record.sources):
                 return True
         return False
@@ -83,15 +114,3 @@ def open_new(settings: Settings, names: TopicNames) -> None:
     """Write down that nothing was begun under a log that is empty yet."""
     log_id, _ = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints]
     write_down(settings, names, encode_opened(log_id))
-
-
-def write_down(settings: Settings, names: TopicNames, *written: bytes) -> None:
-    """Append records to `begun`, in their order.
-
-    Raises:
-        BrokerError: they could not be written.
-    """
-    appender = LogAppender(settings, names.begun, "begun")
-    for raw in written:
-        appender.send(raw, None, lambda _: None)
-    appender.flush()

@@ -65,8 +65,12 @@ class TransactionalOutput:
         *,
         in_turns: bool = False,
         patience: Patience = IMPATIENT,
+        monotonic: Callable[[], float] = time.monotonic,
+        make_thread: Callable[[str], SideThread] = SideThread,
     ) -> None:
         self._patience = patience
+        self._monotonic = monotonic
+        self._make_thread = make_thread
 
         def make(name: str) -> tuple[dict[str, Any], Producer]:
             config = producer_config(
@@ -87,7 +91,7 @@ class TransactionalOutput:
         self._doubtful: Producer | None = None
         self._outputs_until = 0.0
         self._socket_timeout_seconds = float(self._config["socket.timeout.ms"]) / 1000
-        self._caller = SideThread("transactions")
+        self._caller = self._make_thread("transactions")
 
     def run(
         self,
@@ -108,13 +112,13 @@ class TransactionalOutput:
             FencedError: another worker has the same transactional id.
             BrokerError: the producer cannot go on.
         """
-        began = time.monotonic()
+        began = self._monotonic()
         try:
             return self._run(outputs, offsets, stamp, one_by_one=one_by_one, reached=reached)
         except FencedError as error:
             # Kafka fences for two reasons and names neither. After so long it has ended the transaction itself, because the
             # time-out had passed while Kafka was away or this machine stood still; nobody else has our id.
-            if time.monotonic() - began < _TRANSACTION_SECONDS:
+            if self._monotonic() - began < _TRANSACTION_SECONDS:
                 raise
             return self._recycle(str(error))
 
@@ -136,12 +140,12 @@ class TransactionalOutput:
             bulk = BulkWriter.of(self._producer, outputs.columns)
         if bulk is None:
             return self._attempt(outputs, positions, stamp, reached, one_by_one=one_by_one)
-        began = time.monotonic()
+        began = self._monotonic()
         try:
             return self._attempt(outputs, positions, stamp, reached, bulk)
         except UndeliveredError as error:
             ended = self._abort(error, [])
-            is_slow = time.monotonic() - began >= _MESSAGE_SECONDS  # then Kafka is not there, and no record is at fault
+            is_slow = self._monotonic() - began >= _MESSAGE_SECONDS  # then Kafka is not there, and no record is at fault
             if ended.outcome is not Outcome.ABORTED or (is_slow and not error.is_refused):
                 return ended
         # Which record it was, and why, is known once each has a report. librdkafka goes on with a gap in its sequence numbers.
@@ -168,7 +172,7 @@ class TransactionalOutput:
         needs = "" if bulk is None else write_acls(bulk.topics)
         try:
             self._producer.begin_transaction()  # 1
-            self._outputs_until = time.monotonic() + _OUTPUT_SECONDS
+            self._outputs_until = self._monotonic() + _OUTPUT_SECONDS
             reached("begin")
             if bulk is None:
                 try:
@@ -247,7 +251,7 @@ class TransactionalOutput:
                     producer.produce(topic, value, key, partition, report, None, timestamp_ms or NO_TIMESTAMP, headers)
                 except BufferError:
                     producer.poll(0.1)
-                    if time.monotonic() >= self._outputs_until and not failures:
+                    if self._monotonic() >= self._outputs_until and not failures:
                         raise UnwrittenError(
                             f"Only {index} of {len(outputs)} outputs had room in the queue within {_OUTPUT_SECONDS:.0f} s."
                         ) from None
@@ -273,7 +277,7 @@ class TransactionalOutput:
             # Once one has failed, librdkafka holds the others back until they time out.
             while True:
                 left = self._producer.flush(_FLUSH_SLICE_SECONDS)
-                if not left or failures or time.monotonic() >= self._outputs_until:
+                if not left or failures or self._monotonic() >= self._outputs_until:
                     break
         except SystemError as error:
             told = told_by(error)
@@ -309,16 +313,16 @@ class TransactionalOutput:
         return None
 
     def _commit(self, needs: str, *, in_bulk: bool) -> Result:
-        began = time.monotonic()
+        began = self._monotonic()
         try:
             self._again(self._producer.commit_transaction, "committing", needs)
         except AbortableError as error:
             if in_bulk and isinstance(error, UndeliveredError):
                 raise
-            if time.monotonic() - began >= self._socket_timeout_seconds:
+            if self._monotonic() - began >= self._socket_timeout_seconds:
                 return self._recycle(str(error))
             return self._abort(error, [])
-        if time.monotonic() - began >= self._socket_timeout_seconds:
+        if self._monotonic() - began >= self._socket_timeout_seconds:
             return self._recycle("The commit took as long as the socket timeout.")
         if self._other is not None:
             (self._config, self._producer), self._other = self._other, (self._config, self._producer)
@@ -329,12 +333,12 @@ class TransactionalOutput:
             raise why
         if isinstance(why, StuckError):
             return self._recycle(str(why))
-        began = time.monotonic()
+        began = self._monotonic()
         try:
             self._again(self._producer.abort_transaction, "aborting")
         except AbortableError as error:
             return self._recycle(str(error))
-        if time.monotonic() - began >= self._socket_timeout_seconds:
+        if self._monotonic() - began >= self._socket_timeout_seconds:
             return self._recycle("The abort took as long as the socket timeout.")
         refused = tuple(sorted({index for index, error in failures if error.code() in REFUSALS}))
         if refused:
@@ -344,7 +348,7 @@ class TransactionalOutput:
 
     def _recycle(self, why: str) -> Result:
         """Throw the producer away: its late EndTxn is fenced by the epoch that the next one gets."""
-        self._caller = SideThread("transactions")
+        self._caller = self._make_thread("transactions")
         self._producer = self._new_producer(self._config)
         if self._other is not None:
             self._doubtful = self._other[1]

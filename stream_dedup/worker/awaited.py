@@ -1,4 +1,4 @@
-"""What a worker waits for, but for Kafka: to be a member of its group, and for an index that answers."""
+"""What a worker waits for, but for Kafka: an index that answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ class Awaited:
 
     def __init__(self, waits: Waits) -> None:
         self._waits = waits
-        self.has_joined = False
 
     def look(self, flow: Flow, now: float) -> None:
         """Say that no index answers, once the oldest question is old; and that one does, once it is not."""

@@ -17,9 +17,10 @@ beyond a part is bounded by what Kafka's client holds ready.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from stream_dedup.ground.messages import Messages
+from stream_dedup.service.memory_limit import limit_of_group, machine_bytes
 from stream_dedup.settings.settings import Settings
 
 _PARTS: Final = 20
@@ -82,6 +83,17 @@ class WorkerBudget:
 def limit_of(worker_memory: int | None, group_limit: int | None, machine_bytes: int) -> int:
     """Return how many bytes a worker may take: what is set, what its control group allows, or a part of the machine."""
     return worker_memory or group_limit or min(_UNLIMITED_BYTES, machine_bytes // _MACHINE_SHARE)
+
+
+def budget_of(settings: Settings, resident_bytes: int, logger: Any) -> WorkerBudget:
+    """Return what the worker may hold, from what it takes now that its dictionary is read; the log tells it."""
+    budget = WorkerBudget.of(limit_of(settings.worker_memory, limit_of_group(), machine_bytes()), resident_bytes)
+    sizes = {"limit_mib": budget.limit_bytes >> 20, "batch_mib": budget.part_bytes >> 20}
+    if budget.is_tight:
+        logger.warning("memory is tight: raise the limit, or set STREAM_DEDUP_WORKER_MEMORY to what may be taken", **sizes)
+    else:
+        logger.info("memory is divided", **sizes)
+    return budget
 
 
 class RecordSizes:

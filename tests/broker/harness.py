@@ -16,7 +16,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -38,6 +37,7 @@ from stream_dedup.proof.verdicts import AuditedOutputs
 from stream_dedup.settings.environment import child_environment
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import role as worker_role
+from stream_dedup.worker.surroundings import WorkerSurroundings
 from tests.broker.latin1 import has_latin1, write_latin1
 from tests.broker.nursery import NURSERY, Forked
 from tests.oracle import Oracle
@@ -128,12 +128,19 @@ def fingerprinter(recipe: Recipe) -> Fingerprinter:
     return _FINGERPRINTERS.setdefault(recipe.id, _FINGERPRINTERS.get(recipe.id) or Fingerprinter(recipe))
 
 
-def run_in_process(name: str, settings: Settings, stop: threading.Event) -> StreamDedupError | None:
-    """Run a role in this process, which spares a start of Python and of the kernels; return what ended it, if not `stop`."""
+def run_in_process(name: str, settings: Settings, stop: threading.Event, **surroundings: Any) -> StreamDedupError | None:
+    """Run a role in this process, which spares a start of Python and of the kernels; return what ended it, if not `stop`.
+
+    `surroundings` are a worker's, where they differ from those of a process.
+    """
     thresholds = gc.get_threshold()
     try:
-        with patch.object(worker_role, "Fingerprinter", fingerprinter):
-            (worker_role.run if name == "worker" else indexer.run)(settings, stop)
+        if name == "worker":
+            worker_role.run(
+                settings, stop, WorkerSurroundings.of_process(**{"make_fingerprinter": fingerprinter} | surroundings)
+            )
+        else:
+            indexer.run(settings, stop)
     except StreamDedupError as error:
         return error
     finally:

@@ -104,13 +104,13 @@ def _load() -> None:
     from stream_dedup.cli import app, run, warm
     from stream_dedup.fingerprinting import Recipe
     from stream_dedup.indexer import role as indexer
-    from stream_dedup.worker import role
+    from stream_dedup.worker import role, surroundings
     from tests.broker.harness import fingerprinter
 
-    del indexer, app, run
+    del indexer, app, run, role
     fingerprinter(Recipe()).fingerprint(["warm 研究 かな"])
     warm.use_index()
-    role.Fingerprinter = fingerprinter  # type: ignore[assignment, misc]
+    surroundings.Fingerprinter = fingerprinter  # type: ignore[assignment, misc]
 
 
 def _main() -> int:

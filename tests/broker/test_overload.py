@@ -15,7 +15,6 @@ from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
 from stream_dedup.ground.document import Message
 from stream_dedup.settings.layers import load_settings
-from stream_dedup.worker import role
 from tests.broker.harness import Filter, Outcome, Role, run_in_process, synthetic, wait_until
 from tests.broker.test_worker_rules import log_batches
 
@@ -96,10 +95,9 @@ def test_an_index_that_is_away_changes_nothing(make_filter: Callable[..., Filter
 
 
 def test_twenty_restarts_beside_a_dead_index_append_twenty_batches(
-    make_filter: Callable[..., Filter], monkeypatch: pytest.MonkeyPatch
+    make_filter: Callable[..., Filter],
 ) -> None:
     """Twenty workers, one after another, each ended while it waits for an index: each leaves at most one record."""
-    monkeypatch.setattr(role, "_DRAIN_SECONDS", 0.0)  # nobody answers, so there is nothing to wait for
     crawl = make_filter(partitions=2, kafka_session_timeout_ms=1000)
     count = crawl.produce(synthetic(4000, 16, partitions=2))
     appended = []
@@ -107,7 +105,9 @@ def test_twenty_restarts_beside_a_dead_index_append_twenty_batches(
         stop = threading.Event()
         before = len(crawl.read(crawl.names.fingerprints))
         with ThreadPoolExecutor(1) as thread:
-            running = thread.submit(run_in_process, "worker", load_settings(environ=crawl.environment), stop)
+            settings = load_settings(environ=crawl.environment)
+            # Nobody answers, so there is nothing to wait for at the end.
+            running = thread.submit(run_in_process, "worker", settings, stop, drain_seconds=0.0)
             try:
                 wait_until(lambda low=before: len(crawl.read(crawl.names.fingerprints)) > max(1, low), "it has asked")
             finally:

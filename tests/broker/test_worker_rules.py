@@ -15,7 +15,6 @@ from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.kafka import OwnedOffset, SourceConsumer
 from stream_dedup.log import records
 from stream_dedup.settings.layers import load_settings
-from stream_dedup.worker import role
 from tests.broker.harness import Filter, Outcome, run_in_process, synthetic, wait_until
 
 pytestmark = pytest.mark.broker
@@ -140,20 +139,21 @@ def test_missing_topics_are_a_sentence(make_filter: Callable[..., Filter]) -> No
         assert "stream-dedup topics apply" in role.log
 
 
-def test_a_client_that_does_not_close_is_left_behind(
-    make_filter: Callable[..., Filter], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_does_not_close_is_left_behind(make_filter: Callable[..., Filter]) -> None:
     """Leaving the group may wait for a coordinator that is gone; the worker ends all the same."""
     gone = threading.Event()
-    monkeypatch.setattr(SourceConsumer, "close", lambda _: gone.wait())
-    monkeypatch.setattr(role, "_CLOSE_SECONDS", 0.2)
+
+    class NeverCloses(SourceConsumer):
+        def close(self) -> None:
+            gone.wait()
+
+    around = {"make_source": NeverCloses, "close_seconds": 0.2, "drain_seconds": 0.0}
     crawl = make_filter(partitions=1)
     stop = threading.Event()
     with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(run_in_process, "worker", load_settings(environ=crawl.environment), stop)
+        running = thread.submit(run_in_process, "worker", load_settings(environ=crawl.environment), stop, **around)
         crawl.produce(synthetic(1, 4, partitions=1))
         wait_until(lambda: log_batches(crawl) or running.done(), "it has asked")
-        monkeypatch.setattr(role, "_DRAIN_SECONDS", 0.0)
         stop.set()
         ended = running.result(60)
     gone.set()

@@ -13,77 +13,69 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from stream_dedup.ground.messages import Messages
+from stream_dedup.kafka import SourceConsumer
 from stream_dedup.service import logs
 from stream_dedup.service.signals import stop_on_signals
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.worker import role
+from stream_dedup.worker.surroundings import WorkerSurroundings
+from tests.unguarded import unguarded
 
 
-class _Unguarded:
-    """A producer that commits with the metadata of now."""
+class TwoPartitionsFirst(SourceConsumer):
+    """A source whose first records are of two partitions at least."""
 
-    def __init__(self, producer: Any, source: role.SourceConsumer) -> None:
-        self._inner = producer
-        self._source = source
+    has_begun = False
+
+    def take(self, most: int, timeout_seconds: float) -> Messages:
+        """Take more, until there are some of each."""
+        messages = super().take(most, timeout_seconds)
+        while messages and not self.has_begun and len(messages.last_offsets()) < 2:
+            messages = Messages.joined([messages, super().take(most - len(messages), timeout_seconds)])
+        self.has_begun = self.has_begun or bool(messages)
+        return messages
+
+
+class Held:
+    """Transactions of which the first waits until a file appears."""
+
+    def __init__(self, transactions: Any, file: Path) -> None:
+        self._inner = transactions
+        self._file = file
+        self._was_held = threading.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def send_offsets_to_transaction(self, positions: Any, _stamp: bytes, *rest: Any) -> Any:
-        """Send with the group's metadata as it is now, not as it was with the batch."""
-        return self._inner.send_offsets_to_transaction(positions, self._source.stamp(), *rest)
+    def run(self, outputs: Any, offsets: Any, stamp: bytes, **more: Any) -> Any:
+        """Run a transaction, the first one once the file is there."""
+        if not self._was_held.is_set():
+            self._was_held.set()
+            print("held before its transaction", flush=True)
+            while not self._file.exists():
+                # The loop goes on: a partition moves away, and the group's metadata of now is that of a good member.
+                time.sleep(0.05)
+        return self._inner.run(outputs, offsets, stamp, **more)
 
 
 def main(file: Path, guard: str) -> None:
     """Run the worker; its first transaction waits until `file` exists."""
-    run = role.TransactionalOutput.run
-    held = threading.Event()
-    sources: list[role.SourceConsumer] = []
-    made = role.SourceConsumer.__init__
+    around = WorkerSurroundings.of_process(make_source=TwoPartitionsFirst)
+    guarded = around if guard == "kept" else unguarded(around)
 
-    def remember(self: role.SourceConsumer, *args: Any) -> None:
-        made(self, *args)
-        sources.append(self)
+    def make_transactions(*given: Any, **more: Any) -> Any:
+        return Held(guarded.make_transactions(*given, **more), file)
 
-    taken = role.SourceConsumer.take
-    begun = threading.Event()
-
-    def take(self: role.SourceConsumer, most: int, timeout_seconds: float) -> Messages:
-        messages = taken(self, most, timeout_seconds)
-        while messages and not begun.is_set() and len(messages.last_offsets()) < 2:
-            messages = Messages.joined([messages, taken(self, most - len(messages), timeout_seconds)])
-        if messages:
-            begun.set()
-        return messages
-
-    def slow(self: role.TransactionalOutput, outputs: Any, offsets: Any, stamp: bytes, **more: Any) -> Any:
-        if held.is_set():
-            return run(self, outputs, offsets, stamp, **more)
-        held.set()
-        print("held before its transaction", flush=True)
-        while not file.exists():
-            # The loop goes on: a partition moves away, and the group's metadata of now is that of a good member.
-            time.sleep(0.05)
-        if guard == "kept":
-            return run(self, outputs, offsets, stamp, **more)
-        producer = self._producer
-        self._producer = _Unguarded(producer, sources[0])  # type: ignore[assignment]
-        try:
-            return run(self, outputs, offsets, stamp, **more)
-        finally:
-            self._producer = producer
-
-    role.SourceConsumer.__init__ = remember  # type: ignore[assignment,method-assign]
-    role.SourceConsumer.take = take  # type: ignore[method-assign]
-    role.TransactionalOutput.run = slow  # type: ignore[method-assign]
-    role._Worker._settle = lambda _: None  # type: ignore[method-assign,assignment]
+    # Its rebalance callbacks do not wait for its transaction.
     logs.configure("info", "console", role="worker")
-    with stop_on_signals() as stop:
-        role.run(load_settings(), stop)
+    with mock.patch.object(role.Worker, "settle"), stop_on_signals() as stop:
+        role.run(load_settings(), stop, replace(guarded, make_transactions=make_transactions))
 
 
 if __name__ == "__main__":

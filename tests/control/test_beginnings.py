@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.control import beginnings
 from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.ground.errors import FirstStartError
 from stream_dedup.ground.topics import TopicNames
@@ -40,21 +39,19 @@ class Kafka:
     def partitions_committed(self, _group: str, _topic: str) -> frozenset[int]:
         return self.committed
 
+    def started(self, topic_id: bytes = TOPIC, log_id: bytes = LOG) -> Beginnings:
+        """Return what a worker knows that has just started, on a source of three partitions."""
+        admin: Any = self
+        found = Beginnings(
+            SETTINGS, NAMES, log_id, topic_id, make_admin=lambda _: admin, read=self.read_whole, write=self.write_down
+        )
+        found.open(3)
+        return found
+
 
 @pytest.fixture
-def kafka(monkeypatch: pytest.MonkeyPatch) -> Kafka:
-    found = Kafka()
-    monkeypatch.setattr(beginnings, "read_whole", found.read_whole)
-    monkeypatch.setattr(beginnings, "write_down", found.write_down)
-    monkeypatch.setattr(beginnings, "Admin", lambda _: found)
-    return found
-
-
-def started(topic_id: bytes = TOPIC, log_id: bytes = LOG) -> Beginnings:
-    """Return what a worker knows that has just started, on a source of three partitions."""
-    found = Beginnings(SETTINGS, NAMES, log_id, topic_id)
-    found.open(3)
-    return found
+def kafka() -> Kafka:
+    return Kafka()
 
 
 def epoch(found: Beginnings, partition: int, settings: Settings = SETTINGS) -> int:
@@ -64,14 +61,14 @@ def epoch(found: Beginnings, partition: int, settings: Settings = SETTINGS) -> i
 
 def test_a_partition_begins_once(kafka: Kafka) -> None:
     """It is told by every worker that starts later, and by one that asks again; nothing is written twice by one worker."""
-    first, second = started(), started()
+    first, second = kafka.started(), kafka.started()
     assert [epoch(first, part) for part in range(3)] == [0, 0, 0]
     first.note([0, 1])
     first.note([1])
 
     assert len([one for one in kafka.written if isinstance(one, Control) and one.type == "begun"]) == 1
     with pytest.raises(FirstStartError, match=r"no committed offset for crawl\.documents-1, though crawl\.begun says"):
-        epoch(started(), 1)
+        epoch(kafka.started(), 1)
     assert not second.has(0)
     second.look()
     assert [second.has(part) for part in range(3)] == [True, True, False]
@@ -79,12 +76,12 @@ def test_a_partition_begins_once(kafka: Kafka) -> None:
 
 def test_another_topic_or_log_begins_anew(kafka: Kafka) -> None:
     """A topic created again has another id, and a log that was begun anew too; records of others say nothing."""
-    started().note([0, 1, 2])
+    kafka.started().note([0, 1, 2])
     kafka.topics[NAMES.begun] += [None, Control("begun", {"log": LOG.hex(), "topic_id": TOPIC.hex(), "partitions": "0"})]
 
-    assert [started(topic_id=OTHER).has(part) for part in range(3)] == [False] * 3
-    assert [started(log_id=OTHER).has(part) for part in range(3)] == [False] * 3
-    assert [started().has(part) for part in range(3)] == [True] * 3
+    assert [kafka.started(topic_id=OTHER).has(part) for part in range(3)] == [False] * 3
+    assert [kafka.started(log_id=OTHER).has(part) for part in range(3)] == [False] * 3
+    assert [kafka.started().has(part) for part in range(3)] == [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -103,17 +100,17 @@ def test_what_a_log_held_before_is_told_by_offsets_or_documents(
     kafka.topics[NAMES.fingerprints] += [*[Control("forget", {})] * 60, *log]
     kafka.committed = frozenset(committed)
 
-    found = started()
+    found = kafka.started()
 
     assert [found.has(part) for part in range(3)] == begun
     kafka.committed = frozenset()
     kafka.topics.pop(NAMES.fingerprints)
-    assert [started().has(part) for part in range(3)] == begun
+    assert [kafka.started().has(part) for part in range(3)] == begun
 
 
 def test_an_operator_may_have_all_read_again(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the epoch is above all that the log holds; where it holds nothing, or nothing was begun, it is the first."""
-    found = started()
+    found = kafka.started()
     found.note([0, 1])
     monkeypatch.setattr(startup, "read_marks", lambda *_: type("Marks", (), {"by_partition": {0: (4, 9)}}))
     confirmed = Settings(topic_prefix="crawl", first_start=True)

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.topics import read_topics
 from stream_dedup.settings.layers import load_settings
-from stream_dedup.worker.role import _DRAIN_SECONDS
+from stream_dedup.worker.surroundings import DRAIN_SECONDS
 
 Manifest = dict[str, Any]
 
@@ -236,7 +236,7 @@ def drained(manifests: list[Manifest]) -> list[str]:
         budgets = [one for one in of_kind(manifests, "PodDisruptionBudget") if selects(one["spec"]["selector"], labels)]
         if [one["spec"].get("maxUnavailable") for one in budgets] != [1]:
             problems.append(f"{named(workload)} has no budget of one pod")
-        needed = _DRAIN_SECONDS + LAST_TRANSACTION_SECONDS
+        needed = DRAIN_SECONDS + LAST_TRANSACTION_SECONDS
         if role == "worker" and pod["spec"].get("terminationGracePeriodSeconds", 30) <= needed:
             problems.append(f"{named(workload)} is killed within {needed:.0f} s, before a drain has ended")
         if {one["topologyKey"] for one in pod["spec"].get("topologySpreadConstraints", [])} != {

@@ -116,13 +116,12 @@ def test_a_kafka_that_is_there_is_asked_some_times_only(put: Callable[[Away], Aw
 
 @pytest.mark.parametrize(("seconds", "is_ours"), [(29.0, False), (31.0, True)])
 def test_a_fence_after_the_transactions_own_time_out_is_no_other_worker(
-    put: Callable[[Away], Away], monkeypatch: pytest.MonkeyPatch, seconds: float, is_ours: bool
+    put: Callable[[Away], Away], seconds: float, is_ours: bool
 ) -> None:
     """Kafka ended the transaction while it was away for us: the worker goes on with a new producer, from what is committed."""
     now = iter([0.0])
-    monkeypatch.setattr(transaction.time, "monotonic", lambda: next(now, seconds))
     put(Away(0, KafkaError(KafkaError._FENCED, "fenced by a newer instance", fatal=True)))
-    transactions = TransactionalOutput(Settings(), "worker-0", "outputs")
+    transactions = TransactionalOutput(Settings(), "worker-0", "outputs", monotonic=lambda: next(now, seconds))
 
     if is_ours:
         assert transactions.run([], [], b"").outcome is Outcome.UNKNOWN

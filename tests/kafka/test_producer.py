@@ -337,10 +337,10 @@ def test_outputs_are_waited_for_no_longer_than_kafka_leaves_a_transaction_open(
     clock = Clock()
     made = Full(clock)
     monkeypatch.setattr(transaction, "make_producer", lambda _: made)
-    monkeypatch.setattr(transaction, "time", clock)
     outputs = [Output("unique", 0, b"k", b"v", None, []) for _ in range(count)]
 
-    result = TransactionalOutput(Settings(), "worker-0", "outputs").run(outputs, [("documents", 0, 1, "")], b"")
+    transactions = TransactionalOutput(Settings(), "worker-0", "outputs", monotonic=clock.monotonic)
+    result = transactions.run(outputs, [("documents", 0, 1, "")], b"")
 
     assert result.outcome is Outcome.ABORTED
     assert 20 < made.aborted_at - 1000.0 < 27

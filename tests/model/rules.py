@@ -26,10 +26,14 @@ from stream_dedup.kafka import transaction
 from stream_dedup.kafka.outputs import Outcome, Result
 from stream_dedup.log import records
 from stream_dedup.log.records import Source
-from stream_dedup.worker import flow, role, startup
+from stream_dedup.worker import flow, intake, role, startup
+from stream_dedup.worker.assignment import Assignment
+from stream_dedup.worker.delivery import Delivery
+from stream_dedup.worker.surroundings import WorkerSurroundings
 from tests.model import kafka
 from tests.model import world as worlds
 from tests.model.world import Tuning
+from tests.unguarded import unguarded
 
 Off = Callable[[contextlib.ExitStack], None]
 
@@ -171,35 +175,16 @@ def _out_of_order(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.multiple(flow.Flow, ready=ready, committed=committed))
 
 
-_forget_prepared = role._Worker._forget_prepared
+def _keeps_what_was_read(stack: contextlib.ExitStack) -> None:
+    forget = intake.Intake.forget
 
+    def keep(self: intake.Intake) -> None:
+        ahead = self._ahead
+        forget(self)
+        if ahead is not None:
+            self._start(ahead)
 
-def _keeps_what_was_read(worker: role._Worker) -> None:
-    ahead = worker._ahead
-    _forget_prepared(worker)
-    if ahead is not None:
-        worker._make(ahead)
-
-
-def _forgets_what_is_left(stack: contextlib.ExitStack) -> None:
-    """What preparing was cut off from is not prepared next."""
-    prepare = role._Worker._prepare
-
-    def cut(self: Any, read: Any) -> tuple[Any, None]:
-        return prepare(self, read)[0], None
-
-    stack.enter_context(mock.patch.object(role._Worker, "_prepare", cut))
-
-
-def _forgets_what_was_given_back(stack: contextlib.ExitStack) -> None:
-    """What was not prepared at a rebalance is not read again."""
-    finish = role._Worker._finish_preparing
-
-    def forget(self: Any) -> None:
-        finish(self)
-        self._unread.clear()
-
-    stack.enter_context(mock.patch.object(role._Worker, "_finish_preparing", forget))
+    stack.enter_context(mock.patch.object(intake.Intake, "forget", keep))
 
 
 def _abort_drops_one(stack: contextlib.ExitStack) -> None:
@@ -228,12 +213,13 @@ def _unconfirmed(stack: contextlib.ExitStack) -> None:
 
 
 def _stamp_at_commit(stack: contextlib.ExitStack) -> None:
-    transact = role._Worker._transact
+    """A worker's transactions commit with the group's metadata as it is then."""
+    guarded = worlds.surroundings_of_worker
 
-    def now(self: Any, leaving: Any, offsets: Any, stamp: bytes, **more: Any) -> Any:
-        return transact(self, leaving, offsets, self._source.stamp(), **more)
+    def made() -> WorkerSurroundings:
+        return unguarded(guarded())
 
-    stack.enter_context(mock.patch.object(role._Worker, "_transact", now))
+    stack.enter_context(mock.patch.object(worlds, "surroundings_of_worker", made))
 
 
 def _no_topic_id(stack: contextlib.ExitStack) -> None:
@@ -397,15 +383,15 @@ RULES = [
     Rule("batches are committed in the order in which they were read", _out_of_order, ("lost", "order", "alarm"), COMMITS,
          first=2),
     Rule("an abort drops every batch in flight", _abort_drops_one, ("lost", "committed", "alarm"), COMMITS, first=1),
-    Rule("an abort drops the batch that is being prepared", _set(role._Worker, "_forget_prepared", lambda _: None),
+    Rule("an abort drops the batch that is being prepared", _set(intake.Intake, "forget", lambda _: None),
          ("lost", "committed", "order", "alarm"), COMMITS),
-    Rule("an abort drops what was read ahead", _set(role._Worker, "_forget_prepared", _keeps_what_was_read),
+    Rule("an abort drops what was read ahead", _keeps_what_was_read,
          ("lost", "committed", "order", "alarm", "twice"), replace(COMMITS, gathers=False), first=14),
-    Rule("what preparing was cut off from comes next", _forgets_what_is_left, ("lost", "order", "stuck", "alarm"),
-         Tuning(weights=MANY, cuts=True)),
-    Rule("what was read and not prepared at a rebalance is read again", _forgets_what_was_given_back,
+    Rule("what preparing was cut off from comes next", _set(intake, "left_of", lambda *_: None),
          ("lost", "order", "stuck", "alarm"), Tuning(weights=MANY, cuts=True)),
-    Rule("what a limit of time makes a dead letter is retracted first", _set(role._Worker, "_retract_timed", lambda *_: None),
+    Rule("what was read and not prepared at a rebalance is read again", _set(Assignment, "give_back", lambda *_: None),
+         ("lost", "order", "stuck", "alarm"), Tuning(weights=MANY, cuts=True)),
+    Rule("what a limit of time makes a dead letter is retracted first", _set(Delivery, "retract_timed", lambda *_: None),
          ("dead",),
          Tuning(weights={**MANY, "slow": 20, "crash": 10, "commit": 10, "rewind": 0, "pause": 0, "replace": 0}), first=8),
     Rule("a log record states what a commit confirmed", _unconfirmed, ("alarm",), COMMITS),
@@ -424,11 +410,11 @@ RULES = [
          ("twice", "alarm", "order"), VANISHED),
     Rule("that a partition was begun is written down once its offset is committed", _written_down_before_the_commit, ("alarm",),
          BEGINNINGS),
-    Rule("the offset is asked again behind what was begun", _set(role._Worker, "_behind_what_was_begun", _offset_asked_before),
+    Rule("the offset is asked again behind what was begun", _set(Assignment, "look_for_the_missing", _offset_asked_before),
          ("alarm",), OVERTAKEN, first=70),
     Rule("what was begun before that was written down is told by the group and the log",
          _set(beginnings.Beginnings, "open", lambda *_: None), ("twice", "alarm", "order"), VANISHED),
-    Rule("what changes the flow waits for the transaction that runs", _set(role._Worker, "_settle", lambda _: None),
+    Rule("what changes the flow waits for the transaction that runs", _set(role.Worker, "settle", lambda _: None),
          ("alarm", "twice", "lost"), ZOMBIES),
     Rule("one log record until the first answer", _window_at_once, ("flood",), Tuning(weights=MANY)),
 ]  # fmt: skip
@@ -438,7 +424,7 @@ NOT_FOUND = [
     Rule("a worker that comes back has its transactional id", _new_id_each_start, ("twice", "order", "lost", "stuck"),
          Tuning(weights={**MANY, "replace": 25})),
     Rule("outputs are flushed before the offsets are sent", _offsets_first, ("lost",), COMMITS),
-    Rule("a stale answer nobody committed may be of a topic created again", _set(role._Worker, "_check_topics", lambda _: None),
+    Rule("a stale answer nobody committed may be of a topic created again", _set(Assignment, "check_topics", lambda _: None),
          ("alarm",), Tuning(weights={**MANY, "recreate": 20}, aside=False)),
     Rule("a worker asks again what was begun", _looks_once, ("twice",), VANISHED),
 ]  # fmt: skip

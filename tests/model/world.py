@@ -3,9 +3,9 @@
 A schedule is drawn from its seed before it runs: a list of `Happening`s, each at a turn. So it can be made smaller by
 leaving some out (`__main__.shrink`), and what is left is what the violation needs.
 
-The roles are the product's own, with their loops (`worker.role`, `indexer`), their clients (`log.kafka`) and the commands
-`rewind` and `release`; in their place stand only what talks to a broker (`kafka`), the volume (`MemoryStore`), clocks, and
-the fingerprinter: here a text spells its own print.
+The roles are the product's own, with their loops (`worker.role`, `indexer`), their clients (`stream_dedup.kafka`) and the
+commands `rewind` and `release`. Other things stand only in the place of what talks to a broker (`kafka`), of the volume
+(`MemoryStore`), of clocks and threads, and of the fingerprinter: here a text spells its own print.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ from stream_dedup.index import layout
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.indexer import role as indexer
 from stream_dedup.inputs.decoder import Decoder, Documents
-from stream_dedup.kafka import append, readers, source, transaction
+from stream_dedup.kafka import client, transaction
 from stream_dedup.log import records
 from stream_dedup.service.waits import Waits
 from stream_dedup.settings import recipe
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import flow, prepare, role, startup
+from stream_dedup.worker.surroundings import IntakePace, WorkerSurroundings
 from tests.model import kafka
 from tests.model.scheduler import Fiber, Killed, Process, Scheduler
 
@@ -426,12 +427,13 @@ class World:
         def body() -> None:
             if slot.startswith("worker"):
                 waits = Waits(Health(), SILENT)
-                process.role = role._Worker(
+                process.role = role.Worker(
                     settings, RECIPE, SILENT, Health(), waits, ANSWERS, process, surroundings_of_worker()
                 )  # type: ignore[attr-defined, arg-type]
+                process.role.run()  # type: ignore[attr-defined]
             else:
                 process.role = indexer.Indexer(settings, SILENT, Health(), SILENT, surroundings_of_index(slot))  # type: ignore[attr-defined, arg-type]
-            process.role.run(process)  # type: ignore[attr-defined]
+                process.role.run(process)  # type: ignore[attr-defined]
 
         process.body = body
         self.processes.append(process)
@@ -1006,19 +1008,28 @@ def _declared(settings: Settings, names: TopicNames, recipe: Any, *, begins: boo
     return record.fields
 
 
-def surroundings_of_worker() -> role.WorkerSurroundings:
+def surroundings_of_worker() -> WorkerSurroundings:
     """Return what stands around a worker."""
+    tuning = WORLD.tuning
     twins: dict[str, Any] = {
         "clock": Time(),
         "random_bytes": WORLD.chance.randbytes,
         "make_thread": SideThread,
         "make_admin": Admin,
+        "make_beginnings": functools.partial(beginnings.Beginnings, make_admin=Admin, read=_read_whole, logger=Log()),
+        "make_transactions": _transactions,
         "make_fingerprinter": Prober,
         "make_decoder": Impatient,
         "inspect": _inspect,
+        "resident_bytes": lambda: 200 << 20,  # what the process takes is not the seed's
+        "pace": IntakePace(
+            gather_seconds=IntakePace().gather_seconds if tuning.aside and tuning.gathers else 0.0,
+            aside_records=2 if tuning.aside else sys.maxsize,
+            slice_seconds=0.0 if WORLD.cuts else IntakePace().slice_seconds,
+        ),
         "logger": Log(),
     }
-    return role.WorkerSurroundings(None, **twins)
+    return WorkerSurroundings(**twins)
 
 
 def surroundings_of_index(slot: str) -> indexer.IndexerSurroundings:
@@ -1042,6 +1053,10 @@ def _system() -> SimpleNamespace:
     return SimpleNamespace(environ={}, uname=uname, urandom=lambda count: WORLD.chance.randbytes(count))  # noqa: PLW0108 - WORLD changes
 
 
+def _transactions(*given: Any, **more: Any) -> transaction.TransactionalOutput:
+    return transaction.TransactionalOutput(*given, **more, monotonic=Time().monotonic, make_thread=SideThread)  # type: ignore[arg-type]
+
+
 def _progress(*_: object) -> Any:
     return contextlib.nullcontext(lambda *_: None)
 
@@ -1050,29 +1065,24 @@ def _progress(*_: object) -> Any:
 def patched() -> Iterator[None]:
     """Put the twin of Kafka, and the rest, where the roles and commands look for them."""
 
-    def make_consumer(config: Any) -> kafka.Consumer:
+    def make_consumer(config: Any, **_: Any) -> kafka.Consumer:
         return kafka.Consumer(WORLD.broker, config)
 
-    def make_producer(config: Any) -> kafka.Producer:
+    def make_producer(config: Any, **_: Any) -> kafka.Producer:
         return kafka.Producer(WORLD.broker, config)
 
-    time, system = Time(), _system()
     places: list[tuple[object, dict[str, Any]]] = [
-        (source, {"make_consumer": make_consumer}),
-        (readers, {"make_consumer": make_consumer, "time": time}),
-        (append, {"make_producer": make_producer, "time": time}),
-        (transaction, {"make_producer": make_producer, "time": time, "SideThread": SideThread}),
-        (role, {"resident_bytes": lambda: 200 << 20}),  # what the process takes is not the seed's
-        (beginnings, {"Admin": Admin, "read_whole": _read_whole, "_logger": Log()}),
+        (client, {"Consumer": make_consumer, "Producer": make_producer}),
         (marks, {"read_whole": _read_whole}),
         (flow, {"DOCUMENTS_MAX": 2}),
         (records, {"DOCUMENTS_MAX": 2}),
         (declaration, {"follow": _declared}),
-        (kafka_room, {"Admin": Admin, "read_whole": _read_whole, "read_partition": _read_partition}),
+        (kafka_room, {"Admin": Admin, "TransactionalOutput": _transactions, "read_whole": _read_whole,
+                      "read_partition": _read_partition}),
         (recipe, {"recipe_of": lambda _: RECIPE}),
         (orders, {"log_names": lambda settings, more=(): settings.topic_names}),
         (rewind_command, {"_print": lambda *_, **__: None, "progress": _progress}),
-        (release_command, {"_print": lambda *_, **__: None, "progress": _progress, "os": system}),
+        (release_command, {"_print": lambda *_, **__: None, "progress": _progress, "os": _system()}),
     ]  # fmt: skip
     with contextlib.ExitStack() as stack:
         for place, names in places:
@@ -1093,13 +1103,7 @@ def run(world: World) -> None:
     """
     global WORLD  # noqa: PLW0602 - what stands in place of the rest finds it here
     globals()["WORLD"] = world
-    aside = 2 if world.tuning.aside else sys.maxsize
-    gather_seconds = role._GATHER_SECONDS if world.tuning.aside and world.tuning.gathers else 0.0
-    slow = {"_SLICE_SECONDS": 0.0} if world.cuts else {}
-    with (
-        mock.patch.multiple(role, _ASIDE_RECORDS=aside, _GATHER_SECONDS=gather_seconds, **slow),
-        mock.patch.object(prepare, "_SLOW_BYTES", 1),
-    ):
+    with mock.patch.object(prepare, "_SLOW_BYTES", 1):
         world.run()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 from unittest import mock
 
@@ -11,8 +10,9 @@ import pytest
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.messages import Messages
 from stream_dedup.service import memory
-from stream_dedup.worker import role
 from stream_dedup.worker.prepare import InFlight
+from stream_dedup.worker.questions import Questions
+from tests.worker.parts import context
 
 
 @pytest.mark.parametrize(
@@ -22,12 +22,12 @@ def test_memory_goes_back_after_a_large_batch(count: int, value_bytes: int, give
     """The size of all values together tells, because texts and buffers are as large."""
     value = bytes(value_bytes)
     messages = Messages.of([Message("documents", 0, offset, None, value, None, []) for offset in range(count)])
-    nothing = SimpleNamespace(admit=lambda _: [], poll=lambda: None, hit=lambda *_: None, in_flight=1)
+    flow = SimpleNamespace(admit=lambda _: [], in_flight=1)
     freed = memory.FreedMemory(1 << 50, 32 << 20)
-    worker = SimpleNamespace(_clock=time, _flow=nothing, _appender=nothing, _failpoints=nothing, _memory=freed)
+    questions = Questions(context(flow), mock.Mock(), mock.Mock(), freed, None)
 
     with mock.patch.object(memory, "give_back") as give_back:
-        role._Worker._admit(worker, InFlight(messages, [None] * count, [None] * count, [], b"", {}))
+        questions.ask(InFlight(messages, [None] * count, [None] * count, [], b"", {}))
 
     assert give_back.call_count == gives_back
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from stream_dedup.ground.messages import Messages
-from stream_dedup.worker import role
-from stream_dedup.worker.allowance import Allowance, Amount
-from stream_dedup.worker.budget import RecordSizes, WorkerBudget
+from stream_dedup.worker.allowance import Amount
+from stream_dedup.worker.intake import Intake
+from stream_dedup.worker.surroundings import IntakePace
+from tests.worker.parts import MIB, Aside, VirtualClock, intake_of
 
-MIB = 1 << 20
 RECORD = 20_000
+AT_ONCE = IntakePace(gather_seconds=0.0)
 
 
 def of_records(count: int) -> Messages:
@@ -25,39 +25,43 @@ def of_records(count: int) -> Messages:
     )
 
 
-def reading(*, flight: int = 0, prepared: int | None = None, ahead: int = 0, allowed: Amount | None = None) -> Any:
-    """Return a worker with so many bytes in flight and being prepared, and so many records read ahead."""
-    sizes = RecordSizes()
-    for _ in range(20):
-        sizes.read(of_records(5))
-    allowance = Allowance(Amount(8000, 10 * MIB)) if allowed is None else SimpleNamespace(now=allowed)
-    return SimpleNamespace(
-        _flow=SimpleNamespace(wants=lambda _: 8000, held_bytes=flight),
-        _budget=WorkerBudget(1 << 30, 10 * MIB),
-        _allowance=allowance,
-        _sizes=sizes,
-        _is_preparing=prepared is not None,
-        _prepared_bytes=prepared or 7 * MIB,
-        _left=None,
-        _ahead=role._Read([of_records(ahead)], {}, b"") if ahead else None,
-    )
+def reading(*, flight: int = 0, prepared: int = 0, ahead: int = 0, allowed: Amount | None = None) -> Intake:
+    """Return an intake that prepares so many records and has read so many ahead, beside so many bytes in flight.
+
+    Before that it has read some, so that it knows how large they are.
+    """
+    flow = SimpleNamespace(wants=lambda _: 8000, held_bytes=0, in_flight=0, has_room=True, source=lambda _: None)
+    reads = [of_records(5)] * 20
+    clock = VirtualClock()
+    aside = Aside(clock, is_stuck=False)
+    allowance = None if allowed is None else SimpleNamespace(now=allowed)
+    intake = intake_of(lambda: reads.pop(0), aside, clock, flow, allowance, AT_ONCE)
+    while reads:
+        intake.turn(reads=True)
+    aside.is_stuck = True
+    for count in filter(None, (prepared, ahead)):
+        reads.append(of_records(count))
+        intake.turn(reads=True)
+    assert not reads
+    flow.held_bytes = flight
+    return intake
 
 
 @pytest.mark.parametrize(
-    ("worker", "expected"),
+    ("intake", "expected"),
     [
         pytest.param(reading(), 10 * MIB, id="nothing is under way"),
         pytest.param(reading(flight=50 * MIB), 10 * MIB, id="five batches are"),
         pytest.param(reading(flight=51 * MIB), 0, id="more than five are"),
-        pytest.param(reading(flight=45 * MIB, prepared=6 * MIB), 0, id="one is being prepared"),
-        pytest.param(reading(prepared=10 * MIB, ahead=300), 10 * MIB - 300 * RECORD, id="some are read ahead"),
-        pytest.param(reading(prepared=10 * MIB, ahead=600), 0, id="a whole batch is read ahead"),
+        pytest.param(reading(flight=45 * MIB, prepared=315), 0, id="one is being prepared"),
+        pytest.param(reading(prepared=524, ahead=300), 10 * MIB - 300 * RECORD, id="some are read ahead"),
+        pytest.param(reading(prepared=524, ahead=600), 0, id="a whole batch is read ahead"),
         pytest.param(reading(allowed=Amount(8000, MIB)), MIB, id="transactions are small"),
         pytest.param(reading(allowed=Amount(7, MIB)), 7 * RECORD, id="transactions are of few records"),
     ],
 )
-def test_a_read_brings_what_there_is_room_for(worker: Any, expected: int) -> None:
-    wanted = role._Worker._wanted(worker)
+def test_a_read_brings_what_there_is_room_for(intake: Intake, expected: int) -> None:
+    wanted = intake.wanted()
 
     assert wanted * RECORD <= expected + 1000
     assert wanted * RECORD > expected - 1.1 * RECORD
@@ -65,12 +69,14 @@ def test_a_read_brings_what_there_is_room_for(worker: Any, expected: int) -> Non
 
 def test_what_is_being_prepared_is_counted() -> None:
     """Until it is in flight."""
-    started: list[Any] = []
-    worker = SimpleNamespace(
-        _preparing=SimpleNamespace(start=started.append),
-        _is_preparing=False,
-    )
+    flow = SimpleNamespace(wants=lambda _: 8000, held_bytes=0, in_flight=0, source=lambda _: None)
+    clock = VirtualClock()
+    aside = Aside(clock, is_stuck=True)
+    intake = intake_of(lambda: of_records(100), aside, clock, flow)
 
-    role._Worker._make(worker, role._Read([of_records(100)], {}, b""))
+    intake.turn(reads=True)
 
-    assert (len(started), worker._is_preparing, worker._prepared_bytes) == (1, True, 100 * RECORD)
+    assert (len(aside.started), intake.is_preparing, intake.prepared_bytes) == (1, True, 100 * RECORD)
+    aside.is_stuck = False
+    intake.turn(reads=False)
+    assert (intake.is_preparing, intake.prepared_bytes) == (False, 0)

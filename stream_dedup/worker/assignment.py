@@ -1,0 +1,236 @@
+"""Which partitions are this worker's, and from where each is read: rebalances, committed offsets, stale records.
+
+Invariants: what changes the flow settles first (`settle`), so that no batch is being prepared and no transaction runs; a
+partition is read from what the broker has committed for it, never from what was merely sent; before anything is read on, what
+must be read again is read again (`go_back`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from stream_dedup.control.beginnings import Beginnings
+from stream_dedup.ground.document import TopicPartitionKey
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, FirstStartError, InvariantError, StreamDedupError
+from stream_dedup.ground.messages import Messages
+from stream_dedup.kafka import Admin, OwnedOffset, RebalanceListener, SourceConsumer
+from stream_dedup.kafka.source import generation
+from stream_dedup.log import epochs
+from stream_dedup.settings.settings import Settings
+from stream_dedup.worker import startup
+from stream_dedup.worker.surroundings import WorkerContext
+
+
+class Assignment:
+    """The `RebalanceListener` of the worker's `source`. `has_joined`: it is a member of its group."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        settings: Settings,
+        cluster: startup.SourceCluster,
+        beginnings: Beginnings,
+        make_source: Callable[[RebalanceListener], SourceConsumer],
+        make_admin: Callable[[Settings], Admin],
+        settle: Callable[[], None],
+        is_silent: Callable[[], bool],
+    ) -> None:
+        self._flow = context.flow
+        self._stop = context.stop
+        self._beat = context.beat
+        self._metrics = context.metrics
+        self._logger = context.logger
+        self._settings = settings
+        self._cluster = cluster
+        self._beginnings = beginnings
+        self._make_admin = make_admin
+        self._settle = settle
+        self._is_silent = is_silent
+        self._must_reread = False
+        self._unread: dict[TopicPartitionKey, int] = {}  # from where what was given back is read again
+        self._unserved: set[TopicPartitionKey] = set()  # the outputs have no such partitions
+        self.has_joined = False
+        self.source = make_source(self)
+
+    # -- what is read again
+
+    def give_back(self, read: Messages) -> None:
+        """Have these records read again: they were read and not prepared."""
+        self._unread |= read.first_offsets()
+
+    def reread_later(self) -> None:
+        """Read again from the committed offsets, before anything more is taken in."""
+        self._must_reread = True
+
+    def reread(self, keys: Sequence[TopicPartitionKey]) -> None:
+        """Go back to the committed offsets, as the broker has them now."""
+        self._unread.clear()
+        self.source.restart_at(self._learn(self.source.committed(keys)))
+
+    def go_back(self, read: Messages) -> bool:
+        """Go back to what must be read again; return whether anything must. What was just `read` is then to be dropped."""
+        if self._must_reread:  # what was just read lies behind records that were dropped
+            if not self._stop.is_set():  # else whoever comes next reads them again; asking Kafka only delays the end
+                self._must_reread = False
+                self.reread(self._flow.owned())
+            return True
+        if self._unread:  # what was just read may lie behind it
+            starts, self._unread = read.first_offsets() | self._unread, {}
+            owned = set(self._flow.owned())
+            self.source.restart_at({key: offset for key, offset in starts.items() if key in owned})
+            return True
+        return False
+
+    def resolve_stale(self) -> None:
+        """Drop the partitions whose records the index calls stale, and read them again from their committed offsets.
+
+        Raises:
+            InvariantError: the index calls stale what nobody has committed.
+        """
+        self._settle()
+        keys = list(self._flow.stale())
+        if not keys:
+            return  # what the transaction left behind is read again as a whole
+        found = self.source.committed(keys)
+        known = {key: (owned.offset or 0, epochs.from_metadata(owned.metadata) or 0) for key, owned in found.items()}
+        try:
+            self._flow.resolve_stale(known)
+        except InvariantError:
+            self.check_topics()  # of a topic that was created again the index knows positions that nobody has committed
+            raise
+        self._logger.warning("stale records dropped; reading again from the committed offset",
+                     partitions=[f"{topic}-{part}" for topic, part in keys])  # fmt: skip
+        self.source.restart_at(self._learn(found))
+        self._no_longer_unread(found)
+
+    def _no_longer_unread(self, keys: Iterable[TopicPartitionKey]) -> None:
+        """Forget where these partitions were to be read again: they are gone, or begin at their committed offsets."""
+        for key in keys:
+            self._unread.pop(key, None)
+
+    # -- committed offsets
+
+    def _learn(self, found: Mapping[TopicPartitionKey, OwnedOffset]) -> dict[TopicPartitionKey, int]:
+        """Take over what the broker has for each partition; a partition without a commit is begun."""
+        starts: dict[TopicPartitionKey, int] = {}
+        begun: dict[TopicPartitionKey, tuple[int, str]] = {}
+        found = self.look_for_the_missing(found)
+        for key, owned in found.items():
+            offset, epoch = owned.offset, epochs.from_metadata(owned.metadata)
+            if offset is None:
+                epoch = self._first_epoch(key)
+                offset = self.source.low_watermark(key)
+                begun[key] = (offset, epochs.to_metadata(epoch))
+            elif epoch is None:
+                raise ConfigurationError(
+                    f"The committed offset {offset} of group {self._settings.group} for {key[0]}-{key[1]} carries no "
+                    "epoch, so it was not written by stream_dedup. Stop the workers and set it with: "
+                    f"stream-dedup rewind {key[0]}-{key[1]}@{offset}"
+                )
+            self._flow.assigned(key, self._cluster.source_id, offset, epoch)
+            starts[key] = offset
+        if begun:
+            self.source.commit_start(begun)
+            self._logger.info("partitions begun", partitions=sorted(f"{topic}-{part}" for topic, part in begun))
+        self._beginnings.note(part for _, part in found)
+        return starts
+
+    def look_for_the_missing(self, found: Mapping[TopicPartitionKey, OwnedOffset]) -> Mapping[TopicPartitionKey, OwnedOffset]:
+        """Ask anew what was begun, which this worker may have known months ago, and then once more for the missing offsets.
+
+        Asked in the other order, a partition that another worker begins in between looks as if its offset had vanished.
+        """
+        lacking = [key for key, owned in found.items() if owned.offset is None]
+        if not lacking:
+            return found
+        self._beginnings.look()
+        return {**found, **self.source.committed(lacking)}
+
+    def _first_epoch(self, key: TopicPartitionKey) -> int:
+        try:
+            return startup.first_epoch(self._settings, self._cluster, self._beginnings, key, self._beat)
+        except FirstStartError:
+            self.check_topics()  # the offsets of a topic that was created again went with the old one
+            raise
+
+    # -- RebalanceListener
+
+    def assigned(self, keys: Sequence[TopicPartitionKey]) -> Mapping[TopicPartitionKey, int]:
+        """Take over partitions at their committed offsets; pause those that the outputs lack."""
+        self._settle()
+        self._no_longer_unread(keys)
+        self._metrics.rebalanced()
+        starts = self._learn(self.source.committed(keys))
+        lacking = [key for key in keys if key[1] >= self._cluster.output_partitions]
+        if lacking:
+            self._unserved.update(lacking)
+            self.source.pause(lacking)
+            self._logger.error(
+                "the output topics have fewer partitions than the source; these wait: grow the outputs with "
+                "`stream-dedup topics apply`",
+                partitions=[f"{topic}-{part}" for topic, part in lacking],
+                output_partitions=self._cluster.output_partitions,
+            )
+        self._logger.info("partitions assigned", partitions=sorted(part for _, part in keys))
+        return starts
+
+    def revoked(self, keys: Sequence[TopicPartitionKey]) -> None:
+        """Give up partitions."""
+        self._settle()
+        self._metrics.rebalanced()
+        self._flow.revoked(keys)
+        self._no_longer_unread(keys)
+        self._unserved.difference_update(keys)
+        self._logger.info("partitions revoked", partitions=sorted(part for _, part in keys))
+
+    def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
+        """Give up partitions that somebody else may own already."""
+        self._settle()
+        self._metrics.rebalanced()
+        self._flow.lost(keys)
+        self._no_longer_unread(keys)
+        self._unserved.difference_update(keys)
+        self._must_reread = bool(self._flow.owned())
+        self._logger.warning("partitions lost", partitions=sorted(part for _, part in keys))
+
+    def settled(self, stamp: bytes) -> None:
+        """Stamp what survived."""
+        self._settle()
+        self.has_joined = (generation(stamp) or 0) >= 0
+        if self._flow.settled(stamp, generation(stamp)):
+            self._must_reread = True
+
+    # -- the topics
+
+    def served(self) -> list[TopicPartitionKey]:
+        """Return our partitions, but for those that the outputs lack."""
+        return [key for key in self._flow.owned() if key not in self._unserved]
+
+    def check_topics(self) -> None:
+        """Notice a source topic that was created again, and outputs that have grown.
+
+        Raises:
+            StreamDedupError: the source topic was created again.
+        """
+        names = self._cluster.names
+        if self._is_silent():
+            return  # asked for in vain, it would hold up the loop
+        try:
+            found = self._make_admin(self._settings).topic_ids(
+                [names.documents, names.unique, names.duplicates, names.dead_letters]
+            )
+        except BrokerError as error:
+            self._logger.warning("the topics could not be checked", reason=str(error))
+            return
+        source = found.get(names.documents)
+        if source is not None and source[0] != self._cluster.source_id:
+            raise StreamDedupError(
+                f"The topic {names.documents} was deleted and created again; this worker ends so that a restart begins "
+                "with the new topic's own positions."
+            )
+        outputs = [found[name][1] for name in (names.unique, names.duplicates, names.dead_letters) if name in found]
+        served = {key for key in self._unserved if len(outputs) == 3 and key[1] < min(outputs)}
+        if served:
+            self._unserved -= served
+            self.source.resume(served)
+            self._logger.info("the outputs have grown; reading on", partitions=sorted(part for _, part in served))

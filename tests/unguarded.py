@@ -1,0 +1,38 @@
+"""A worker without its guard against zombies, which is that the group's metadata is read together with a batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from stream_dedup.kafka import SourceConsumer
+from stream_dedup.worker.surroundings import WorkerSurroundings
+
+
+class _Unguarded:
+    """Transactions that commit with the group's metadata of now."""
+
+    def __init__(self, transactions: Any, sources: list[SourceConsumer]) -> None:
+        self._inner = transactions
+        self._sources = sources
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def run(self, outputs: Any, offsets: Any, _stamp: bytes, **more: Any) -> Any:
+        """Run a transaction with the metadata as it is now, not as it was with the batch."""
+        return self._inner.run(outputs, offsets, self._sources[-1].stamp(), **more)
+
+
+def unguarded(around: WorkerSurroundings) -> WorkerSurroundings:
+    """Return the same surroundings, in which a worker's transactions do not look at what came with the batch."""
+    sources: list[SourceConsumer] = []
+
+    def make_source(*given: Any) -> SourceConsumer:
+        sources.append(around.make_source(*given))
+        return sources[-1]
+
+    def make_transactions(*given: Any, **more: Any) -> Any:
+        return _Unguarded(around.make_transactions(*given, **more), sources)
+
+    return replace(around, make_source=make_source, make_transactions=make_transactions)

@@ -1,0 +1,80 @@
+"""What the parts of a worker need around them, for tests of one part."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from stream_dedup.ground.failpoints import Failpoints
+from stream_dedup.ground.messages import Messages
+from stream_dedup.worker.allowance import Allowance, Amount
+from stream_dedup.worker.budget import WorkerBudget
+from stream_dedup.worker.intake import Intake
+from stream_dedup.worker.surroundings import IntakePace, WorkerContext
+
+MIB = 1 << 20
+
+
+class VirtualClock:
+    """A clock that moves when somebody sleeps or works."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+class Aside:
+    """In place of the thread that prepares: it is done at once, or never while it `is_stuck`."""
+
+    def __init__(self, clock: VirtualClock, *, is_stuck: bool) -> None:
+        self._clock = clock
+        self.is_stuck = is_stuck
+        self.started: list[Callable[[], Any]] = []
+
+    def start(self, function: Callable[[], Any]) -> None:
+        self.started.append(function)
+
+    def ended(self, seconds: float) -> bool:
+        self._clock.now += seconds if self.is_stuck else 0.0
+        return not self.is_stuck
+
+    def take_result(self) -> Any:
+        return self.started[-1]()
+
+
+def context(flow: Any, clock: Any = time) -> WorkerContext:
+    """Return what the parts share: this flow and clock, no failpoint, and nobody who looks at metrics or the log."""
+    return WorkerContext(flow, threading.Event(), lambda: None, mock.MagicMock(), Failpoints(None), clock, mock.Mock())
+
+
+def intake_of(
+    take: Callable[[], Messages],
+    aside: Aside,
+    clock: VirtualClock,
+    flow: Any,
+    allowance: Any = None,
+    pace: IntakePace | None = None,
+) -> Intake:
+    """Return an intake that reads what `take` gives; nothing is to be read again, and its batches go nowhere."""
+    return Intake(
+        context(flow, clock),
+        mock.Mock(take=lambda *_: take()),
+        mock.Mock(go_back=lambda _: False),
+        mock.Mock(prepare=lambda messages, *_: SimpleNamespace(messages=messages)),
+        aside,  # type: ignore[arg-type]
+        WorkerBudget(1 << 30, 10 * MIB),
+        allowance or Allowance(Amount(8000, 10 * MIB)),
+        lambda _: None,
+        pace or IntakePace(),
+    )
