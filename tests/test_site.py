@@ -114,3 +114,19 @@ def test_the_menu_has_each_page_once() -> None:
     names = [next(iter(one)) for one in config["nav"] if isinstance(one, dict)]
 
     assert names == ["Tutorial", "How to", "Reference", "Explanation", "Decisions", "Contributing"]
+
+
+def test_the_map_names_what_is_there() -> None:
+    """Each file of the map exists, and has the functions and classes that stand behind it."""
+    text = (ROOT / "docs" / "contributing" / "map.md").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if ".py`" in line]
+    assert len(lines) > 30
+
+    for line in lines:
+        source = ""
+        for name in re.findall(r"`([^`]+)`", line):
+            if name.endswith(".py"):
+                source = (ROOT / "stream_dedup" / name).read_text(encoding="utf-8")
+            elif source:
+                for part in name.split("."):
+                    assert re.search(rf"(def|class) {part}\b", source) or part in source, f"{name}: {line}"
