@@ -90,6 +90,9 @@ class TransactionalOutput:
         self._other = make(f"{transactional_id}~2") if in_turns else None
         self._doubtful: Producer | None = None
         self._outputs_until = 0.0
+        # Whether the offsets took so long that they may be sent once more, by a connection that was given up, when the next
+        # transaction is open: it would commit offsets that are not its own.
+        self._offsets_are_late = False
         self._socket_timeout_seconds = float(self._config["socket.timeout.ms"]) / 1000
         self._caller = self._make_thread("transactions")
 
@@ -168,6 +171,7 @@ class TransactionalOutput:
             UndeliveredError: in bulk, a record failed; the transaction is open still.
         """
         failures: list[tuple[int, KafkaError]] = []
+        self._offsets_are_late = False
         # A record that was written in bulk does not say why it was refused, and a missing ACL refuses all.
         needs = "" if bulk is None else write_acls(bulk.topics)
         try:
@@ -189,11 +193,13 @@ class TransactionalOutput:
             if failures:
                 return self._fail(None, failures, outputs, positions, stamp)
             if positions:
+                began = self._monotonic()
                 self._again(  # 4
                     lambda seconds: self._producer.send_offsets_to_transaction(positions, stamp, seconds),
                     "sending the source offsets",
                     needs,
                 )
+                self._offsets_are_late = self._monotonic() - began >= self._socket_timeout_seconds
             reached("offsets")
         except KafkaException as error:
             return self._abort(translated(error.args[0], "writing a transaction"), failures)
@@ -217,7 +223,10 @@ class TransactionalOutput:
         """Abort a transaction whose outputs failed: for want of an ACL, as they say themselves, or for `why`."""
         errors = [(outputs[index].topic, error) for index, error in failures]
         said = failure_of(errors) if why is None or errors else why
-        return self._abort(self._denied(errors, outputs, positions, stamp) or said, failures)
+        # Where outputs are merely late, nothing is wrong with the transaction, and the offsets that `_denied` asks with would
+        # be sent: a copy of them that comes late could be committed with the next transaction, which carries less.
+        is_late = isinstance(why, UnwrittenError) and not errors
+        return self._abort((None if is_late else self._denied(errors, outputs, positions, stamp)) or said, failures)
 
     def _write_in_bulk(self, outputs: Sequence[Output], bulk: BulkWriter, failures: list[tuple[int, KafkaError]]) -> None:
         """Write the outputs in their order: runs of those that are packed at once, all others one by one."""
@@ -306,6 +315,8 @@ class TransactionalOutput:
                 STEP_SECONDS + _GRACE_SECONDS,
             )
         except KafkaException as error:
+            if is_retriable(error):
+                raise StuckError("While the outputs failed, the source offsets were not taken in time.") from error
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 return translate(error, "writing the outputs", write_acls({output.topic for output in outputs}))
         except TimeoutError as error:
@@ -322,8 +333,8 @@ class TransactionalOutput:
             if self._monotonic() - began >= self._socket_timeout_seconds:
                 return self._recycle(str(error))
             return self._abort(error, [])
-        if self._monotonic() - began >= self._socket_timeout_seconds:
-            return self._recycle("The commit took as long as the socket timeout.")
+        if self._offsets_are_late or self._monotonic() - began >= self._socket_timeout_seconds:
+            return self._recycle("The offsets or the commit took as long as the socket timeout.")
         if self._other is not None:
             (self._config, self._producer), self._other = self._other, (self._config, self._producer)
         return Result(Outcome.COMMITTED)
@@ -338,8 +349,8 @@ class TransactionalOutput:
             self._again(self._producer.abort_transaction, "aborting")
         except AbortableError as error:
             return self._recycle(str(error))
-        if self._monotonic() - began >= self._socket_timeout_seconds:
-            return self._recycle("The abort took as long as the socket timeout.")
+        if self._offsets_are_late or self._monotonic() - began >= self._socket_timeout_seconds:
+            return self._recycle("The offsets or the abort took as long as the socket timeout.")
         refused = tuple(sorted({index for index, error in failures if error.code() in REFUSALS}))
         if refused:
             # librdkafka goes on with a gap in its sequence numbers, at which the next transaction would fail.

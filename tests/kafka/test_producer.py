@@ -301,7 +301,8 @@ class Full(Fenced):
         self._queued = 0
         self.aborted_at = 0.0
 
-    send_offsets_to_transaction = Fenced.init_transactions
+    def send_offsets_to_transaction(self, *_: Any) -> None:
+        raise AssertionError("offsets of what was not written are sent, and may be committed with what is written next")
 
     def produce(self, *_: Any) -> None:
         if self._queued == 3:
@@ -354,3 +355,35 @@ def test_a_transaction_that_breaks_for_want_of_an_acl_says_so(monkeypatch: pytes
 
     with pytest.raises(BrokerError, match="needs the ACL Write on topic unique"):
         TransactionalOutput(Settings(), "worker-0", "outputs").run(outputs, [("documents", 0, 1, "")], b"")
+
+
+class Late(Full):
+    """A producer whose offsets are taken after so many seconds."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        super().__init__(clock)
+        self._seconds = seconds
+
+    def flush(self, *_: Any) -> int:
+        return 0
+
+    def send_offsets_to_transaction(self, *_: Any) -> None:
+        self._clock.now += self._seconds
+
+    def commit_transaction(self, *_: Any) -> None: ...
+
+
+@pytest.mark.parametrize(("seconds", "outcome"), [(9.0, Outcome.COMMITTED), (10.0, Outcome.UNKNOWN)])
+def test_a_producer_whose_offsets_came_late_is_thrown_away(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, outcome: Outcome
+) -> None:
+    """After the socket timeout the client sends them again; the first copy must not come into the next transaction."""
+    clock = Clock()
+    made: list[Late] = []
+    monkeypatch.setattr(transaction, "make_producer", lambda _: made.append(Late(clock, seconds)) or made[-1])
+    transactions = TransactionalOutput(Settings(), "worker-0", "outputs", monotonic=clock.monotonic)
+
+    result = transactions.run([Output("unique", 0, b"k", b"v", None, [])], [("documents", 0, 1, "")], b"")
+
+    assert result.outcome is outcome
+    assert len(made) == (1 if outcome is Outcome.COMMITTED else 2)
