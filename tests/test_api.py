@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import subprocess
 import sys
@@ -164,3 +165,42 @@ def test_many_documents_are_added_or_none(tmp_path: Path) -> None:
 
         assert len(found) == len(rows)
         assert found == Index().add_many(rows)  # type: ignore[arg-type]
+
+
+class Column:
+    """A column of a library that calls its method so."""
+
+    def __init__(self, method: str, values: list[object]) -> None:
+        setattr(self, method, lambda: values)
+
+
+@pytest.mark.parametrize("method", ["to_pylist", "to_list", "tolist"])
+def test_columns_are_added_as_rows_are(method: str) -> None:
+    """Arrow, polars and pandas, and NumPy name it differently; a missing value is named by its row, and nothing is kept."""
+    index = Index()
+
+    found = index.add_columns(Column(method, ["1", "2"]), Column(method, ["some words", "some words"]))
+
+    assert [one.reason for one in found] == ["too-short", "exact"]
+    with pytest.raises(InputError, match="Row 1: A text or a Print is needed, and a NoneType"):
+        index.add_columns(Column(method, ["3", "4"]), Column(method, ["new words", None]))
+    with pytest.raises(InputError, match="not equally long: 1 ids and 2 contents"):
+        index.add_columns(["5"], ("a", "b"))
+    with pytest.raises(InputError, match="must be a column or a list, and a int"):
+        index.add_columns(5, ["a"])
+    assert len(index) == 1
+
+
+def test_an_index_says_what_it_is(tmp_path: Path) -> None:
+    """How many it keeps, where, and how it judges."""
+    with Index() as index:
+        assert repr(index) == f"<Index of 0 documents in memory, recipe {index.recipe.id}, plan {index.plan.name}>"
+    with Index(tmp_path / "kept") as index:
+        assert f"at {tmp_path / 'kept'}, " in repr(index)
+
+
+def test_help_is_of_the_function() -> None:
+    """No module of the package has a public function's name, whatever was imported before."""
+    assert inspect.isfunction(stream_dedup.fingerprint)
+    folder = Path(stream_dedup.__file__).parent
+    assert not [name for name in stream_dedup.__all__ if (folder / name).exists() or (folder / f"{name}.py").exists()]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shlex
 import sys
 import types
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,40 +58,65 @@ def test_every_block_can_be_read(page: str) -> None:
                 assert main([*words[1:], "--no-such-option", "--help"]) == 2
 
 
-def test_the_pipeline_of_scrapy_sends_what_the_filter_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its class is run; the record that it sends is decoded with the page's first settings."""
+def test_every_command_named_in_a_symptom_s_row_exists() -> None:
+    """The commands of the page on troubles are understood as they stand there."""
+    page = (FOLDER / "troubleshooting.md").read_text(encoding="utf-8")
+    named = re.findall(r"`stream-dedup ([^`]+)`", page)
+
+    assert len(named) > 8
+    for line in named:
+        words = [word for word in shlex.split(line) if word != "--help"]
+        assert main([*words, "--help"]) == 0
+        assert main([*words, "--no-such-option", "--help"]) == 2
+
+
+def test_the_pipeline_of_scrapy_sends_what_the_filter_reads(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its class is run; what it sends is decoded with the page's first settings; what Kafka answers is counted and logged."""
     sent: list[tuple[str, bytes, bytes]] = []
+    answers: list[Callable[[str | None, object], None]] = []
 
     class Producer:
         def __init__(self, properties: dict[str, object]) -> None:
             assert properties["bootstrap.servers"] == "broker:1"
             self.full = True
 
-        def produce(self, topic: str, value: bytes, key: bytes) -> None:
+        def produce(self, topic: str, value: bytes, key: bytes, on_delivery: Callable[[str | None, object], None]) -> None:
             if self.full:
                 self.full = False
                 raise BufferError
             sent.append((topic, value, key))
+            answers.append(on_delivery)
 
         def poll(self, _seconds: float) -> None: ...
 
         def flush(self, _seconds: float) -> int:
+            answers[0](None, None)
+            answers[0]("too large", None)
             return 0
+
+    class Spider:
+        logger = logging.getLogger("spider")
 
     monkeypatch.setitem(sys.modules, "confluent_kafka", types.SimpleNamespace(Producer=Producer))
     names: dict[str, Any] = {}
     exec(blocks("scrapy", "python")[0], names)  # noqa: S102 - the page's own code
-    crawler = types.SimpleNamespace(settings={"KAFKA_BROKERS": "broker:1"})
+    stats: Counter[str] = Counter()
+    counted = types.SimpleNamespace(inc_value=lambda name: stats.update([name]))
+    crawler = types.SimpleNamespace(settings={"KAFKA_BROKERS": "broker:1"}, stats=counted)
     pipeline = names["DocumentsPipeline"].from_crawler(crawler)
-    pipeline.open_spider(None)
+    pipeline.open_spider(Spider())
     item = {"url": "https://a.example/ü", "text": "Grüße"}
-    assert pipeline.process_item(item, None) is item
-    pipeline.close_spider(None)
+    assert pipeline.process_item(item, Spider()) is item
+    pipeline.close_spider(Spider())
 
     ((topic, value, key),) = sent
     found = Decoder(settings("scrapy")[0]).decode(Message(topic, 0, 0, key, value, 5, []))
     assert topic == "documents"
     assert found == DecodedDocument("Grüße", "https://a.example/ü".encode(), 5, 0)
+    assert stats == {"documents/written": 1, "documents/failed": 1}
+    assert "https://a.example/ü was not written: too large" in caplog.text
     assert [one.input_preset for one in settings("scrapy")] == ["raw", "scrapy-cluster", "scrapy-cluster"]
 
 

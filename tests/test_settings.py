@@ -28,8 +28,7 @@ ROOT = Path(__file__).parent.parent
 def problems(
     environ: dict[str, str] | None = None, overrides: dict[str, object] | None = None, file: Path | None = None
 ) -> list[str]:
-    _, found = check_settings(overrides, file, environ or {})
-    return found
+    return check_settings(overrides, file, environ or {}).problems
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -104,6 +103,37 @@ class TestOrder:
 
         assert moved.index_dir == tmp_path / "index"
         assert apart.index_dir == Path("/fast")
+
+    def test_one_name_on_the_cluster_and_on_the_disk(self) -> None:
+        """Two filters with two prefixes have no group and no folder in common, nor has a shadow; a given name holds for all."""
+        names = {
+            "stream-dedup": {},
+            "crawl.stream-dedup": {"topic_prefix": "crawl"},
+            "news-stream-dedup": {"topic_prefix": "news-"},
+            "stream-dedup-shadow": {"mode": "shadow"},
+            "g": {"group": "g", "topic_prefix": "crawl"},
+        }
+        found = [load_settings(given, environ={}) for given in names.values()]
+
+        assert [one.group for one in found] == list(names)
+        assert [one.state_dir.name for one in found] == [one.group for one in found]
+        assert [one.index_dir.parent for one in found] == [one.state_dir for one in found]
+        assert len(problems({"STREAM_DEDUP_TOPIC_PREFIX": "ö"})) == 1
+        assert len(problems({"STREAM_DEDUP_GROUP": "ö"})) == 1
+
+    def test_topics_can_be_named_one_by_one(self) -> None:
+        """A name holds as it is, beside a prefix for the others; no two may be one, or the filter would read what it wrote."""
+        given = {"topic_prefix": "p", "documents": "crawled_firehose", "dead_letters": "errors", "mode": "shadow"}
+        names = load_settings(given, environ={}).topic_names
+
+        assert (names.documents, names.dead_letters) == ("crawled_firehose", "errors")
+        assert (names.unique, names.fingerprints) == ("p.unique", "p.shadow.fingerprints")
+        for name in ("a b", "..", "", "ö" * 3, "x" * 250):
+            assert len(problems(overrides={"unique": name})) == 1
+        for both in ({"documents": "a", "unique": "a"}, {"duplicates": "fingerprints"}, {"unique": "documents"}):
+            (problem,) = problems(overrides=both)
+            assert "which is the name of another topic of this filter." in problem
+        assert problems(overrides={"documents": "unique", "unique": "documents"}) == []
 
     def test_settings_are_frozen(self) -> None:
         """Nobody changes a setting behind a role's back."""
@@ -387,9 +417,52 @@ class TestErrors:
         """Whatever the environment says, the outcome is settings or sentences."""
         environ = {environment_name(name): value for name, value in values.items() if "\0" not in value}
 
-        settings, found = check_settings(None, None, environ)
+        checked = check_settings(None, None, environ)
+        settings, found = checked.settings, checked.problems
 
-        assert (settings is None) == bool(found)
+        assert settings is not None or found
+        try:
+            assert load_settings(environ=environ) == settings
+        except ConfigurationError:
+            assert found
+        else:
+            assert not found
+
+
+class TestAddresses:
+    @pytest.mark.parametrize(
+        "brokers",
+        ["broker:0", "broker:99999", "999.1.1.1:9092", "1.2.3:9092", "a..b:9092", "-a:9092", "::1:9092", "[::g]:9092",
+         "good:9092, bad!:9092", "[broker]:9092,:::1", f"{'a' * 64}:9092", "http:9092:9092"],
+    )  # fmt: skip
+    def test_brokers_that_cannot_be(self, brokers: str) -> None:
+        """No port, no host name and no address that nobody can have."""
+        (problem,) = problems({"STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": brokers})
+
+        assert problem.startswith("STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS is ")
+
+    @pytest.mark.parametrize(
+        "brokers",
+        [
+            "localhost:1",
+            "10.0.0.1:65535",
+            "[::1]:9092",
+            "a_b.c-d.svc:9092 , kafka.:9092",
+            "kafka-0.kafka:9092",
+            "[fe80::1%eth0]:1",
+        ],
+    )
+    def test_brokers_that_can(self, brokers: str) -> None:
+        """Names of compose (with underscores) and of Kubernetes, and both kinds of addresses."""
+        assert problems({"STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": brokers}) == []
+
+    @pytest.mark.parametrize(
+        ("host", "is_good"),
+        [("0.0.0.0", True), ("::", True), ("pod-1.svc", True), ("999.0.0.1", False), (":::", False), ("-", False)],  # noqa: S104 - a text, nothing is bound
+    )
+    def test_the_address_of_the_probes(self, host: str, is_good: bool) -> None:
+        """It is found before a role starts, not when it binds."""
+        assert (problems({"STREAM_DEDUP_HTTP_HOST": host}) == []) == is_good
 
 
 class TestUnits:
@@ -451,7 +524,7 @@ class TestReferencePage:
 
         for name, field in Settings.model_fields.items():
             variable = "STREAM_DEDUP_KAFKA_<PROP>" if name == "kafka" else environment_name(name)
-            assert f"\n| `{variable}` | " in page
+            assert f'\n| <a id="{name}"></a>`{variable}` | ' in page
             assert len(field.description or "") > 40, name
 
     def test_the_recipes_that_can_be_set_exist(self) -> None:

@@ -44,6 +44,18 @@ def test_every_page_is_in_it(site: Path) -> None:
     assert not (site / "outside.py").exists()
 
 
+def test_the_home_page_shows_a_command_and_what_it_prints() -> None:
+    """What stands behind the command is what it prints."""
+    page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    found = re.search(r"```console\n\$ stream-dedup (.*?)\n```\n\n```\n(.*?)```", page, flags=re.DOTALL)
+    assert found is not None
+
+    command = [sys.executable, "-m", "stream_dedup", *found[1].split()]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+
+    assert [line.rstrip() for line in ended.stdout.splitlines()] == found[2].splitlines()
+
+
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
     """No script, style, font or picture comes from another host."""
     for page in site.rglob("*.html"):

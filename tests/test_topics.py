@@ -296,6 +296,25 @@ class TestPlan:
 
         assert "has 2 partitions and must have one" in problem
 
+    def test_topics_that_are_named_are_taken_as_they_are(self) -> None:
+        """A named topic that exists is never changed; a missing one is made, and outputs follow the one that is read."""
+        names = TopicNames("p", given={"documents": "crawled_firehose", "unique": "clean"})
+        wanted = topics.read_topics(names)
+        cluster = FakeCluster()
+        cluster.topics["crawled_firehose"] = Found(24, {"max.message.bytes": "1048588"})
+        cluster.topics["clean"] = Found(3, {"max.message.bytes": "1"})
+
+        changes = topics.plan(wanted, cluster.topics)
+        topics.apply(changes, cluster)
+
+        assert (names.documents, names.unique, names.duplicates) == ("crawled_firehose", "clean", "p.duplicates")
+        assert cluster.topics["clean"] == Found(3, {"max.message.bytes": "1"})
+        assert cluster.topics["p.duplicates"].partitions == 24
+        assert set(cluster.topics) == set(names.all())
+        (row,) = (row for row in topics.as_rows(wanted, []) if row["topic"] == "clean")
+        assert "is left as it is; `stream-dedup doctor`" in str(row["sentence"])
+        assert [one.topic.name for one in topics.plan(wanted, {})][:2] == ["crawled_firehose", "clean"]
+
     def test_applying_a_plan_leaves_nothing_to_plan(self) -> None:
         """From any cluster that can be corrected, one apply leads to an empty plan, without shrinking anything."""
         seed = random.randrange(2**32)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stream_dedup.checks.finding import CheckFinding, ok, refused, warning
+from stream_dedup.checks.reading import check_reading
 from stream_dedup.ground.document import ID_BYTES_MAX
 from stream_dedup.ground.topics import BEGUN, HEADER_BUDGET_BYTES, ExistingTopic, TopicNames, log_problems
 from stream_dedup.log import epochs
@@ -37,7 +38,7 @@ class Facts:
     `documents`; None where it was not asked for. `begun`: the partitions of `documents` that were begun, None where nobody has
     written that down yet; `known`: those for which the group has an offset, or is about to. `appended_ms`: the broker's clock
     when it last wrote to the log or the verdicts, if it ever did; `now_ms`: this machine's clock, read after that. `oldest_ms`:
-    the timestamp of the oldest record that `documents` holds.
+    the timestamp of the oldest record that `documents` holds. `reading`: how documents are read, if anybody has said it.
     """
 
     asked: tuple[str, ...]
@@ -50,6 +51,7 @@ class Facts:
     committed: Mapping[int, tuple[int, str | None]] | None = None
     source: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     begun: frozenset[int] | None = None
+    reading: Mapping[str, str | None] | None = None
     known: frozenset[int] = frozenset()
 
 
@@ -197,7 +199,7 @@ def outputs_take_the_input(settings: Settings, names: TopicNames, facts: Facts) 
                 warning(
                     "output sizes",
                     f"{names.documents} takes records of {taken:,} bytes, and {name} {held:,}, less than that with our headers "
-                    f"({needed:,}): {follows}. {_APPLY}",
+                    f"({needed:,}): {follows}. {_remedy(names, name)}",
                 )
             )
         if topic.partitions < source.partitions:
@@ -205,7 +207,7 @@ def outputs_take_the_input(settings: Settings, names: TopicNames, facts: Facts) 
                 warning(
                     "output sizes",
                     f"{names.documents} has {source.partitions} partitions and {name} {topic.partitions}: the documents of the "
-                    f"others wait until it has grown. {_APPLY}",
+                    f"others wait until it has grown. {_remedy(names, name)}",
                 )
             )
     yield from problems or [ok("output sizes", f"The outputs take whatever {names.documents} takes, with our headers.")]
@@ -234,14 +236,17 @@ def outputs_keep_the_input(settings: Settings, names: TopicNames, facts: Facts) 
             )
         if stamps != "CreateTime":
             problems.append(
-                warning("retention", f"{name} stamps records anew ({stamps}), so documents lose their own time. {_APPLY}")
+                warning(
+                    "retention",
+                    f"{name} stamps records anew ({stamps}), so documents lose their own time. {_remedy(names, name)}",
+                )
             )
         problems += [
             warning(
                 "retention",
                 f"{name} has {limit}={topic.config[limit]}: a document whose timestamp is further off is refused there, "
                 "and becomes "
-                f"a dead letter. {_APPLY}",
+                f"a dead letter. {_remedy(names, name)}",
             )
             for limit in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
             if _number(topic, limit, 2**63 - 1) < 100 * 365 * _DAY_MS
@@ -252,7 +257,7 @@ def outputs_keep_the_input(settings: Settings, names: TopicNames, facts: Facts) 
                     "retention",
                     f"{name} is compacted: of documents with one key only the last is kept, and those without a key are "
                     "refused and "
-                    f"become dead letters. {_APPLY}",
+                    f"become dead letters. {_remedy(names, name)}",
                 )
             )
     dead = facts.topics.get(names.dead_letters)
@@ -356,6 +361,13 @@ def offsets_are_ours(settings: Settings, names: TopicNames, facts: Facts) -> Ite
     yield from problems or [ok("offsets", good)]
 
 
+def read_as_before(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
+    """Documents are read as the other workers of the log read them."""
+    del names
+    if facts.committed is not None:
+        yield check_reading(settings, facts.reading)
+
+
 def clocks_agree(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """This machine's clock is not behind the broker's. It decides nothing, but latencies and new timestamps come from it."""
     del settings, names
@@ -381,6 +393,7 @@ CLUSTER_CHECKS: Final[tuple[Callable[[Settings, TopicNames, Facts], Iterator[Che
     outputs_take_the_input,
     outputs_keep_the_input,
     offsets_are_ours,
+    read_as_before,
     clocks_agree,
 )
 
@@ -388,6 +401,14 @@ CLUSTER_CHECKS: Final[tuple[Callable[[Settings, TopicNames, Facts], Iterator[Che
 def check_cluster(settings: Settings, names: TopicNames, facts: Facts) -> list[CheckFinding]:
     """Return what all of these checks find."""
     return [finding for check in CLUSTER_CHECKS for finding in check(settings, names, facts)]
+
+
+def _remedy(names: TopicNames, name: str) -> str:
+    """Return who mends a topic: `topics apply`, or whoever made one that has a name of its own."""
+    setting = names.setting_of(name)
+    return (
+        _APPLY if setting is None else f"`topics apply` leaves what STREAM_DEDUP_{setting.upper()} names; change it yourself."
+    )
 
 
 def _number(topic: ExistingTopic, setting: str, default: int) -> int:

@@ -35,11 +35,14 @@ def read_facts(
         ends = admin.ends(logs)
         appended = [time_ms for key in logs if (time_ms := admin.last_timestamp_ms(key)) is not None]
     committed, source, oldest_ms, begun, known = None, {}, None, None, frozenset[int]()
+    reading: Mapping[str, str | None] | None = None
     if with_offsets and names.documents in topics:
         partitions = [(names.documents, part) for part in range(topics[names.documents].partitions)]
         found = admin.committed(settings.group)
         committed = {key[1]: value for key, value in found.items() if key[0] == names.documents}
-        begun = _begun(settings, names, topics)
+        noted = _begun(settings, names, topics)
+        begun = frozenset(noted.partitions) if noted is not None and noted.is_open else None
+        reading = None if noted is None else noted.reading
         # After what was begun, because an offset is committed before that is written down.
         known = admin.partitions_committed(settings.group, names.documents)
         # After the offsets, which a running group moves on meanwhile.
@@ -57,15 +60,16 @@ def read_facts(
         committed=committed,
         source=source,
         begun=begun,
+        reading=reading,
         known=known,
     )
     return facts, topics
 
 
-def _begun(settings: Settings, names: TopicNames, topics: Mapping[str, TopicState]) -> frozenset[int] | None:
+def _begun(settings: Settings, names: TopicNames, topics: Mapping[str, TopicState]) -> BegunTopic | None:
     if not {names.begun, names.fingerprints} <= topics.keys():
         return None
     found = BegunTopic(topics[names.fingerprints].topic_id, topics[names.documents].topic_id)
     for _, record in read_whole(settings, names.begun):
         found.fold(record)
-    return frozenset(found.partitions) if found.is_open else None
+    return found

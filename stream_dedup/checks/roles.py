@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stream_dedup.checks.finding import CheckFinding, ok, warning
+from stream_dedup.checks.group import check_group
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Admin, read_partition
@@ -24,13 +25,14 @@ class RoleFacts:
     """`workers`: members of the group. `waiting`: records of `documents` that the group has not committed past.
 
     `asked`: (log offset, age in milliseconds) of the last batch among the log's last records; `answered`: the highest log
-    offset among the last answers; None where there is none.
+    offset among the last answers; None where there is none. `reads`: the topics that members of the group read.
     """
 
     workers: int
     waiting: int
     asked: tuple[int, int] | None
     answered: int | None
+    reads: frozenset[str] = frozenset()
 
 
 def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iterator[CheckFinding]:
@@ -55,6 +57,7 @@ def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iter
             )
         )
     workers = f"{facts.workers} worker{'' if facts.workers == 1 else 's'}"
+    problems += check_group(settings, names.documents, facts.reads)
     yield from problems or [ok("roles", f"The group has {workers}; whatever was asked of the index has its answer.")]
 
 
@@ -76,7 +79,7 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
         offset = _answers(message.value)
         if offset is not None:
             answered = max(offset, -1 if answered is None else answered)
-    return RoleFacts(admin.group_members(settings.group), waiting, asked, answered)
+    return RoleFacts(admin.group_members(settings.group), waiting, asked, answered, admin.group_topics(settings.group))
 
 
 def _is_batch(raw: bytes | None) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from stream_dedup.checks.finding import CheckFinding, not_checked, ok, refused, warning
 from stream_dedup.checks.machine import memory_limit
@@ -15,6 +17,15 @@ from stream_dedup.settings.settings import Settings
 _BASE_BYTES = 350_000_000
 _ENTRY_BYTES = 190
 _SHARE_MAX = 0.85
+
+
+def of_another_log(folder: Path, topic: str) -> str:
+    """Return the sentence on an index whose log is not the one of this cluster, with both ways out."""
+    return (
+        f"The index in {folder} follows another log than this cluster's {topic}: it is of another cluster, such as an earlier "
+        "local broker, or the topic was made anew. If nobody needs it any more, remove it, and it is rebuilt from this log: "
+        f"rm -r {shlex.quote(str(folder))}. If somebody does, give this filter a folder of its own with STREAM_DEDUP_STATE_DIR."
+    )
 
 
 def check_volume(settings: Settings, log: str | None, ask_log_end: Callable[[], int | None]) -> Iterator[CheckFinding]:
@@ -49,12 +60,7 @@ def check_volume(settings: Settings, log: str | None, ask_log_end: Callable[[], 
         return
     applied, log_end = found.meta.applied, ask_log_end()
     if log is not None and found.log is not None and found.log != log:
-        yield refused(
-            "volume",
-            f"The volume {folder} follows the log {found.log!r}, and this is {log!r}: the topic was made anew, or the "
-            "volume belongs "
-            "to another cluster. Give the index the volume of this log, or an empty one to rebuild.",
-        )
+        yield refused("volume", of_another_log(folder, settings.topic_names.fingerprints))
     elif log_end is not None and applied > log_end:
         yield refused(
             "volume",

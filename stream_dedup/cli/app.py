@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
@@ -24,6 +24,7 @@ from stream_dedup.cli.bench_path import bench_path_command, bench_scaling_comman
 from stream_dedup.cli.bench_quality import bench_quality_command
 from stream_dedup.cli.broker import broker_command
 from stream_dedup.cli.check import check_command
+from stream_dedup.cli.commands import commands_command
 from stream_dedup.cli.compile import compile_command
 from stream_dedup.cli.config import config_check_command, config_reference_command, config_show_command
 from stream_dedup.cli.declare import declare_command
@@ -49,6 +50,7 @@ from stream_dedup.cli.topics import topics_apply_command, topics_plan_command
 from stream_dedup.cli.version import version_command
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.ground.printable import printable
+from stream_dedup.ground.version import __version__
 
 EXIT_FAILURE = 1
 EXIT_INTERRUPTED = 130
@@ -117,6 +119,7 @@ PANELS: Final[dict[str, tuple[Command | Group, ...]]] = {
         plan_command,
         compile_command,
         version_command,
+        commands_command,
     ),
     "Prove and measure": (
         audit_command,
@@ -152,6 +155,29 @@ app = typer.Typer(
     epilog="Try it without any set-up: stream-dedup demo. Your own documents without Kafka: stream-dedup check pages.jsonl. "
     "Is all well here: stream-dedup doctor. Each command's own --help ends with an example.",
 )
+
+
+def _print_version(*, is_asked: bool) -> None:
+    if is_asked:
+        print(f"stream-dedup {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=lambda asked: _print_version(is_asked=asked),
+            is_eager=True,
+            help="Print the version and end; `version` tells more.",
+        ),
+    ] = False,
+) -> None: ...
+
+
 for _panel, _members in PANELS.items():
     for _member in _members:
         _member.add_to(app, _panel)

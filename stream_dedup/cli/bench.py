@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import console, print_json
 
 if TYPE_CHECKING:
@@ -86,18 +85,9 @@ def check_writable(path: Path, what: str = "results", option: str = "--json") ->
         raise InputError(f"The {what} cannot be written to {path}: {error.strerror}. Give another file to {option}.") from error
 
 
-def table_of(first: str, *headings: str) -> Table:
+def table_of(first: str, *headings: str) -> FittedTable:
     """Return an empty table of these columns, all but the first to the right."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(first)
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    return table
-
-
-def add_row(table: Table, *cells: str) -> None:
-    """Add a row of texts, as they are."""
-    table.add_row(*map(Text, cells))
+    return FittedTable((first, *headings), right=range(1, 1 + len(headings)))
 
 
 def number(value: float | None, digits: int = 0) -> str:

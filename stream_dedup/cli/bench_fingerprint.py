@@ -15,7 +15,7 @@ from stream_dedup.ground.terminal import note
 
 if TYPE_CHECKING:
     from stream_dedup.bench import fingerprint
-from stream_dedup.cli.bench import about_peers, add_row, number, out_of, peers_of, stamped, table_of, write_figures
+from stream_dedup.cli.bench import about_peers, number, out_of, peers_of, stamped, table_of, write_figures
 
 
 @command("bench fingerprint", example="stream-dedup bench fingerprint --languages en,zh --json figures.json")
@@ -63,9 +63,9 @@ def show_fingerprint(options: fingerprint.FingerprintOptions, *, with_peers: boo
         ratios = [None if ours else ratio for ratio in report.ratios(one)]
         samples = ", ".join(f"{seconds:.4f}" for seconds in one.seconds)
         rates = number(one.megabytes_per_second, 2), number(one.documents_per_second)
-        add_row(
-            table, one.program, one.language, *rates, *("" if ratio is None else f"{ratio:.1f}" for ratio in ratios), samples
+        table.add_row(
+            one.program, one.language, *rates, *("" if ratio is None else f"{ratio:.1f}" for ratio in ratios), samples
         )
-    out.print(table)
+    table.print_to(out)
     write_figures(stamped(report.as_json()), target)
     return 0

@@ -16,7 +16,7 @@ from stream_dedup.ground.terminal import note
 
 if TYPE_CHECKING:
     from stream_dedup.bench import index
-from stream_dedup.cli.bench import add_row, megabytes, number, out_of, stamped, table_of, write_figures
+from stream_dedup.cli.bench import megabytes, number, out_of, stamped, table_of, write_figures
 
 
 @command(
@@ -82,9 +82,7 @@ def _show_index(report: index.IndexReport, out: Console) -> None:
     out.print(f"planted copies found with their original and distance: {found:,} of {found + missed:,}")
     expected = f"{report.by_chance_expected:,.1f} to be expected of random prints"
     out.print(f"near a stranger by chance, each seen to be: {report.by_chance:,} ({expected})\n")
-    table = table_of(
-        "", "documents/s", "by CPU time", "bytes in memory", "resident MB", "documents/s of stretches, first to last"
-    )
+    table = table_of("", "documents/s", "by CPU time", "bytes in memory", "resident MB", "documents/s, by stretch")
     filled, rebuilt = report.filled, report.rebuilt
     for name, wall, cpu, last, curve in (
         ("judged, second half", report.sustained, report.sustained_cpu, filled, report.curve),
@@ -93,14 +91,13 @@ def _show_index(report: index.IndexReport, out: Console) -> None:
         samples = [curve[place] for place in sorted({len(curve) * part // 5 for part in range(5)} | {len(curve) - 1})]
         rates = ", ".join(number(one["documents"] / max(one["seconds"], 1e-9)) for one in samples)
         memory = last["statistics"]["bytes_in_memory"] / report.representatives
-        add_row(table, name, number(wall), number(cpu), f"{memory:.0f} a document", megabytes(last["rss_bytes_max"]), rates)
-    out.print(table)
+        table.add_row(name, number(wall), number(cpu), f"{memory:.0f} a document", megabytes(last["rss_bytes_max"]), rates)
+    table.print_to(out)
     out.print()
     table = table_of("opening", "seconds", "of CPU", "entries/s", "resident MB")
     for name, one in (("after SIGKILL", report.after_kill), ("after a clean stop", report.after_close)):
         rate = number(report.representatives / one["open_seconds"])
-        add_row(
-            table,
+        table.add_row(
             name,
             number(one["open_seconds"], 2),
             number(one["open_cpu_seconds"], 2),
@@ -109,18 +106,18 @@ def _show_index(report: index.IndexReport, out: Console) -> None:
         )
     one = report.restored
     seconds = one["restore_seconds"] + one["open_seconds"]
-    add_row(table, "a snapshot, copied and proved", number(seconds, 2), "", number(report.restored_entries_per_second), "")
-    out.print(table)
+    table.add_row("a snapshot, copied and proved", number(seconds, 2), "", number(report.restored_entries_per_second), "")
+    table.print_to(out)
     out.print()
     table = table_of("bytes on disk", "per representative")
     for name, size in report.disk.items():
-        add_row(table, name, number(size, 1))
-    out.print(table)
+        table.add_row(name, number(size, 1))
+    table.print_to(out)
     if report.peers:
         out.print()
         table = table_of("", "documents", "by CPU time/s", "found", "durable", "")
         for run in report.peers:
             found_text = f"{run.found:,}" + ("" if run.planted is None else f" of {run.planted:,}")
             durable = "yes" if run.durable else "no"
-            add_row(table, run.name, f"{run.documents:,}", number(run.documents_per_cpu_second), found_text, durable, run.note)
-        out.print(table)
+            table.add_row(run.name, f"{run.documents:,}", number(run.documents_per_cpu_second), found_text, durable, run.note)
+        table.print_to(out)

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from stream_dedup.cli.options import (
     FiguresOption,
     OwnBrokerOption,
     command,
 )
+from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import note
 
 if TYPE_CHECKING:
     from stream_dedup.bench.path_report import PathOptions, PathReport
     from stream_dedup.bench.scaling import Curve
-from stream_dedup.cli.bench import add_row, check_writable, megabytes, number, out_of, table_of, write_figures
+from stream_dedup.cli.bench import check_writable, megabytes, number, out_of, table_of, write_figures
 
 
 @command("bench path", example="stream-dedup bench path --documents 200000 --rounds 3")
@@ -164,7 +164,7 @@ def show_scaling(options: PathOptions, axes: Sequence[str], *, plot: Path | None
         for curve in run_scaling(options, chosen, note):
             curves.append(curve)
             out.print()
-            out.print(_curve(curve))
+            _curve(curve).print_to(out)
             if plot is not None:
                 plot.write_text(draw_curves(curves), encoding="utf-8")
     finally:
@@ -201,12 +201,12 @@ def _show(report: PathReport, out: Console) -> None:
     for name, sentence in report.missing.items():
         out.print(f"without {name}: {sentence}")
     out.print()
-    out.print(throughput_table(report))
+    throughput_table(report).print_to(out)
     out.print()
-    out.print(_times("CPU per document, us", [(one, _medians_of_cpu(report, one)) for one in report.variants]))
+    _times("CPU per document, us", [(one, _medians_of_cpu(report, one)) for one in report.variants]).print_to(out)
     out.print()
     stages = [(plan, medians([one.per_document_us(one.stage_seconds) for one in report.of(plan)])) for plan in PLANS]
-    out.print(_times("Loop time per document, us", stages))
+    _times("Loop time per document, us", stages).print_to(out)
     sizes = [(one, medians([sample.bytes_per_document for sample in report.of(one)])) for one in report.variants]
     out.print()
     out.print(
@@ -216,17 +216,17 @@ def _show(report: PathReport, out: Console) -> None:
     )
     if report.latencies:
         out.print()
-        out.print(latency_table(report))
+        latency_table(report).print_to(out)
     for plan, roles in report.profiles.items():
         for role, shares in roles.items():
             out.print()
             table = table_of(f"{plan}, {role}: innermost function", "of the samples")
             for name, share in shares:
-                add_row(table, name, f"{share:.1%}")
-            out.print(table)
+                table.add_row(name, f"{share:.1%}")
+            table.print_to(out)
 
 
-def throughput_table(report: PathReport) -> Table:
+def throughput_table(report: PathReport) -> FittedTable:
     """Return the documents per second of every variant, with its share of the copy."""
     from stream_dedup.bench.path_peers import QUIX
     from stream_dedup.bench.path_report import COPY, median, medians
@@ -240,8 +240,7 @@ def throughput_table(report: PathReport) -> Table:
         memory = medians([one.memory_bytes_max for one in samples])
         first = median([one.first_commit_seconds for one in samples])
         duplicates = sorted({one.balance["duplicates"] for one in samples if "duplicates" in one.balance})
-        add_row(
-            table,
+        table.add_row(
             variant,
             number(rate),
             "" if variant == COPY else number(median(report.ratios(variant)), 3),
@@ -254,7 +253,7 @@ def throughput_table(report: PathReport) -> Table:
     return table
 
 
-def _curve(curve: Curve) -> Table:
+def _curve(curve: Curve) -> FittedTable:
     from stream_dedup.bench.path_report import COPY, median, medians
 
     roles = ("copy", "broker", "index", "worker")
@@ -264,8 +263,7 @@ def _curve(curve: Curve) -> Table:
         for variant in report.variants:
             samples, rate = report.of(variant), report.documents_per_second(variant)
             cpu, memory = _medians_of_cpu(report, variant), medians([one.memory_bytes_max for one in samples])
-            add_row(
-                table,
+            table.add_row(
                 f"{value:,}" if variant == COPY else "",
                 variant,
                 number(rate),
@@ -284,15 +282,15 @@ def _medians_of_cpu(report: PathReport, variant: str) -> Mapping[str, float]:
     return medians([one.per_document_us(one.cpu_seconds) for one in report.of(variant)])
 
 
-def _times(title: str, found: Sequence[tuple[str, Mapping[str, float]]]) -> Table:
+def _times(title: str, found: Sequence[tuple[str, Mapping[str, float]]]) -> FittedTable:
     names = list(dict.fromkeys(name for _, times in found for name in times))
     table = table_of(title, *names)
     for variant, times in found:
-        add_row(table, variant, *(number(times.get(name), 1) for name in names))
+        table.add_row(variant, *(number(times.get(name), 1) for name in names))
     return table
 
 
-def latency_table(report: PathReport) -> Table:
+def latency_table(report: PathReport) -> FittedTable:
     """Return the latencies, from record to committed verdict."""
     from stream_dedup.bench.latency import PERCENTILES
 
@@ -302,5 +300,5 @@ def latency_table(report: PathReport) -> Table:
         for one in found:
             figures = one.as_json()
             percentiles = (number(figures[name]) for name in PERCENTILES)
-            add_row(table, plan, f"{one.load:.0%}", number(one.documents_per_second), *percentiles)
+            table.add_row(plan, f"{one.load:.0%}", number(one.documents_per_second), *percentiles)
     return table

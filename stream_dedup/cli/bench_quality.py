@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from stream_dedup.cli.options import (
     FiguresOption,
     command,
 )
+from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import note
 
 if TYPE_CHECKING:
     from stream_dedup.bench import quality
-from stream_dedup.cli.bench import about_peers, add_row, number, out_of, peers_of, stamped, table_of, write_figures
+from stream_dedup.cli.bench import about_peers, number, out_of, peers_of, stamped, table_of, write_figures
 
 
 @command("bench quality", example="stream-dedup bench quality --corpus corpora --plan wide --plan classic")
@@ -59,12 +59,12 @@ def show_quality(options: quality.QualityOptions, *, with_peers: bool, target: s
             f"template pages {code}: {count}, Jaccard with the nearest {'/'.join(f'{one:.2f}' for one in cuts)} (10/50/90 %)"
         )
     out.print()
-    out.print(_quality(report))
+    _quality(report).print_to(out)
     write_figures(stamped(report.as_json()) | {"keys": options.keys, "seed": options.seed}, target)
     return 0
 
 
-def _quality(report: quality.QualityReport) -> Table:
+def _quality(report: quality.QualityReport) -> FittedTable:
     table = table_of(
         "",
         "method",
@@ -81,8 +81,7 @@ def _quality(report: quality.QualityReport) -> Table:
     )
     for line in report.summaries():
         counts = line.counts
-        add_row(
-            table,
+        table.add_row(
             line.name,
             line.method,
             line.plan,

@@ -14,6 +14,7 @@ from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.terminal import note, print_json, print_table
 
 if TYPE_CHECKING:
+    from stream_dedup.settings.layers import CheckedSettings
     from stream_dedup.settings.settings import Settings
 
 
@@ -55,9 +56,8 @@ def check(overrides: Mapping[str, object], file: Path | None, *, as_json: bool) 
     """Say everything that is wrong with the configuration, without connecting anywhere; return the exit code."""
     from stream_dedup.settings.layers import check_settings
 
-    settings, problems = check_settings(overrides, file)
-    if settings is not None:
-        problems += _problems_of_use(settings)
+    checked = check_settings(overrides, file)
+    problems = checked.problems + _problems_of_use(checked)
     if as_json:
         print_json({"ok": not problems, "problems": problems})
     elif problems:
@@ -83,14 +83,16 @@ def show(settings: Settings, *, origin: bool, as_json: bool) -> None:
     print_table(headings, [[one.name, one.value, *([str(one.origin)] if origin else [])] for one in shown])
 
 
-def _problems_of_use(settings: Settings) -> list[str]:
+def _problems_of_use(checked: CheckedSettings) -> list[str]:
     """Return what only shows when a value is used: no key, a bad line of a list, a property librdkafka does not know."""
-    from stream_dedup.kafka.client import property_problems
+    from stream_dedup.kafka.client import each_property, property_problems
     from stream_dedup.settings.recipe import recipe_of
 
+    if checked.settings is None:
+        return each_property(checked.kafka, checked.origins)
     problems: list[str] = []
     try:
-        recipe_of(settings)
+        recipe_of(checked.settings)
     except ConfigurationError as error:
         problems.append(str(error))
-    return problems + property_problems(settings)
+    return problems + property_problems(checked.settings)

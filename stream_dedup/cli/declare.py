@@ -35,25 +35,38 @@ def declare_command(
         bool | None,
         typer.Option("--refresh/--no-refresh", help="Whether a duplicate refreshes what it names.", show_default=False),
     ] = None,
+    reading: Annotated[
+        bool,
+        typer.Option(
+            "--reading", help="Documents are read as these settings say from now on: their format and fields. Restart workers."
+        ),
+    ] = False,
     dry_run: DryRunOption = False,
     config: ConfigOption = None,
     assignments: SetOption = None,
     brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Show which plan and window are in force in the log, or change them for all that follows. Nothing has to stop for it."""
+    """Show which plan, window and reading are in force, or change them for all that follows. Nothing has to stop for it."""
     settings = quiet_settings(config, assignments, brokers)
     try:
-        code = declare(settings, plan, window, refresh, dry_run=dry_run, as_json=as_json)
+        code = declare(settings, plan, window, refresh, reads=reading, dry_run=dry_run, as_json=as_json)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--window") from error
     return code
 
 
 def declare(
-    settings: Settings, plan: str | None, window: str | None, refresh: bool | None, *, dry_run: bool, as_json: bool
+    settings: Settings,
+    plan: str | None,
+    window: str | None,
+    refresh: bool | None,
+    *,
+    reads: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> int:
-    """Show plan and window in force, or change what is named; return 0.
+    """Show what is in force, or change what is named; return 0.
 
     Raises:
         ConfigurationError: the log is missing, empty or another's, or the plan does not fit its prints.
@@ -67,7 +80,7 @@ def declare(
     from stream_dedup.settings.recipe import recipe_of
 
     wanted_plan = None if plan is None else parse_plan(plan)
-    names = log_names(settings)
+    names = log_names(settings, [settings.topic_names.begun])
     declaration.follow(settings, names, recipe_of(settings), begins=False)
     now = InForce()
     with progress("reading the log", None) as advance:
@@ -78,9 +91,11 @@ def declare(
     becomes = (wanted_plan or now.plan, _window(now.window, window, refresh))
     fields = change_fields(now, *becomes)
     log_offset = append(settings, names, encode_control(Control("plan", fields))) if fields and not dry_run else None
+    first, was, will_be = _reading(settings, reads=reads, dry_run=dry_run)
     rows = [
         ["plan", _plan(now.declared.plan), _plan(now.plan), _plan(becomes[0])],
         ["window", _told(now.declared.window), _told(now.window), _told(becomes[1])],
+        ["reading", first, was, will_be],
     ]
     if as_json:
         keys = ("begun_with", "in_force", "becomes")
@@ -89,9 +104,34 @@ def declare(
         print_table(["", "begun with", "in force", "becomes"], rows)
     if log_offset is not None:
         note(f"Written at log offset {log_offset}; it holds for all that follows there.")
-    elif fields:
+    if will_be != was and not dry_run:
+        note(
+            f"Written to {names.begun}. Restart every worker with these settings; those that run read as before until then, "
+            "and a start with any others is refused."
+        )
+    if dry_run and (fields or will_be != was):
         note("Nothing was written (--dry-run).")
     return 0
+
+
+def _reading(settings: Settings, *, reads: bool, dry_run: bool) -> tuple[str, str, str]:
+    """Return how documents were read first, are read, and will be; write down the last, if it `reads` otherwise."""
+    from stream_dedup.checks.reading import reading_of, reading_text
+    from stream_dedup.control.beginnings import write_down
+    from stream_dedup.kafka import Admin, read_whole
+    from stream_dedup.log.begun import BegunTopic, encode_reading
+
+    names = settings.topic_names
+    log_id, _ = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints]
+    noted, first = BegunTopic(log_id, b""), None
+    for _, record in read_whole(settings, names.begun):
+        noted.fold(record)
+        first = first or noted.reading
+    becomes = reading_of(settings) if reads else noted.reading
+    if becomes is not None and becomes != noted.reading and not dry_run:
+        write_down(settings, names, encode_reading(log_id, becomes, changes=True))
+    first_text, was, will_be = ("" if one is None else reading_text(one) for one in (first, noted.reading, becomes))
+    return first_text, was, will_be
 
 
 def _window(now: Window | None, text: str | None, refresh: bool | None) -> Window | None:

@@ -39,6 +39,7 @@ _OF_THE_CLUSTER = (
     "output sizes",
     "retention",
     "offsets",
+    "reading",
     "clock",
     "declaration",
     "roles",

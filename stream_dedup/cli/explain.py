@@ -19,7 +19,7 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import console, print_json, print_table
-from stream_dedup.ground.topics import DOCUMENTS, TopicNames
+from stream_dedup.ground.topics import DOCUMENTS
 
 if TYPE_CHECKING:
     from stream_dedup.fingerprinting import Recipe
@@ -174,7 +174,7 @@ def _read(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDoc
     path = Path(target)
     try:
         if path.is_file():
-            return _read_file(settings, path, takes_vectors=takes_vectors)
+            return document_in(settings, path, takes_vectors=takes_vectors)
     except OSError as error:
         raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error
     if match := _POSITION.match(target):
@@ -186,7 +186,7 @@ def _read(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDoc
     )
 
 
-def _read_file(settings: Settings, path: Path, *, takes_vectors: bool) -> DecodedDocument:
+def document_in(settings: Settings, path: Path, *, takes_vectors: bool) -> DecodedDocument:
     """Read a text file, or a .json file as a record with these input settings is read."""
     plain: dict[str, object] = {
         "value_format": "raw",
@@ -203,7 +203,7 @@ def _read_file(settings: Settings, path: Path, *, takes_vectors: bool) -> Decode
 def _read_record(settings: Settings, topic: str | None, partition: int, offset: int, *, takes_vectors: bool) -> DecodedDocument:
     from stream_dedup.kafka import LogReader
 
-    names = TopicNames(settings.topic_prefix)
+    names = settings.topic_names
     known = {DOCUMENTS: names.documents, None: names.documents}
     topic = known.get(topic, topic) or names.documents
     where = f"{topic}-{partition}@{offset}"

@@ -15,7 +15,6 @@ from stream_dedup.cli.options import BrokersOption, ConfigOption, JsonOption, Se
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, FormatError, FutureFormatError, InputError, VolumeError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
-from stream_dedup.ground.topics import TopicNames
 
 if TYPE_CHECKING:
     from stream_dedup.index import contents, verify
@@ -166,7 +165,7 @@ def _log_name(settings: Settings) -> str:
     """Return the name of this cluster's log, as `Index.bind` is given it."""
     from stream_dedup.kafka import Admin
 
-    names = TopicNames(settings.topic_prefix)
+    names = settings.topic_names
     admin = Admin(settings)
     found = admin.topic_ids([names.fingerprints])
     if names.fingerprints not in found:
@@ -318,7 +317,7 @@ def _fold_and_compare(
             raise InputError(
                 f"The snapshot {base} stands at log offset {manifest.applied}, after {end}, where the fold is to end."
             )
-    names = TopicNames(settings.topic_prefix)
+    names = settings.topic_names
     result = verify.Comparison()
     given = verify.GivenAnswers()
     for offset in state.unanswered:

@@ -162,7 +162,9 @@ class Loading:
                 f"{self.failed} of {self.documents} documents were not written to {self.topic}. {self.producer.first_failure} "
                 "Run the same command again: it goes on after those that were, as far as none before them is missing."
             )
-        return _INTERRUPTED if is_interrupted else 0
+        if is_interrupted:
+            return _INTERRUPTED
+        return 1 if self.producer.too_large else 0
 
     def _send(self, file: SourceFile, advance: Callable[[int, int], None]) -> None:
         from stream_dedup.cli.journal import Reached
@@ -180,7 +182,7 @@ class Loading:
                 if self.broken <= _PROBLEMS_NAMED:
                     note(f"{document.problem} It is sent as it is.")
             key, value = record_of(self.settings, document, self.key_field)
-            self.producer.send(self.topic, key, value)
+            self.producer.send(self.topic, key, value, name=(document.name, len(value)))
             count += 1
             self.documents += 1
             self.size += len(value)
@@ -204,7 +206,15 @@ class Loading:
         if self.passed_over:
             parts = ", ".join(f"{count:,} {kind}" for kind, count in self.passed_over.most_common())
             note(f"Records of WARC files that are no pages, passed over: {parts}.")
-        written = self.documents - self.failed
+        for name, size in self.producer.too_large[:_PROBLEMS_NAMED]:
+            note(
+                f"{name} is larger than Kafka takes ({size:,} bytes) and was passed over. The topic's max.message.bytes and "
+                "the client's message.max.bytes say how much that is."
+            )
+        too_large = len(self.producer.too_large)
+        if too_large > _PROBLEMS_NAMED:
+            note(f"... and {too_large - _PROBLEMS_NAMED:,} more documents that are too large.")
+        written = self.documents - self.failed - too_large
         if as_json:
             print_json(
                 {
@@ -213,6 +223,7 @@ class Loading:
                     "documents": written,
                     "documents_before": self.resumed,
                     "failed": self.failed,
+                    "too_large": too_large,
                     "broken_lines": self.broken,
                     "without_key": self.without_key,
                     "passed_over": dict(self.passed_over),
@@ -223,9 +234,9 @@ class Loading:
             return
         rate = f"{written / seconds:,.0f} documents/s" if seconds else ""
         print_table(
-            ["topic", "documents", "before", "bytes", "broken lines", "without key", "failed", ""],
+            ["topic", "documents", "before", "bytes", "broken lines", "without key", "too large", "failed", ""],
             [[self.topic, f"{written:,}", f"{self.resumed:,}", f"{self.size:,}", str(self.broken), str(self.without_key),
-              str(self.failed), rate]],
+              str(too_large), str(self.failed), rate]],
         )  # fmt: skip
 
 

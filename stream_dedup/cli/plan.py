@@ -6,14 +6,13 @@ import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from stream_dedup.cli.options import (
     JsonOption,
     command,
 )
 from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import console, print_json
 
 if TYPE_CHECKING:
@@ -69,7 +68,8 @@ def _show(advice: Advice, documents: int, threshold: int) -> None:
     )
     columns = sorted({distance for distance in (threshold // 2, threshold - 4, threshold - 2, threshold) if distance >= 0})
     headings = ["sure within", *(f"at {distance}" for distance in columns), "tables", "probes", "candidates"]
-    table = _table("plan", *headings, "RAM/doc", "RAM, GB", "disk/doc", "documents/s")
+    names = ("plan", *headings, "RAM/doc", "RAM, GB", "disk/doc", "documents/s")
+    table = FittedTable(names, right=range(1, len(names)))
     for one in advice.figures:
         chosen = "> " if one is advice.picked else "  "
         row = [
@@ -78,8 +78,8 @@ def _show(advice: Advice, documents: int, threshold: int) -> None:
             f"{one.memory_bytes / documents:,.0f}", f"{one.memory_bytes / 1e9:,.2f}", f"{one.disk_bytes:,.0f}",
             f"{one.documents_per_second:,.0f}",
         ]  # fmt: skip
-        table.add_row(*map(Text, (chosen + one.plan.name, *row)))
-    out.print(table)
+        table.add_row(chosen + one.plan.name, *row)
+    table.print_to(out)
     out.print(f"\n{advice.why}")
     if advice.picked:
         out.print(f"\n{_each_distance(advice.picked)}")
@@ -98,14 +98,6 @@ def _each_distance(one: Figures) -> str:
     parts = ", ".join(f"{distance} {share:.4f}" for distance, share in enumerate(one.recalls) if distance > one.guaranteed)
     sure = f"{one.plan.name} finds all pairs up to {one.guaranteed} bits"
     return f"{sure}; beyond, by distance: {parts}." if parts else f"{sure}."
-
-
-def _table(first: str, *headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(first, no_wrap=True)
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    return table
 
 
 def _count(text: str) -> int:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stream_dedup.cli.dropped import on_output, record_at, source_of
 from stream_dedup.cli.options import BrokersOption, ConfigOption, DryRunOption, JsonOption, SetOption, command, quiet_settings
 from stream_dedup.ground.document import LogPlace, Message, Reason
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
-from stream_dedup.ground.topics import DOCUMENTS, TopicNames
+from stream_dedup.ground.topics import TopicNames
 
 if TYPE_CHECKING:
     from stream_dedup.control.release import Trace
@@ -20,12 +21,17 @@ if TYPE_CHECKING:
     from stream_dedup.settings.settings import Settings
 
 _ATTEMPTS = 3
+_GONE = "Take the document from duplicates, and send it to whoever reads unique by other means."
 
 
 @command("release", example="stream-dedup release documents-3@8812 --dry-run")
 def release_command(
     position: Annotated[
-        str, typer.Argument(metavar="POSITION", help="Where it lies in documents: documents-3@8812 or 3@8812.")
+        str,
+        typer.Argument(
+            metavar="POSITION|ID",
+            help="Where it lies in documents (documents-3@8812, 3@8812) or on duplicates (duplicates-3@17), or its id.",
+        ),
     ],
     dry_run: DryRunOption = False,
     config: ConfigOption = None,
@@ -39,16 +45,15 @@ def release_command(
 
 
 def release(settings: Settings, text: str, *, dry_run: bool, as_json: bool) -> int:
-    """Release the document at a position (`documents-3@8812`), once, however often it is asked; return 0.
+    """Release a document (`dropped` says how it may be named), once, however often it is asked; return 0.
 
     Raises:
-        typer.BadParameter: the text is not a position in the source topic.
         ConfigurationError: a topic is missing, or the log is another's.
         InputError: there is no such document any more, or it is not a duplicate; then nothing was written.
         BrokerError: Kafka failed; run it again, it goes on.
     """
     from stream_dedup.cli.orders import log_names
-    from stream_dedup.control import declaration, rewind
+    from stream_dedup.control import declaration
     from stream_dedup.control.release import Trace
     from stream_dedup.kafka import Admin, TransactionalOutput, read_whole
     from stream_dedup.settings.recipe import recipe_of
@@ -57,16 +62,13 @@ def release(settings: Settings, text: str, *, dry_run: bool, as_json: bool) -> i
     names = settings.topic_names
     if not settings.judging_mode.delivers:
         raise ConfigurationError("In shadow mode nothing leaves, so there is nothing to release. Nothing was written.")
-    try:
-        ((partition, offset),) = rewind.parse([text], names.documents, DOCUMENTS).items()
-    except InputError as error:
-        raise typer.BadParameter(str(error), param_hint="POSITION") from error
     log_names(settings, [names.documents, names.unique, names.duplicates])
     recipe = recipe_of(settings)
     declaration.follow(settings, names, recipe, begins=False)
     admin = Admin(settings)
     topic_id, _ = admin.topic_ids([names.documents])[names.documents]
-    message = _document(settings, admin, names.documents, partition, offset)
+    partition, offset = source_of(settings, names, text, topic_id, recipe.key)
+    message = record_at(settings, names.documents, partition, offset, _GONE)
     failpoints = Failpoints(os.environ.get(VARIABLE))
     transactions = None if dry_run else TransactionalOutput(settings, f"{settings.group}-release", "release")  # 1
     try:
@@ -83,38 +85,8 @@ def release(settings: Settings, text: str, *, dry_run: bool, as_json: bool) -> i
     finally:
         if transactions is not None:
             transactions.close()
-    _print(text, names, trace, written=written, dry_run=dry_run, as_json=as_json)
+    _print(f"{names.documents}-{partition}@{offset}", names, trace, written=written, dry_run=dry_run, as_json=as_json)
     return 0
-
-
-def _document(settings: Settings, admin: Admin, topic: str, partition: int, offset: int) -> Message:
-    """Return the record at a position of the source topic.
-
-    Raises:
-        InputError: there is none, or none any more.
-    """
-    from stream_dedup.kafka import LogReader, read_partition
-
-    name = f"{topic}-{partition}@{offset}"
-    _, partitions = admin.topic_ids([topic])[topic]
-    if partition >= partitions:
-        raise InputError(f"{topic}-{partition} does not exist: the partitions of {topic} are 0 to {partitions - 1}.")
-    reader = LogReader(settings, topic, "release", partition)
-    try:
-        low, high = reader.watermarks()
-    finally:
-        reader.close()
-    if offset < low:
-        raise InputError(
-            f"{name} is not in the topic any more: the first record still held is {low}. Take the document from duplicates, "
-            "and send it to whoever reads unique by other means."
-        )
-    if offset >= high:
-        raise InputError(f"{name} does not exist yet: the partition ends at {high}.")
-    found = next(read_partition(settings, topic, partition, offset), None)
-    if found is None or found.offset != offset:
-        raise InputError(f"{name} holds no document: its transaction was aborted, or the topic is compacted.")
-    return found
 
 
 def _check_was_dropped(settings: Settings, names: TopicNames, message: Message, trace: Trace) -> None:
@@ -127,26 +99,15 @@ def _check_was_dropped(settings: Settings, names: TopicNames, message: Message, 
             f"The log has no verdict on {name}, so it was not dropped: it has not been judged yet, or it was passed on or set "
             "aside unjudged. Nothing was written."
         )
-    found = _find(settings, names.unique, message, trace.verdicts_at)
+    found = on_output(settings, names.unique, message, trace.verdicts_at)
     if found is not None:
         reason = headers.text_of(found.headers, headers.REASON)
         raise InputError(f"{name} was not dropped: it left on {names.unique}, as {reason}. Nothing was written.")
-    if _find(settings, names.duplicates, message, trace.verdicts_at) is None:
+    if on_output(settings, names.duplicates, message, trace.verdicts_at) is None:
         raise InputError(
             f"{name} is not in {names.duplicates}: its verdict has not left yet, or that topic does not hold it any more. "
             "Nothing was written."
         )
-
-
-def _find(settings: Settings, topic: str, message: Message, places: set[str]) -> Message | None:
-    """Return the record of an output that one of these places in the log decided; outputs keep timestamps."""
-    from stream_dedup.kafka import read_partition
-    from stream_dedup.log import headers
-
-    for one in read_partition(settings, topic, message.partition, since_ms=message.timestamp_ms):
-        if headers.text_of(one.headers, headers.LOG) in places:
-            return one
-    return None
 
 
 def _append_release(settings: Settings, names: TopicNames, admin: Admin, message: Message, trace: Trace) -> None:

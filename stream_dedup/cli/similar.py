@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import sys
 import urllib.parse
 from collections import deque
@@ -90,18 +91,44 @@ class Wanted:
         return [(self.number >> 64 * place) & (2**64 - 1) for place in range(self.recipe.words)]
 
 
-def read_text(target: str, *, as_text: bool) -> str:
+def read_text(settings: Settings, target: str, *, as_text: bool) -> tuple[str, int | None]:
     """Return the text that was given, or what stands in the file of that name, or on standard input for `-`.
+
+    A file that ends in .json is read as a record with the input settings is, as `explain` does; its scope is returned too.
 
     Raises:
         InputError: the file cannot be read.
     """
+    from stream_dedup.settings.recipe import recipe_of
+
+    path = Path(target)
+    is_record = not as_text and (path.suffix == ".json" or settings.text_is == "html") and _is_file(path)
+    if is_record and not recipe_of(settings).method.takes_vectors:
+        from stream_dedup.cli.explain import document_in
+
+        document = document_in(settings, path, takes_vectors=False)
+        return str(document.text), document.scope
+    return _plain_text(target, as_text=as_text), None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False  # a text that is too long for a name
+
+
+def _plain_text(target: str, *, as_text: bool) -> str:
     from stream_dedup.cli.sources import STANDARD_INPUT
 
     if not as_text and target == STANDARD_INPUT:
         return sys.stdin.buffer.read().decode("utf-8", "replace")
     try:
-        if as_text or not Path(target).is_file():
+        if as_text:
+            return target
+        if not Path(target).is_file():
+            if _is_like_a_path(target):
+                raise InputError(f"There is no file {target}; name one that exists, or search for this very text with --text.")
             return target
         return Path(target).read_bytes().decode("utf-8", "replace")
     except OSError as error:
@@ -110,14 +137,21 @@ def read_text(target: str, *, as_text: bool) -> str:
         raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error
 
 
-def print_of(settings: Settings, text: str, scope: str | None) -> tuple[Fingerprinter, Wanted]:
-    """Return the fingerprinter of the settings' recipe, and the print of a text.
+def _is_like_a_path(target: str) -> bool:
+    """Return whether somebody who typed this means a file: one word, with a suffix or a folder in it, and no address."""
+    is_word = len(target.split()) == 1 and "://" not in target
+    return is_word and (
+        re.fullmatch(r".*\w\.[A-Za-z]\w{0,5}", target) is not None or target.startswith(("/", "./", "../", "~/"))
+    )
+
+
+def print_of(settings: Settings, text: str, scope: int) -> tuple[Fingerprinter, Wanted]:
+    """Return the fingerprinter of the settings' recipe, and the print of a text in a scope.
 
     Raises:
         InputError: nothing is left of the text once it is normalised; or the recipe takes vectors, and it is none.
     """
     from stream_dedup.fingerprinting import Fingerprinter, number_of
-    from stream_dedup.inputs.decoder import scope_number
     from stream_dedup.settings.recipe import recipe_of
 
     recipe = recipe_of(settings)
@@ -127,9 +161,7 @@ def print_of(settings: Settings, text: str, scope: str | None) -> tuple[Fingerpr
         raise InputError("There is no text left once it is normalised (only white space or marks), so nothing is like it.")
     number = number_of(prints.prints[0])
     digest = prints.digests[0].tobytes()
-    return fingerprinter, Wanted(
-        recipe, number, digest, int(prints.features[0]), 0 if scope is None else scope_number(scope)
-    )  # fmt: skip
+    return fingerprinter, Wanted(recipe, number, digest, int(prints.features[0]), scope)
 
 
 def _vector_of(text: str) -> Content:
@@ -324,7 +356,10 @@ def find_similar(
     as_json: bool,
 ) -> int:
     """Find what is near a text, where the arguments say, and print it; return 0."""
-    fingerprinter, wanted = print_of(settings, read_text(target, as_text=as_text), scope)
+    from stream_dedup.inputs.decoder import scope_number
+
+    text, own_scope = read_text(settings, target, as_text=as_text)
+    fingerprinter, wanted = print_of(settings, text, (own_scope or 0) if scope is None else scope_number(scope))
     if documents is not None:
         answer = scan_files(settings, fingerprinter, documents, wanted, limit)
     elif volume is not None:

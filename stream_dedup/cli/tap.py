@@ -7,7 +7,7 @@ headers (somebody else's) is shown as such, never a crash.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from stream_dedup.settings.settings import Settings
 
 _COLOURS = {"unique": "green", "duplicate": "yellow", "dead-letter": "red", "unknown": "magenta"}
+_INDENT = " " * 4
 
 
 @command("tap", example="stream-dedup tap --only duplicates --limit 20")
@@ -45,7 +46,10 @@ def tap_command(
     brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Watch verdicts as they are given: time, verdict, reason, distance, id, and the kept document's id and position."""
+    """Watch verdicts as they are given: time, verdict, reason, distance, id, the kept document's id and position.
+
+    Behind a duplicate stands the command that lets it through after all.
+    """
     settings = quiet_settings(config, assignments, brokers)
     outlets = [one.value for one in only or []]
     return watch(settings, outlets, limit, from_beginning=from_beginning, as_json=as_json)
@@ -77,18 +81,20 @@ def watch(settings: Settings, outlets: Sequence[str], limit: int | None, *, from
     topics = [topic for outlet, topic in by_outlet.items() if outlet in outlets or not outlets]
     out = console()
     shown = 0
+    id_of = _ids(settings)
     try:
         if not as_json:
             note(f"Verdicts from {', '.join(topics)}; Ctrl-C ends.")
         for message in reader(settings, topics, from_beginning=from_beginning):
             if message is None:
                 continue
-            tapped = describe(message, names.dead_letters)
+            tapped = describe(message, names.dead_letters, id_of(message))
             if as_json:
                 print_json(asdict(tapped))
                 out.file.flush()
             else:
-                out.print(_line(tapped), soft_wrap=True)
+                for line in lines(tapped, out.width if out.is_terminal else None):
+                    out.print(line, soft_wrap=True)
             shown += 1
             if shown == limit:
                 break
@@ -97,7 +103,23 @@ def watch(settings: Settings, outlets: Sequence[str], limit: int | None, *, from
     return 0
 
 
-def describe(message: Message, dead_letters: str) -> Tapped:
+def _ids(settings: Settings) -> Callable[[Message], bytes | None]:
+    """Return what finds a record's id as the worker does: at ID_FIELD, else its key; its key too where that cannot be read."""
+    if settings.id_field is None:
+        return lambda message: message.key
+    from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+
+    plain = {"text_is": "text", "text_encoding": "plain", "time_field": None, "scope_field": None}
+    decoder = Decoder(settings.model_copy(update=plain))
+
+    def id_of(message: Message) -> bytes | None:
+        found = decoder.decode(message)
+        return found.id if isinstance(found, DecodedDocument) else message.key
+
+    return id_of
+
+
+def describe(message: Message, dead_letters: str, identifier: bytes | None) -> Tapped:
     """Return what a record of an output topic says."""
     from stream_dedup.log import headers
 
@@ -112,7 +134,7 @@ def describe(message: Message, dead_letters: str) -> Tapped:
         verdict=verdict,
         reason=_text(found, headers.ERROR_STAGE if is_dead else headers.REASON),
         distance=_text(found, headers.DISTANCE),
-        id=None if message.key is None else message.key.decode("utf-8", "replace"),
+        id=None if identifier is None else identifier.decode("utf-8", "replace"),
         of_id=_text(found, headers.OF_ID),
         of_position=_text(found, headers.OF_POSITION),
         message=_text(found, headers.DLQ_MESSAGE),
@@ -124,21 +146,37 @@ def _text(found: Mapping[str, bytes | None], name: str) -> str | None:
     return None if value is None else value.decode("utf-8", "replace")
 
 
-def _line(tapped: Tapped) -> Text:
-    line = Text()
+def lines(tapped: Tapped, width: int | None) -> Iterator[Text]:
+    """Yield the lines of one record for a terminal that is `width` wide; None: a pipe, and one line.
+
+    A part that has no room begins a line of its own. No part is broken: a position is copied whole.
+    """
+    line = Text(no_wrap=True, overflow="ignore")
     line.append(f"{_clock(tapped.time):<12} ", "dim")
     line.append(f"{printable(tapped.verdict, 12):<11} ", _COLOURS.get(tapped.verdict, "magenta"))
     line.append(f"{printable(tapped.reason or '-', 12):<10} ")
     line.append(f"{printable(tapped.distance or '', 4):>3} ", "cyan")
-    line.append(printable(tapped.id) if tapped.id else "(no key)", "bold")
+    for place, part in enumerate(_parts(tapped)):
+        if width is not None and line.cell_len + (2 if place else 0) + part.cell_len > width and line.plain.strip():
+            line.rstrip()
+            yield line
+            line = Text(_INDENT, no_wrap=True, overflow="ignore")
+        elif place:
+            line.append("  ")
+        line.append(part)
+    yield line
+
+
+def _parts(tapped: Tapped) -> Iterator[Text]:
+    yield Text(printable(tapped.id) if tapped.id else "(no id)", "bold")
     if tapped.of_id is not None:
-        line.append("  of ", "dim")
-        line.append(printable(tapped.of_id) or "(no id)")
+        yield Text.assemble(("of ", "dim"), printable(tapped.of_id) or "(no id)")
     if tapped.of_position is not None:
-        line.append(f"  {printable(tapped.of_position)}", "dim")
+        yield Text(printable(tapped.of_position), "dim")
+    if tapped.verdict == "duplicate":
+        yield Text(f"stream-dedup release {tapped.topic}-{tapped.partition}@{tapped.offset}", "dim")
     if tapped.message is not None:
-        line.append(f"  {printable(tapped.message)}", "red")
-    return line
+        yield Text(printable(tapped.message), "red")
 
 
 def _clock(time: str | None) -> str:

@@ -1,4 +1,5 @@
-"""`top`: what the roles do now, from their `/metrics`: rates, duplicates, lag, latency; a table that is drawn anew.
+"""`top`: what the roles do now, from their `/metrics`: rates, duplicates, lag, latency; a table for each kind of
+role, because they have few figures in common, drawn anew.
 
 Invariants: rates are differences between two readings of one process, so the first table comes after one interval, and a
 role that was restarted in between shows none; a role that does not answer is a line that says so, and is asked again.
@@ -10,7 +11,7 @@ import http.client
 import math
 import time
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -18,7 +19,6 @@ import typer
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from stream_dedup.cli.options import (
@@ -30,6 +30,7 @@ from stream_dedup.cli.options import (
 )
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
+from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import console, print_json
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _ANSWER_SECONDS = 5.0
 _ANSWER_BYTES_MAX = 16 << 20
 _Labels = frozenset[tuple[str, str]]
+_KNOWN_BY = {"worker": "documents_total", "index": "index_entries", "insights": "insights_hosts"}
 
 
 @command("top", example="stream-dedup top http://worker-0:8080 http://index-0:8080 --interval 5")
@@ -45,7 +47,7 @@ def top_command(
     urls: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="URL...", help="Roles to watch, http://HOST:PORT.  [default: this machine's HTTP_PORT and the next]"
+            metavar="URL...", help="Roles to watch, http://HOST:PORT.  [default: this machine's HTTP_PORT and the next two]"
         ),
     ] = None,
     interval: Annotated[float, typer.Option("--interval", min=0.1, max=3600, help="Seconds between two readings.")] = 2.0,
@@ -100,12 +102,17 @@ class TopRow:
     representatives: float | None = None
     index_bytes: float | None = None
     candidates_mean: float | None = None
+    insights_records_rate: float | None = None
+    insights_lag_records: float | None = None
+    hosts: float | None = None
 
 
 def show_top(settings: Settings, urls: Sequence[str], interval: float, *, once: bool, as_json: bool) -> int:
     """Show the roles at `urls` (or this machine's) until Ctrl-C, or once; return 1 if it was once and nobody answered."""
     addresses = [_checked(url) for url in urls] or _own(settings)
     last = {address: read(address) for address in addresses}
+    if not urls and isinstance(last[addresses[-1]], str):
+        del last[addresses[-1]]  # insights, which few run
     try:
         if once or as_json:
             while True:
@@ -113,7 +120,7 @@ def show_top(settings: Settings, urls: Sequence[str], interval: float, *, once: 
                 if as_json:
                     print_json({"time": time.time(), "interval_seconds": interval, "roles": [asdict(row) for row in rows]})
                 else:
-                    console().print(drawn(rows))
+                    console().print(drawn(rows), crop=False)
                 if once:
                     return 0 if any(row.problem is None for row in rows) else 1
         with Live(Text(f"reading {', '.join(addresses)} ..."), console=console(), auto_refresh=False, screen=False) as live:
@@ -160,7 +167,7 @@ def row_of(address: str, before: RoleReading | str, now: RoleReading | str) -> T
     """Return what a role did between two readings."""
     if isinstance(now, str):
         return TopRow(address, None, problem=now)
-    role = "worker" if "documents_total" in now.values else "index" if "index_entries" in now.values else None
+    role = next((role for role, name in _KNOWN_BY.items() if name in now.values), None)
     if role is None:
         return TopRow(address, None, problem="is no role of stream-dedup")
     past = before if isinstance(before, RoleReading) and _same_process(before, now) else None
@@ -196,6 +203,9 @@ def row_of(address: str, before: RoleReading | str, now: RoleReading | str) -> T
         representatives=now.total("index_entries"),
         index_bytes=now.total("index_size_bytes"),
         candidates_mean=_ratio(moved("candidates_sum"), moved("candidates_count")),
+        insights_records_rate=rate("insights_records_total"),
+        insights_lag_records=now.total("insights_lag_records"),
+        hosts=now.total("insights_hosts"),
     )
 
 
@@ -215,36 +225,52 @@ def quantile(buckets: Mapping[float, float], share: float) -> float | None:
     return low
 
 
-def drawn(rows: Sequence[TopRow]) -> Table:
-    """Return the rows as a table."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("role", "address"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("documents/s", "MB/s", "duplicates", "dead/s", "lag", "p50", "p99", "in flight", "aborted",
-                    "log/s", "applied", "representatives", "index"):  # fmt: skip
-        table.add_column(heading, justify="right")
+def drawn(rows: Sequence[TopRow]) -> Group:
+    """Return a table of the workers, one of the indexes, one of the insights roles, and what does not answer."""
+    parts: list[FittedTable | Text] = []
+    for role, columns in _COLUMNS.items():
+        own = [row for row in rows if row.role == role]
+        if own:
+            table = FittedTable((role, *columns), right=range(1, 1 + len(columns)))
+            for row in own:
+                table.add_row(_short(row.address), *(shown(row) for shown in columns.values()))
+            parts += [table, Text()]
+    silent = FittedTable(("no figures", "why"))
     for row in rows:
         if row.problem is not None:
-            table.add_row(Text("?", "red"), printable(row.address), Text(printable(row.problem), "red"))
-            continue
-        table.add_row(
-            row.role,
-            printable(row.address),
-            _number(row.documents_rate),
-            "" if row.bytes_rate is None else f"{row.bytes_rate / 1e6:.1f}",
-            _percent(row.duplicate_ratio if row.duplicate_ratio is not None else row.duplicate_ratio_ever),
-            _number(row.dead_letters_rate),
-            _number(row.lag_records),
-            _time(row.latency_p50_seconds),
-            _time(row.latency_p99_seconds),
-            _number(row.in_flight_documents),
-            _percent(row.aborted_ratio),
-            _number(row.log_records_rate),
-            _number(row.applied_offset),
-            _number(row.representatives),
-            "" if row.index_bytes is None else f"{row.index_bytes / 1e6:,.0f} MB",
-        )
-    return table
+            silent.add_row(_short(row.address), Text(printable(row.problem), "red"))
+    if any(row.problem is not None for row in rows):
+        parts += [silent, Text()]
+    return Group(*parts[:-1])
+
+
+_COLUMNS: Mapping[str, Mapping[str, Callable[[TopRow], str]]] = {
+    "worker": {
+        "docs/s": lambda row: _number(row.documents_rate),
+        "MB/s": lambda row: "" if row.bytes_rate is None else f"{row.bytes_rate / 1e6:.1f}",
+        "duplicates": lambda row: _percent(
+            row.duplicate_ratio if row.duplicate_ratio is not None else row.duplicate_ratio_ever
+        ),
+        "dead /s": lambda row: _number(row.dead_letters_rate),
+        "lag": lambda row: _number(row.lag_records),
+        "p50": lambda row: _time(row.latency_p50_seconds),
+        "p99": lambda row: _time(row.latency_p99_seconds),
+        "in flight": lambda row: _number(row.in_flight_documents),
+        "aborts": lambda row: _percent(row.aborted_ratio),
+    },
+    "index": {
+        "log/s": lambda row: _number(row.log_records_rate),
+        "applied": lambda row: _whole(row.applied_offset),
+        "representatives": lambda row: _whole(row.representatives),
+        "candidates": lambda row: _number(row.candidates_mean),
+        "size": lambda row: "" if row.index_bytes is None else f"{row.index_bytes / 1e6:,.0f} MB",
+    },
+    "insights": {
+        "records/s": lambda row: _number(row.insights_records_rate),
+        "lag": lambda row: _number(row.insights_lag_records),
+        "hosts": lambda row: _whole(row.hosts),
+    },
+}
 
 
 def _next(last: Mapping[str, RoleReading | str], interval: float) -> tuple[list[TopRow], dict[str, RoleReading | str]]:
@@ -254,10 +280,10 @@ def _next(last: Mapping[str, RoleReading | str], interval: float) -> tuple[list[
 
 
 def _own(settings: Settings) -> list[str]:
-    """Return where this machine's roles answer: `run all` gives the index the next port."""
+    """Return where this machine's roles answer: `run all` gives the index the next port, insights the one after."""
     host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::", "") else settings.http_host  # noqa: S104 - asked, not bound
     host = f"[{host}]" if ":" in host else host
-    return [f"http://{host}:{port}" for port in (settings.http_port, settings.http_port + 1)]
+    return [f"http://{host}:{port}" for port in (settings.http_port, settings.http_port + 1, settings.http_port + 2)]
 
 
 def _checked(url: str) -> str:
@@ -288,11 +314,26 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.1f}"
+    """Return a number in at most six characters."""
+    if value is None:
+        return ""
+    for unit in ("", "k", "M", "G"):
+        if abs(value) < (99_999.5 if not unit else 999.5):
+            return f"{value:,.0f}{unit}" if abs(value) >= 10 or value == int(value) else f"{value:.1f}{unit}"
+        value /= 1000
+    return f"{value:,.0f}T"
+
+
+def _whole(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _short(address: str) -> str:
+    return printable(address.removeprefix("http://"))
 
 
 def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f} %"
+    return "" if value is None else f"{100 * value:.1f} %" if value < 0.9995 else "100 %"
 
 
 def _time(seconds: float | None) -> str:

@@ -15,10 +15,12 @@ from typing import Any
 
 import structlog
 
+from stream_dedup.checks.finding import raise_refusals
+from stream_dedup.checks.reading import check_reading, reading_of
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Admin, LogAppender, read_whole
 from stream_dedup.log import records
-from stream_dedup.log.begun import BegunTopic, encode_begun, encode_opened
+from stream_dedup.log.begun import BegunTopic, encode_begun, encode_opened, encode_reading
 from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.worker")
@@ -99,6 +101,18 @@ class Beginnings:
         self._begun.partitions.update(found)
         self._begun.is_open = True
         self._logger.info("what was begun is written down from now on", topic=self._names.begun, partitions=sorted(found))
+
+    def hold_reading(self) -> None:
+        """Write down how documents are read, if nobody has, and check that this worker reads them so.
+
+        Raises:
+            ConfigurationError: it would read them otherwise.
+        """
+        if self._begun.reading is None:
+            raw = encode_reading(self._begun.log_id, reading_of(self._settings), changes=False)
+            self._write(self._settings, self._names, raw)
+            self.look()  # another may have written first
+        raise_refusals([check_reading(self._settings, self._begun.reading)])
 
     def _log_has_documents(self) -> bool:
         for _, record in self._read(self._settings, self._names.fingerprints):

@@ -29,7 +29,7 @@ from stream_dedup.ground.printable import printable
 from stream_dedup.log import epochs
 from stream_dedup.log.records import Batch, Control, LogRecord
 
-_FORM = re.compile(r"(?:(?P<topic>.+)-)?(?P<partition>[0-9]{1,10})@(?P<offset>[0-9]{1,19})\Z")
+POSITION_FORM = re.compile(r"(?:(?P<topic>.+)-)?(?P<partition>[0-9]{1,10})@(?P<offset>[0-9]{1,19})\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def parse(texts: Iterable[str], topic: str, short_name: str) -> dict[int, int]:
     wanted: dict[int, int] = {}
     problems = []
     for text in texts:
-        found = _FORM.match(text)
+        found = POSITION_FORM.match(text)
         if found is None:
             problems.append(f"{printable(text)!r} is not PARTITION@OFFSET, such as 3@8812 or {topic}-3@8812.")
         elif found["topic"] not in (None, topic, short_name):

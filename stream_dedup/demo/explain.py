@@ -10,15 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from stream_dedup.demo import truth
 from stream_dedup.demo.crawl import CrawledPage
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.printable import printable
+from stream_dedup.ground.tables import FittedTable
 from stream_dedup.log.headers import text_of
 
 _CHANGES_SHOWN = 3
@@ -28,24 +27,21 @@ _UNSPACED = frozenset({"zh", "ja", "th"})
 
 def show_balance(out: Console, came: int, unique: int, duplicates: int, dead: int, reasons: Counter[str]) -> None:
     """Print what went in and what came out, by reason."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="in = unique + duplicates + dead letters", title_justify="left")
-    for heading in ("in", "unique", "duplicates", "dead letters"):
-        table.add_column(heading, justify="right")
-    table.add_column("reasons")
+    out.print("in = unique + duplicates + dead letters", style="italic")
+    table = FittedTable(("in", "unique", "duplicates", "dead letters", "reasons"), right=range(4))
     said = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
     table.add_row(str(came), str(unique), str(duplicates), str(dead), said)
-    out.print(table)
+    table.print_to(out)
 
 
 def show_languages(out: Console, tallies: Mapping[str, truth.TruthTally]) -> None:
     """Print how well each language was served."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("language", "pages", "true duplicates", "found", "recall", "false drops", "grey", "grey dropped"):
-        table.add_column(heading, justify="left" if heading == "language" else "right")
+    headings = ("language", "pages", "true duplicates", "found", "recall", "false drops", "grey", "grey dropped")
+    table = FittedTable(headings, right=range(1, len(headings)))
     for language, tally in sorted(tallies.items()):
         figures = (tally.pages, tally.positives, tally.found, f"{tally.recall:.3f}", tally.false_drops, tally.grey)
         table.add_row(language, *map(str, figures), str(tally.grey_dropped))
-    out.print(table)
+    table.print_to(out)
 
 
 def choose(

@@ -124,7 +124,7 @@ def _settings(bootstrap: str, folder: Path) -> Settings:
 
 def _make_topics(settings: Settings) -> None:
     admin = Admin(settings)
-    declared = topics.with_partitions(topics.read_topics(settings.topic_prefix), PARTITIONS)
+    declared = topics.with_partitions(topics.read_topics(settings.topic_names), PARTITIONS)
     topics.apply(topics.plan(topics.fit_to_brokers(declared, admin.broker_count()), {}), admin)
 
 

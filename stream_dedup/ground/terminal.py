@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TransferSpeedColumn
-from rich.table import Table
 from rich.text import Text
 
 from stream_dedup.ground.printable import printable
+from stream_dedup.ground.tables import FittedTable
 
 _PIPED_WIDTH = 200
 
@@ -30,13 +30,11 @@ def print_json(value: object) -> None:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
-    """Print a table; plain strings are made printable."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
+    """Print a table, as wide as the terminal lets it; plain strings are made printable."""
+    table = FittedTable(headings)
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(printable(cell, 2000)) for cell in row))
-    console().print(table)
+        table.add_row(*row)
+    table.print_to(console())
 
 
 def note(text: str) -> None:

@@ -38,6 +38,9 @@ HOST_SIGNALS = "host-signals"
 INSIGHTS_CHANGELOG = "insights-changelog"
 ALL = (DOCUMENTS, UNIQUE, DUPLICATES, DEAD_LETTERS, FINGERPRINTS, VERDICTS, BEGUN, INSIGHTS, HOST_SIGNALS, INSIGHTS_CHANGELOG)
 
+# The topics that users meet can be named one by one; by kind, the setting that does.
+NAMED = {DOCUMENTS: "documents", UNIQUE: "unique", DUPLICATES: "duplicates", DEAD_LETTERS: "dead_letters"}
+
 # A filter in shadow mode has a log of its own, so that what it judged never counts as delivered.
 SHADOW = "shadow."
 _LOGS = (FINGERPRINTS, VERDICTS, BEGUN)
@@ -88,17 +91,24 @@ class TopicNames:
     """The names of all topics under one prefix (`TopicNames("crawl").documents` is `crawl.documents`).
 
     In shadow mode the log, its answers and what was begun are `shadow.fingerprints`, `shadow.verdicts` and `shadow.begun`.
+    `given` holds whole names of topics that are not called after the prefix, by kind: `{"unique": "news_clean"}`.
     """
 
     prefix: str = ""
     is_shadow: bool = False
+    given: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prefix", normalise_prefix(self.prefix))
 
     def named(self, topic: str) -> str:
         """Return the full name of one of the topics of this module."""
-        return self.prefix + (SHADOW + topic if self.is_shadow and topic in _LOGS else topic)
+        own = self.given.get(topic)
+        return own or self.prefix + (SHADOW + topic if self.is_shadow and topic in _LOGS else topic)
+
+    def setting_of(self, name: str) -> str | None:
+        """Return the setting that gives a topic this name; None if it is called after the prefix."""
+        return next((NAMED[kind] for kind, own in self.given.items() if own == name), None)
 
     @property
     def documents(self) -> str:
@@ -162,13 +172,17 @@ class TopicNames:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic as it should be. `name` is the full name on the cluster, `kind` its name without prefix."""
+    """One topic as it should be. `name` is the full name on the cluster, `kind` its name in this module.
+
+    `is_given`: somebody named it, so it is theirs: one that exists is left as it is.
+    """
 
     name: str
     kind: str
     partitions: int
     replicas: int
     config: Mapping[str, str]
+    is_given: bool = False
 
 
 class ExistingTopic(Protocol):
@@ -246,7 +260,8 @@ def read_topics(names: TopicNames | str = "", folder: Path | None = None) -> tup
     for kind in ALL:
         path = folder / f"{kind}.yaml"
         try:
-            topics.append(_parse(yaml.safe_load(path.read_text(encoding="utf-8")), kind, names.named(kind)))
+            topic = _parse(yaml.safe_load(path.read_text(encoding="utf-8")), kind, names.named(kind))
+            topics.append(replace(topic, is_given=kind in names.given))
         except FileNotFoundError:
             problems.append(f"{path} does not exist; every topic has a file of its own")
         except (OSError, yaml.YAMLError, ValueError) as error:
@@ -286,7 +301,7 @@ def plan(desired: Sequence[Topic], existing: Mapping[str, ExistingTopic]) -> lis
         if found is None:
             text = f"{topic.name} does not exist: create it with {_count(topic.partitions)}"
             changes.append(TopicChange(topic, Action.CREATE, f"{text}.", (0, topic.partitions)))
-        elif topic.kind != DOCUMENTS:
+        elif topic.kind != DOCUMENTS and not topic.is_given:
             changes += _changes(topic, found)
     return changes
 
@@ -356,7 +371,11 @@ def as_rows(desired: Sequence[Topic], changes: Sequence[TopicChange]) -> list[di
                 row["partitions"] = {"now": change.partitions[0], "wanted": change.partitions[1]}
             rows.append(row | ({"config": config} if config else {}))
         if not own:
-            whose = "is the crawler's, and is left as it is" if topic.kind == DOCUMENTS else "is as it should be"
+            whose = "is the crawler's, and is left as it is" if topic.kind == DOCUMENTS else (
+                "is named in the settings, and is left as it is; `stream-dedup doctor` says whether it fits"
+                if topic.is_given
+                else "is as it should be"
+            )  # fmt: skip
             rows.append({"topic": topic.name, "action": "none", "sentence": f"{topic.name} {whose}."})
     return rows
 

@@ -19,6 +19,7 @@ from typing import Any, Literal, Self
 import structlog
 
 from stream_dedup.checks.start import hold
+from stream_dedup.checks.volume import of_another_log
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
@@ -116,7 +117,10 @@ class Indexer:
             surroundings.open_store(folder), Budget(self._memory, folder) if self._memory else None, health.beat
         )
         self._desk = surroundings.make_desk(folder)
-        self._index.bind(f"{admin.cluster_id()}/{found[names.fingerprints].topic_id.hex()}")
+        try:
+            self._index.bind(f"{admin.cluster_id()}/{found[names.fingerprints].topic_id.hex()}")
+        except ConfigurationError as error:
+            raise ConfigurationError(of_another_log(folder, names.fingerprints)) from error
         client = f"index-{surroundings.host}"
         self._name = client.encode()
         self._log_reader = surroundings.make_log_reader(settings, names.fingerprints, client)

@@ -308,15 +308,21 @@ class Admin:
 
     def group_members(self, group: str) -> int:
         """Return how many members the group has now."""
+        return len(self._members(group))
 
+    def group_topics(self, group: str) -> frozenset[str]:
+        """Return the topics of which members of the group have partitions now."""
+        return frozenset(one.topic for member in self._members(group) for one in member.assignment.topic_partitions)
+
+    def _members(self, group: str) -> Sequence[Any]:
         def question() -> Any:
             return self._wait(self._client.describe_consumer_groups([group], request_timeout=_TIMEOUT_SECONDS)[group])
 
         try:
-            return len(self._answer(question).members)
+            return list(self._answer(question).members)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return 0
+                return []
             raise self._translate(error, f"asking for the members of group {group}") from error
 
     def _ask(self, question: Callable[[], Any], doing: str) -> Any:

@@ -182,6 +182,7 @@ class LoadProducer:
         self._producer = make_producer(producer_config(settings, "load", {"linger.ms": linger_ms}, {}))
         self.failed = 0
         self.first_failure = ""
+        self.too_large: list[tuple[str, int]] = []
 
     def send(
         self,
@@ -191,9 +192,19 @@ class LoadProducer:
         timestamp_ms: int | None = None,
         partition: int | None = None,
         headers: Headers | None = None,
+        name: tuple[str, int] | None = None,
     ) -> None:
-        """Send one record; waits while the queue is full."""
-        more: dict[str, Any] = {"on_delivery": self._delivered}
+        """Send one record; waits while the queue is full.
+
+        `name` is how a record is called, and its bytes. A record with one that is larger than Kafka takes is no failure: its
+        name is added to `too_large`, because it would fail for ever.
+        """
+
+        def delivered(error: KafkaError | None, _message: Any) -> None:
+            if error is not None:
+                self._count(error, name)
+
+        more: dict[str, Any] = {"on_delivery": delivered if name is not None else self._delivered}
         if timestamp_ms is not None:
             more["timestamp"] = timestamp_ms
         if partition is not None:
@@ -206,7 +217,7 @@ class LoadProducer:
             except BufferError:
                 self._producer.poll(0.1)
             except KafkaException as error:
-                self._count(error.args[0])
+                self._count(error.args[0], name)
                 return
             else:
                 self._producer.poll(0)
@@ -235,6 +246,9 @@ class LoadProducer:
         if error is not None:
             self._count(error)
 
-    def _count(self, error: KafkaError) -> None:
+    def _count(self, error: KafkaError, name: tuple[str, int] | None = None) -> None:
+        if name is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            self.too_large.append(name)
+            return
         self.failed += 1
         self.first_failure = self.first_failure or str(translate(error, "writing a record"))

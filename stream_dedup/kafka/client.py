@@ -25,7 +25,7 @@ from stream_dedup.ground.messages import NO_TIMESTAMP, Messages
 from stream_dedup.kafka.given import headers_of, shown_name
 from stream_dedup.settings.environment import environment_name
 from stream_dedup.settings.properties import MASK, is_secret
-from stream_dedup.settings.settings import Settings
+from stream_dedup.settings.settings import Origin, Settings
 
 SOCKET_TIMEOUT_SECONDS = 10.0
 # A killed worker's partitions wait for its session to end. Kafka's own 45 s are for those to whom a rebalance is dear; here
@@ -164,19 +164,7 @@ def property_problems(settings: Settings) -> list[str]:
     An unknown one is named with the nearest of those that are commonly set. What only shows when a client is made (a
     certificate that cannot be read, two properties that contradict each other) follows if each is good by itself.
     """
-    problems = []
-    for name, value in settings.kafka.items():
-        try:
-            AdminClient({name: value}, logger=_SILENT)
-        except KafkaException as error:
-            text = str(error.args[0].str()) if isinstance(error.args[0], KafkaError) else str(error)
-            if text.startswith("No such configuration"):
-                near = difflib.get_close_matches(name, _COMMON, n=1, cutoff=0.6)
-                hint = f"did you mean {near[0]}?" if near else "librdkafka's CONFIGURATION.md lists those there are."
-                problems.append(f"{_origin(settings, name)} would be the Kafka property {name}, which does not exist; {hint}")
-            elif not text.startswith("Failed to create"):  # which may be only because the others are missing here
-                shown, why = (MASK, "") if is_secret(name) else (repr(value), f": {text}")
-                problems.append(f"{_origin(settings, name)} is {shown}, which the Kafka property {name} cannot be{why}.")
+    problems = each_property(settings.kafka, settings.origins)
     producer, consumer = producer_config(settings, "check", {}, {}), consumer_config(settings, "check", settings.group)
     attempts: tuple[Callable[[], object], ...] = (
         lambda: make_producer(_unconnected(producer), _SILENT),
@@ -187,6 +175,24 @@ def property_problems(settings: Settings) -> list[str]:
             attempt()
         except ConfigurationError as error:
             problems.append(str(error))
+    return problems
+
+
+def each_property(kafka: Mapping[str, str], origins: Mapping[str, Origin]) -> list[str]:
+    """Return, as sentences, what is wrong with each Kafka property by itself."""
+    problems = []
+    for name, value in kafka.items():
+        try:
+            AdminClient({name: value}, logger=_SILENT)
+        except KafkaException as error:
+            text = str(error.args[0].str()) if isinstance(error.args[0], KafkaError) else str(error)
+            if text.startswith("No such configuration"):
+                near = difflib.get_close_matches(name, _COMMON, n=1, cutoff=0.6)
+                hint = f"did you mean {near[0]}?" if near else "librdkafka's CONFIGURATION.md lists those there are."
+                problems.append(f"{_origin(origins, name)} would be the Kafka property {name}, which does not exist; {hint}")
+            elif not text.startswith("Failed to create"):  # which may be only because the others are missing here
+                shown, why = (MASK, "") if is_secret(name) else (repr(value), f": {text}")
+                problems.append(f"{_origin(origins, name)} is {shown}, which the Kafka property {name} cannot be{why}.")
     return problems
 
 
@@ -203,8 +209,8 @@ def _unconnected(config: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name != "bootstrap.servers"}
 
 
-def _origin(settings: Settings, name: str) -> str:
-    return settings.origin(f"kafka.{name}").where or environment_name(f"kafka.{name}")
+def _origin(origins: Mapping[str, Origin], name: str) -> str:
+    return origins.get(f"kafka.{name}", Origin("default")).where or environment_name(f"kafka.{name}")
 
 
 def to_message(raw: RawMessage) -> Message:

@@ -6,9 +6,10 @@ Invariant: nothing here joins a group or commits.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from stream_dedup.ground.document import Message, TopicPartitionKey
 from stream_dedup.ground.errors import BrokerError, ConfigurationError
@@ -143,51 +144,80 @@ def read_partition(
         consumer.close()
 
 
-def sample(settings: Settings, spans: Mapping[TopicPartitionKey, tuple[int, int]]) -> Iterator[Message]:
-    """Yield the committed records of each span (from offset, to before offset), in order within a partition.
+def sample(settings: Settings, spans: Mapping[TopicPartitionKey, Sequence[tuple[int, int]]]) -> Iterator[Message]:
+    """Yield the committed records of each partition's spans (from offset, to before offset), in order within a partition.
 
-    Little is fetched beyond a span's end. Offsets that hold no record (a transaction's marker, a removed one) are passed over.
+    Little is fetched beside the spans. Offsets that hold no record (a transaction's marker, a removed one) are passed over.
 
     Raises:
         BrokerError: the records do not come.
     """
-    left = {key: span for key, span in spans.items() if span[1] > span[0]}
+    left = {key: deque(span for span in own if span[1] > span[0]) for key, own in spans.items()}
+    left = {key: own for key, own in left.items() if own}
     if not left:
         return
     fixed = {
         "auto.offset.reset": "earliest",
         "enable.partition.eof": True,
-        "max.partition.fetch.bytes": 262_144,
-        "queued.min.messages": 100,
+        "max.partition.fetch.bytes": 65_536,
+        "queued.min.messages": 10,
+        "fetch.wait.max.ms": 10,
     }
     topics = ", ".join(sorted({topic for topic, _ in left}))
     consumer = make_consumer(consumer_config(settings, "sample", f"{settings.group}-sample", fixed))
     try:
-        consumer.assign([TopicPartition(topic, part, span[0]) for (topic, part), span in left.items()])
+        consumer.assign([TopicPartition(topic, part, own[0][0]) for (topic, part), own in left.items()])
+        reached = {key: own[0][0] for key, own in left.items()}
         heard = time.monotonic()
         while left:
+            ended = set()
             for raw in consumer.consume(500, 0.1):
                 heard = time.monotonic()
                 key = (str(raw.topic()), int(raw.partition() or 0))
+                error = raw.error()
                 if key not in left:
                     continue
-                error = raw.error()
-                if error is None and (raw.offset() or 0) < left[key][1]:
-                    yield to_message(raw)
-                elif error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    raise_unless_passing(error, topics)
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        ended.add(key)
+                    else:
+                        raise_unless_passing(error, topics)
                     continue
-                if error is not None or (raw.offset() or 0) >= left[key][1] - 1:
-                    del left[key]
-                    consumer.incremental_unassign([TopicPartition(*key)])
+                offset = int(raw.offset() or 0)
+                reached[key] = max(reached[key], offset + 1)
+                if any(begin <= offset < end for begin, end in left[key]):
+                    yield to_message(raw)
             # A span may end with markers, behind which nothing comes until somebody writes.
-            positions = consumer.position([TopicPartition(*key) for key in left]) if left else []
-            for one in positions:
-                if one.offset >= left[one.topic, one.partition][1]:
-                    del left[one.topic, one.partition]
+            for one in consumer.position([TopicPartition(*key) for key in left]):
+                reached[one.topic, one.partition] = max(reached[one.topic, one.partition], one.offset)
+            for key in list(left):
+                _go_on(consumer, key, left, reached, is_ended=key in ended)
             if time.monotonic() - heard > _SAMPLE_SECONDS:
                 raise BrokerError(f"Nothing came of {topics} for {_SAMPLE_SECONDS:.0f} s; are its leaders up?")
     except KafkaException as error:
         raise translate(error, f"reading {topics}") from error
     finally:
         consumer.close()
+
+
+def _go_on(
+    consumer: Consumer,
+    key: TopicPartitionKey,
+    left: dict[TopicPartitionKey, deque[tuple[int, int]]],
+    reached: dict[TopicPartitionKey, int],
+    *,
+    is_ended: bool,
+) -> None:
+    """Leave the spans behind which a partition was read, and jump to the next one where it is not reached yet."""
+    own, is_moved = left[key], False
+    while own and (is_ended or own[0][1] <= reached[key]):
+        own.popleft()
+        is_moved = True
+    if own and (not is_moved or reached[key] >= own[0][0]):
+        return
+    consumer.incremental_unassign([TopicPartition(*key)])
+    if not own:
+        del left[key]
+        return
+    reached[key] = own[0][0]
+    consumer.incremental_assign([TopicPartition(*key, own[0][0])])

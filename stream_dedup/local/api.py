@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
@@ -112,6 +113,7 @@ class Index:
             ConfigurationError: the index there has another recipe or plan, or belongs to a filter on Kafka.
             StoreError: it is damaged, or another process has it open.
         """
+        self.path = None if path is None else os.fspath(path)
         self.recipe = recipe or Recipe()
         wanted = parse_plan(plan) if isinstance(plan, str) else plan
         self._lock = threading.Lock()
@@ -169,6 +171,18 @@ class Index:
                 found += self._judge(names[part], prints[part], number)
         return found
 
+    def add_columns(self, ids: object, contents: object, *, scope: str | None = None) -> list[Answer]:
+        """Judge the rows of two columns, as `add_many` does: of pandas, polars, Arrow or NumPy, or lists.
+
+        Raises:
+            InputError: they are no columns, or not equally long; or a row cannot be used, such as one with a missing value.
+            ConfigurationError: a print is of another recipe.
+        """
+        names, texts = _column(ids, "ids"), _column(contents, "contents")
+        if len(names) != len(texts):
+            raise InputError(f"The columns are not equally long: {len(names):,} ids and {len(texts):,} contents.")
+        return self.add_many(zip(names, texts, strict=True), scope=scope)
+
     def query(self, content: str | Print, *, scope: str | None = None, limit: int = 100) -> list[Match]:
         """Return the kept documents near a text or print, the one with the same text first, then by distance; keep nothing."""
         (wanted,) = self._prints([content])
@@ -176,6 +190,11 @@ class Index:
             return []
         similar = self._index.similar(_words(wanted), wanted.digest, wanted.features, _scope(scope), limit)
         return [Match(entry.id.decode("utf-8", "replace"), distance) for distance, entry in similar.found]
+
+    def __repr__(self) -> str:
+        """Say how many documents are kept, where, and by which recipe and plan."""
+        where = "in memory" if self.path is None else f"at {self.path}"
+        return f"<Index of {len(self):,} documents {where}, recipe {self.recipe.id}, plan {self.plan.name}>"
 
     def __len__(self) -> int:
         """How many documents are kept."""
@@ -326,6 +345,16 @@ def _words(one: Print) -> list[int]:
     number = int(one.hex, 16)
     count = -(-len(one.hex) * 4 // _WORD_BITS)
     return [number >> _WORD_BITS * place & (1 << _WORD_BITS) - 1 for place in range(count)]
+
+
+def _column(values: object, what: str) -> list[Any]:
+    """Return a column as a list; each library has a method for that, by a name of its own."""
+    for name in ("to_pylist", "to_list", "tolist"):
+        if callable(as_list := getattr(values, name, None)):
+            return list(as_list())
+    if isinstance(values, list | tuple):
+        return list(values)
+    raise InputError(f"The {what} must be a column or a list, and a {type(values).__name__} was given.")
 
 
 def _pair(document: object, where: str = "") -> tuple[str, str | Print]:

@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from pydantic import (
@@ -53,7 +53,8 @@ def load_settings(
     Raises:
         ConfigurationError: something is wrong; the message lists everything that is, a sentence each.
     """
-    settings, problems = check_settings(overrides, file, environ)
+    checked = check_settings(overrides, file, environ)
+    settings, problems = checked.settings, checked.problems
     if settings is None or problems:
         head = "The configuration cannot be used:" if len(problems) == 1 else (
             f"The configuration cannot be used, for {len(problems)} reasons:"
@@ -62,12 +63,21 @@ def load_settings(
     return settings
 
 
+class CheckedSettings(NamedTuple):
+    """What was read. `settings` is None if a value cannot be; the Kafka properties are there all the same, to be checked."""
+
+    settings: Settings | None
+    problems: list[str]
+    kafka: Mapping[str, str]
+    origins: Mapping[str, Origin]
+
+
 def check_settings(
     overrides: Mapping[str, object] | None = None,
     file: Path | None = None,
     environ: Mapping[str, str] | None = None,
-) -> tuple[Settings | None, list[str]]:
-    """Return (settings, problems) as `load_settings`, but with the problems as a list of sentences."""
+) -> CheckedSettings:
+    """Return the settings as `load_settings`, but with the problems as a list of sentences."""
     environ = os.environ if environ is None else environ
     problems: list[str] = []
     sources: tuple[Source, ...] = ("flag", "environment", "file", "preset")
@@ -82,16 +92,17 @@ def check_settings(
     for layer in layers:
         for name, origin in layer.origins.items():
             origins.setdefault(name, origin)
+    kafka = {prop: text for layer in reversed(layers) for prop, text in layer.values.get("kafka", {}).items()}
     token = LAYERS.set(tuple(layer.values for layer in layers))
     try:
         settings = Settings()
     except ValidationError as error:
         problems += sentences(error, origins)
-        return None, problems
+        return CheckedSettings(None, problems, kafka, origins)
     finally:
         LAYERS.reset(token)
     settings._origins = MappingProxyType(origins)
-    return (None if problems else settings), problems
+    return CheckedSettings(settings, problems, kafka, origins)
 
 
 class Layer:

@@ -40,9 +40,45 @@ value_format = "json"
 
 Times are written `250ms`, `30s`, `15m`, `12h`, `30d`; sizes `500MB` (10^6) or `64MiB` (2^20).
 
+Each setting can be linked to by its name in a file, as in `configuration.md#topic_prefix`.
+"""
+
+_TABLE = """
+## {heading}
+
 | environment | value | default | what it does, and what it trades |
 |---|---|---|---|
 """
+
+GROUPS = {
+    "Kafka": ("kafka_bootstrap_servers", "kafka"),
+    "Names and topics": ("topic_prefix", "group", "worker_id", "documents", "unique", "duplicates", "dead_letters"),
+    "What becomes of duplicates": ("mode", "fail_open", "allow_bypass", "first_start"),
+    "What a record's text is": (
+        "input_preset",
+        "value_format",
+        "text_field",
+        "text_is",
+        "page_cpu",
+        "text_encoding",
+        "id_field",
+        "time_field",
+        "scope_field",
+    ),
+    "What is alike": ("recipe", "plan", "window", "window_refresh", "key_file", "log_ids"),
+    "Languages": ("user_dictionary", "stop_words", "segmenter", "han_variants"),
+    "Throughput and memory": ("batch_documents", "batches_in_flight", "worker_memory", "index_memory"),
+    "Folders": ("state_dir", "index_dir"),
+    "Probes and logs": ("http_host", "http_port", "livez_after", "log_level", "log_format"),
+    "Hosts": (
+        "insights",
+        "insights_host_header",
+        "insights_window",
+        "insights_interval",
+        "insights_keep",
+        "insights_hosts",
+    ),
+}
 
 _TAIL = f"""
 ## Secrets from files
@@ -60,15 +96,19 @@ Variables that Kubernetes makes for Services whose names begin with `stream-dedu
 
 def reference_page() -> str:
     """Return the page as Markdown."""
-    rows = "".join(_row(name, field) for name, field in Settings.model_fields.items())
+    fields = Settings.model_fields
+    tables = "".join(
+        _TABLE.format(heading=heading) + "".join(_row(name, fields[name]) for name in names)
+        for heading, names in GROUPS.items()
+    )
     properties = ", ".join(f"`{name}`" for name in sorted(FROM_FILE_PROPERTIES))
-    return _HEAD + rows + _TAIL.format(properties=properties)
+    return _HEAD + tables + _TAIL.format(properties=properties)
 
 
 def _row(name: str, field: FieldInfo) -> str:
     variable = f"{PREFIX}KAFKA_<PROP>" if name == "kafka" else environment_name(name)
     description = " ".join((field.description or "").split())
-    cells = (f"`{variable}`", _form(field), _default(field), description)
+    cells = (f'<a id="{name}"></a>`{variable}`', _form(field), _default(field), description)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 

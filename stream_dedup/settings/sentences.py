@@ -26,7 +26,10 @@ def sentences(error: ValidationError, origins: Mapping[str, Origin]) -> Iterator
     for one in error.errors(include_url=False, include_input=True):
         if one["type"] == "default_factory_not_called":
             continue  # a default made from another value, which is itself reported
-        name = str(one["loc"][0]) if one["loc"] else ""
+        if not one["loc"]:
+            yield f"{one['ctx']['error']}."  # of several values together
+            continue
+        name = str(one["loc"][0])
         origin = origins.get(name, Origin("default"))
         where = origin.where or name
         must = _must(one["type"], one.get("ctx", {}), one["msg"], one["input"])

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 import platformdirs
 from pydantic import (
@@ -28,13 +28,14 @@ from pydantic import (
     PrivateAttr,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import parse as parse_plan
-from stream_dedup.ground.topics import TopicNames, normalise_prefix
+from stream_dedup.ground.topics import NAMED, TopicNames, normalise_prefix
 from stream_dedup.settings.environment import PREFIX
 from stream_dedup.settings.properties import MASK, is_secret
 from stream_dedup.settings.units import (
@@ -46,8 +47,11 @@ from stream_dedup.settings.units import (
     Name,
     ReadableFile,
     Size,
+    TopicName,
     Whole,
     as_text,
+    check_brokers,
+    check_host,
     parse_window,
 )
 
@@ -116,6 +120,28 @@ class Settings(BaseSettings):
         "them and several filters share a cluster. Changing it later starts an empty filter beside the "
         "old one.",
     )
+    documents: TopicName | None = Field(
+        default=None,
+        description="Whole name of the topic that is read, where it is not `documents` behind the prefix: `crawled_firehose`. "
+        "A topic that is named so is taken as it is: `topics apply` creates it where it is missing and never changes it, and "
+        "`doctor` says whether it fits.",
+        json_schema_extra={"default_text": "`documents` behind the topic prefix"},
+    )
+    unique: TopicName | None = Field(
+        default=None,
+        description="Whole name of the topic for unique documents; taken as `documents` is.",
+        json_schema_extra={"default_text": "`unique` behind the topic prefix"},
+    )
+    duplicates: TopicName | None = Field(
+        default=None,
+        description="Whole name of the topic for duplicates; taken as `documents` is.",
+        json_schema_extra={"default_text": "`duplicates` behind the topic prefix"},
+    )
+    dead_letters: TopicName | None = Field(
+        default=None,
+        description="Whole name of the topic for what cannot be judged; taken as `documents` is.",
+        json_schema_extra={"default_text": "`dlq.documents` behind the topic prefix"},
+    )
     mode: Literal["enforce", "annotate", "shadow"] = Field(
         default="enforce",
         description="`enforce`: duplicates leave on `duplicates`. `annotate`: every document leaves on `unique`, with its "
@@ -124,10 +150,12 @@ class Settings(BaseSettings):
         "`GROUP-shadow`, beside a filter that delivers or before one does.",
     )
     group: Name = Field(
-        default="stream-dedup",
+        default_factory=lambda data: data["topic_prefix"] + "stream-dedup",
         validate_default=True,
-        description="Consumer group of the workers, and the first part of their transactional ids. Another group "
+        description="The name of this filter on the cluster and on a disk: consumer group of the workers, first part of their "
+        "transactional ids, name of the state folder. Two filters need two names; a prefix gives each its own. Another group "
         "reads all documents again and needs a `fingerprints` topic of its own. In shadow mode `-shadow` is added.",
+        json_schema_extra={"default_text": "`stream-dedup` behind the topic prefix"},
     )
     worker_id: Annotated[Name, Field(max_length=100)] | None = Field(
         default=None,
@@ -288,9 +316,9 @@ class Settings(BaseSettings):
         json_schema_extra={"default_text": "the pod's limit"},
     )
     state_dir: Folder = Field(
-        default_factory=lambda: Path(platformdirs.user_state_dir("stream-dedup")),
+        default_factory=lambda data: Path(platformdirs.user_state_dir(data["group"])),
         description="Folder for what a role keeps between starts, such as the worker's name. Small.",
-        json_schema_extra={"default_text": "the user's state folder"},
+        json_schema_extra={"default_text": "a folder named after the group, where the user's state lies"},
     )
     index_dir: Folder = Field(
         default_factory=lambda data: data["state_dir"] / "index",
@@ -395,10 +423,29 @@ class Settings(BaseSettings):
         del env_settings, dotenv_settings, file_secret_settings
         return (init_settings, *(InitSettingsSource(settings_cls, dict(layer)) for layer in LAYERS.get()))
 
+    @field_validator("kafka_bootstrap_servers")
+    @classmethod
+    def _check_brokers(cls, value: str) -> str:
+        return check_brokers(value)
+
+    @field_validator("http_host")
+    @classmethod
+    def _check_host(cls, value: str) -> str:
+        return check_host(value)
+
     @field_validator("topic_prefix")
     @classmethod
     def _check_prefix(cls, value: str) -> str:
         return normalise_prefix(value)
+
+    @model_validator(mode="after")
+    def _check_topics_differ(self) -> Self:
+        names = self.topic_names
+        every = names.all()
+        for name, setting in ((one, names.setting_of(one)) for one in every):
+            if setting is not None and every.count(name) > 1:
+                raise ValueError(f"{PREFIX}{setting.upper()} is {name!r}, which is the name of another topic of this filter")
+        return self
 
     @field_validator("group")
     @classmethod
@@ -461,7 +508,8 @@ class Settings(BaseSettings):
     @property
     def topic_names(self) -> TopicNames:
         """The names of the topics that these settings speak of."""
-        return TopicNames(self.topic_prefix, is_shadow=self.mode == "shadow")
+        given = {kind: name for kind, field in NAMED.items() if (name := getattr(self, field)) is not None}
+        return TopicNames(self.topic_prefix, is_shadow=self.mode == "shadow", given=given)
 
     @property
     def origins(self) -> Mapping[str, Origin]:

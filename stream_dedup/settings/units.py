@@ -5,6 +5,7 @@ Invariant: a bare number is no time, because its unit would be a guess.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -33,6 +34,9 @@ BROKERS = r"^\s*[^\s,/]+:\d{1,5}\s*(,\s*[^\s,/]+:\d{1,5}\s*)*$"
 
 
 HOST = r"^[A-Za-z0-9.:_-]+$"
+
+
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
 
 NAME = r"^[A-Za-z0-9._-]{1,200}$"
@@ -118,6 +122,47 @@ def _field_path(value: str) -> str:
     return value
 
 
+def check_brokers(value: str) -> str:
+    """Return a list of `host:port`, if each of them can be an address.
+
+    Raises:
+        ValueError: one cannot.
+    """
+    for one in value.split(","):
+        host, _, port = one.strip().rpartition(":")
+        inner = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        check_host(inner)
+        if ":" in host and inner == host:
+            raise ValueError(f"an IPv6 address stands in brackets, as in [{host}]:{port}")
+        if not 1 <= int(port) <= 65535:
+            raise ValueError(f"a port is 1 to 65535, not {port}")
+    return value
+
+
+def _topic(value: str) -> str:
+    # Kafka's own rule.
+    if value in (".", "..") or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", value):
+        raise ValueError("must be a topic's name: 1 to 249 letters, digits, dots, hyphens and underscores")
+    return value
+
+
+def check_host(value: str) -> str:
+    """Return a host name or an address, if it can be one.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    labels = value.removesuffix(".").split(".")
+    if ":" in value or labels[-1].isdigit():  # no top-level domain is a number
+        try:
+            ipaddress.ip_address(value)
+        except ValueError as error:
+            raise ValueError(f"{value} is no address") from error
+    elif len(value) > 253 or not all(map(_LABEL.fullmatch, labels)):
+        raise ValueError(f"{value} is no host name")
+    return value
+
+
 Whole = BeforeValidator(_no_bool)
 
 
@@ -134,6 +179,9 @@ ReadableFile = Annotated[FilePath, BeforeValidator(_expand)]
 
 
 FieldPath = Annotated[str, AfterValidator(_field_path)]
+
+
+TopicName = Annotated[str, AfterValidator(_topic)]
 
 
 Name = Annotated[str, Field(pattern=NAME)]

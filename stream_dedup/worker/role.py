@@ -146,6 +146,7 @@ class Worker:
         cluster = startup.inspect_patiently(surroundings.inspect, settings, recipe, watch, stop)
         beginnings = surroundings.make_beginnings(settings, names, cluster.log_id, cluster.source_id)
         beginnings.open(cluster.source_partitions)
+        beginnings.hold_reading()
         health.startup(0.3, "loading the recipe")
         fingerprinter = surroundings.make_fingerprinter(recipe)
         budget = budget_of(settings, surroundings.resident_bytes(), logger)
@@ -233,6 +234,7 @@ class Worker:
             plan=cluster.plan.id,
             topic=names.documents,
             group=settings.group,
+            state=str(settings.state_dir),
         )
 
     # -- the loop

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from stream_dedup.checks.cluster import FRAMING_BYTES
 from stream_dedup.checks.declaration import check_declaration
+from stream_dedup.checks.group import check_group
 from stream_dedup.checks.recipe import check_key
 from stream_dedup.checks.start import hold, report
 from stream_dedup.control import declaration
@@ -45,12 +46,13 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> SourceClus
     """Read the topics' settings and the log's declaration; declare, if the log is empty.
 
     Raises:
-        ConfigurationError: a topic is missing, a setting endangers documents, or the log was begun with another recipe
-            or for another group.
+        ConfigurationError: a topic is missing, a setting endangers documents, the log was begun with another recipe
+            or for another group, or the group works for another filter.
         BrokerError: Kafka does not answer.
     """
-    topics = hold("worker", settings, names, Admin(settings))
-    report([*check_key(recipe)])
+    admin = Admin(settings)
+    topics = hold("worker", settings, names, admin)
+    report([*check_key(recipe), *check_group(settings, names.documents, admin.group_topics(settings.group))])
     outputs = names.outputs
     declared = declaration.follow(settings, names, recipe, begins=True)
     report(check_declaration(settings, recipe, declared))

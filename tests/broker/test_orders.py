@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -155,9 +157,39 @@ def test_a_release_is_written_once_wherever_it_is_killed(make_filter: Callable[.
         ("1@0", 1, "was not dropped: it left on"),
         ("1@7", 1, "does not exist yet: the partition ends at 2"),
         ("9@0", 1, "does not exist: the partitions of"),
-        ("nonsense", 2, "is not PARTITION@OFFSET"),
+        ("nonsense", 1, "and the log has no document with this id"),
     ):
         assert why in " ".join(run(crawl, "release", position, code=code)[1].split())
+
+
+def test_a_release_takes_what_a_person_sees(make_filter: Callable[..., Filter]) -> None:
+    """A position on `duplicates`, as `tap` shows it, and an id name the document as well as its own position does."""
+    crawl = make_filter(partitions=2)
+    crawl.start("index")
+    crawl.start("worker")
+    copies = [(1, key, TEXTS[0].encode(), []) for key in (b"a", b"https://b.example/", b"c", b"twice", b"twice")]
+    crawl.wait_until_committed(crawl.produce([*copies, (0, b"c", TEXTS[1].encode(), [])]))
+    documents, duplicates = crawl.names.documents, crawl.names.duplicates
+    tapped, _ = run(crawl, "tap", "--only", "duplicates", "--from-beginning", "--limit", "1")
+    command = re.search(r"stream-dedup release (\S+)$", tapped, flags=re.MULTILINE)
+    assert command is not None
+
+    found = [told(crawl, "release", one) for one in (command[1], "c", "https://b.example/")]
+    outcome = Outcome(crawl)
+
+    assert [one["position"] for one in found] == [f"{documents}-1@1", f"{documents}-1@2", f"{documents}-1@1"]
+    assert [one["written"] for one in found] == [True, True, False]
+    outcome._check_verdicts()
+    assert Counter(one.key for one in outcome.unique if header(one, "dedup.reason") == "released") == {
+        b"https://b.example/": 1,
+        b"c": 1,
+    }
+    for text, why in (
+        ("twice", f"2 documents with the id 'twice' were dropped: {documents}-1@3, {documents}-1@4. Name one of them."),
+        ("a", f"No document with the id 'a' is in {duplicates}"),
+        (f"{duplicates}-0@0", "does not exist yet: the partition ends at 0"),
+    ):
+        assert why in " ".join(run(crawl, "release", text, code=1)[1].split())
 
 
 def test_a_window_passes_by_log_time(make_filter: Callable[..., Filter]) -> None:

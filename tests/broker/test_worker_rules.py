@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
 from stream_dedup.ground.document import TopicPartitionKey
+from stream_dedup.ground.topics import TopicNames
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.store import RocksStore
 from stream_dedup.kafka import OwnedOffset, SourceConsumer
 from stream_dedup.log import records
+from stream_dedup.settings.environment import child_environment
 from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Outcome, run_in_process, synthetic, wait_until
 
@@ -45,6 +53,88 @@ def test_waiting_for_the_index_keeps_the_group_and_the_log(make_filter: Callable
     crawl.wait_until_committed(count)
 
     Outcome(crawl).check()
+
+
+def test_two_filters_of_one_cluster_never_meet(make_filter: Callable[..., Filter]) -> None:
+    """Two prefixes are all that two filters need, also for workers of one name; one group given to both is refused."""
+    filters = [make_filter(partitions=1, worker_id="pod-0", group="") for _ in range(2)]
+    workers = []
+    for crawl in filters:
+        crawl.settings = crawl.settings.model_copy(update={"group": f"{crawl.names.prefix}stream-dedup"})
+        crawl.start("index")
+        workers.append(crawl.start("worker"))
+    for crawl in filters:
+        crawl.wait_until_committed(crawl.produce(synthetic(50, 6, partitions=1)))
+        Outcome(crawl).check()
+    first, second = filters
+    assert workers[1].stop() == 0
+
+    refused = second.start("worker", STREAM_DEDUP_GROUP=first.settings.group)
+
+    assert refused.wait() == 78
+    assert f"read {first.names.documents}, so another filter has this name" in refused.log
+    first.wait_until_committed(50 + first.produce(synthetic(50, 7, partitions=1)))
+    assert workers[0].process.poll() is None
+
+
+def test_workers_that_read_documents_otherwise_are_refused(make_filter: Callable[..., Filter]) -> None:
+    """A second worker with other input settings never joins; `declare --reading` lets it in, and keeps the old ones out."""
+    crawl = make_filter(partitions=1, value_format="json", id_field="url")
+    crawl.start("index")
+    first = crawl.start("worker")
+    first.says("partitions assigned")
+    raw = {"STREAM_DEDUP_VALUE_FORMAT": "raw", "STREAM_DEDUP_ID_FIELD": ""}
+
+    refused = crawl.start("worker", **raw)
+    assert refused.wait() == 78
+    assert "read with STREAM_DEDUP_VALUE_FORMAT=json" in refused.log
+    assert first.process.poll() is None
+
+    environment = child_environment({}) | crawl.environment | raw
+    line = [sys.executable, "-m", "stream_dedup", "declare", "--reading", "--json"]
+    told = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert json.loads(told)["reading"]["becomes"].startswith("STREAM_DEDUP_VALUE_FORMAT=raw")
+    assert first.stop() == 0
+    late = crawl.start("worker")
+    assert late.wait() == 78
+    for ended in (refused, late):
+        crawl.roles.remove(ended)
+    crawl.start("worker", **raw)
+    crawl.wait_until_committed(crawl.produce(synthetic(20, 9, partitions=1)))
+
+
+def test_an_old_index_beside_a_fresh_broker_is_one_sentence(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
+    """It names the folder and both ways out, and ends with 78; the worker says where its own state lies."""
+    crawl = make_filter(partitions=1)
+    old = tmp_path / "old index"
+    index = LogIndex(RocksStore(old))
+    index.bind("another cluster/its log")
+    index.flush()
+    index.close()
+
+    refused = crawl.start("index", STREAM_DEDUP_INDEX_DIR=str(old))
+    assert refused.wait() == 78
+    assert f"The index in {old} follows another log than this cluster's {crawl.names.fingerprints}" in refused.log
+    assert f"rm -r '{old}'" in refused.log
+    assert "STREAM_DEDUP_STATE_DIR" in refused.log
+    crawl.start("worker").says(f"state={crawl.environment['STREAM_DEDUP_STATE_DIR']}")
+
+
+def test_topics_that_somebody_else_named(make_filter: Callable[..., Filter]) -> None:
+    """A filter reads and writes topics of any name, as they are, with its log under the prefix."""
+    crawl = make_filter(partitions=2)
+    mine = crawl.names.prefix.replace(".", "_")
+    crawl.names = TopicNames(crawl.names.prefix, given={"documents": f"{mine}firehose", "unique": f"{mine}clean"})
+    crawl.environment |= {f"STREAM_DEDUP_{kind.upper()}": name for kind, name in crawl.names.given.items()}
+    crawl.create_topics()
+    crawl.start("index")
+    crawl.start("worker")
+
+    crawl.wait_until_committed(crawl.produce(synthetic(200, 8, partitions=2)))
+
+    Outcome(crawl).check()
+    assert crawl.read(f"{mine}clean")
+    assert crawl.read(f"{crawl.names.prefix}unique") == []
 
 
 def test_restarts_beside_a_dead_index_leave_one_record_each(make_filter: Callable[..., Filter]) -> None:

@@ -65,7 +65,7 @@ def test_the_declared_topics_are_well() -> None:
     by_state = found(facts())
 
     assert [one.check for one in by_state[CheckState.OK]] == [
-        "topics", "log", "replicas", "log sizes", "output sizes", "retention", "offsets", "clock",
+        "topics", "log", "replicas", "log sizes", "output sizes", "retention", "offsets", "reading", "clock",
     ]  # fmt: skip
     assert by_state[CheckState.WARNING] == by_state[CheckState.REFUSED] == []
 
@@ -128,6 +128,19 @@ def test_a_wrong_topic_is_one_sentence(
     assert wrong, "nothing was found"
     assert {(one.state, one.check) for one in wrong if says in one.sentence} == {(CheckState(state), check)}
     assert all(one.sentence.endswith((".", "topics apply")) for one in wrong)
+
+
+def test_a_named_topic_is_for_its_owner_to_change() -> None:
+    """It is checked like the others, but `topics apply` would leave it, so the sentence does not send anybody there."""
+    topics = as_declared()
+    topics["clean"] = Existing(1, 3, topics.pop("unique").config | {"max.message.bytes": "1"})
+    given = Settings(unique="clean")
+    asked = tuple(topics)
+
+    wrong = [one for one in check_cluster(given, given.topic_names, Facts(asked, topics)) if one.state is CheckState.WARNING]
+
+    assert len(wrong) == 2
+    assert all("`topics apply` leaves what STREAM_DEDUP_UNIQUE names; change it yourself." in one.sentence for one in wrong)
 
 
 @pytest.mark.parametrize(

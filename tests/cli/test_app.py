@@ -70,6 +70,24 @@ def test_every_command_teaches(run: Callable[..., Any], command: tuple[str, ...]
     assert run(*words[1:], "--no-such-option", "--help").code == 2
 
 
+def test_the_version_by_the_usual_name(run: Callable[..., Any]) -> None:
+    """`--version` is one line for people; `version` has more."""
+    ended = run("--version")
+
+    assert (ended.code, ended.out) == (0, f"stream-dedup {__version__}\n")
+
+
+def test_the_page_of_commands_is_as_the_program_says(run: Callable[..., Any]) -> None:
+    """Each command has a section with its help, example and options; the page in the repository is up to date."""
+    page = (Path(__file__).parent.parent.parent / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+
+    assert run("commands").out == page
+    for command in COMMANDS:
+        assert f"### `{' '.join(command)}`\n" in page
+    assert "| `-n, --limit <int range>` | End after so many." in page
+    assert "--stop-with-parent" not in page
+
+
 def test_no_example_is_of_a_command_that_is_gone() -> None:
     """Examples and commands are the same list."""
     assert EXAMPLES.keys() == {" ".join(command) for command in COMMANDS}

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.settings.page import reference_page
+from stream_dedup.settings.page import GROUPS, reference_page
+from stream_dedup.settings.settings import Settings
 
 
 def test_check_says_that_all_is_well(run: Callable[..., Any]) -> None:
@@ -44,6 +45,29 @@ def test_check_lists_wrong_values(run: Callable[..., Any], monkeypatch: pytest.M
     assert ended.out == ""
 
 
+def test_check_finds_bad_properties_beside_bad_values(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All at once: values, names, and each Kafka property, whichever of them would end the reading of settings."""
+    monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "99999")
+    monkeypatch.setenv("STREAM_DEDUP_NONSENSE", "1")
+    monkeypatch.setenv("STREAM_DEDUP_KAFKA_SASL_PASWORD", "s3cret")
+
+    ended = run("config", "check", "--set", "kafka.linger.ms=-7", "--set", "kafka.security.protocol=TSL")
+    monkeypatch.delenv("STREAM_DEDUP_HTTP_PORT")
+    without_value = run("config", "check")
+
+    for part in (
+        "HTTP_PORT is",
+        "NONSENSE is not",
+        "kafka.linger.ms is",
+        "kafka.security.protocol is",
+        "did you mean sasl.password?",
+    ):
+        assert part in ended.err
+    assert len(ended.err.splitlines()) == 5
+    assert len(without_value.err.splitlines()) == 2
+    assert "s3cret" not in ended.err + without_value.err
+
+
 def test_show_masks_secrets_and_tells_origins(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each value is shown with where it came from, and a password never."""
     file = tmp_path / "settings.toml"
@@ -61,6 +85,13 @@ def test_show_masks_secrets_and_tells_origins(run: Callable[..., Any], monkeypat
     assert as_json["http_port"] == {"value": "8080", "source": "default", "where": ""}
     assert "flag --bootstrap-servers" in as_text.out
     assert "s3cret" not in as_text.out
+
+
+def test_each_setting_stands_in_one_group() -> None:
+    """The page has a heading for each group, and an anchor for each setting."""
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(Settings.model_fields)
+    for name in Settings.model_fields:
+        assert reference_page().count(f'<a id="{name}"></a>') == 1
 
 
 def test_reference_prints_the_page(run: Callable[..., Any]) -> None:

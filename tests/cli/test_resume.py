@@ -37,8 +37,13 @@ class Broker:
         self.failed = 0
         self.luck = 0
         self.is_dead = False
+        self.refuses = b"never"
+        self.too_large: list[tuple[str, int]] = []
 
-    def send(self, _topic: str, _key: bytes | None, value: bytes) -> None:
+    def send(self, _topic: str, _key: bytes | None, value: bytes, name: tuple[str, int] = ("", 0)) -> None:
+        if self.refuses in value:
+            self.too_large.append(name)
+            return
         if self.left == 0 and not self.fails:
             self.is_dead = self.ends is Killed
             raise self.ends
@@ -160,6 +165,18 @@ def test_what_kafka_refused_is_sent_again(tmp_path: Path) -> None:
     run(tmp_path / "files", tmp_path / "state", broker)
 
     assert set(broker.written) == set(values)
+
+
+def test_what_is_too_large_is_named_and_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would fail for ever: the others are loaded and written down, the exit code is 1, and nothing is sent again."""
+    values = make_files(tmp_path / "files")
+    broker = Broker()
+    broker.refuses = b'"a7"'
+
+    assert run(tmp_path / "files", tmp_path / "state", broker) == 1
+    assert broker.written == [value for value in values if b'"a7"' not in value]
+    assert "a.jsonl:8 is larger than Kafka takes (11 bytes) and was passed over." in capsys.readouterr().err
+    assert list((tmp_path / "state").glob("*.jsonl")) == []
 
 
 def test_the_same_load_twice_at_once_is_refused(tmp_path: Path) -> None:

@@ -77,6 +77,18 @@ def test_a_text_is_looked_up_in_a_volume(run: Callable[..., Any], volume: Path, 
     assert found(run("similar", PAGE, "--volume", volume, "--scope", "other", "--json")) == []
 
 
+def test_a_record_s_text_is_looked_up_as_explain_reads_it(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
+    """A .json file is a record: its text is at the settings' field, its scope at theirs; `--scope` wins."""
+    record = tmp_path / "record.json"
+    record.write_text(json.dumps({"url": "http://a/", "page": {"body": PAGE}, "site": "other"}))
+    where = ("--set", "text_field=page.body", "--set", "value_format=json", "--volume", volume, "--json")
+
+    assert found(run("similar", record, *where)) == [("http://a/", 0)]
+    assert found(run("similar", record, "--set", "scope_field=site", *where)) == []
+    ended = run("similar", record, "--set", "value_format=json", "--volume", volume)
+    assert (ended.code, "is a dead letter (field)" in ended.err) == (1, True)
+
+
 def test_a_running_index_answers_the_same(
     run: Callable[..., Any], volume: Path, server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +100,16 @@ def test_a_running_index_answers_the_same(
     assert json.loads(run("similar", "-", "--index", url, "--json").out) == expected
     for port in (server.port, server.port - 1):
         assert json.loads(run("similar", edited(PAGE), "--set", f"http_port={port}", "--json").out) == expected
+
+
+@pytest.mark.parametrize("name", ["typo.txt", "./typo", "pages/typo.html"])
+def test_a_file_that_is_not_there_is_no_text(run: Callable[..., Any], volume: Path, name: str) -> None:
+    """Its name is not searched for, unless that is asked for; words with a full stop are a text."""
+    ended = run("similar", name, "--volume", volume)
+
+    assert (ended.code, f"There is no file {name}" in ended.err) == (1, True)
+    assert run("similar", name, "--text", "--volume", volume).code == 0
+    assert run("similar", "Some words. And more.", "--volume", volume).code == 0
 
 
 def test_what_is_found_can_be_read(run: Callable[..., Any], volume: Path) -> None:

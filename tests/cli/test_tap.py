@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.cli.tap import _line, describe
+from stream_dedup.cli.tap import Tapped, _ids, lines
+from stream_dedup.cli.tap import describe as describe_with
 from stream_dedup.ground.document import DeadLetter, Headers, LogPlace, Message, Position, Reason, Representative
 from stream_dedup.log import headers
+from stream_dedup.settings.settings import Settings
 
 OF = Representative(Position("documents", bytes(16), 3, 8812), b"http://kept", 0)
 
 
 def message(topic: str, own: Headers, key: bytes | None = b"http://me") -> Message:
     return Message(topic, 1, 2, key, b"value", 1_700_000_000_000, own)
+
+
+def describe(one: Message, dead_letters: str) -> Tapped:
+    return describe_with(one, dead_letters, one.key)
+
+
+def line_of(tapped: Tapped) -> str:
+    """Return what a pipe is given."""
+    (line,) = lines(tapped, None)
+    return line.plain
 
 
 def test_a_duplicate_names_the_kept_document() -> None:
@@ -27,9 +40,25 @@ def test_a_duplicate_names_the_kept_document() -> None:
     assert (tapped.verdict, tapped.reason, tapped.distance) == ("duplicate", "near", "7")
     assert (tapped.id, tapped.of_id, tapped.of_position) == ("http://me", "http://kept", "documents-3@8812")
     assert tapped.time == "2023-11-14T22:13:20.000Z"
-    line = _line(tapped).plain
+    line = line_of(tapped)
     for part in ("duplicate", "near", "7", "http://me", "of http://kept", "documents-3@8812", "2023-11-1"):
         assert part in line
+
+
+@pytest.mark.parametrize("width", [20, 80, 100, 130])
+def test_no_part_is_broken_on_a_terminal(width: int) -> None:
+    """Ids, the position and the command stand whole on one line each, and what can fit the terminal does."""
+    of = Representative(Position("documents", bytes(16), 3, 8812), b"https://kept.example/a/long/path/of/a/page/2026", 0)
+    own = headers.of_verdict(Reason.NEAR, "words:128", b"00ff", LogPlace(5, 6), 7, of)
+    parts = ["https://me.example/a/path/as/they/are", "of https://kept.example/a/long/path/of/a/page/2026", "documents-3@8812"]
+    parts.append("stream-dedup release duplicates-1@2")
+
+    found = [line.plain for line in lines(describe(message("duplicates", own, parts[0].encode()), "dlq"), width)]
+
+    for part in parts:
+        assert any(part in line for line in found)
+    assert all(len(line) <= max(width, 4 + len(parts[1])) for line in found)
+    assert all(line.startswith("    ") for line in found[1:])
 
 
 def test_a_dead_letter_says_why() -> None:
@@ -40,8 +69,8 @@ def test_a_dead_letter_says_why() -> None:
     tapped = describe(message("p.dlq.documents", own, None), "p.dlq.documents")
 
     assert (tapped.verdict, tapped.reason, tapped.id) == ("dead-letter", "field", None)
-    assert "The value has no field 'text'." in _line(tapped).plain
-    assert "(no key)" in _line(tapped).plain
+    assert "The value has no field 'text'." in line_of(tapped)
+    assert "(no id)" in line_of(tapped)
 
 
 def test_our_headers_win_over_forged_ones_before_them() -> None:
@@ -59,14 +88,24 @@ def test_somebody_else_s_record_is_shown_as_such() -> None:
     tapped = describe(Message("unique", 0, 0, None, None, None, []), "dlq.documents")
 
     assert (tapped.verdict, tapped.time, tapped.id) == ("unknown", None, None)
-    assert "unknown" in _line(tapped).plain
+    assert "unknown" in line_of(tapped)
 
 
 def test_today_is_shown_by_the_clock() -> None:
     """A verdict of now is shown with its time of day."""
     now = Message("unique", 0, 0, None, None, int(time.time() * 1000), [])
 
-    assert _line(describe(now, "d")).plain[2] == ":"
+    assert line_of(describe(now, "d"))[2] == ":"
+
+
+def test_the_id_is_the_one_that_the_worker_reads() -> None:
+    """At the id's field where there is one, though the text is a page that nobody takes apart here; else the key."""
+    find = _ids(Settings(value_format="json", id_field="page.url", text_field="page.html", text_is="html"))
+    value = b'{"page": {"url": "https://a.example/", "html": "<p>x"}}'
+
+    assert find(Message("unique", 0, 0, None, value, None, [])) == b"https://a.example/"
+    assert find(Message("unique", 0, 0, b"k", b"no JSON", None, [])) == b"k"
+    assert _ids(Settings())(Message("unique", 0, 0, b"k", value, None, [])) == b"k"
 
 
 HEADER_NAMES = st.sampled_from(
@@ -92,6 +131,6 @@ def test_whatever_a_record_says_its_line_is_printable(
     own: Headers, key: bytes | None, timestamp_ms: int | None, topic: str
 ) -> None:
     """No key, header or timestamp, however hostile, raises or puts a control character on the line."""
-    line = _line(describe(Message(topic, 0, 0, key, None, timestamp_ms, own), "dlq.documents")).plain
+    line = line_of(describe(Message(topic, 0, 0, key, None, timestamp_ms, own), "dlq.documents"))
 
     assert line.isprintable()

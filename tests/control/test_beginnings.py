@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from stream_dedup.checks.reading import reading_of
 from stream_dedup.control.beginnings import Beginnings
-from stream_dedup.ground.errors import FirstStartError
+from stream_dedup.ground.errors import ConfigurationError, FirstStartError
 from stream_dedup.ground.topics import TopicNames
-from stream_dedup.log.begun import BegunTopic, encode_begun, encode_opened
+from stream_dedup.log.begun import BegunTopic, encode_begun, encode_opened, encode_reading
 from stream_dedup.log.records import Batch, Control, LogRecord, decode
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import startup
@@ -41,12 +42,15 @@ class Kafka:
 
     def started(self, topic_id: bytes = TOPIC, log_id: bytes = LOG) -> Beginnings:
         """Return what a worker knows that has just started, on a source of three partitions."""
-        admin: Any = self
-        found = Beginnings(
-            SETTINGS, NAMES, log_id, topic_id, make_admin=lambda _: admin, read=self.read_whole, write=self.write_down
-        )
+        found = self.known(SETTINGS, log_id, topic_id)
         found.open(3)
         return found
+
+    def known(self, settings: Settings, log_id: bytes = LOG, topic_id: bytes = TOPIC) -> Beginnings:
+        admin: Any = self
+        return Beginnings(
+            settings, NAMES, log_id, topic_id, make_admin=lambda _: admin, read=self.read_whole, write=self.write_down
+        )
 
 
 @pytest.fixture
@@ -127,3 +131,45 @@ def test_the_records_are_folded_in_any_order() -> None:
         found.fold(decode(raw))
 
     assert (found.partitions, found.is_open) == ({0, 2}, True)
+
+
+def test_the_first_worker_says_how_documents_are_read(kafka: Kafka) -> None:
+    """One that reads them otherwise is refused, with the difference; `declare` changes it; another log knows nothing of it."""
+    json = Settings(topic_prefix="crawl", value_format="json", text_field="body", id_field="url")
+
+    def starts(settings: Settings, log_id: bytes = LOG) -> str:
+        try:
+            kafka.known(settings, log_id).hold_reading()
+        except ConfigurationError as error:
+            return str(error)
+        return ""
+
+    assert [starts(one) for one in (json, json)] == ["", ""]
+    assert len(kafka.written) == 1
+    refused = starts(SETTINGS)
+    assert "read with STREAM_DEDUP_VALUE_FORMAT=json, STREAM_DEDUP_TEXT_FIELD=body, STREAM_DEDUP_ID_FIELD=url, and" in refused
+    assert "say STREAM_DEDUP_VALUE_FORMAT=raw, STREAM_DEDUP_TEXT_FIELD=, STREAM_DEDUP_ID_FIELD=:" in refused
+    assert "stream-dedup declare --reading" in refused
+
+    kafka.write_down(SETTINGS, NAMES, encode_reading(LOG, reading_of(SETTINGS), changes=True))
+    assert starts(SETTINGS) == ""
+    assert starts(json)
+    assert starts(json, OTHER) == ""
+
+
+def test_of_two_first_workers_both_follow_one(kafka: Kafka) -> None:
+    """Both found nothing and both wrote: the first record holds, also for the worker that wrote the second."""
+    html = Settings(topic_prefix="crawl", text_is="html")
+    second = kafka.known(SETTINGS)
+    kafka.known(html).hold_reading()
+
+    with pytest.raises(ConfigurationError, match="STREAM_DEDUP_TEXT_IS=html, and the"):
+        second.hold_reading()
+    assert len(kafka.written) == 2
+
+
+def test_what_a_setting_does_not_decide_is_left_free() -> None:
+    """A text's field says nothing of raw values; time, batches and the rest may differ from worker to worker."""
+    assert reading_of(Settings()) == reading_of(Settings(batch_documents=7, page_cpu="5s", allow_bypass=True))
+    for changed in ({"value_format": "json"}, {"text_is": "html"}, {"text_encoding": "base64"}):
+        assert reading_of(Settings()) != reading_of(Settings(**changed))  # type: ignore[arg-type]

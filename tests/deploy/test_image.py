@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from stream_dedup.broker import jars
 from stream_dedup.settings.layers import load_settings
 from tests.deploy.tools import ROOT
 
@@ -140,6 +141,16 @@ def test_the_seeded_crawl_prints_documents() -> None:
 
 def pins(path: Path) -> set[str]:
     return set(re.findall(r"^([a-z0-9][\w.-]*==[^ ;\\]+)", path.read_text(), re.MULTILINE))
+
+
+def test_one_version_of_kafka_everywhere() -> None:
+    """The local broker's jars, the compose file, the overlay for trying and the README name the same release."""
+    (version,) = {coordinate.rpartition(":")[2] for coordinate in jars.ROOTS if coordinate.startswith("org.apache.kafka:")}
+    files = [ROOT / "README.md", DEPLOY / "compose.yaml", DEPLOY / "overlays" / "dev" / "kafka.yaml"]
+
+    for file in files:
+        named = re.findall(r"(?:Apache Kafka |apache/kafka:)(\d[\d.]*\d)", file.read_text(encoding="utf-8"))
+        assert set(named) == {version}, file
 
 
 def test_the_image_has_the_tested_versions() -> None:

@@ -27,6 +27,7 @@ from unittest import mock
 import numpy as np
 
 from stream_dedup import kafka as kafka_room
+from stream_dedup.checks.reading import reading_of
 from stream_dedup.cli import orders
 from stream_dedup.cli import release as release_command
 from stream_dedup.cli import rewind as rewind_command
@@ -44,6 +45,7 @@ from stream_dedup.indexer import role as indexer
 from stream_dedup.inputs.decoder import Decoder, Documents
 from stream_dedup.kafka import client, transaction
 from stream_dedup.log import records
+from stream_dedup.log.begun import encode_reading
 from stream_dedup.service.waits import Waits
 from stream_dedup.settings import recipe
 from stream_dedup.settings.settings import Settings
@@ -220,6 +222,7 @@ class World:
             self.broker.create(name, self.partitions)
         for name in (self.names.fingerprints, self.names.verdicts, self.names.begun):
             self.broker.create(name, 1)
+        self._say_how_documents_are_read()
         self.broker.refuses = self._refuses
         window_ms = self.tuning.window_ms
         if window_ms == -1:
@@ -233,6 +236,12 @@ class World:
             # What others say stands in front of the first document, as after a large `seed`.
             for _ in range(60):
                 self._order(records.encode_control(records.Control("forget", {"ids": [b"nobody".hex()]})))
+
+    def _say_how_documents_are_read(self) -> None:
+        """Write it down before any worker does: who of two is first is tried elsewhere (`tests/control`)."""
+        log = self.broker.topics[self.names.fingerprints].id
+        reading = reading_of(settings_of("worker-0", 1, ()))
+        self.broker.append(self.names.begun, 0, None, encode_reading(log, reading, changes=False))
 
     def _draw(self) -> list[Happening]:
         chance, tuning = random.Random(self.seed + 2), self.tuning
@@ -793,6 +802,7 @@ class World:
                 if chance.random() < 0.25 and self._log_has_documents():
                     self.say("broker", "what was begun is lost with them")
                     self.broker.create(self.names.begun, 1)
+                    self._say_how_documents_are_read()
                     # Then every partition counts as begun, and is restored.
                     self.vanished = {(self.names.documents, part): (0, "") for part in range(self.partitions)} | self.vanished
             self.workers_may_run = True

@@ -227,7 +227,9 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
 def test_the_reference_page_has_exactly_these() -> None:
     """Each metric with its type, its role and its own help text; nothing that is gone."""
     page = (Path(__file__).parent.parent.parent / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
-    rows = {cells[1].strip(" `"): cells[2:5] for line in page.splitlines() if len(cells := line.split("|")) == 6}
+    lines = [cells for line in page.splitlines() if len(cells := line.split("|")) == 6]
+    rows = {cells[1].strip(" `"): cells[2:5] for cells in lines}
+    assert len(rows) == len(lines)
     exported: dict[str, list[str]] = {}
     for role, metrics in (("worker", WorkerMetrics("r")), ("index", IndexMetrics()), ("insights", InsightsMetrics())):
         for family in metrics.registry.collect():

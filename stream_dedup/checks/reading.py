@@ -1,0 +1,39 @@
+"""Whether this worker reads documents as the others of its log do: what decides a document's text, its id and its scope.
+
+Two workers that differ there give one page two texts, and an exact copy of it is none any more, without an error anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stream_dedup.checks.finding import CheckFinding, ok, refused
+from stream_dedup.settings.settings import Settings
+
+_FIELDS = ("value_format", "text_field", "text_is", "text_encoding", "id_field", "scope_field")
+
+
+def reading_of(settings: Settings) -> dict[str, str | None]:
+    """Return the settings that decide what a document's text, id and scope are."""
+    found = {name: getattr(settings, name) for name in _FIELDS}
+    return found | ({"text_field": None} if settings.value_format == "raw" else {})
+
+
+def check_reading(settings: Settings, in_force: Mapping[str, str | None] | None) -> CheckFinding:
+    """Return whether the settings read documents as is in force for the log; None: nobody has said it yet."""
+    own = reading_of(settings)
+    if in_force is None or in_force == own:
+        return ok("reading", "Documents are read as the log's first worker read them.")
+    differing = [name for name in dict.fromkeys([*own, *in_force]) if own.get(name) != in_force.get(name)]
+    return refused(
+        "reading",
+        f"Documents of this log are read with {reading_text({name: in_force.get(name) for name in differing})}, and the "
+        f"settings say {reading_text({name: own.get(name) for name in differing})}: one page would have two texts or ids, and "
+        "its copies would not be found. Set them as they were; or change them for all, with the new settings: stream-dedup "
+        "declare --reading, and restart every worker.",
+    )
+
+
+def reading_text(reading: Mapping[str, str | None]) -> str:
+    """Return them as one writes them; one that is not set has nothing behind its `=`."""
+    return ", ".join(f"STREAM_DEDUP_{name.upper()}={value or ''}" for name, value in reading.items())

@@ -1,0 +1,164 @@
+"""Which dropped document somebody means: by its position in `documents`, by that of its record on `duplicates`, or by its id.
+
+A record on `duplicates` names the place in the log that decided on it (`dedup.log`), and there stands where it lay. An id is
+looked for in the log, which names every document with it; the one that is on `duplicates` is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from stream_dedup.ground.document import Message
+from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.printable import printable
+from stream_dedup.ground.topics import DOCUMENTS, DUPLICATES, TopicNames
+
+if TYPE_CHECKING:
+    from stream_dedup.log.records import LogRecord
+    from stream_dedup.settings.settings import Settings
+
+_NAMED_MAX = 10
+
+
+class SourcePlace(NamedTuple):
+    """Where a document lies in the source topic."""
+
+    partition: int
+    offset: int
+
+
+def source_of(settings: Settings, names: TopicNames, text: str, topic_id: bytes, key: bytes) -> SourcePlace:
+    """Return where the document lies that `text` names; `key` is the recipe's, `topic_id` that of `documents`.
+
+    Raises:
+        InputError: nothing is there, or several dropped documents have this id.
+    """
+    from stream_dedup.control.rewind import POSITION_FORM
+
+    found = POSITION_FORM.match(text)
+    if found is not None and found["topic"] in (None, names.documents, DOCUMENTS):
+        return SourcePlace(int(found["partition"]), int(found["offset"]))
+    if found is not None and found["topic"] in (names.duplicates, DUPLICATES):
+        return _of_output(settings, names, int(found["partition"]), int(found["offset"]))
+    return _of_id(settings, names, text, topic_id, key)
+
+
+def record_at(settings: Settings, topic: str, partition: int, offset: int, gone: str) -> Message:
+    """Return the committed record at a position; `gone` says what to do if it is not held any more.
+
+    Raises:
+        InputError: there is none, or none any more.
+    """
+    from stream_dedup.kafka import Admin, LogReader, read_partition
+
+    name = f"{topic}-{partition}@{offset}"
+    _, partitions = Admin(settings).topic_ids([topic])[topic]
+    if partition >= partitions:
+        raise InputError(f"{topic}-{partition} does not exist: the partitions of {topic} are 0 to {partitions - 1}.")
+    reader = LogReader(settings, topic, "release", partition)
+    try:
+        low, high = reader.watermarks()
+    finally:
+        reader.close()
+    if offset < low:
+        raise InputError(f"{name} is not in the topic any more: the first record still held is {low}. {gone}")
+    if offset >= high:
+        raise InputError(f"{name} does not exist yet: the partition ends at {high}.")
+    found = next(read_partition(settings, topic, partition, offset), None)
+    if found is None or found.offset != offset:
+        raise InputError(f"{name} holds no record: its transaction was aborted, or the topic is compacted.")
+    return found
+
+
+def on_output(settings: Settings, topic: str, message: Message, places: set[str]) -> Message | None:
+    """Return the record of an output that one of these places in the log decided; outputs keep timestamps."""
+    from stream_dedup.kafka import read_partition
+    from stream_dedup.log import headers
+
+    for one in read_partition(settings, topic, message.partition, since_ms=message.timestamp_ms):
+        if headers.text_of(one.headers, headers.LOG) in places:
+            return one
+    return None
+
+
+def _of_output(settings: Settings, names: TopicNames, partition: int, offset: int) -> SourcePlace:
+    from stream_dedup.kafka import read_partition
+    from stream_dedup.log import headers, records
+
+    where = f"{names.duplicates}-{partition}@{offset}"
+    dropped = record_at(settings, names.duplicates, partition, offset, "Name the document by its position in documents.")
+    log, _, place = (headers.text_of(dropped.headers, headers.LOG) or "").partition("/")
+    if not (log.isdigit() and place.isdigit()):
+        raise InputError(f"{where} is no record of this filter: it has no header {headers.LOG}. Nothing was written.")
+    decided = next(read_partition(settings, names.fingerprints, 0, int(log)), None)
+    batch = None if decided is None or decided.offset != int(log) else records.decode(decided.value, f"The record at {log}")
+    if not isinstance(batch, records.Batch) or int(place) >= len(batch):
+        raise InputError(
+            f"{where} says that {log}/{place} of the log decided on it, and {names.fingerprints} has no document there: the "
+            "record is another filter's. Nothing was written."
+        )
+    position = batch.position(int(place))
+    return SourcePlace(position.partition, position.offset)
+
+
+def _of_id(settings: Settings, names: TopicNames, text: str, topic_id: bytes, key: bytes) -> SourcePlace:
+    from stream_dedup.control.forget import log_form
+    from stream_dedup.ground.terminal import progress
+    from stream_dedup.kafka import read_whole
+
+    wanted = log_form(text.encode("utf-8", "surrogateescape"), settings.log_ids, key)
+    with progress("looking for the id in the log", None) as advance:
+        places = judged_with(wanted, topic_id, read_whole(settings, names.fingerprints, advance))
+    if not places:
+        raise InputError(
+            f"{printable(text)!r} is no position in {names.documents} or {names.duplicates}, and the log has no document with "
+            "this id. An id is the record's key, or what stands at STREAM_DEDUP_ID_FIELD, written exactly so. Nothing was "
+            "written."
+        )
+    return the_dropped(text, names, places, lambda place: _is_dropped(settings, names, place, places[place]))
+
+
+def judged_with(wanted: bytes, topic_id: bytes, log: Iterable[tuple[int, LogRecord | None]]) -> dict[SourcePlace, set[str]]:
+    """Return where documents with an id lie, and of each the places in the log that may have decided on it; in log order."""
+    from stream_dedup.log.records import Batch
+
+    found: dict[SourcePlace, set[str]] = {}
+    for log_offset, record in log:
+        for place, one in enumerate(record.ids if isinstance(record, Batch) else ()):
+            if one == wanted and isinstance(record, Batch) and record.position(place).topic_id == topic_id:
+                position = record.position(place)
+                found.setdefault(SourcePlace(position.partition, position.offset), set()).add(f"{log_offset}/{place}")
+    return found
+
+
+def the_dropped(
+    text: str, names: TopicNames, places: Iterable[SourcePlace], is_dropped: Callable[[SourcePlace], bool]
+) -> SourcePlace:
+    """Return the only one of these documents that was dropped.
+
+    Raises:
+        InputError: none was, or several were, which are named.
+    """
+    dropped = [place for place in places if is_dropped(place)]
+    if not dropped:
+        raise InputError(
+            f"No document with the id {printable(text)!r} is in {names.duplicates}: none was dropped, its verdict has not left "
+            "yet, or that topic does not hold it any more. Nothing was written."
+        )
+    if len(dropped) > 1:
+        shown = ", ".join(f"{names.documents}-{one.partition}@{one.offset}" for one in dropped[-_NAMED_MAX:])
+        more = f" and {len(dropped) - _NAMED_MAX:,} before them" if len(dropped) > _NAMED_MAX else ""
+        raise InputError(
+            f"{len(dropped):,} documents with the id {printable(text)!r} were dropped: {shown}{more}. Name one of them. "
+            "Nothing was written."
+        )
+    return dropped[0]
+
+
+def _is_dropped(settings: Settings, names: TopicNames, place: SourcePlace, decided: set[str]) -> bool:
+    try:
+        message = record_at(settings, names.documents, *place, "")
+    except InputError:
+        return False  # not held any more, so it could not be released either
+    return on_output(settings, names.duplicates, message, decided) is not None
