@@ -149,7 +149,7 @@ def test_one_version_of_kafka_everywhere() -> None:
     files = [ROOT / "README.md", DEPLOY / "compose.yaml", DEPLOY / "overlays" / "dev" / "kafka.yaml"]
 
     for file in files:
-        named = re.findall(r"(?:Apache Kafka |apache/kafka:)(\d[\d.]*\d)", file.read_text(encoding="utf-8"))
+        named = re.findall(r"(?:Apache\s+Kafka\s+|apache/kafka:)(\d[\d.]*\d)", file.read_text(encoding="utf-8"))
         assert set(named) == {version}, file
 
 
