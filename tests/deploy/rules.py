@@ -29,9 +29,10 @@ for _path in sorted((Path(__file__).parent / "schemas").glob("*.yaml")):
 # What an operator or another operator's controller makes.
 FOREIGN_SECRETS = {
     "stream-dedup-key", "stream-dedup-worker", "stream-dedup-index", "stream-dedup-insights", "stream-dedup-autoscaler",
-    "kafka-cluster-ca-cert",
+    "stream-dedup-operator", "kafka-cluster-ca-cert",
 }  # fmt: skip
 LAST_TRANSACTION_SECONDS = 30
+NODE_LOCAL_DNS = "169.254.20.10/32"
 
 
 def named(manifest: Manifest) -> str:
@@ -46,7 +47,8 @@ def of_kind(manifests: list[Manifest], *kinds: str) -> Iterator[Manifest]:
 
 def pods(manifests: list[Manifest]) -> Iterator[tuple[Manifest, Manifest]]:
     """Yield each workload with its pod template."""
-    return ((one, one["spec"]["template"]) for one in of_kind(manifests, "StatefulSet", "Deployment", "Job", "DaemonSet"))
+    yield from ((one, one["spec"]["template"]) for one in of_kind(manifests, "StatefulSet", "Deployment", "Job", "DaemonSet"))
+    yield from ((one, one["spec"]["jobTemplate"]["spec"]["template"]) for one in of_kind(manifests, "CronJob"))
 
 
 def containers(pod: Manifest) -> Iterator[Manifest]:
@@ -136,7 +138,9 @@ def sealed(manifests: list[Manifest]) -> list[str]:
     """Our containers cannot write their root file system, and no pod holds a token for Kubernetes."""
     problems = []
     for workload, pod in pods(manifests):
-        if pod["spec"].get("automountServiceAccountToken") is not False:
+        # The snapshot's job has Kubernetes run a command in the index's pod; its account may do nothing else.
+        is_snapshot = workload["kind"] == "CronJob" and pod["spec"].get("serviceAccountName") == "stream-dedup-snapshot"
+        if pod["spec"].get("automountServiceAccountToken") is not False and not is_snapshot:
             problems.append(f"{named(workload)} mounts a service account's token")
         if pod["spec"].get("enableServiceLinks") is not False:
             problems.append(f"{named(workload)} gets variables for every Service of its namespace")
@@ -165,7 +169,7 @@ def probed(manifests: list[Manifest]) -> list[str]:
     """Roles have all three probes; lag or a rebuild never restarts one."""
     problems = []
     for role, workload, pod in role_pods(manifests):
-        (container,) = containers(pod)
+        (container,) = pod["spec"]["containers"]
         # An index that rebuilds has started: it must be watched, and not be bounded.
         wanted = {
             "livenessProbe": "/livez",
@@ -265,8 +269,11 @@ def walled(manifests: list[Manifest]) -> list[str]:
         if not denying:
             problems.append(f"{named(workload)} has no policy that denies by default")
         ports = {port["port"] for one in own for rule in one["spec"].get("egress", []) for port in rule.get("ports", [])}
-        if 53 not in ports or not ports & {9092, 9093}:
+        if not {53, 5353} <= ports or not ports & {9092, 9093}:
             problems.append(f"{named(workload)} reaches no names or no Kafka")
+        peers = [peer for one in own for rule in one["spec"].get("egress", []) for peer in rule.get("to", [])]
+        if {"ipBlock": {"cidr": NODE_LOCAL_DNS}} not in peers:
+            problems.append(f"{named(workload)} reaches no names where NodeLocal DNSCache answers")
     for one in policies:
         rules = one["spec"].get("ingress", []) + one["spec"].get("egress", [])
         problems += [f"{named(one)} opens every port" for rule in rules if not rule.get("ports")]
@@ -281,7 +288,7 @@ def stored(manifests: list[Manifest]) -> list[str]:
         if role != "index":
             continue
         claims = {one["metadata"]["name"]: one["spec"] for one in workload["spec"].get("volumeClaimTemplates", [])}
-        (container,) = containers(pod)
+        (container,) = pod["spec"]["containers"]
         folder = next((one["value"] for one in container.get("env", []) if one["name"] == "STREAM_DEDUP_INDEX_DIR"), "")
         mounts = [one["name"] for one in container["volumeMounts"] if folder.startswith(one["mountPath"] + "/")]
         if not mounts or claims.get(mounts[0], {}).get("accessModes") != ["ReadWriteOncePod"]:
@@ -293,7 +300,7 @@ def identified(manifests: list[Manifest]) -> list[str]:
     """A worker's transactional id comes from its pod's stable name, its rack from the zone."""
     problems = []
     for role, workload, pod in role_pods(manifests):
-        (container,) = containers(pod)
+        (container,) = pod["spec"]["containers"]
         fields = {
             one["name"]: one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for one in container.get("env", [])
         }
@@ -312,12 +319,17 @@ def configured(manifests: list[Manifest]) -> list[str]:
     """What the pods get as environment is a valid set of settings, by the program's own check."""
     problems = []
     maps = {one["metadata"]["name"]: one["data"] for one in of_kind(manifests, "ConfigMap")}
-    for _, workload, pod in role_pods(manifests):
-        (container,) = containers(pod)
+    for role, workload, pod in role_pods(manifests):
+        (container,) = pod["spec"]["containers"]
         environment: dict[str, str] = {}
         for one in container.get("envFrom", []):
             environment |= maps.get(one["configMapRef"]["name"], {})
-        environment |= {one["name"]: one.get("value", "from-the-pod") for one in container.get("env", [])}
+        limit = container.get("resources", {}).get("limits", {}).get("memory", "")
+        for one in container.get("env", []):
+            is_limit = "resourceFieldRef" in one.get("valueFrom", {})
+            environment[one["name"]] = f"{limit}B" if is_limit else one.get("value", "from-the-pod")
+        if role == "index" and environment.get("STREAM_DEDUP_INDEX_MEMORY") != f"{limit}B":
+            problems.append(f"{named(workload)} does not keep within the memory that it is given")
         # Files are there only in the pod; that they are mounted is looked at here.
         files = {name: value for name, value in environment.items() if value.startswith("/run/secrets/")}
         mounts = [one["mountPath"] for one in container["volumeMounts"]]
@@ -372,7 +384,30 @@ def scaled(manifests: list[Manifest]) -> list[str]:
     return problems
 
 
+def woken(manifests: list[Manifest]) -> list[str]:
+    """Each alert leads to a whole address of its page."""
+    return [
+        f"{named(one)}: {rule['alert']} leads nowhere"
+        for one in of_kind(manifests, "PrometheusRule")
+        for group in one["spec"]["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+        and not re.fullmatch(rf"https://[^#\s]+#{rule['alert'].lower()}", rule.get("annotations", {}).get("runbook_url", ""))
+    ]
+
+
+def fenced(manifests: list[Manifest]) -> list[str]:
+    """A namespace that comes with them has Kubernetes look at its pods, and say where one is not up to `restricted`."""
+    prefix = "pod-security.kubernetes.io/"
+    return [
+        f"{named(one)} does not hold its pods to a profile"
+        for one in of_kind(manifests, "Namespace")
+        if one["metadata"].get("labels", {}).get(f"{prefix}enforce") not in {"baseline", "restricted"}
+        or "restricted" not in {one["metadata"]["labels"].get(prefix + mode) for mode in ("enforce", "warn")}
+    ]
+
+
 RULES = (
     schema, restricted, sealed, labelled, probed, sized, pinned, joined, drained, walled, stored, identified, configured,
-    referring, scaled,
+    referring, scaled, woken, fenced,
 )  # fmt: skip

@@ -26,7 +26,7 @@ def at(kind: str, name: str, path: str, value: object) -> Callable[[list[Manifes
 
     def change(manifests: list[Manifest]) -> None:
         found: Any = find(manifests, kind, name)
-        *steps, last = [int(step) if step.isdigit() else step for step in path.split("/")]
+        *steps, last = [int(step) if step.isdigit() else step.replace("~1", "/") for step in path.split("/")]
         for step in steps:
             found = found[step]
         if value is ...:
@@ -119,6 +119,8 @@ BROKEN: dict[str, list[Callable[[list[Manifest]], None]]] = {
         without("NetworkPolicy", "stream-dedup-default-deny"),
         without("NetworkPolicy", "stream-dedup-names"),
         at("NetworkPolicy", "stream-dedup-kafka", "spec/egress/0/ports", []),
+        at("NetworkPolicy", "stream-dedup-names", "spec/egress/1/to/0/ipBlock/cidr", "10.0.0.0/8"),
+        at("NetworkPolicy", "stream-dedup-names", "spec/egress/2/ports", [{"protocol": "UDP", "port": 53}]),
         at("NetworkPolicy", "stream-dedup-metrics", "spec/ingress/0/from", []),
     ],
     "stored": [
@@ -133,6 +135,8 @@ BROKEN: dict[str, list[Callable[[list[Manifest]], None]]] = {
     "configured": [
         worker(f"{CONTAINER}/env/0", {"name": "STREAM_DEDUP_WORKER_IDD", "value": "a"}),
         worker(f"{CONTAINER}/volumeMounts", [{"name": "tmp", "mountPath": "/tmp"}]),
+        index(f"{CONTAINER}/env", []),
+        index(f"{CONTAINER}/resources/limits/memory", "256Mi"),
     ],
     "referring": [
         worker(f"{CONTAINER}/envFrom/0/configMapRef/name", "other"),
@@ -146,6 +150,11 @@ BROKEN: dict[str, list[Callable[[list[Manifest]], None]]] = {
         at("ScaledObject", "stream-dedup-worker", f"{TRIGGER}/consumerGroup", "other"),
         at("ScaledObject", "stream-dedup-worker", "spec/scaleTargetRef/name", "other"),
         worker("spec/replicas", 2),
+    ],
+    "woken": [at("PrometheusRule", "stream-dedup", "spec/groups/1/rules/0/annotations", {"runbook_url": "docs/handbook.md#x"})],
+    "fenced": [
+        at("Namespace", "stream-dedup", "metadata/labels", {}),
+        at("Namespace", "stream-dedup", "metadata/labels/pod-security.kubernetes.io~1warn", ...),
     ],
 }
 
@@ -185,16 +194,54 @@ def test_the_overlay_takes_the_topic_files_themselves(rendered: Rendered) -> Non
     assert found == declared
 
 
+def copied(folder: Path) -> Path:
+    """Return the overlays of a copy that a test may change."""
+    for name in ("deploy", "topics"):
+        shutil.copytree(tools.ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder / "deploy" / "overlays"
+
+
 def test_a_second_index_is_one_line(kustomize: Path, tmp_path: Path) -> None:
     """An overlay with `replicas` set to two for the index renders two, each with a volume of its own, and keeps all rules."""
     del kustomize
-    deploy = tmp_path / "deploy"
-    shutil.copytree(tools.ROOT / "deploy", deploy, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(tools.ROOT / "topics", tmp_path / "topics", ignore=shutil.ignore_patterns("__pycache__"))
-    file = deploy / "overlays" / "strimzi" / "kustomization.yaml"
+    file = copied(tmp_path) / "strimzi" / "kustomization.yaml"
     file.write_text(file.read_text() + "replicas: [{name: stream-dedup-index, count: 2}]\n")
 
     manifests = list(yaml.safe_load_all(tools.render(file.parent)))
 
     assert find(manifests, "StatefulSet", "stream-dedup-index")["spec"]["replicas"] == 2
     assert [problem for rule in rules.RULES for problem in rule(manifests)] == []
+
+
+def test_image_and_handbook_are_named_in_one_place(kustomize: Path, tmp_path: Path) -> None:
+    """The overlay's own registry and digest reach every pod of ours, its address of the handbook every alert."""
+    del kustomize
+    folder = copied(tmp_path) / "production"
+    file, digest = folder / "kustomization.yaml", f"sha256:{'ab' * 32}"
+    text = file.read_text().replace("newName: stream-dedup", "newName: registry.example/crawl/stream-dedup")
+    file.write_text(text.replace("newTag: 0.1.0", f"digest: {digest}"))
+    (folder / "runbooks.yaml").write_text((folder / "runbooks.yaml").read_text().replace("docs.example", "wiki.example"))
+
+    manifests = list(yaml.safe_load_all(tools.render(folder)))
+
+    images = {one["image"] for _, pod in rules.pods(manifests) for one in rules.containers(pod)}
+    assert {one for one in images if "kubectl" not in one} == {f"registry.example/crawl/stream-dedup@{digest}"}
+    (alerts,) = rules.of_kind(manifests, "PrometheusRule")
+    pages = {rule["annotations"]["runbook_url"] for rule in alerts["spec"]["groups"][1]["rules"]}
+    assert {one.partition("#")[0] for one in pages} == {"https://wiki.example/stream-dedup/handbook/"}
+    assert [problem for rule in rules.RULES for problem in rule(manifests)] == []
+
+
+def test_the_toolbox_reaches_kafka_and_the_roles(rendered: Rendered) -> None:
+    """As the operator's user, with the roles' settings and key; nobody else is let in by it."""
+    for name in ("base", "production"):
+        manifests = rendered[name]
+        pod = find(manifests, "Deployment", "stream-dedup-toolbox")["spec"]["template"]
+        labels = pod["metadata"]["labels"]
+        own = [one for one in rules.of_kind(manifests, "NetworkPolicy") if rules.selects(one["spec"]["podSelector"], labels)]
+        names = {one["metadata"]["name"] for one in own}
+        assert {"stream-dedup-names", "stream-dedup-kafka", "stream-dedup-toolbox", "stream-dedup-default-deny"} == names
+        (asked,) = find(manifests, "NetworkPolicy", "stream-dedup-asked")["spec"]["ingress"]
+        assert [rules.selects(one["podSelector"], labels) for one in asked["from"]] == [True]
+    users = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
+    assert users["STREAM_DEDUP_KAFKA_SASL_USERNAME"] == "stream-dedup-operator"
