@@ -17,6 +17,7 @@ from typing import Annotated, Final
 import typer
 
 from stream_dedup.cli.audit import audit_command
+from stream_dedup.cli.bench_capacity import bench_capacity_command
 from stream_dedup.cli.bench_fingerprint import bench_fingerprint_command
 from stream_dedup.cli.bench_index import bench_index_command
 from stream_dedup.cli.bench_pages import bench_pages_command
@@ -138,6 +139,7 @@ PANELS: Final[dict[str, tuple[Command | Group, ...]]] = {
             bench_path_command,
             bench_scaling_command,
             bench_index_command,
+            bench_capacity_command,
             bench_quality_command,
             bench_pages_command,
             bench_fingerprint_command,

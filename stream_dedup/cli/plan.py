@@ -60,7 +60,7 @@ def show_plan(*, documents: str, threshold: int, width: int, memory: str | None,
 
 
 def _show(advice: Advice, documents: int, threshold: int) -> None:
-    from stream_dedup.index.calibration import DISK_BYTES, SURROUNDING_US
+    from stream_dedup.index.measured import MEASURED
 
     out, constants = console(), advice.constants
     out.print(
@@ -87,8 +87,8 @@ def _show(advice: Advice, documents: int, threshold: int) -> None:
         f"\nMeasured over {constants.entries:,} entries, CPU of one thread: a document {constants.document_us:.2f} us, a "
         f"table {constants.table_us:.2f} us, a probe {constants.probe_us * 1000:.0f} ns, both {constants.far:.1f} times that "
         f"beyond the caches; a candidate {constants.narrow_us * 1000:.2f} ns up to a threshold of 7, above that "
-        f"{constants.wide_us * 1000:.2f} ns. From `bench index`: {SURROUNDING_US:g} us around each search, {DISK_BYTES} bytes "
-        "on disk with an id of 37. "
+        f"{constants.wide_us * 1000:.2f} ns. From `bench capacity`: {MEASURED.surrounding_us:g} us around each search, "
+        f"{MEASURED.disk_bytes:g} bytes on disk with an id of {MEASURED.id_bytes:g}. "
         "Recall counts differing bits as equally likely; chance hits of real texts, which share phrases, are for `bench "
         "quality` to tell."
     )

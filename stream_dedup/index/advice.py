@@ -19,7 +19,8 @@ from typing import Any, Final
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import ADDRESS_BITS_MAX, PLANS, TABLES_MAX, Plan
 from stream_dedup.index import arithmetic
-from stream_dedup.index.calibration import DISK_BYTES, SURROUNDING_US, Constants
+from stream_dedup.index.calibration import Constants
+from stream_dedup.index.measured import MEASURED
 
 _BLOCKS: Final = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 _PROBES_MAX: Final = 5000
@@ -75,7 +76,11 @@ class Advice:
             "plans": [one.as_json() for one in self.figures],
             "picked": None if self.picked is None else self.picked.plan.id,
             "why": self.why,
-            "constants": {**self.constants.as_json(), "disk_bytes": DISK_BYTES, "surrounding_us": SURROUNDING_US},
+            "constants": {
+                **self.constants.as_json(),
+                "disk_bytes": MEASURED.disk_bytes,
+                "surrounding_us": MEASURED.surrounding_us,
+            },
         }
 
 
@@ -113,7 +118,7 @@ def figures_of(plan: Plan, documents: int, threshold: int, constants: Constants)
         candidates=float(arithmetic.candidates_of_plan(plan, documents)),
         chance_hits=float(arithmetic.chance(plan) * documents),
         memory_bytes=constants.memory_bytes(plan, documents),
-        disk_bytes=DISK_BYTES,
+        disk_bytes=MEASURED.disk_bytes,
         documents_per_second=1e6 / constants.microseconds(plan, documents),
         documents=documents,
     )

@@ -21,18 +21,12 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.index.arithmetic import candidates_of_plan
 from stream_dedup.index.blocks import tables_of
 from stream_dedup.index.kernels import FULL, Columns, no_columns, take_rows
+from stream_dedup.index.measured import MEASURED
 from stream_dedup.index.neighbours import SEALED_AGAIN, Neighbours, fragment_bytes, no_rows
 
 ENTRIES: Final = 200_000
 DOCUMENTS: Final = 2_000
 _SAMPLES: Final = 4
-DISK_BYTES: Final = 87
-"""Bytes on disk of a representative with a print of 128 bits and an id of 37 bytes, whatever the plan: by `bench index`."""
-
-SURROUNDING_US: Final = 17.0
-"""CPU of what surrounds a search: decoding, positions, answer, the write to RocksDB. `bench index` less the search, on two
-cores that other programs shared (load 10), so that a machine of its own does better."""
-
 _FLOOR: Final = 1
 _SCATTER_SMALL: Final = 1 << 22
 _SCATTER_LARGE: Final = 1 << 27
@@ -65,12 +59,17 @@ class Constants:
         """Return the constants by name."""
         return asdict(self)
 
-    def microseconds(self, plan: Plan, documents: int, share_new: float = 1.0) -> float:
-        """Predict the CPU time of judging one document beside so many others."""
+    def microseconds(
+        self, plan: Plan, documents: int, share_new: float = 1.0, *, surrounding_us: float = MEASURED.surrounding_us
+    ) -> float:
+        """Predict the CPU time of judging one document beside so many others.
+
+        `surrounding_us` is what surrounds a search: decoding, positions, answer, the write to RocksDB.
+        """
         far = self.far if documents > 4 * self.entries else 1.0
         compared = float(candidates_of_plan(plan, documents)) * (self.narrow_us if _is_narrow(plan) else self.wide_us)
         scattered = plan.probes * self.probe_us + share_new * plan.tables * self.table_us
-        return self.document_us + SURROUNDING_US + far * scattered + compared
+        return self.document_us + surrounding_us + far * scattered + compared
 
     def memory_bytes(self, plan: Plan, documents: int, words: int = 2) -> float:
         """Predict the memory of an index of so many documents with prints of `words` words, all in one scope."""

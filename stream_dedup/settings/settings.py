@@ -328,8 +328,8 @@ class Settings(BaseSettings):
     )
     index_memory: Annotated[Size, Field(ge=512 << 20)] | None = Field(
         default=None,
-        description="Most memory that the index may take, such as `8GB`; without it, as much as its entries need (about "
-        "150 bytes each with `wide`, 85 with `classic`). What does not fit lies in files in `index_dir` and makes looking up "
+        description="Most memory that the index may take, such as `8GB`; without it, as much as its entries need (the "
+        "handbook's page on sizing says how much). What does not fit lies in files in `index_dir` and makes looking up "
         "slower; when not even a third of it fits, the index stops and says how much it needs.",
     )
     http_host: str = Field(

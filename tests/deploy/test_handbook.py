@@ -20,7 +20,8 @@ from tests.deploy import rules, tools
 
 PAGES = (tools.ROOT / "docs" / "handbook.md", tools.ROOT / "deploy" / "README.md", tools.ROOT / "topics" / "README.md")
 PROGRAMS = ("stream-dedup", "kubectl", "docker", "openssl", "make")
-VERBS = {"apply", "annotate", "create", "delete", "describe", "get", "kustomize", "logs", "rollout", "scale", "set"}
+MADE_JOB = "snapshot-now"  # the page creates it, and then reads its log
+VERBS = {"apply", "annotate", "exec", "create", "delete", "describe", "get", "kustomize", "logs", "rollout", "scale", "set"}
 
 
 def commands() -> Iterator[str]:
@@ -28,7 +29,8 @@ def commands() -> Iterator[str]:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for block in re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL):
-            yield from (line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ "))
+            lines = map(str.strip, block.splitlines())
+            yield from (line.removeprefix("$ ") for line in lines if line.startswith("$ "))
         without = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
         inline = (" ".join(one.split()) for one in re.findall(r"`([^`]+)`", without))
         yield from (one for one in inline if one.split()[0] in PROGRAMS and " " in one and "|" not in one)
@@ -41,7 +43,18 @@ def by(program: str) -> list[str]:
     return [one for one in COMMANDS if one.split()[0] == program]
 
 
-@pytest.mark.parametrize("line", by("stream-dedup"))
+def in_a_pod(line: str) -> list[str]:
+    """Return what a kubectl command has a pod run."""
+    words = shlex.split(line)
+    return words[words.index("--") + 1 :] if "--" in words else []
+
+
+OURS = by("stream-dedup") + [
+    shlex.join(words) for words in map(in_a_pod, by("kubectl")) if words and words[0] == "stream-dedup"
+]
+
+
+@pytest.mark.parametrize("line", sorted(set(OURS)))
 def test_a_command_of_ours_exists(line: str) -> None:
     """With these options; one that is misspelt does not. `--help` keeps it from being run."""
     words = shlex.split(line)[1:]
@@ -53,6 +66,7 @@ def test_a_command_of_ours_exists(line: str) -> None:
 def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:
     """Return what a kubectl command names that is not there."""
     words = shlex.split(line)[1:]
+    words = words[: words.index("--")] if "--" in words else words
     there = {f"{one['kind'].lower()}/{one['metadata']['name']}" for one in manifests}
     for one in rules.of_kind(manifests, "StatefulSet"):
         name = one["metadata"]["name"]
@@ -63,7 +77,17 @@ def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:
                 for claim in one["spec"].get("volumeClaimTemplates", [])
             }
     containers = {container["name"] for _, pod in rules.pods(manifests) for container in rules.containers(pod)}
-    problems = []
+    services = {one["metadata"]["name"] for one in rules.of_kind(manifests, "Service")}
+    hosts = re.findall(r"http://([\w-]+)\.([\w-]+):8080", line)
+    problems = [f"the host {pod}" for pod, service in hosts if f"pod/{pod}" not in there or service not in services]
+    problems += [f"the container {one}" for one in re.findall(r"--containers?=([\w-]+)", line) if one not in containers]
+    labels = [pod["metadata"]["labels"] for _, pod in rules.pods(manifests)]
+    problems += [
+        f"the label {name}={value}"
+        for name, value in re.findall(r"--selector=([\w./-]+)=([\w-]+)", line)
+        if not any(one.get(name) == value for one in labels)
+    ]
+    there.add(f"job/{MADE_JOB}")
     if "--namespace" in words:
         place = words.index("--namespace")
         if words[place + 1] not in {one["metadata"].get("namespace") for one in manifests}:
@@ -74,11 +98,17 @@ def wrong_with(line: str, manifests: list[rules.Manifest]) -> list[str]:
     for word in words[1:]:
         if re.fullmatch(r"deploy/[\w/]+", word) and not (tools.ROOT / word / "kustomization.yaml").exists():
             problems.append(f"the folder {word}")
+        elif word.startswith("--from=") and word.partition("=")[2] not in there:
+            problems.append(word)
+        elif word.startswith("deploy/") and word.endswith(".yaml") and not (tools.ROOT / word).exists():
+            problems.append(f"the file {word}")
         elif re.fullmatch(r"[a-z]+/[\w-]+", word) and not word.startswith("deploy/") and word not in there:
             problems.append(word)
         elif re.fullmatch(r"[a-z]+=stream-dedup:.*", word) and word.partition("=")[0] not in containers:
             problems.append(f"the container of {word}")
-    if words[0] == "logs" and f"pod/{words[1]}" not in there:
+    if words[0] == "exec" and "-- " not in line:
+        problems.append("nothing to run")
+    if words[0] in {"logs", "exec"} and not {words[1], f"pod/{words[1]}"} & there:
         problems.append(f"the pod {words[1]}")
     if words[:3] == ["create", "secret", "generic"] and words[3] not in rules.FOREIGN_SECRETS:
         problems.append(f"the secret {words[3]}")
@@ -97,6 +127,13 @@ def test_kubectl_names_what_is_there(rendered: dict[str, list[dict[str, Any]]]) 
         "kubectl kustomize deploy/overlays/none",
         "kubectl set image statefulset/stream-dedup-index idnex=stream-dedup:1",
         "kubectl drian node",
+        "kubectl --namespace stream-dedup exec deployment/stream-dedup-tolbox -- stream-dedup doctor",
+        "kubectl --namespace stream-dedup exec deployment/stream-dedup-toolbox stream-dedup doctor",
+        "kubectl --namespace stream-dedup exec stream-dedup-index-0 --container=idnex -- ls",
+        "kubectl --namespace stream-dedup exec deployment/stream-dedup-toolbox -- stream-dedup top http://index-0.index:8080",
+        "kubectl --namespace stream-dedup delete pod --selector=app.kubernetes.io/component=wroker",
+        "kubectl --namespace stream-dedup create job --from=cronjob/stream-dedup-snapsoht snapshot-now",
+        "kubectl apply --filename deploy/overlays/production/namspace.yaml",
     ):
         assert wrong_with(broken, manifests), broken
 
@@ -126,3 +163,12 @@ def test_settings_that_the_pages_name_exist() -> None:
     for page in PAGES:
         named = set(re.findall(r"STREAM_DEDUP_[A-Z_]+[A-Z]", page.read_text(encoding="utf-8")))
         assert {name for name in named if not name.startswith(f"{PREFIX}KAFKA_")} <= known, page.name
+
+
+def test_the_runbook_is_typed_where_it_can_be() -> None:
+    """From the 3 a.m. page on, no command of ours stands alone: it says in which pod it runs."""
+    text = PAGES[0].read_text(encoding="utf-8").partition("## 3 a.m.")[2]
+    blocks = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL)
+
+    assert len(blocks) >= 8
+    assert [line for block in blocks for line in block.splitlines() if line.strip().startswith("$ stream-dedup")] == []
