@@ -95,7 +95,9 @@ def _crawls(found: Measured) -> str:
         cells = []
         for plan in ("wide", "classic"):
             most = 1e6 / index_us(found, plan, representatives)
-            verdict = "carries the burst" if most >= average * _BURST else "carries the average" if most >= average else "too slow"
+            verdict = (
+                "carries the burst" if most >= average * _BURST else "carries the average" if most >= average else "too slow"
+            )
             memory = (found.index_bytes[plan] + found.memory_bytes[plan] * representatives) / 1e9
             cells.append(f"{_round(most)}/s, {verdict}; {_round(memory)} GB")
         rows.append(
