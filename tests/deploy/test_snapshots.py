@@ -24,7 +24,7 @@ def run(script: str, *arguments: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = child_environment({}) | {"PATH": path}
     done = subprocess.run(
-        ["sh", str(SCRIPTS / script), *map(str, arguments)],
+        ["bash", str(SCRIPTS / script), *map(str, arguments)],
         env=environment,
         capture_output=True,
         text=True,
@@ -100,11 +100,11 @@ def test_the_job_asks_for_what_is_there(rendered: dict[str, list[dict[str, Any]]
     (own,) = index["spec"]["template"]["spec"]["containers"]
     (restore,) = index["spec"]["template"]["spec"]["initContainers"]
 
-    assert (verb, named, shell) == ("exec", f"--container={own['name']}", "sh")
+    assert (verb, named, shell) == ("exec", f"--container={own['name']}", "bash")
     for one in (own, restore):
         mounts = {mount["mountPath"]: mount["name"] for mount in one["volumeMounts"]}
         assert {"/scripts", "/snapshots", "/var/lib/stream-dedup"} <= set(mounts)
-    assert restore["command"] == ["sh", script.replace("take", "restore"), *folders]
+    assert restore["command"] == ["bash", script.replace("take", "restore"), *folders]
     assert {one["metadata"]["name"] for one in index["spec"]["volumeClaimTemplates"]} == {"index", "snapshots"}
     scripts = next(one for one in rules.of_kind(manifests, "ConfigMap") if one["metadata"]["name"] == "stream-dedup-snapshots")
     assert scripts["data"] == {name: (SCRIPTS / name).read_text() for name in ("take.sh", "restore.sh")}

@@ -1,6 +1,6 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Begin an empty VOLUME with FOLDER/latest. Without a snapshot, or with one that is damaged, the index reads the log instead.
-set -eu
+set -euo pipefail
 folder=$1 volume=$2
 if [ -e "$volume/CURRENT" ]; then echo "The volume holds an index; nothing is restored."; exit 0; fi
 # A snapshot that was being put in its place when the pod was killed.

@@ -1,6 +1,6 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Take a snapshot of the index in VOLUME to FOLDER/latest. The one before stays until the new one is whole.
-set -eu
+set -euo pipefail
 folder=$1 volume=$2
 rm -rf "$folder/new" "$folder/old"
 stream-dedup index snapshot "$folder/new" --volume "$volume"
