@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -97,6 +98,14 @@ class Role:
             return text in self.log
 
         wait_until(said, f"{self.name} says {text!r}", seconds)
+
+    def address(self) -> str:
+        """Where this role serves its probes; raises AssertionError where it ends before it does."""
+        said = "serving probes and metrics"
+        self.says(said)
+        found = re.findall(said + r".*?port=\D*(\d+)", re.sub(r"\x1b\[\d*m", "", self.log))
+        assert found, self.log
+        return f"http://127.0.0.1:{found[-1]}"
 
     def kill(self) -> None:
         self.process.kill()

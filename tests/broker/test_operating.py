@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import urllib.request
 from collections.abc import Callable
 from typing import Any
@@ -28,15 +27,8 @@ WORKER = (
 INDEX = ("build_info", "candidates_count", "index_entries", "index_size_bytes", "index_applied_offset")
 
 
-def address(role: Role) -> str:
-    role.says("serving probes and metrics")
-    found = re.search(r"serving probes and metrics.*?port=\D*(\d+)", re.sub(r"\x1b\[\d*m", "", role.log))
-    assert found, role.log
-    return f"http://127.0.0.1:{found[1]}"
-
-
 def reading(role: Role) -> RoleReading:
-    with urllib.request.urlopen(f"{address(role)}/metrics", timeout=10) as answer:  # noqa: S310 - our own address
+    with urllib.request.urlopen(f"{role.address()}/metrics", timeout=10) as answer:  # noqa: S310 - our own address
         return parse(answer.read().decode(), 0.0)
 
 
@@ -104,11 +96,11 @@ def test_a_filter_at_work_is_seen_by_its_operators(
     wait_until(lambda: reading(second).total("index_restored_empty_total") == 1, "the second index says that it began empty")
     assert theirs.total("index_restored_empty_total") == 0
 
-    code, shown = run("top", address(worker), address(index), "--once", "--interval", "0.2")
+    code, shown = run("top", worker.address(), index.address(), "--once", "--interval", "0.2")
     assert (code, [row["role"] for row in shown["roles"]]) == (0, ["worker", "index"])
     # A worker whose session ended meanwhile, because the machine stood still, has no lag to tell until it has partitions again.
     wait_until(
-        lambda: run("top", address(worker), address(index), "--once", "--interval", "0.2")[1]["roles"][0]["lag_records"] == 0,
+        lambda: run("top", worker.address(), index.address(), "--once", "--interval", "0.2")[1]["roles"][0]["lag_records"] == 0,
         "top shows no lag",
     )
     assert shown["roles"][1]["representatives"] == OTHERS

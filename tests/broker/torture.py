@@ -5,9 +5,9 @@ with an empty volume, with an older copy of it, or finds its disk full; the brok
 or is away for longer than any time-out; workers join and leave; two workers have one transactional id; connections are cut,
 go dark or lose one kind of answer (the second worker and the second index are behind a proxy); outputs are written slowly, by
 a quota; documents of up to 900 kB come, and records that no output can hold or no client reads as a whole (`strange`); no
-worker may take more memory than it was given. The seed is printed; the order of faults is a function of it, the moments at
-which they strike are not. At the end stands how long documents stood still at most after each kind of fault; the last two
-lines are a summary, for people and as JSON.
+worker may take more memory than it was given; a crowd of idle connections keeps no probe out. The seed is printed; the order
+of faults is a function of it, the moments at which they strike are not. At the end stands how long documents stood still at
+most after each kind of fault; the last two lines are a summary, for people and as JSON.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ import random
 import resource
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from stream_dedup.broker import LocalBroker
@@ -44,13 +47,17 @@ FAULTS = (
     *("kill worker",) * 5, *("kill index",) * 3, *("kill both",) * 3, "stop worker", "stop index", "end worker", "end index",
     "new volume", "older volume", "disk full", "kill broker", "stop broker", "broker away", "one more worker",
     "one transactional id", "cut connections", "dark network", "late commit", "lost answers", "slow outputs", "large documents",
-    "nothing",
+    "idle connections", "nothing",
 )  # fmt: skip
 DISK_BYTES = 300_000
 # Longer than every time-out of a client: what it ends by itself, no restart of a broker excuses.
 AWAY_SECONDS = 70
 MEMORY_BYTES = 400 << 20
 QUOTA_BYTES = 20_000
+# More than a role keeps (service/door.py).
+IDLE_CONNECTIONS = 600
+# A probe's own time-out in the manifests is shorter; here a role may just be stopped by a slow disk or a full processor.
+PROBE_SECONDS = 30
 LOSABLE = (kproxy.PRODUCE, kproxy.END_TXN, kproxy.TXN_OFFSET_COMMIT, kproxy.ADD_PARTITIONS_TO_TXN, kproxy.HEARTBEAT,
            kproxy.INIT_PRODUCER_ID, kproxy.METADATA)  # fmt: skip
 
@@ -62,6 +69,7 @@ class Nemesis:
         self.session_seconds = session_seconds
         self.struck: Callable[..., None] = lambda *_, **__: None
         self.ended: list[str] = []
+        self.unanswered: list[str] = []
         self.broker = broker
         self.proxy = proxy
         self.crawl = crawl
@@ -223,6 +231,23 @@ class Nemesis:
         made = large_documents(20_000_000 // size, size, self.dice.randrange(1 << 30), partitions=4)
         self.sent += self.crawl.produce(made)
 
+    def _idle_connections(self, at: int) -> None:
+        """A crowd connects and asks nothing; probes are answered all the same."""
+        for role in (self.workers[at], self.index[at]):
+            try:
+                address = role.address()
+            except AssertionError:  # it ended by itself, which the invariants judge
+                continue
+            host, _, port = address.removeprefix("http://").rpartition(":")
+            with ExitStack() as crowd:
+                for _ in range(IDLE_CONNECTIONS):
+                    crowd.enter_context(socket.create_connection((host, int(port)), PROBE_SECONDS))
+                try:
+                    with urllib.request.urlopen(f"{address}/livez", timeout=PROBE_SECONDS) as answer:  # noqa: S310 - our own address
+                        answer.read()
+                except OSError as error:
+                    self.unanswered.append(f"{role.name}: {error!r}")
+
     def _nothing(self, _: int) -> None: ...
 
     # -- inside
@@ -316,6 +341,7 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
     for role in crawl.roles:
         role.stop(_STOP_SECONDS)
     problems = [f"ended while the broker was away: {one}" for one in nemesis.ended]
+    problems += [f"a probe had no answer beside {IDLE_CONNECTIONS} idle connections: {one}" for one in nemesis.unanswered]
     if nemesis.peak_bytes >= MEMORY_BYTES:
         problems.append(f"a worker took {nemesis.peak_bytes} bytes of {MEMORY_BYTES}")
     sent += strange + nemesis.sent
