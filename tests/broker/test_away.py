@@ -16,7 +16,6 @@ from stream_dedup.broker import LocalBroker
 from stream_dedup.cli.doctor import examine
 from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Role, synthetic, wait_until
-from tests.broker.test_operating import address
 
 pytestmark = pytest.mark.broker
 
@@ -29,7 +28,7 @@ TAKEN_OVER_SECONDS = 20.0
 def readiness(role: Role) -> str:
     """Return `ready: ` or `not ready: ` and the sentence."""
     try:
-        with urllib.request.urlopen(f"{address(role)}/readyz", timeout=10) as answer:  # noqa: S310 - our own address
+        with urllib.request.urlopen(f"{role.address()}/readyz", timeout=10) as answer:  # noqa: S310 - our own address
             return f"ready: {json.load(answer)['text']}"
     except urllib.error.HTTPError as error:
         return f"not ready: {json.load(error)['text']}"

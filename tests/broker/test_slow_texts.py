@@ -16,7 +16,7 @@ import pytest
 from stream_dedup.ground.document import Headers
 from stream_dedup.log import records
 from tests.broker.harness import Filter, Outcome, Role, wait_until
-from tests.broker.test_operating import address, text
+from tests.broker.test_operating import text
 
 pytestmark = pytest.mark.broker
 
@@ -31,7 +31,7 @@ def probed(worker: Role) -> Iterator[list[int]]:
     """Ask the worker ten times a second whether it lives, as Kubernetes would; gives the answers' status codes."""
     answers: list[int] = []
     is_over = threading.Event()
-    url = f"{address(worker)}/livez"
+    url = f"{worker.address()}/livez"
 
     def ask() -> None:
         while not is_over.wait(0.1):
