@@ -46,9 +46,10 @@ def bench_capacity_command(
     for name, value in found.as_json().items():
         out.print(f"{name}: {value}")
     write_figures(found.as_json(), target)
-    for page, name in capacity_pages.PAGES.items() if pages else ():
-        file = (pages or Path()) / page
-        file.write_text(capacity_pages.put(file.read_text(encoding="utf-8"), name, found), encoding="utf-8")
+    if pages is not None:
+        for page, name in capacity_pages.PAGES.items():
+            file = pages / page
+            file.write_text(capacity_pages.put(file.read_text(encoding="utf-8"), name, found), encoding="utf-8")
     for complaint in complaints:
         note(complaint)
     return 1 if complaints else 0

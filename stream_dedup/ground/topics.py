@@ -371,13 +371,16 @@ def as_rows(desired: Sequence[Topic], changes: Sequence[TopicChange]) -> list[di
                 row["partitions"] = {"now": change.partitions[0], "wanted": change.partitions[1]}
             rows.append(row | ({"config": config} if config else {}))
         if not own:
-            whose = "is the crawler's, and is left as it is" if topic.kind == DOCUMENTS else (
-                "is named in the settings, and is left as it is; `stream-dedup doctor` says whether it fits"
-                if topic.is_given
-                else "is as it should be"
-            )  # fmt: skip
-            rows.append({"topic": topic.name, "action": "none", "sentence": f"{topic.name} {whose}."})
+            rows.append({"topic": topic.name, "action": "none", "sentence": f"{topic.name} {_why_left(topic)}."})
     return rows
+
+
+def _why_left(topic: Topic) -> str:
+    if topic.kind == DOCUMENTS:
+        return "is the crawler's, and is left as it is"
+    if topic.is_given:
+        return "is named in the settings, and is left as it is; `stream-dedup doctor` says whether it fits"
+    return "is as it should be"
 
 
 def _parse(content: object, kind: str, name: str) -> Topic:

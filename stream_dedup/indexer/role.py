@@ -56,6 +56,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
         ConfigurationError: something must be changed by an operator (exit 78).
         StreamDedupError: the index cannot go on; a restart replays the log from where the volume stands.
     """
+    surroundings = IndexerSurroundings.of_process()
     metrics = IndexMetrics()
     health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
     health.startup(0.0, "opening the volume")
@@ -63,10 +64,10 @@ def run(settings: Settings, stop: threading.Event) -> None:
     server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, api.routes())
     server.start()
     try:
-        Failpoints(os.environ.get(VARIABLE))  # one that is none is told at once, also where Kafka is waited for
+        Failpoints(surroundings.failpoint)  # one that is none is told at once, also where Kafka is waited for
         with Watch(settings, Waits(health, _logger)) as watch:
             if watch.wait(stop):
-                indexer = Indexer(settings, metrics, health, api, IndexerSurroundings.of_process())
+                indexer = Indexer(settings, metrics, health, api, surroundings)
                 collect_rarely()
                 indexer.run(stop)
     finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -199,12 +200,7 @@ class LoadProducer:
         `name` is how a record is called, and its bytes. A record with one that is larger than Kafka takes is no failure: its
         name is added to `too_large`, because it would fail for ever.
         """
-
-        def delivered(error: KafkaError | None, _message: Any) -> None:
-            if error is not None:
-                self._count(error, name)
-
-        more: dict[str, Any] = {"on_delivery": delivered if name is not None else self._delivered}
+        more: dict[str, Any] = {"on_delivery": self._delivered if name is None else partial(self._delivered, name=name)}
         if timestamp_ms is not None:
             more["timestamp"] = timestamp_ms
         if partition is not None:
@@ -242,11 +238,11 @@ class LoadProducer:
             self.first_failure = self.first_failure or f"{left} records were not written within {seconds:.0f} s."
         return self.failed
 
-    def _delivered(self, error: KafkaError | None, _message: Any) -> None:
+    def _delivered(self, error: KafkaError | None, _message: Any, name: tuple[str, int] | None = None) -> None:
         if error is not None:
-            self._count(error)
+            self._count(error, name)
 
-    def _count(self, error: KafkaError, name: tuple[str, int] | None = None) -> None:
+    def _count(self, error: KafkaError, name: tuple[str, int] | None) -> None:
         if name is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             self.too_large.append(name)
             return

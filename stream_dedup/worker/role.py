@@ -51,13 +51,12 @@ stays in its group. Nothing is committed but through `flow.ready`.
 
 from __future__ import annotations
 
-import os
 import threading
 
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import NONCE_BYTES
 from stream_dedup.ground.errors import BrokerError
-from stream_dedup.ground.failpoints import VARIABLE, Failpoints
+from stream_dedup.ground.failpoints import Failpoints
 from stream_dedup.kafka import Patience
 from stream_dedup.service.collector import collect_rarely
 from stream_dedup.service.health import Health
@@ -106,7 +105,7 @@ def run(settings: Settings, stop: threading.Event, surroundings: WorkerSurroundi
     server.start()
     waits = Waits(health, surroundings.logger)
     try:
-        Failpoints(os.environ.get(VARIABLE))  # one that is none is told at once, also where Kafka is waited for
+        Failpoints(surroundings.failpoint)  # one that is none is told at once, also where Kafka is waited for
         with surroundings.make_watch(settings, waits) as watch:
             if watch.wait(stop):
                 worker = Worker(settings, recipe, metrics, health, waits, watch, stop, surroundings)

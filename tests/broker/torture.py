@@ -311,14 +311,14 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
     dice = random.Random(f"strange {asked.seed}")
     pace = asked.documents / max(1.0, asked.minutes * 60)
     began = time.monotonic()
-    sent = strange = 0
-    stalls = Stalls(crawl.committed, lambda: sent + strange + nemesis.sent)
+    sent = 0
+    stalls = Stalls(crawl.committed, lambda: sent + nemesis.sent)
     nemesis.struck = stalls.strikes
     stalls.start()
 
     def healed() -> bool:
         nemesis.mend()
-        return crawl.committed() >= sent + strange + nemesis.sent
+        return crawl.committed() >= sent + nemesis.sent
 
     while (passed := time.monotonic() - began) < asked.minutes * 60:
         due = min(len(documents), int(passed * pace) + STEP_DOCUMENTS)
@@ -334,7 +334,7 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
             wait_until(healed, f"{fault} has healed", 300)
     sent += crawl.produce(documents[sent:])
 
-    wait_until(healed, f"all {sent + strange + nemesis.sent} records are committed after healing", 900)
+    wait_until(healed, f"all {sent + nemesis.sent} records are committed after healing", 900)
     healing = time.monotonic() - began - asked.minutes * 60
     stalls.stop()
     nemesis.weigh()
@@ -344,7 +344,7 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
     problems += [f"a probe had no answer beside {IDLE_CONNECTIONS} idle connections: {one}" for one in nemesis.unanswered]
     if nemesis.peak_bytes >= MEMORY_BYTES:
         problems.append(f"a worker took {nemesis.peak_bytes} bytes of {MEMORY_BYTES}")
-    sent += strange + nemesis.sent
+    sent += nemesis.sent
     try:
         Outcome(crawl, by_plain_scan=sent <= PLAIN_MAX).check()
     except AssertionError as error:
