@@ -6,7 +6,8 @@ import re
 
 # A broker by address and number, or one that is spoken to as somebody: `GroupCoordinator: kafka:9092: ...`.
 _BROKER = re.compile(r"(?:\w+: )?(?:\w+://)?(?P<address>[^\s/]+:\d+)(?:/(?:bootstrap|\d+))?: (?P<what>.*)", re.DOTALL)
-_CONNECT = re.compile(r"Connect to \S+ failed: (?P<why>.*)", re.DOTALL)
+# A coordinator that has just moved is named by its office alone: `TxnCoordinator: Connect to ipv4#10.0.0.1:9092 failed: ...`.
+_CONNECT = re.compile(r"(?:\w+Coordinator: )?Connect to (?:ipv[46]#)?(?P<address>\S+) failed: (?P<why>.*)", re.DOTALL)
 # A port that takes connections and says nothing; librdkafka goes on to guess at brokers of 2015.
 _MUTE = re.compile(r"ApiVersionRequest failed: Local: Timed out.*", re.DOTALL)
 _STATE = re.compile(r" \(after \d+ms in state .*\)\Z")
@@ -20,4 +21,5 @@ def address_and_reason(text: str) -> tuple[str, str]:
     what = _STATE.sub("", text if broker is None else broker["what"])
     what = _MUTE.sub("It takes connections and does not answer", what)
     connect = _CONNECT.fullmatch(what)
-    return "" if broker is None else broker["address"], what if connect is None else connect["why"]
+    named = broker or connect
+    return "" if named is None else named["address"], what if connect is None else connect["why"]

@@ -67,7 +67,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
         Failpoints(surroundings.failpoint)  # one that is none is told at once, also where Kafka is waited for
         with Watch(settings, Waits(health, _logger)) as watch:
             if watch.wait(stop):
-                indexer = Indexer(settings, metrics, health, api, surroundings)
+                indexer = watch.begin(stop, lambda: Indexer(settings, metrics, health, api, surroundings))
                 collect_rarely()
                 indexer.run(stop)
     finally:
@@ -108,41 +108,53 @@ class Indexer:
         self._monotonic = surroundings.monotonic
         self._logger = surroundings.logger
         self._failpoints = Failpoints(surroundings.failpoint)
-        names = settings.topic_names
-        admin = surroundings.make_admin(settings)
-        found = surroundings.check_topics("index", settings, names, admin)
-        folder = Path(settings.index_dir)
         self._memory = settings.index_memory
         self._warned: set[str] = set()
-        self._index = LogIndex(
-            surroundings.open_store(folder), Budget(self._memory, folder) if self._memory else None, health.beat
-        )
-        self._desk = surroundings.make_desk(folder)
-        try:
-            self._index.bind(f"{admin.cluster_id()}/{found[names.fingerprints].topic_id.hex()}")
-        except ConfigurationError as error:
-            raise ConfigurationError(of_another_log(folder, names.fingerprints)) from error
-        client = f"index-{surroundings.host}"
-        self._name = client.encode()
-        self._log_reader = surroundings.make_log_reader(settings, names.fingerprints, client)
-        self._writer = surroundings.make_verdict_writer(settings, names.verdicts, f"{client}-verdicts")
-        low, self._catch_up_to = self._log_reader.watermarks()
-        applied = self._index.applied
-        if low > applied or applied > self._catch_up_to:
-            raise ConfigurationError(
-                f"The volume {folder} has applied the log up to offset {applied}, and {names.fingerprints} holds offsets "
-                f"{low} to {self._catch_up_to}: it is another log, or records of it are gone. If the topic is right, "
-                "delete the folder and let the index rebuild; if records are gone, restore the topic first."
-            )
         self._announced_at: int | None = None
-        self._sent = self._delivered = self._answers_from(applied)
         self._undelivered: dict[int, bool] = {}
         self._next_gauges = 0.0
         self._recipe = ""
+        names = settings.topic_names
+        # Kafka is asked before the volume is opened: where it goes away meanwhile, nothing is to be undone.
+        admin = surroundings.make_admin(settings)
+        found = surroundings.check_topics("index", settings, names, admin)
+        log_id = f"{admin.cluster_id()}/{found[names.fingerprints].topic_id.hex()}"
+        client = f"index-{surroundings.host}"
+        self._name = client.encode()
+        self._log_reader = surroundings.make_log_reader(settings, names.fingerprints, client)
+        low, self._catch_up_to = self._log_reader.watermarks()
+        self._writer = surroundings.make_verdict_writer(settings, names.verdicts, f"{client}-verdicts")
+        folder = Path(settings.index_dir)
+        self._index = LogIndex(
+            surroundings.open_store(folder), Budget(self._memory, folder) if self._memory else None, health.beat
+        )
+        try:
+            self._begin(folder, log_id, low, names.fingerprints)
+        except BaseException:
+            self._index.close()
+            raise
+        self._desk = surroundings.make_desk(folder)
+        api.serve(self._index)
+        self._logger.info("index started", folder=str(folder), applied=self._index.applied, log_end=self._catch_up_to)
+
+    def _begin(self, folder: Path, log_id: str, low: int, topic: str) -> None:
+        """Hold that the volume belongs to this log, say from where answers come, and read on from where it stands."""
+        try:
+            self._index.bind(log_id)
+        except ConfigurationError as error:
+            raise ConfigurationError(of_another_log(folder, topic)) from error
+        applied = self._index.applied
+        if low > applied or applied > self._catch_up_to:
+            raise ConfigurationError(
+                f"The volume {folder} has applied the log up to offset {applied}, and {topic} holds offsets "
+                f"{low} to {self._catch_up_to}: it is another log, or records of it are gone. If the topic is right, "
+                "delete the folder and let the index rebuild; if records are gone, restore the topic first."
+            )
+        self._sent = self._answers_from(applied)
         # Every index announces itself before it answers: where nothing was said before, no volume can have been lost, however
         # much a worker has asked already.
         if not applied and self._catch_up_to and self._announced_at != 0:
-            metrics.restored_empty()
+            self._metrics.restored_empty()
             self._logger.warning(
                 "the volume is empty and the log was answered before: the index is rebuilt from the log's beginning. If this "
                 "is not a new replica, its volume was lost; `stream-dedup index restore` of a snapshot is quicker",
@@ -150,8 +162,6 @@ class Indexer:
                 log_end=self._catch_up_to,
             )
         self._log_reader.start(applied)
-        api.serve(self._index)
-        self._logger.info("index started", folder=str(folder), applied=applied, log_end=self._catch_up_to)
 
     def _answers_from(self, applied: int) -> int:
         """Return the first log offset that this replica answers; a new or restored one announces it before anything else."""

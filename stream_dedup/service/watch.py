@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeVar
 
-from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, StreamDedupError
 from stream_dedup.kafka import Admin
 from stream_dedup.service.waits import Waits
 from stream_dedup.settings.settings import Settings
@@ -20,6 +20,8 @@ _ASK_SECONDS = 5.0
 _PAUSE_SECONDS = 2.0
 _LOOK_SECONDS = 0.2
 _KAFKA = "Kafka"
+
+T = TypeVar("T")
 
 
 class Asked(Protocol):
@@ -67,6 +69,19 @@ class Watch:
             if self._asked.is_set():
                 stop.wait(_LOOK_SECONDS)
         return False
+
+    def begin(self, stop: threading.Event, make: Callable[[], T]) -> T:
+        """Return what `make` makes; where Kafka goes away meanwhile, it is called again when Kafka is back.
+
+        Raises:
+            ConfigurationError, BrokerError: as `make`; also where the role is to stop before Kafka is back.
+        """
+        while True:
+            try:
+                return make()
+            except BrokerError:
+                if not self._is_silent or not self.wait(stop):
+                    raise
 
     def _run(self) -> None:
         asked: Asked | None = None

@@ -66,7 +66,7 @@ from stream_dedup.service.waits import Waits
 from stream_dedup.service.watch import Watch
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
-from stream_dedup.worker import identity, startup
+from stream_dedup.worker import identity
 from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.awaited import Awaited
@@ -142,7 +142,7 @@ class Worker:
         failpoints = Failpoints(surroundings.failpoint)
         names = settings.topic_names
         patience = Patience(watch.is_silent, stop, health.beat)
-        cluster = startup.inspect_patiently(surroundings.inspect, settings, recipe, watch, stop)
+        cluster = watch.begin(stop, lambda: surroundings.inspect(settings, names, recipe))
         beginnings = surroundings.make_beginnings(settings, names, cluster.log_id, cluster.source_id)
         beginnings.open(cluster.source_partitions)
         beginnings.hold_reading()

@@ -6,7 +6,6 @@ to be what they must be.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,11 +19,10 @@ from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.control.marks import read_marks
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import TopicPartitionKey
-from stream_dedup.ground.errors import BrokerError, FirstStartError
+from stream_dedup.ground.errors import FirstStartError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Admin
-from stream_dedup.service.watch import Watch
 from stream_dedup.settings.settings import Settings
 
 
@@ -68,26 +66,6 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> SourceClus
         limits[2],
         Plan.from_fields(declared["plan"]),
     )
-
-
-def inspect_patiently(
-    inspect: Callable[[Settings, TopicNames, Recipe], SourceCluster],
-    settings: Settings,
-    recipe: Recipe,
-    watch: Watch,
-    stop: threading.Event,
-) -> SourceCluster:
-    """Return what `inspect` finds; where Kafka goes away while it is asked, it is asked again when it is back.
-
-    Raises:
-        ConfigurationError, BrokerError: as `inspect`.
-    """
-    while True:
-        try:
-            return inspect(settings, settings.topic_names, recipe)
-        except BrokerError:
-            if not watch.is_silent() or not watch.wait(stop):
-                raise
 
 
 def first_epoch(

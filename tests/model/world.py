@@ -126,7 +126,7 @@ class Silent:
 
 
 SILENT: Any = Silent()
-ANSWERS: Any = SimpleNamespace(is_silent=bool)  # Kafka is never away here
+ANSWERS: Any = SimpleNamespace(is_silent=bool, begin=lambda stop, make: make())  # Kafka is never away here
 
 
 class Health(Silent):

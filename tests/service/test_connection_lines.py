@@ -89,6 +89,13 @@ def test_debug_shows_every_line() -> None:
             ("127.0.0.1:43787", "Connection refused"),
         ),
         (
+            (
+                "FAIL [c#producer-18] [thrd:TxnCoordinator]: TxnCoordinator: Connect to ipv4#127.0.0.1:34719 failed: "
+                "Connection reset by peer (after 1ms in state CONNECT)"
+            ),
+            ("127.0.0.1:34719", "Connection reset by peer"),
+        ),
+        (
             f"FAIL [c#consumer-1] [thrd:{TLS}]: {TLS}: ApiVersionRequest failed: Local: Timed out: probably due to",
             ("kafka:9093", "It takes connections and does not answer"),
         ),

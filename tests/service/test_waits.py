@@ -101,6 +101,37 @@ def test_a_role_waits_for_kafka_at_its_start_and_says_when_it_is_away_later(kafk
             until(lambda: not watch.is_silent() and health.ready_state().ok)
 
 
+def test_a_start_that_kafka_left_is_made_again_when_it_is_back(kafka: Kafka) -> None:
+    """A start that fails while Kafka answers fails; one that fails while Kafka is away is made again, unless all is to stop."""
+    stop, starts = threading.Event(), 0
+    with Watch(Settings(), Waits(Health(), structlog.get_logger()), lambda _: kafka) as watch:
+        assert watch.wait(stop)
+
+        def fails_once_without_kafka() -> str:
+            nonlocal starts
+            starts += 1
+            if starts > 1:
+                return "begun"
+            kafka.why = "Connection refused"
+            until(watch.is_silent)
+            threading.Timer(0.05, lambda: setattr(kafka, "why", "")).start()
+            raise BrokerError("Nobody answered.")
+
+        assert watch.begin(stop, fails_once_without_kafka) == "begun"
+
+        def fails() -> str:
+            raise BrokerError("No.")
+
+        until(lambda: not watch.is_silent())
+        with pytest.raises(BrokerError):
+            watch.begin(stop, fails)
+        kafka.why = "Connection refused"
+        until(watch.is_silent)
+        stop.set()
+        with pytest.raises(BrokerError):
+            watch.begin(stop, fails)
+
+
 def test_who_is_refused_at_the_start_ends_and_who_is_stopped_too(kafka: Kafka) -> None:
     """A wrong password does not mend itself; and a role that waits can be stopped."""
     kafka.why = ConfigurationError("Kafka refused the user name.")

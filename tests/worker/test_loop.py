@@ -105,7 +105,8 @@ def test_the_loop_rests_while_nothing_is_on_its_way(tmp_path: Path) -> None:
         "logger": mock.Mock(),
     }
     settings = Settings(worker_id="worker", state_dir=tmp_path, value_format="json", insights=False)
-    health, watch = mock.Mock(beat=beats), mock.Mock(is_silent=lambda: False)
+    health = mock.Mock(beat=beats)
+    watch = mock.Mock(is_silent=lambda: False, begin=lambda _, make: make())
     worker = Worker(settings, RECIPE, mock.MagicMock(), health, mock.Mock(), watch, stop, WorkerSurroundings(**around))
 
     worker.run()
