@@ -6,7 +6,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check format lock bench peers model torture docs deploy-tools deploy-rules image clean
+.PHONY: help setup demo test test-long check format lock bench peers model torture docs deploy-tools deploy-rules deploy-chart image clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,11 +66,14 @@ lock:  ## write requirements.lock, and the image's in deploy/, anew from pyproje
 	uv pip compile pyproject.toml --extra html --extra insights --constraint requirements.lock --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-annotate --no-emit-index-url --no-emit-find-links --quiet -o deploy/requirements.lock
 
-deploy-tools: .venv/ready  ## fetch kustomize and promtool, which the tests of deploy/ use
+deploy-tools: .venv/ready  ## fetch kustomize, helm and promtool, which the tests of deploy/ use
 	$(RUN) tests.deploy.tools
 
 deploy-rules: .venv/ready  ## write the rules of the compose file anew from the PrometheusRule
 	$(RUN) tests.deploy.write_rules
+
+deploy-chart: .venv/ready  ## write the Helm chart's templates anew from the base
+	$(RUN) tests.deploy.write_chart
 
 docs: .venv/ready  ## build the documentation as a site in build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet

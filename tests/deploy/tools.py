@@ -1,8 +1,9 @@
-"""The real kustomize and promtool, kept in the user's cache directory; `make deploy-tools` fetches them ahead.
+"""The real kustomize, helm and promtool, kept in the user's cache directory; `make deploy-tools` fetches them ahead.
 
-Invariants: kustomize is built by Go from the module proxy at the version of `deploy/tools/go.mod`, and Go checks every
-module against `deploy/tools/go.sum`; promtool is the one on the path, or Debian's, taken from its signed package without
-installing it; whatever is missing is a `MissingToolError` whose sentence says why.
+Invariants: kustomize and helm are built by Go from the module proxy at the versions of `deploy/tools/go.mod` and
+`deploy/tools/helm/go.mod`, and Go checks every module against the `go.sum` beside it; promtool is the one on the path, or
+Debian's, taken from its signed package without installing it; whatever is missing is a `MissingToolError` whose sentence
+says why.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from filelock import FileLock
 
 ROOT = Path(__file__).parent.parent.parent
 MODULE = ROOT / "deploy" / "tools"
-KUSTOMIZE = "sigs.k8s.io/kustomize/kustomize/v5"
 _MINUTES_MAX = 15
 
 
@@ -44,16 +44,16 @@ def _run(command: list[str], what: str, environment: dict[str, str] | None = Non
         raise MissingToolError(f"{what} failed: {done.stderr.strip()[-800:]}")
 
 
-def kustomize() -> Path:
-    """Return the path of kustomize, built if need be (a minute on two cores)."""
-    pins = hashlib.blake2b((MODULE / "go.mod").read_bytes() + (MODULE / "go.sum").read_bytes(), digest_size=8).hexdigest()
-    program = _folder() / f"kustomize-{pins}"
+def _built(name: str, module: Path, package: str) -> Path:
+    """Return the path of a Go program, built if need be (one to three minutes on two cores)."""
+    pins = hashlib.blake2b((module / "go.mod").read_bytes() + (module / "go.sum").read_bytes(), digest_size=8).hexdigest()
+    program = _folder() / f"{name}-{pins}"
     with FileLock(f"{program}.lock"):
         if program.exists():
             return program
         go = shutil.which("go")
         if go is None:
-            raise MissingToolError("there is no Go (1.24 or newer) to build kustomize with")
+            raise MissingToolError(f"there is no Go to build {name} with")
         settings = {
             "CGO_ENABLED": "0",
             "GOTOOLCHAIN": "local",
@@ -63,9 +63,19 @@ def kustomize() -> Path:
         built = program.with_suffix(".new")
         # It renders a few files: the compiler's optimisations cost a quarter of the build and gain nothing.
         plain = ["-gcflags=all=-N -l", "-ldflags=-s -w"]
-        _run([go, "build", "-C", str(MODULE), *plain, "-o", str(built), KUSTOMIZE], "building kustomize", os.environ | settings)
+        _run([go, "build", "-C", str(module), *plain, "-o", str(built), package], f"building {name}", os.environ | settings)
         built.replace(program)
     return program
+
+
+def kustomize() -> Path:
+    """Return the path of kustomize."""
+    return _built("kustomize", MODULE, "sigs.k8s.io/kustomize/kustomize/v5")
+
+
+def helm() -> Path:
+    """Return the path of helm."""
+    return _built("helm", MODULE / "helm", "helm.sh/helm/v3/cmd/helm")
 
 
 def promtool() -> Path:
@@ -106,9 +116,9 @@ def render(folder: Path) -> str:
 
 
 def main() -> int:
-    """Fetch both and say where they are."""
+    """Fetch all and say where they are."""
     try:
-        print(kustomize(), promtool(), sep="\n")
+        print(kustomize(), helm(), promtool(), sep="\n")
     except MissingToolError as error:
         print(f"{error}.", file=sys.stderr)
         return 1
