@@ -13,9 +13,10 @@ from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log import epochs, headers, records
 from stream_dedup.log.answers import Announce, LogAnswer, decode
 from stream_dedup.proof import content
+from stream_dedup.proof.controls import Partition
+from stream_dedup.proof.controls import retracted as fold_retracted
 from stream_dedup.proof.findings import Findings
-from stream_dedup.proof.fold import Fold, Partition
-from stream_dedup.proof.fold import retracted as fold_retracted
+from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.ledger import AuditLedger, Span
 from stream_dedup.proof.outline import Outline
 from stream_dedup.proof.scan import PlainScan
