@@ -70,6 +70,4 @@ def _begun(settings: Settings, names: TopicNames, topics: Mapping[str, TopicStat
     if not {names.begun, names.fingerprints} <= topics.keys():
         return None
     found = BegunTopic(topics[names.fingerprints].topic_id, topics[names.documents].topic_id)
-    for _, record in read_whole(settings, names.begun):
-        found.fold(record)
-    return found
+    return found.fold_all(read_whole(settings, names.begun))

@@ -1,4 +1,4 @@
-"""The program: all commands put together, and the one place where errors become sentences and exit codes.
+"""The program: all commands put together.
 
 Each command is stated in the file of its name (see `options`). Nothing heavy is imported before a command runs, so that
 `--help` and completion answer at once.
@@ -6,10 +6,6 @@ Each command is stated in the file of its name (see `options`). Nothing heavy is
 
 from __future__ import annotations
 
-import logging
-import os
-import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Annotated, Final
@@ -32,6 +28,7 @@ from stream_dedup.cli.declare import declare_command
 from stream_dedup.cli.demo import demo_command
 from stream_dedup.cli.dlq import dlq_redrive_command, dlq_show_command
 from stream_dedup.cli.doctor import doctor_command
+from stream_dedup.cli.ending import exit_code_of
 from stream_dedup.cli.explain import explain_command
 from stream_dedup.cli.forget import forget_command
 from stream_dedup.cli.index import index_restore_command, index_snapshot_command, index_stats_command, index_verify_command
@@ -49,13 +46,7 @@ from stream_dedup.cli.tap import tap_command
 from stream_dedup.cli.top import top_command
 from stream_dedup.cli.topics import topics_apply_command, topics_plan_command
 from stream_dedup.cli.version import version_command
-from stream_dedup.ground.errors import StreamDedupError
-from stream_dedup.ground.printable import printable
 from stream_dedup.ground.version import __version__
-
-EXIT_FAILURE = 1
-EXIT_INTERRUPTED = 130
-_SENTENCE_CHARACTERS_MAX = 4000
 
 
 class Group:
@@ -193,42 +184,12 @@ def all_commands() -> Iterator[Command]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; an error of ours is its sentence on standard error, never a traceback.
-
-    With the log level `debug` the traceback follows. An error that is not ours is a fault of the program: its
-    traceback is always shown, because nothing else tells what happened.
-    """
-    try:
-        _program()(args=None if arguments is None else list(arguments), prog_name="stream-dedup")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else EXIT_FAILURE if end.code else 0
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except StreamDedupError as error:
-        if _is_debug():
-            traceback.print_exc()
-        print_sentence(str(error))
-        return error.exit_code
-    except Exception as error:  # noqa: BLE001 - the last resort of a program
-        traceback.print_exc()
-        print_sentence(f"This is a fault of stream-dedup: {type(error).__name__}: {error}. Please report the lines above.")
-        return EXIT_FAILURE
-    return 0
+    """Run one command and return its exit code; `ending` says what becomes of errors."""
+    given = None if arguments is None else list(arguments)
+    return exit_code_of(lambda: _program()(args=given, prog_name="stream-dedup"))
 
 
 @cache  # a tenth of a second
 def _program() -> Callable[..., object]:
     """Return the program with all its commands; `app` called directly would make it at each call."""
     return typer.main.get_command(app)
-
-
-def print_sentence(text: str) -> None:
-    """Print a sentence for people on standard error, line by line, each safe to show."""
-    for line in text.splitlines():
-        sys.stderr.write(printable(line, _SENTENCE_CHARACTERS_MAX) + "\n")
-    sys.stderr.flush()
-
-
-def _is_debug() -> bool:
-    asked = os.environ.get("STREAM_DEDUP_LOG_LEVEL", "").lower() == "debug"
-    return asked or logging.getLogger("stream_dedup").level == logging.DEBUG

@@ -123,15 +123,12 @@ def _reading(settings: Settings, *, reads: bool, dry_run: bool) -> tuple[str, st
 
     names = settings.topic_names
     log_id, _ = Admin(settings).topic_ids([names.fingerprints])[names.fingerprints]
-    noted, first = BegunTopic(log_id, b""), None
-    for _, record in read_whole(settings, names.begun):
-        noted.fold(record)
-        first = first or noted.reading
+    noted = BegunTopic(log_id, b"").fold_all(read_whole(settings, names.begun))
     becomes = reading_of(settings) if reads else noted.reading
     if becomes is not None and becomes != noted.reading and not dry_run:
         write_down(settings, names, encode_reading(log_id, becomes, changes=True))
-    first_text, was, will_be = ("" if one is None else reading_text(one) for one in (first, noted.reading, becomes))
-    return first_text, was, will_be
+    first, was, will_be = ("" if one is None else reading_text(one) for one in (noted.first_reading, noted.reading, becomes))
+    return first, was, will_be
 
 
 def _window(now: Window | None, text: str | None, refresh: bool | None) -> Window | None:

@@ -15,6 +15,7 @@ from stream_dedup.ground.printable import printable
 from stream_dedup.ground.topics import DOCUMENTS, DUPLICATES, TopicNames
 
 if TYPE_CHECKING:
+    from stream_dedup.cli.orders import OrderSurroundings
     from stream_dedup.log.records import LogRecord
     from stream_dedup.settings.settings import Settings
 
@@ -28,7 +29,7 @@ class SourcePlace(NamedTuple):
     offset: int
 
 
-def source_of(settings: Settings, names: TopicNames, text: str, topic_id: bytes, key: bytes) -> SourcePlace:
+def source_of(around: OrderSurroundings, settings: Settings, text: str, topic_id: bytes, key: bytes) -> SourcePlace:
     """Return where the document lies that `text` names; `key` is the recipe's, `topic_id` that of `documents`.
 
     Raises:
@@ -36,27 +37,31 @@ def source_of(settings: Settings, names: TopicNames, text: str, topic_id: bytes,
     """
     from stream_dedup.control.rewind import POSITION_FORM
 
+    names = settings.topic_names
     found = POSITION_FORM.match(text)
     if found is not None and found["topic"] in (None, names.documents, DOCUMENTS):
         return SourcePlace(int(found["partition"]), int(found["offset"]))
     if found is not None and found["topic"] in (names.duplicates, DUPLICATES):
-        return _of_output(settings, names, int(found["partition"]), int(found["offset"]))
-    return _of_id(settings, names, text, topic_id, key)
+        return _of_output(around, settings, int(found["partition"]), int(found["offset"]))
+    return _of_id(around, settings, text, topic_id, key)
 
 
-def record_at(settings: Settings, topic: str, partition: int, offset: int, gone: str) -> Message:
+def record_at(around: OrderSurroundings, settings: Settings, topic: str, partition: int, offset: int, gone: str) -> Message:
     """Return the committed record at a position; `gone` says what to do if it is not held any more.
 
     Raises:
         InputError: there is none, or none any more.
     """
-    from stream_dedup.kafka import Admin, LogReader, read_partition
+    from stream_dedup.kafka import LogReader
 
     name = f"{topic}-{partition}@{offset}"
-    _, partitions = Admin(settings).topic_ids([topic])[topic]
+    topics = around.make_admin(settings).topic_ids([topic])
+    if topic not in topics:
+        raise InputError(f"The topic {topic} does not exist, so {name} is nowhere.")
+    partitions = topics[topic][1]
     if partition >= partitions:
         raise InputError(f"{topic}-{partition} does not exist: the partitions of {topic} are 0 to {partitions - 1}.")
-    reader = LogReader(settings, topic, "release", partition)
+    reader = LogReader(settings, topic, "lookup", partition)
     try:
         low, high = reader.watermarks()
     finally:
@@ -65,33 +70,34 @@ def record_at(settings: Settings, topic: str, partition: int, offset: int, gone:
         raise InputError(f"{name} is not in the topic any more: the first record still held is {low}. {gone}")
     if offset >= high:
         raise InputError(f"{name} does not exist yet: the partition ends at {high}.")
-    found = next(read_partition(settings, topic, partition, offset), None)
+    found = next(around.read_partition(settings, topic, partition, offset), None)
     if found is None or found.offset != offset:
         raise InputError(f"{name} holds no record: its transaction was aborted, or the topic is compacted.")
     return found
 
 
-def on_output(settings: Settings, topic: str, message: Message, places: set[str]) -> Message | None:
+def on_output(around: OrderSurroundings, settings: Settings, topic: str, message: Message, places: set[str]) -> Message | None:
     """Return the record of an output that one of these places in the log decided; outputs keep timestamps."""
-    from stream_dedup.kafka import read_partition
     from stream_dedup.log import headers
 
-    for one in read_partition(settings, topic, message.partition, since_ms=message.timestamp_ms):
+    for one in around.read_partition(settings, topic, message.partition, since_ms=message.timestamp_ms):
         if headers.text_of(one.headers, headers.LOG) in places:
             return one
     return None
 
 
-def _of_output(settings: Settings, names: TopicNames, partition: int, offset: int) -> SourcePlace:
-    from stream_dedup.kafka import read_partition
+def _of_output(around: OrderSurroundings, settings: Settings, partition: int, offset: int) -> SourcePlace:
     from stream_dedup.log import headers, records
 
+    names = settings.topic_names
     where = f"{names.duplicates}-{partition}@{offset}"
-    dropped = record_at(settings, names.duplicates, partition, offset, "Name the document by its position in documents.")
+    dropped = record_at(
+        around, settings, names.duplicates, partition, offset, "Name the document by its position in documents."
+    )
     log, _, place = (headers.text_of(dropped.headers, headers.LOG) or "").partition("/")
     if not (log.isdigit() and place.isdigit()):
         raise InputError(f"{where} is no record of this filter: it has no header {headers.LOG}. Nothing was written.")
-    decided = next(read_partition(settings, names.fingerprints, 0, int(log)), None)
+    decided = next(around.read_partition(settings, names.fingerprints, 0, int(log)), None)
     batch = None if decided is None or decided.offset != int(log) else records.decode(decided.value, f"The record at {log}")
     if not isinstance(batch, records.Batch) or int(place) >= len(batch):
         raise InputError(
@@ -102,21 +108,20 @@ def _of_output(settings: Settings, names: TopicNames, partition: int, offset: in
     return SourcePlace(position.partition, position.offset)
 
 
-def _of_id(settings: Settings, names: TopicNames, text: str, topic_id: bytes, key: bytes) -> SourcePlace:
+def _of_id(around: OrderSurroundings, settings: Settings, text: str, topic_id: bytes, key: bytes) -> SourcePlace:
     from stream_dedup.control.forget import log_form
-    from stream_dedup.ground.terminal import progress
-    from stream_dedup.kafka import read_whole
 
+    names = settings.topic_names
     wanted = log_form(text.encode("utf-8", "surrogateescape"), settings.log_ids, key)
-    with progress("looking for the id in the log", None) as advance:
-        places = judged_with(wanted, topic_id, read_whole(settings, names.fingerprints, advance))
+    with around.progress("looking for the id in the log", None) as advance:
+        places = judged_with(wanted, topic_id, around.read_whole(settings, names.fingerprints, advance))
     if not places:
         raise InputError(
             f"{printable(text)!r} is no position in {names.documents} or {names.duplicates}, and the log has no document with "
             "this id. An id is the record's key, or what stands at STREAM_DEDUP_ID_FIELD, written exactly so. Nothing was "
             "written."
         )
-    return the_dropped(text, names, places, lambda place: _is_dropped(settings, names, place, places[place]))
+    return the_dropped(text, names, places, lambda place: _is_dropped(around, settings, place, places[place]))
 
 
 def judged_with(wanted: bytes, topic_id: bytes, log: Iterable[tuple[int, LogRecord | None]]) -> dict[SourcePlace, set[str]]:
@@ -156,9 +161,10 @@ def the_dropped(
     return dropped[0]
 
 
-def _is_dropped(settings: Settings, names: TopicNames, place: SourcePlace, decided: set[str]) -> bool:
+def _is_dropped(around: OrderSurroundings, settings: Settings, place: SourcePlace, decided: set[str]) -> bool:
+    names = settings.topic_names
     try:
-        message = record_at(settings, names.documents, *place, "")
+        message = record_at(around, settings, names.documents, *place, "")
     except InputError:
         return False  # not held any more, so it could not be released either
-    return on_output(settings, names.duplicates, message, decided) is not None
+    return on_output(around, settings, names.duplicates, message, decided) is not None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +12,7 @@ from rich.text import Text
 
 from stream_dedup.cli.options import BrokersOption, ConfigOption, JsonOption, SetOption, command, quiet_settings
 from stream_dedup.ground.document import DeadLetter, Message, Reason
-from stream_dedup.ground.errors import BrokerError, InputError
+from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.printable import printable
@@ -26,8 +24,7 @@ if TYPE_CHECKING:
     from stream_dedup.inputs.decoder import DecodedDocument
     from stream_dedup.settings.settings import Settings
 
-_POSITION = re.compile(r"(?:(?P<topic>[A-Za-z0-9._-]+)-)?(?P<partition>\d{1,9})@(?P<offset>\d{1,18})\Z")
-_WAIT_SECONDS = 30.0
+_GONE = "Name a document that is still there, or give a file with its text."
 
 
 @command("explain", example="stream-dedup explain documents-3@8812 documents-0@17")
@@ -171,13 +168,15 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
 
 
 def _read(settings: Settings, target: str, *, takes_vectors: bool) -> DecodedDocument:
+    from stream_dedup.control.rewind import POSITION_FORM
+
     path = Path(target)
     try:
         if path.is_file():
             return document_in(settings, path, takes_vectors=takes_vectors)
     except OSError as error:
         raise InputError(f"{target} cannot be read: {error.strerror or error}.") from error
-    if match := _POSITION.match(target):
+    if match := POSITION_FORM.match(target):
         return _read_record(
             settings, match["topic"], int(match["partition"]), int(match["offset"]), takes_vectors=takes_vectors
         )
@@ -201,27 +200,13 @@ def document_in(settings: Settings, path: Path, *, takes_vectors: bool) -> Decod
 
 
 def _read_record(settings: Settings, topic: str | None, partition: int, offset: int, *, takes_vectors: bool) -> DecodedDocument:
-    from stream_dedup.kafka import LogReader
+    from stream_dedup.cli.dropped import record_at
+    from stream_dedup.cli.orders import OrderSurroundings
 
     names = settings.topic_names
-    known = {DOCUMENTS: names.documents, None: names.documents}
-    topic = known.get(topic, topic) or names.documents
-    where = f"{topic}-{partition}@{offset}"
-    reader = LogReader(settings, topic, "explain", partition)
-    try:
-        low, high = reader.watermarks()
-        if not low <= offset < high:
-            raise InputError(f"{where} is not in the topic, which holds offsets {low} to {high - 1} of that partition.")
-        reader.start(offset)
-        until = time.monotonic() + _WAIT_SECONDS
-        while not (messages := reader.take(1, 0.2)):
-            if time.monotonic() > until:
-                raise BrokerError(f"{where} could not be read within {_WAIT_SECONDS:.0f} s; is the partition's leader up?")
-    finally:
-        reader.close()
-    if messages[0].offset != offset:
-        raise InputError(f"There is no record at {where}: it was compacted away, aborted, or is a transaction's marker.")
-    return _decode(settings, messages[0], where, takes_vectors=takes_vectors)
+    topic = names.documents if topic in (None, DOCUMENTS) else topic
+    message = record_at(OrderSurroundings(), settings, topic, partition, offset, _GONE)
+    return _decode(settings, message, f"{topic}-{partition}@{offset}", takes_vectors=takes_vectors)
 
 
 def _decode(settings: Settings, message: Message, where: str, *, takes_vectors: bool) -> DecodedDocument:

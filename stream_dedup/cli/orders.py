@@ -1,16 +1,46 @@
-"""What the commands share that write to the log: its topic checked, its recipe, one record appended."""
+"""What the commands share that change the filter: what stands around them, the log's topic checked, one record appended."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Self
 
+from stream_dedup.fingerprinting import Recipe
+from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import BrokerError, ConfigurationError
+from stream_dedup.ground.failpoints import VARIABLE
+from stream_dedup.ground.terminal import progress
 from stream_dedup.ground.topics import TopicNames, log_problems
-from stream_dedup.kafka import Admin, LogAppender
+from stream_dedup.kafka import Admin, LogAppender, TransactionalOutput, read_partition, read_whole
+from stream_dedup.log.records import LogRecord
+from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
+Advance = Callable[[int, int], None]
 
-def log_names(settings: Settings, more: Iterable[str] = ()) -> TopicNames:
+
+@dataclass(frozen=True)
+class OrderSurroundings:
+    """What a command that changes the filter finds around it: Kafka, the recipe, a progress bar. A test hands in its own."""
+
+    failpoint: str | None = None
+    make_admin: Callable[[Settings], Admin] = Admin
+    make_transactions: Callable[[Settings, str, str], TransactionalOutput] = TransactionalOutput
+    read_whole: Callable[..., Iterator[tuple[int, LogRecord | None]]] = read_whole
+    read_partition: Callable[..., Iterator[Message]] = read_partition
+    recipe_of: Callable[[Settings], Recipe] = recipe_of
+    progress: Callable[[str, int | None], AbstractContextManager[Advance]] = progress
+
+    @classmethod
+    def of_process(cls) -> Self:
+        """Return those of this process."""
+        return cls(os.environ.get(VARIABLE))
+
+
+def log_names(settings: Settings, more: Iterable[str] = (), make_admin: Callable[[Settings], Admin] = Admin) -> TopicNames:
     """Return the topics' names, once the log (and `more`) exist and Kafka keeps the log as it must be kept.
 
     Raises:
@@ -18,7 +48,7 @@ def log_names(settings: Settings, more: Iterable[str] = ()) -> TopicNames:
         BrokerError: Kafka does not answer.
     """
     names = settings.topic_names
-    found = Admin(settings).describe([names.fingerprints, *more])
+    found = make_admin(settings).describe([names.fingerprints, *more])
     for name in (names.fingerprints, *more):
         if name not in found:
             raise ConfigurationError(f"The topic {name} does not exist; create it with: stream-dedup topics apply")

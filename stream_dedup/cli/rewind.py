@@ -1,4 +1,4 @@
-"""`rewind`: the committed offsets of an idle group set back, with their epochs raised. The rules are in `worker.rewind`.
+"""`rewind`: the committed offsets of an idle group set back, with their epochs raised. The rules are in `control.rewind`.
 
 The steps, in this order: parse, no members, no open transaction, the topic's bounds, the log (only where an epoch is
 missing), plan, committed offsets unchanged since, write.
@@ -13,11 +13,12 @@ import typer
 
 from stream_dedup.cli.options import BrokersOption, ConfigOption, JsonOption, SetOption, command, quiet_settings
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
-from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.ground.topics import DOCUMENTS
 from stream_dedup.log import epochs
 
 if TYPE_CHECKING:
+    from stream_dedup.cli.orders import OrderSurroundings
     from stream_dedup.control import rewind
     from stream_dedup.kafka import Admin
     from stream_dedup.settings.settings import Settings
@@ -40,11 +41,17 @@ def rewind_command(
     Other tools must not set the group's offsets: only this raises the epoch that tells the index of it.
     """
     settings = quiet_settings(config, assignments, brokers)
-    return rewind_group(settings, positions, dry_run=dry_run, as_json=as_json)
+    from stream_dedup.cli.orders import OrderSurroundings
+
+    changes = rewind_group(settings, positions, OrderSurroundings.of_process(), dry_run=dry_run)
+    _print(settings.topic_names.documents, changes, is_written=not dry_run, as_json=as_json)
+    return 0
 
 
-def rewind_group(settings: Settings, texts: Sequence[str], *, dry_run: bool, as_json: bool) -> int:
-    """Set the group's committed offsets back as the texts (`PARTITION@OFFSET`) say, and print what was done.
+def rewind_group(
+    settings: Settings, texts: Sequence[str], around: OrderSurroundings, *, dry_run: bool
+) -> list[rewind.OffsetChange]:
+    """Set the group's committed offsets back as the texts (`PARTITION@OFFSET`) say, and return what was changed.
 
     Raises:
         typer.BadParameter: a text is not a position in the source topic.
@@ -54,14 +61,13 @@ def rewind_group(settings: Settings, texts: Sequence[str], *, dry_run: bool, as_
     """
     from stream_dedup.control import rewind
     from stream_dedup.control.marks import read_marks
-    from stream_dedup.kafka import Admin
 
     names = settings.topic_names
     try:
         wanted = rewind.parse(texts, names.documents, DOCUMENTS)
     except InputError as error:
         raise typer.BadParameter(str(error), param_hint="PARTITION@OFFSET") from error
-    admin = Admin(settings)
+    admin = around.make_admin(settings)
     topics = admin.topic_ids([names.documents])
     if names.documents not in topics:
         raise ConfigurationError(f"The topic {names.documents} does not exist; create it with: stream-dedup topics apply")
@@ -72,8 +78,8 @@ def rewind_group(settings: Settings, texts: Sequence[str], *, dry_run: bool, as_
     bounds = {part: _bounds(settings, names.documents, part) for part in wanted if part < partitions}
     marks = None
     if rewind.needs_log(bounds, committed):
-        with progress("reading the log for its epochs", None) as advance:
-            marks = read_marks(settings, names, topic_id, advance)
+        with around.progress("reading the log for its epochs", None) as advance:
+            marks = read_marks(settings, names, topic_id, advance, around.read_whole)
     changes, refusals = rewind.plan(wanted, rewind.RewindTarget(names.documents, partitions, committed, bounds), marks)
     if refusals:
         raise InputError("\n".join([*refusals, "Nothing was written."]))
@@ -84,8 +90,7 @@ def rewind_group(settings: Settings, texts: Sequence[str], *, dry_run: bool, as_
                 "written. Stop the workers and run this again."
             )
         _write(admin, settings.group, names.documents, changes)
-    _print(names.documents, changes, is_written=not dry_run, as_json=as_json)
-    return 0
+    return changes
 
 
 def _check_is_empty(admin: Admin, group: str) -> None:

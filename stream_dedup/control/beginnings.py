@@ -67,8 +67,7 @@ class Beginnings:
 
     def look(self) -> None:
         """Read the topic anew: what another worker has begun since stands there. It holds a few records."""
-        for _, record in self._read(self._settings, self._names.begun):
-            self._begun.fold(record)
+        self._begun.fold_all(self._read(self._settings, self._names.begun))
 
     def has(self, partition: int) -> bool:
         """Return whether a partition was begun."""

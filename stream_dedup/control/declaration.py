@@ -7,6 +7,7 @@ one never sends a record.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import structlog
@@ -64,17 +65,26 @@ def begin(settings: Settings, names: TopicNames, recipe: Recipe) -> None:
     _logger.info("log begun", topic=names.fingerprints, recipe=recipe.id, plan=plan, group=settings.group)
 
 
-def follow(settings: Settings, names: TopicNames, recipe: Recipe, *, begins: bool) -> dict[str, Any]:
+def follow(
+    settings: Settings,
+    names: TopicNames,
+    recipe: Recipe,
+    *,
+    begins: bool,
+    read: Callable[..., Iterable[tuple[int, records.LogRecord | None]]] = read_whole,
+) -> dict[str, Any]:
     """Return the log's declaration, checked against the settings; `begins` says whether an empty log may be begun.
+
+    `read` reads as `read_whole` does.
 
     Raises:
         ConfigurationError: the log is empty, was not begun by this program, or is for another recipe or group.
         BrokerError: Kafka does not answer.
     """
-    first = list(read_whole(settings, names.fingerprints, most=1))
+    first = list(read(settings, names.fingerprints, most=1))
     if not first and begins:
         begin(settings, names, recipe)
-        first = list(read_whole(settings, names.fingerprints, most=1))
+        first = list(read(settings, names.fingerprints, most=1))
     if not first:
         raise ConfigurationError(
             f"The log {names.fingerprints} is empty, so there is nothing to change yet. Its first worker begins it as the "

@@ -6,12 +6,13 @@ log holds, because nothing but a record of the log can have raised the index's m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from stream_dedup.control.rewind import Marks
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import read_whole
+from stream_dedup.log.records import LogRecord
 from stream_dedup.settings.settings import Settings
 
 
@@ -20,8 +21,9 @@ def read_marks(
     names: TopicNames,
     topic_id: bytes,
     advance: Callable[[int, int], None] = lambda _documents, _bytes: None,
+    read: Callable[..., Iterable[tuple[int, LogRecord | None]]] = read_whole,
 ) -> Marks:
-    """Fold the whole log; `advance` is told of (documents, bytes) as they pass.
+    """Fold the whole log; `advance` is told of (documents, bytes) as they pass. `read` reads as `read_whole` does.
 
     Raises:
         ConfigurationError: the log is missing, incomplete, or another group's.
@@ -29,7 +31,7 @@ def read_marks(
         FutureFormatError: it was written by a newer version.
     """
     marks = Marks(topic_id)
-    for _, record in read_whole(settings, names.fingerprints, advance):
+    for _, record in read(settings, names.fingerprints, advance):
         if record is not None:
             marks.fold(record)
     if marks.group not in (None, settings.group):

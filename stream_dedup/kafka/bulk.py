@@ -95,6 +95,30 @@ def _has_functions() -> bool:
     return True
 
 
+class _RecordArrays(NamedTuple):
+    """Records for the kernel, (n,): `topics` are addresses of names, `keys` and `values` of bytes, 0 for None."""
+
+    topics: NDArray[np.uint64]
+    topic: NDArray[np.uint8]
+    partitions: NDArray[np.int32]
+    keys: NDArray[np.uint64]
+    key_bytes: NDArray[np.uint64]
+    values: NDArray[np.uint64]
+    value_bytes: NDArray[np.uint64]
+    timestamps_ms: NDArray[np.int64]
+
+
+class _HeaderArrays(NamedTuple):
+    """Their headers, as `HeaderColumns` has them; `names` are addresses."""
+
+    names: NDArray[np.uint64]
+    name_bytes: NDArray[np.uint64]
+    of: NDArray[np.uint8]
+    ends: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    values: NDArray[np.uint8]
+
+
 class BulkWriter:
     """Writes records with one producer: those that are `packed`, (n,)."""
 
@@ -107,12 +131,15 @@ class BulkWriter:
             producer, columns, [topic.encode() + b"\0" for topic in columns.topics], [name.encode() for name in headers.names],
         )  # fmt: skip
         _, _, topics, names = self._kept
-        self._columns = (
-            *(_addresses(topics)[0], columns.topic, columns.partitions),
-            *(*_addresses(columns.keys), *_addresses(columns.values), columns.timestamps_ms),
-            *(*_addresses(names), headers.of, headers.ends, headers.stops, headers.values),
-            np.zeros(_FIELDS * _VU_WORDS, np.uint64),
+        self._records = _RecordArrays(
+            _addresses(topics)[0],
+            columns.topic,
+            columns.partitions,
+            *_addresses(columns.keys),
+            *_addresses(columns.values),
+            columns.timestamps_ms,
         )
+        self._headers = _HeaderArrays(*_addresses(names), headers.of, headers.ends, headers.stops, headers.values)
 
     @classmethod
     def of(cls, producer: Any, columns: RecordColumns) -> BulkWriter | None:
@@ -121,7 +148,7 @@ class BulkWriter:
 
     def write(self, start: int, stop: int) -> int:
         """Hand over the records from `start` on; return the place of the first that librdkafka did not take, or `stop`."""
-        written: int = _write(self._handle, start, stop, *self._columns)
+        written: int = _write(self._handle, start, stop, self._records, self._headers, _room())
         return written
 
 
@@ -129,10 +156,13 @@ def warm_up_writer() -> None:
     """Have the kernel compiled or loaded, without writing anything; do nothing where there is no bulk writer."""
     if _is_known():
         words, numbers, none = np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.uint8)
-        _write(
-            *(0, 0, 0, words, none, np.zeros(0, np.int32), words, words, words, words, numbers),
-            *(words, words, none, numbers, numbers, none, words),
-        )
+        records = _RecordArrays(words, none, np.zeros(0, np.int32), words, words, words, words, numbers)
+        _write(0, 0, 0, records, _HeaderArrays(words, words, none, numbers, numbers, none), _room())
+
+
+def _room() -> NDArray[np.uint64]:
+    """Return room for the fields of one record (`rd_kafka_vu_t`)."""
+    return np.zeros(_FIELDS * _VU_WORDS, np.uint64)
 
 
 def _addresses(parts: Sequence[bytes | None]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
@@ -150,28 +180,34 @@ def _addresses(parts: Sequence[bytes | None]) -> tuple[NDArray[np.uint64], NDArr
 
 
 @kernel
-def _write(
-    handle: Any, start: Any, stop: Any, topics: Any, topic: Any, partitions: Any, keys: Any, key_bytes: Any, values: Any,
-    value_bytes: Any, timestamps_ms: Any, names: Any, name_bytes: Any, header: Any, ends: Any, stops: Any, texts: Any,
-    fields: Any,
-) -> Any:  # fmt: skip
+def _write(handle: Any, start: Any, stop: Any, records: Any, headers: Any, fields: Any) -> Any:
     """Return the place of the first record that was not taken; `fields` is room for one record's (`rd_kafka_vu_t`)."""
     word = np.uint64
-    text = word(texts.ctypes.data)
-    j = stops[start - 1] if start else np.int64(0)
+    text = word(headers.values.ctypes.data)
+    j = headers.stops[start - 1] if start else np.int64(0)
     for i in range(start, stop):
-        own = _headers_new(word(stops[i] - j))
-        while j < stops[i]:
-            begin = ends[j - 1] if j else np.int64(0)
-            name = header[j]
-            _header_add(own, names[name], np.int64(name_bytes[name]), text + word(begin), ends[j] - begin)
+        own = _headers_new(word(headers.stops[i] - j))
+        while j < headers.stops[i]:
+            begin = headers.ends[j - 1] if j else np.int64(0)
+            name = headers.of[j]
+            _header_add(
+                own, headers.names[name], np.int64(headers.name_bytes[name]), text + word(begin), headers.ends[j] - begin
+            )
             j += 1
-        fields[0], fields[1] = word(_TOPIC), topics[topic[i]]
-        fields[_VU_WORDS], fields[_VU_WORDS + 1] = word(_PARTITION), word(partitions[i])
-        fields[2 * _VU_WORDS], fields[2 * _VU_WORDS + 1], fields[2 * _VU_WORDS + 2] = word(_VALUE), values[i], value_bytes[i]
-        fields[3 * _VU_WORDS], fields[3 * _VU_WORDS + 1], fields[3 * _VU_WORDS + 2] = word(_KEY), keys[i], key_bytes[i]
+        fields[0], fields[1] = word(_TOPIC), records.topics[records.topic[i]]
+        fields[_VU_WORDS], fields[_VU_WORDS + 1] = word(_PARTITION), word(records.partitions[i])
+        fields[2 * _VU_WORDS], fields[2 * _VU_WORDS + 1], fields[2 * _VU_WORDS + 2] = (
+            word(_VALUE),
+            records.values[i],
+            records.value_bytes[i],
+        )
+        fields[3 * _VU_WORDS], fields[3 * _VU_WORDS + 1], fields[3 * _VU_WORDS + 2] = (
+            word(_KEY),
+            records.keys[i],
+            records.key_bytes[i],
+        )
         fields[4 * _VU_WORDS], fields[4 * _VU_WORDS + 1] = word(_FLAGS), word(_COPY)
-        fields[5 * _VU_WORDS], fields[5 * _VU_WORDS + 1] = word(_TIMESTAMP), word(timestamps_ms[i])
+        fields[5 * _VU_WORDS], fields[5 * _VU_WORDS + 1] = word(_TIMESTAMP), word(records.timestamps_ms[i])
         fields[6 * _VU_WORDS], fields[6 * _VU_WORDS + 1] = word(_HEADERS), own
         error = _produceva(handle, word(fields.ctypes.data), word(_FIELDS))
         if error:

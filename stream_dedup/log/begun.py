@@ -18,19 +18,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 from stream_dedup.log.records import Control, LogRecord, encode_control
 
 
 @dataclass(slots=True)
 class BegunTopic:
-    """What was begun of one source topic under one log; `fold` takes the topic's records in their order."""
+    """What was begun of one source topic under one log; `fold` takes the topic's records in their order.
+
+    `reading` is in force, `first_reading` was first.
+    """
 
     log_id: bytes
     topic_id: bytes
     partitions: set[int] = field(default_factory=set)
     is_open: bool = False
     reading: dict[str, str | None] | None = None
+    first_reading: dict[str, str | None] | None = None
+
+    def fold_all(self, found: Iterable[tuple[int, LogRecord | None]]) -> Self:
+        """Take in (offset, record) of the topic, and return what is known then."""
+        for _, record in found:
+            self.fold(record)
+        return self
 
     def fold(self, record: LogRecord | None) -> None:
         """Take in the next record; what is not known here, or of another log or topic, is passed over."""
@@ -42,6 +53,7 @@ class BegunTopic:
             settings = record.fields.get("settings")
             if isinstance(settings, dict) and (self.reading is None or record.fields.get("changes") is True):
                 self.reading = settings
+                self.first_reading = self.first_reading or settings
         elif record.type == "begun" and record.fields.get("topic_id") == self.topic_id.hex():
             found = record.fields.get("partitions")
             self.partitions.update(one for one in (found if isinstance(found, list) else ()) if isinstance(one, int))

@@ -49,6 +49,37 @@ class HeaderColumns(NamedTuple):
     values: NDArray[np.uint8]
 
 
+class _JudgedArrays(NamedTuple):
+    """The verdicts for the kernel, (n,)."""
+
+    reasons: NDArray[np.uint8]
+    distances: NDArray[Any]
+    decided_offsets: NDArray[Any]
+    decided_places: NDArray[Any]
+    wanted: NDArray[np.bool_]
+
+
+class _NamedArrays(NamedTuple):
+    """The representatives that the duplicates name, (m,). `prefix` holds `topic-partition@`, cut at `prefix_stops`."""
+
+    prefix: NDArray[np.uint8]
+    prefix_stops: NDArray[np.int64]
+    sources: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    times_ms: NDArray[np.int64]
+    id_stops: NDArray[np.int64]
+    ids: NDArray[np.uint8]
+
+
+class _WrittenArrays(NamedTuple):
+    """Where the headers go, as `HeaderColumns` has them."""
+
+    of: NDArray[np.uint8]
+    ends: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    values: NDArray[np.uint8]
+
+
 def of_verdicts(recipe: str, fingerprints: NDArray[np.uint8], verdicts: Verdicts, wanted: NDArray[np.bool_]) -> HeaderColumns:
     """Return our headers for n records; `fingerprints` (n, digits) are written in hex, and `wanted` (n,) says for which.
 
@@ -69,12 +100,19 @@ def of_verdicts(recipe: str, fingerprints: NDArray[np.uint8], verdicts: Verdicts
     ends = np.empty(count * len(NAMES), np.int64)
     stops = np.empty(count, np.int64)
     values = np.empty(count * most_bytes + len(named.ids), np.uint8)
-    written = _write(
-        *(outcomes, outcome_stops, _bytes(recipe.encode()), np.ascontiguousarray(fingerprints)),
-        *(verdicts.reasons, verdicts.distances, verdicts.decided_offsets, verdicts.decided_places, wanted),
-        *(prefix, prefix_stops, named.sources.astype(np.int64), named.offsets, named.times_ms, named.stops, _bytes(named.ids)),
-        *(of, ends, stops, values),
+    judged = _JudgedArrays(verdicts.reasons, verdicts.distances, verdicts.decided_offsets, verdicts.decided_places, wanted)
+    representatives = _NamedArrays(
+        prefix,
+        prefix_stops,
+        named.sources.astype(np.int64),
+        named.offsets,
+        named.times_ms,
+        named.stops,
+        _bytes(named.ids),
     )
+    room = _WrittenArrays(of, ends, stops, values)
+    recipe_bytes, digits_given = _bytes(recipe.encode()), np.ascontiguousarray(fingerprints)
+    written = _write(outcomes, outcome_stops, recipe_bytes, digits_given, judged, representatives, room)
     return HeaderColumns(NAMES, of[:written], ends[:written], stops, values)
 
 
@@ -160,18 +198,15 @@ def _time(values: Any, at: Any, time_ms: Any) -> Any:
 
 
 @kernel
-def _write(
-    outcomes: Any, outcome_stops: Any, recipe: Any, fingerprints: Any, reasons: Any, distances: Any, decided_offsets: Any,
-    decided_places: Any, wanted: Any, prefix: Any, prefix_stops: Any, sources: Any, offsets: Any, times_ms: Any,
-    id_stops: Any, ids: Any, of: Any, ends: Any, stops: Any, values: Any,
-) -> Any:  # fmt: skip
-    """Write all headers into `of`, `ends`, `stops` and `values`; return how many there are."""
+def _write(outcomes: Any, outcome_stops: Any, recipe: Any, fingerprints: Any, judged: Any, named: Any, written: Any) -> Any:
+    """Write all headers into `written`; return how many there are."""
+    of, ends, values = written.of, written.ends, written.values
     j = at = row = 0
-    for i in range(len(reasons)):
-        reason = np.int64(reasons[i])
+    for i in range(len(judged.reasons)):
+        reason = np.int64(judged.reasons[i])
         # One range of numbers, as `document.Reason` has it: 10 to 19 are duplicates.
         is_duplicate = 10 <= reason < 20
-        if wanted[i]:
+        if judged.wanted[i]:
             at = _copied(values, at, outcomes, outcome_stops[2 * reason], outcome_stops[2 * reason + 1])
             of[j], ends[j] = _VERDICT, at
             at = _copied(values, at, outcomes, outcome_stops[2 * reason + 1], outcome_stops[2 * reason + 2])
@@ -182,27 +217,28 @@ def _write(
             of[j + 3], ends[j + 3] = _FINGERPRINT, at
             j += 4
             if is_duplicate:
-                at = _decimal(values, at, np.uint64(distances[i]))
+                at = _decimal(values, at, np.uint64(judged.distances[i]))
                 of[j], ends[j] = _DISTANCE, at
-                at = _copied(values, at, ids, id_stops[row - 1] if row else 0, id_stops[row])
+                at = _copied(values, at, named.ids, named.id_stops[row - 1] if row else 0, named.id_stops[row])
                 of[j + 1], ends[j + 1] = _OF_ID, at
-                at = _copied(values, at, prefix, prefix_stops[sources[row]], prefix_stops[sources[row] + 1])
-                offset = np.uint64(offsets[row])
-                if offsets[row] < 0:
+                source = named.sources[row]
+                at = _copied(values, at, named.prefix, named.prefix_stops[source], named.prefix_stops[source + 1])
+                offset = np.uint64(named.offsets[row])
+                if named.offsets[row] < 0:
                     values[at] = _MINUS
                     at += 1
                     offset = ~offset + np.uint64(1)
                 at = _decimal(values, at, offset)
                 of[j + 2], ends[j + 2] = _OF_POSITION, at
-                at = _time(values, at, times_ms[row])
+                at = _time(values, at, named.times_ms[row])
                 of[j + 3], ends[j + 3] = _OF_TIME, at
                 j += 4
-            at = _decimal(values, at, decided_offsets[i])
+            at = _decimal(values, at, judged.decided_offsets[i])
             values[at] = _SLASH
-            at = _decimal(values, at + 1, np.uint64(decided_places[i]))
+            at = _decimal(values, at + 1, np.uint64(judged.decided_places[i]))
             of[j], ends[j] = _LOG, at
             j += 1
         if is_duplicate:
             row += 1
-        stops[i] = j
+        written.stops[i] = j
     return j

@@ -224,13 +224,15 @@ def decode(raw: bytes | None, what: str = "A record of the log") -> LogRecord:
     raise FormatError(f"{what} is of kind {kind}, which no version of this program writes.")
 
 
-def split_sizes(id_sizes: Sequence[int], width_bits: int, sources: int, name_bytes: int = 600) -> Iterator[int]:
+def split_sizes(
+    id_sizes: Sequence[int], width_bits: int, sources: int, name_bytes: int = 600, documents_max: int = DOCUMENTS_MAX
+) -> Iterator[int]:
     """Yield how many documents go into each log record so that none breaks a limit, given the ids' sizes in bytes."""
     fixed = _FIXED_BYTES + width_bits // 8
     room = RECORD_BYTES_MAX - name_bytes - sources * (300 + TOPIC_ID_BYTES + _SOURCE.size)
     count = used = 0
     for size in id_sizes:
-        if count == DOCUMENTS_MAX or used + fixed + size > room:
+        if count == documents_max or used + fixed + size > room:
             yield count
             count = used = 0
         count += 1

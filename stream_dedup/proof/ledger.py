@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import Message
 from stream_dedup.proof.content import Content, Cut
+from stream_dedup.proof.controls import Partition
 from stream_dedup.proof.findings import AGAIN, EARLIER, RELEASED, TRIMMED, UNTOLD, Findings, Kind
-from stream_dedup.proof.fold import Partition
 from stream_dedup.proof.outline import Outline
 
 

@@ -11,7 +11,8 @@ from stream_dedup.ground.document import LogPlace
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.log.answers import Judgement
 from stream_dedup.log.records import Batch, Control, Release, Seed
-from stream_dedup.proof.fold import Fold, Partition, forgotten
+from stream_dedup.proof.controls import Partition, forgotten
+from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.scan import Reach, as_number
 
 _PLACES = 1 << 16

@@ -17,8 +17,8 @@ from stream_dedup.ground.document import Headers, LogPlace, Message, Reason, Ver
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement
 from stream_dedup.proof.content import Content, cut_of, of_dead_letter, of_output, split_dead_letter, split_verdict
+from stream_dedup.proof.controls import Partition
 from stream_dedup.proof.findings import Findings, Kind, Waiting
-from stream_dedup.proof.fold import Partition
 from stream_dedup.proof.ledger import AuditLedger
 from stream_dedup.proof.outline import InLog, Outline
 

@@ -47,8 +47,10 @@ class Owned:
 class Flow:
     """All that one worker has in flight. `is_open`: documents leave without waiting, because the index is silent."""
 
-    def __init__(self, batches_max: int, batch_documents_max: int, nonce: bytes) -> None:
+    def __init__(self, batches_max: int, batch_documents_max: int, nonce: bytes, first_documents: int = DOCUMENTS_MAX) -> None:
+        """Until the index has answered once, no more than `first_documents` are taken in, so one log record is enough."""
         self._batches_max = batches_max
+        self._first_documents = first_documents
         self._batch_documents_max = batch_documents_max
         self._nonce = nonce
         self._owned: dict[TopicPartitionKey, Owned] = {}
@@ -144,7 +146,7 @@ class Flow:
         """Return how many more records may be taken in when so many batches are on their way here already; 0 means wait."""
         if len(self._batches) + besides >= self._window or self._stale:
             return 0
-        return self._batch_documents_max if self._has_answer else min(DOCUMENTS_MAX, self._batch_documents_max)
+        return self._batch_documents_max if self._has_answer else min(self._first_documents, self._batch_documents_max)
 
     def source(self, key: TopicPartitionKey) -> Source:
         """Return the partition as a log record states it."""

@@ -26,7 +26,7 @@ from stream_dedup.log.frame import table_of
 # So many bytes of values are prepared before the clock is looked at: as many as take a second at most, and the usual batch of
 # what one kernel does at once is not cut.
 _QUICK_BYTES = 16 << 20
-_SLOW_BYTES = 64 << 10
+SLOW_BYTES = 64 << 10
 
 Decided: TypeAlias = DeadLetter | Reason | Judgement
 
@@ -127,7 +127,8 @@ class InFlight:
 class Preparer:
     """Turns records into batches, for one worker process; `nonce` (16 bytes) tells its log records from all others.
 
-    With `digests_ids` the log gets keyed digests instead of ids. `encode` makes a log record of a batch.
+    With `digests_ids` the log gets keyed digests instead of ids. `encode` makes a log record of a batch, of at most
+    `record_documents`. Where texts take long, the clock is looked at after each `slow_bytes` of values.
     """
 
     def __init__(
@@ -140,6 +141,8 @@ class Preparer:
         *,
         digests_ids: bool = False,
         encode: Callable[[records.Batch], bytes] = records.encode_batch,
+        slow_bytes: int = SLOW_BYTES,
+        record_documents: int = records.DOCUMENTS_MAX,
     ) -> None:
         self._decoder = decoder
         self._fingerprinter = fingerprinter
@@ -149,6 +152,8 @@ class Preparer:
         self._mode = mode
         self._digests_ids = digests_ids
         self._encode = encode
+        self._slow_bytes = slow_bytes
+        self._record_documents = record_documents
         self._number = 0
         self._is_quick = not decoder.reads_pages and (
             fingerprinter.recipe.method.is_at_once or fingerprinter.recipe.method.takes_vectors
@@ -213,7 +218,7 @@ class Preparer:
 
     def _stretches(self, messages: Messages) -> Iterator[int]:
         """Yield where each stretch of records ends that is worked on before anybody looks at the clock."""
-        most = _QUICK_BYTES if self._is_quick else _SLOW_BYTES
+        most = _QUICK_BYTES if self._is_quick else self._slow_bytes
         if int(messages.value_bytes.sum()) <= most:
             yield len(messages)
             return
@@ -264,7 +269,9 @@ class Preparer:
         ids = [digest_id(one, self._recipe.key) for one in own_ids] if self._digests_ids else own_ids
         messages = batch.messages
         start = 0
-        for count in records.split_sizes(list(map(len, ids)), 64 * self._recipe.words, len(sources)):
+        for count in records.split_sizes(
+            list(map(len, ids)), 64 * self._recipe.words, len(sources), documents_max=self._record_documents
+        ):
             part = slice(start, start + count)
             start += count
             chosen, asked = rows[part], judged[part]

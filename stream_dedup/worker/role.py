@@ -157,7 +157,8 @@ class Worker:
         self._identity = identity.claim(settings)
         client = self._identity.name
         nonce = surroundings.random_bytes(NONCE_BYTES)
-        self._flow = Flow(settings.batches_in_flight, settings.batch_documents, nonce)
+        pace = surroundings.pace
+        self._flow = Flow(settings.batches_in_flight, settings.batch_documents, nonce, pace.record_documents)
         context = WorkerContext(self._flow, stop, health.beat, metrics, failpoints, self._clock, logger)
         preparer = Preparer(
             surroundings.make_decoder(settings, takes_vectors=recipe.method.takes_vectors),
@@ -166,6 +167,8 @@ class Worker:
             cluster.record_bytes_max,
             settings.judging_mode,
             digests_ids=settings.log_ids == "digest",
+            slow_bytes=pace.slow_bytes,
+            record_documents=pace.record_documents,
         )
         warm_up()
         outputs = OutputWriter(
@@ -222,7 +225,7 @@ class Worker:
             budget,
             self._allowance,
             self._take_in,
-            surroundings.pace,
+            pace,
         )
         self._next_check = self._clock.monotonic() + _CHECK_TOPICS_SECONDS
         self._next_lag = 0.0

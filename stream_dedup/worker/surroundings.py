@@ -26,6 +26,7 @@ from stream_dedup.kafka import (
     TransactionalOutput,
     VerdictReader,
 )
+from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.service.memory_limit import resident_bytes
 from stream_dedup.service.waits import Waits
 from stream_dedup.service.watch import Watch
@@ -33,6 +34,7 @@ from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import startup
 from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.metrics import WorkerMetrics
+from stream_dedup.worker.prepare import SLOW_BYTES
 
 _logger = structlog.get_logger("stream_dedup.worker")
 
@@ -55,12 +57,15 @@ class IntakePace:
 
     What comes after a read is gathered for `gather_seconds`: each small batch costs broker and index as much as a large one.
     A batch of fewer than `aside_records` is waited for: it is usually prepared before the loop has turned. What is prepared
-    after `slice_seconds` goes on its way, and the rest of the batch comes next.
+    after `slice_seconds` goes on its way, and the rest of the batch comes next; where texts take long, the clock is looked at
+    after each `slow_bytes` of values. A log record holds at most `record_documents`.
     """
 
     gather_seconds: float = 0.02
     aside_records: int = 500
     slice_seconds: float = 1.0
+    slow_bytes: int = SLOW_BYTES
+    record_documents: int = DOCUMENTS_MAX
 
 
 @dataclass(frozen=True)

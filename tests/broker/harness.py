@@ -41,7 +41,6 @@ from stream_dedup.worker import role as worker_role
 from stream_dedup.worker.surroundings import WorkerSurroundings
 from tests.broker.latin1 import has_latin1, write_latin1
 from tests.broker.nursery import NURSERY, Forked
-from tests.oracle import Oracle
 
 WAIT_SECONDS = 120.0
 
@@ -359,13 +358,14 @@ class Filter:
         return found
 
 
+# A plain scan compares every document with every representative: bearable for so many.
+PLAIN_MAX = 20_000
+
+
 class Outcome:
-    """What came out, beside what went in; `check` holds the invariants.
+    """What came out, beside what went in; `check` holds the invariants. What the verdicts must be the proof's fold says."""
 
-    Without the plain scan, which is for some ten thousand documents, the audit's fold alone says what the verdicts must be.
-    """
-
-    def __init__(self, crawl: Filter, *, by_plain_scan: bool = True) -> None:
+    def __init__(self, crawl: Filter) -> None:
         names = self.names = crawl.names
         self.source = crawl.read(names.documents)
         self.unique = crawl.read(names.unique)
@@ -374,18 +374,13 @@ class Outcome:
         self.log = crawl.read(names.fingerprints)
         self.committed = crawl.committed_by_partition()
         self.topic_id = crawl.admin.topic_ids([names.documents])[names.documents][0]
-        self.oracle = Oracle()
-        self.by_plain_scan = by_plain_scan
-        self.batches: dict[int, records.Batch] = {}
+        self.outline = Outline(Fold(PlainScan() if len(self.source) <= PLAIN_MAX else CompiledScan()))
         for message in self.log:
             try:
                 record = records.decode(message.value)
             except FormatError:
-                continue  # a stranger's; the index passes over it too
-            if by_plain_scan:
-                self.oracle.fold(message.offset, record, message.timestamp_ms)
-            if isinstance(record, records.Batch):
-                self.batches[message.offset] = record
+                record = None  # a stranger's
+            self.outline.fold(message.offset, message.timestamp_ms or 0, record)
 
     def reasons(self) -> Counter[str]:
         """Count the outputs by reason; dead letters by `dead:` and their stage."""
@@ -396,29 +391,21 @@ class Outcome:
     def check(self) -> None:
         """Hold every invariant that a reader relies on, from Kafka alone."""
         self._check_once_and_in_order()
-        if self.by_plain_scan:
-            self._check_verdicts()
+        self._check_verdicts()
         self._check_by_audit()
         ends = self.committed
         for part, offset in Counter(one.partition for one in self.source).items():
             assert ends[part] == offset, f"partition {part} is committed up to {ends[part]} of {offset}"
 
     def _check_by_audit(self) -> None:
-        """What operators have finds nothing either: another fold of the log, and another way to match what left."""
-        outline = Outline(Fold(PlainScan() if len(self.source) <= 20_000 else CompiledScan()))
-        for message in self.log:
-            try:
-                record = records.decode(message.value)
-            except FormatError:
-                record = None  # a stranger's
-            outline.fold(message.offset, message.timestamp_ms or 0, record)
+        """What operators have finds nothing either, and has another way to match what left."""
         ends = {one.partition: one.offset + 1 for one in self.source}
         spans = {part: Span(0, ends.get(part, 0), end) for part, end in {**ends, **self.committed}.items()}
         findings = Findings(5)
         names = (self.names.unique, self.names.duplicates, self.names.dead_letters)
-        ledger = AuditLedger(outline, self.names.documents, self.topic_id, spans, {}, findings)
+        ledger = AuditLedger(self.outline, self.names.documents, self.topic_id, spans, {}, findings)
         outputs = AuditedOutputs(
-            outline,
+            self.outline,
             ledger,
             names,
             (self.names.documents, self.topic_id),
@@ -475,30 +462,27 @@ class Outcome:
                 assert header(one, "dedup.reason") in ("empty", "tombstone", "bypass")
                 continue
             offset, place = map(int, log.split("/"))
-            if header(one, "dedup.reason") == "released":
-                assert offset in self.oracle.released.values(), f"log {log} is no release"
-                continue
-            expected = self.oracle.answers[offset, place]
             reason = header(one, "dedup.reason")
+            if reason == "released":
+                assert offset in self.outline.releases, f"log {log} is no release"
+                continue
             if reason == "fail-open":
                 continue  # nobody had judged it when it left; the index's own verdict may be any
+            expected = self.outline.judged[offset][place]
             assert expected.reason.label == reason, f"log {log}: expected {expected.reason.label}, found {reason}"
             if expected.of is not None:
-                topic_id, partition, source_offset = expected.of
-                if expected.of in self.oracle.elsewhere:
+                topic, topic_id, partition, source_offset = expected.of.position
+                if ((topic, topic_id, partition), source_offset) in self.outline.elsewhere:
                     continue
                 assert topic_id == self.topic_id
                 found = (header(one, "dedup.of.position"), header(one, "dedup.distance"))
-                named = (f"{self.source[0].topic}-{partition}@{source_offset}", str(expected.distance))
+                named = (f"{topic}-{partition}@{source_offset}", str(expected.distance))
                 assert found == named, f"log {log}, {reason}: the fold of the log names {named}, and the header {found}"
                 assert (partition, source_offset) in unique_at, f"log {log} names a document that is not in unique"
 
     def _log_source(self, one: Message) -> tuple[int, int]:
         offset, place = map(int, header(one, "dedup.log").split("/"))
-        for (_, partition, source_offset), released_at in self.oracle.released.items():
-            if released_at == offset:
-                return partition, source_offset
-        position = self.batches[offset].position(place)
+        position = self.outline.batches[offset].position(place)
         return position.partition, position.offset
 
 

@@ -48,7 +48,7 @@ def again(message: Message, topic: str | None = None, **changes: bytes) -> Outpu
 
 
 def test_a_live_filter_is_clean(make_filter: Callable[..., Filter]) -> None:
-    """While documents come and go the audit finds nothing; at rest it agrees with the tests' own oracle."""
+    """While documents come and go the audit finds nothing; at rest it agrees with the tests' own look at the outputs."""
     crawl = judge(make_filter, 6000)
     crawl.wait_until_committed(2000)
     live = audit.examine(crawl.settings)

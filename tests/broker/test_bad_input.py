@@ -307,8 +307,8 @@ def ends_of(outcome: Outcome, names: list[str]) -> list[tuple[str, str, str]]:
     """Return (row's name, topic, reason or stage) in the order of the source; the first record is no row's."""
     by_source: dict[int, tuple[str, str]] = {}
     source = {fingerprint_of(one): one.offset for one in outcome.source}
-    places = {(offset, place): outcome.batches[offset].position(place).offset
-              for offset, batch in outcome.batches.items() for place in range(len(batch))}  # fmt: skip
+    places = {(offset, place): outcome.outline.batches[offset].position(place).offset
+              for offset, batch in outcome.outline.batches.items() for place in range(len(batch))}  # fmt: skip
     for topic in ("unique", "duplicates", "dead"):
         for one in getattr(outcome, topic):
             if topic == "dead":

@@ -86,7 +86,7 @@ def test_an_index_that_is_away_changes_nothing(make_filter: Callable[..., Filter
     assert members(crawl) == before
     outcome = Outcome(crawl)
     outcome.check()
-    judged = sum(len(batch) for batch in outcome.batches.values())
+    judged = sum(len(batch) for batch in outcome.outline.batches.values())
     aborted = any(
         "a transaction did not commit" in worker.log for worker in workers
     )  # whose documents are read and asked again

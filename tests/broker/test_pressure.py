@@ -55,5 +55,5 @@ def test_slow_outputs_are_carried_in_smaller_transactions_within_the_memory_limi
     crawl.wait_until_committed(count)
     print(f"{peak_bytes(worker) >> 20} MiB at most")
     assert 0 < peak_bytes(worker) < MEMORY_BYTES
-    Outcome(crawl, by_plain_scan=False).check()
+    Outcome(crawl).check()
     assert worker.stop() == 0

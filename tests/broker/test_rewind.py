@@ -13,9 +13,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from stream_dedup.cli import rewind as command
+from stream_dedup.cli.orders import OrderSurroundings
+from stream_dedup.cli.rewind import rewind_group
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import BrokerError
+from stream_dedup.kafka import Admin
 from stream_dedup.log import epochs
 from stream_dedup.settings.environment import child_environment
 from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
@@ -173,22 +175,21 @@ def test_an_open_transaction_is_waited_for(make_filter: Callable[..., Filter]) -
     assert committed(crawl) == {0: (5, 4)}
 
 
-def test_a_commit_while_it_looks_is_noticed(make_filter: Callable[..., Filter], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_while_it_looks_is_noticed(make_filter: Callable[..., Filter]) -> None:
     """A worker that came and went between the look and the write makes the plan void; nothing is written."""
     crawl = make_filter(partitions=1)
     crawl.produce(synthetic(10, 28, partitions=1))
     topic, group = crawl.names.documents, crawl.settings.group
     crawl.admin.write_committed(group, topic, {0: (4, epochs.to_metadata(3))})
-    look = command._bounds
 
-    def look_while_it_moves(*arguments: Any) -> tuple[int, int]:
-        crawl.admin.write_committed(group, topic, {0: (8, epochs.to_metadata(3))})
-        return look(*arguments)
-
-    monkeypatch.setattr(command, "_bounds", look_while_it_moves)
+    class LookedWhileItMoves(Admin):
+        def stable_committed(self, group: str) -> dict[tuple[str, int], tuple[int, str | None]]:
+            found = super().stable_committed(group)
+            crawl.admin.write_committed(group, topic, {0: (8, epochs.to_metadata(3))})
+            return found
 
     with pytest.raises(BrokerError, match="changed meanwhile, so a worker was running"):
-        command.rewind_group(crawl.settings, ["0@2"], dry_run=False, as_json=True)
+        rewind_group(crawl.settings, ["0@2"], OrderSurroundings(make_admin=LookedWhileItMoves), dry_run=False)
 
     assert committed(crawl) == {0: (8, 3)}
 

@@ -40,7 +40,6 @@ from tests.broker.strange import send_strange
 STEP_DOCUMENTS = 2000
 # A broker that was killed a moment ago may let each step of a transaction run into its time-out first.
 _STOP_SECONDS = 90
-PLAIN_MAX = 20_000
 SLOW_EACH = 1000
 
 FAULTS = (
@@ -346,7 +345,7 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
         problems.append(f"a worker took {nemesis.peak_bytes} bytes of {MEMORY_BYTES}")
     sent += nemesis.sent
     try:
-        Outcome(crawl, by_plain_scan=sent <= PLAIN_MAX).check()
+        Outcome(crawl).check()
     except AssertionError as error:
         problems.append(str(error))
     found = " ".join(problems)

@@ -26,12 +26,11 @@ from unittest import mock
 
 import numpy as np
 
-from stream_dedup import kafka as kafka_room
 from stream_dedup.checks.reading import reading_of
-from stream_dedup.cli import orders
-from stream_dedup.cli import release as release_command
-from stream_dedup.cli import rewind as rewind_command
-from stream_dedup.control import beginnings, declaration, marks
+from stream_dedup.cli.orders import OrderSurroundings
+from stream_dedup.cli.release import release
+from stream_dedup.cli.rewind import rewind_group
+from stream_dedup.control import beginnings
 from stream_dedup.fingerprinting.recipe import Prints
 from stream_dedup.ground.document import DeadLetter, Message, Mode
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, FirstStartError, FormatError, InputError
@@ -43,13 +42,12 @@ from stream_dedup.index import layout
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.indexer import role as indexer
 from stream_dedup.inputs.decoder import Decoder, Documents
-from stream_dedup.kafka import client, transaction
+from stream_dedup.kafka import TopicState, client, transaction
 from stream_dedup.log import records
 from stream_dedup.log.begun import encode_reading
 from stream_dedup.service.waits import Waits
-from stream_dedup.settings import recipe
 from stream_dedup.settings.settings import Settings
-from stream_dedup.worker import flow, prepare, role, startup
+from stream_dedup.worker import role, startup
 from stream_dedup.worker.surroundings import IntakePace, WorkerSurroundings
 from tests.model import kafka
 from tests.model.scheduler import Fiber, Killed, Process, Scheduler
@@ -723,7 +721,7 @@ class World:
         """Release a document; whoever was interrupted types the command again, which happens at healing."""
         if wanted[0] == self.broker.topics[self.names.documents].id:
             settings = settings_of("operator", self.batch_documents, tuple(self.tuning.settings.items()))
-            release_command.release(settings, wanted[1], dry_run=False, as_json=True)
+            release(settings, wanted[1], surroundings_of_operator(), dry_run=False)
         self.releases.remove(wanted)
 
     def _on_rewind(self, chance: random.Random) -> None:
@@ -765,7 +763,7 @@ class World:
         self.say("operator", f"rewind {' '.join(texts)}")
         for _ in range(20):
             try:
-                rewind_command.rewind_group(settings, texts, dry_run=False, as_json=True)
+                rewind_group(settings, texts, surroundings_of_operator(), dry_run=False)
             except (InputError, BrokerError, ConfigurationError) as error:
                 self.say("operator", str(error))
                 if not is_repair:
@@ -884,6 +882,12 @@ class Admin:
     def topic_ids(self, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
         WORLD.scheduler.step()
         return {name: (self._broker.topics[name].id, len(self._broker.topics[name].partitions)) for name in names}
+
+    def describe(self, names: Sequence[str]) -> dict[str, TopicState]:
+        kept = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1",
+                "message.timestamp.type": "LogAppendTime"}  # fmt: skip
+        found = self.topic_ids(names)
+        return {name: TopicState(name, *found[name], kept, 1) for name in names}
 
     def partitions_committed(self, group: str, topic: str) -> frozenset[int]:
         WORLD.scheduler.step()
@@ -1012,12 +1016,6 @@ def _read_partition(
         yield Message(topic, partition, one.offset, one.key, one.value, one.timestamp_ms, one.headers)
 
 
-def _declared(settings: Settings, names: TopicNames, recipe: Any, *, begins: bool) -> dict[str, Any]:
-    record = records.decode(WORLD.broker.topics[names.fingerprints].partitions[0][0].value)
-    assert isinstance(record, records.Control)
-    return record.fields
-
-
 def surroundings_of_worker() -> WorkerSurroundings:
     """Return what stands around a worker."""
     tuning = WORLD.tuning
@@ -1036,6 +1034,8 @@ def surroundings_of_worker() -> WorkerSurroundings:
             gather_seconds=IntakePace().gather_seconds if tuning.aside and tuning.gathers else 0.0,
             aside_records=2 if tuning.aside else sys.maxsize,
             slice_seconds=0.0 if WORLD.cuts else IntakePace().slice_seconds,
+            slow_bytes=1,
+            record_documents=2,
         ),
         "logger": Log(),
     }
@@ -1055,25 +1055,26 @@ def surroundings_of_index(slot: str) -> indexer.IndexerSurroundings:
     return indexer.IndexerSurroundings(slot, None, **twins)
 
 
-def _system() -> SimpleNamespace:
-    def uname() -> SimpleNamespace:
-        process = WORLD.scheduler.current
-        return SimpleNamespace(nodename="none" if process is None else process.slot)
-
-    return SimpleNamespace(environ={}, uname=uname, urandom=lambda count: WORLD.chance.randbytes(count))  # noqa: PLW0108 - WORLD changes
-
-
 def _transactions(*given: Any, **more: Any) -> transaction.TransactionalOutput:
     return transaction.TransactionalOutput(*given, **more, monotonic=Time().monotonic, make_thread=SideThread)  # type: ignore[arg-type]
 
 
-def _progress(*_: object) -> Any:
-    return contextlib.nullcontext(lambda *_: None)
+def surroundings_of_operator() -> OrderSurroundings:
+    """Return what stands around a command that an operator types."""
+    twins: dict[str, Any] = {
+        "make_admin": Admin,
+        "make_transactions": _transactions,
+        "read_whole": _read_whole,
+        "read_partition": _read_partition,
+        "recipe_of": lambda _: RECIPE,
+        "progress": lambda *_: contextlib.nullcontext(lambda *_: None),
+    }
+    return OrderSurroundings(**twins)
 
 
 @contextlib.contextmanager
 def patched() -> Iterator[None]:
-    """Put the twin of Kafka, and the rest, where the roles and commands look for them."""
+    """Put the twins of Kafka's two clients where roles and commands make theirs."""
 
     def make_consumer(config: Any, **_: Any) -> kafka.Consumer:
         return kafka.Consumer(WORLD.broker, config)
@@ -1081,22 +1082,9 @@ def patched() -> Iterator[None]:
     def make_producer(config: Any, **_: Any) -> kafka.Producer:
         return kafka.Producer(WORLD.broker, config)
 
-    places: list[tuple[object, dict[str, Any]]] = [
-        (client, {"Consumer": make_consumer, "Producer": make_producer}),
-        (marks, {"read_whole": _read_whole}),
-        (flow, {"DOCUMENTS_MAX": 2}),
-        (records, {"DOCUMENTS_MAX": 2}),
-        (declaration, {"follow": _declared}),
-        (kafka_room, {"Admin": Admin, "TransactionalOutput": _transactions, "read_whole": _read_whole,
-                      "read_partition": _read_partition}),
-        (recipe, {"recipe_of": lambda _: RECIPE}),
-        (orders, {"log_names": lambda settings, more=(): settings.topic_names}),
-        (rewind_command, {"_print": lambda *_, **__: None, "progress": _progress}),
-        (release_command, {"_print": lambda *_, **__: None, "progress": _progress, "os": _system()}),
-    ]  # fmt: skip
-    with contextlib.ExitStack() as stack:
-        for place, names in places:
-            stack.enter_context(mock.patch.multiple(place, **names))
+    # A role makes its clients in many places and threads, all of them by these two names: so the product's own code around
+    # them (`readers`, `source`, `append`, `transaction`) runs in the model too. Nothing else is patched.
+    with mock.patch.multiple(client, Consumer=make_consumer, Producer=make_producer):
         yield
 
 
@@ -1113,8 +1101,7 @@ def run(world: World) -> None:
     """
     global WORLD  # noqa: PLW0602 - what stands in place of the rest finds it here
     globals()["WORLD"] = world
-    with mock.patch.object(prepare, "_SLOW_BYTES", 1):
-        world.run()
+    world.run()
 
 
 __all__ = ["FAULTS", "Happening", "Killed", "Tuning", "Violation", "World", "patched", "run"]

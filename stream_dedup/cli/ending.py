@@ -1,0 +1,52 @@
+"""How a command ends: the one place where errors become sentences and exit codes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.ground.printable import printable
+
+_FAILURE = 1
+_INTERRUPTED = 130
+_SENTENCE_CHARACTERS_MAX = 4000
+
+
+def exit_code_of(run: Callable[[], object]) -> int:
+    """Run a command and return its exit code; an error of ours is its sentence on standard error, never a traceback.
+
+    With the log level `debug` the traceback follows. An error that is not ours is a fault of the program: its
+    traceback is always shown, because nothing else tells what happened.
+    """
+    try:
+        run()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else _FAILURE if end.code else 0
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except StreamDedupError as error:
+        if _is_debug():
+            traceback.print_exc()
+        _print_sentence(str(error))
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the last resort of a program
+        traceback.print_exc()
+        _print_sentence(f"This is a fault of stream-dedup: {type(error).__name__}: {error}. Please report the lines above.")
+        return _FAILURE
+    return 0
+
+
+def _print_sentence(text: str) -> None:
+    """Print a sentence for people on standard error, line by line, each safe to show."""
+    for line in text.splitlines():
+        sys.stderr.write(printable(line, _SENTENCE_CHARACTERS_MAX) + "\n")
+    sys.stderr.flush()
+
+
+def _is_debug() -> bool:
+    asked = os.environ.get("STREAM_DEDUP_LOG_LEVEL", "").lower() == "debug"
+    return asked or logging.getLogger("stream_dedup").level == logging.DEBUG

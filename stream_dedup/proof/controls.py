@@ -1,0 +1,124 @@
+"""What control records say: each field checked a second time, without the index (docs/reference/control-records.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from stream_dedup.ground.document import ID_BYTES_MAX, TOPIC_ID_BYTES, Mode
+from stream_dedup.ground.errors import FormatError
+from stream_dedup.proof.scan import WORD_BITS, Reach
+
+Partition = tuple[str, bytes, int]
+"""Topic, topic id, partition."""
+DAY_MS: Final = 86_400_000
+OFFSET_MAX: Final = (1 << 63) - 1
+_U32_MAX: Final = (1 << 32) - 1
+_U64_MAX: Final = (1 << 64) - 1
+
+
+class FoldedWindow(NamedTuple):
+    """How long a representative stands, in log time."""
+
+    length_ms: int
+    refresh: bool
+
+
+class FoldedDeclaration(NamedTuple):
+    """What the log's first record says that verdicts depend on."""
+
+    recipe: str
+    floor: int
+    delivers: bool
+    width: int | None
+    fields: Mapping[str, Any]
+
+
+def declared(fields: Mapping[str, Any]) -> tuple[FoldedDeclaration, Reach, FoldedWindow | None]:
+    """Return what a `declare` record says, its plan and its window.
+
+    Raises:
+        FormatError: it does not say it.
+    """
+    plan = Reach.from_fields(fields.get("plan"))
+    width = None
+    if "width" in fields:
+        width = _number(fields, "width", 256)
+        if width % WORD_BITS or width < plan.width:
+            raise FormatError(f"A recipe's width cannot be {width}.")
+    mode = Mode(_number(fields, "mode", len(Mode) - 1)) if "mode" in fields else Mode.ENFORCE
+    window = None if fields.get("window") is None else window_of(fields["window"])
+    _name(fields, "group")
+    found = FoldedDeclaration(_name(fields, "recipe"), _number(fields, "floor", _U32_MAX), mode.delivers, width, fields)
+    return found, plan, window
+
+
+def retracted(fields: Mapping[str, Any]) -> tuple[Partition, int, int]:
+    """Return the (partition, offset, value digest) that a `retract` record names.
+
+    Raises:
+        FormatError: it names none.
+    """
+    try:
+        topic_id = bytes.fromhex(_text_field(fields, "topic_id"))
+    except ValueError as error:
+        raise FormatError("A topic id is written in hexadecimal digits.") from error
+    if len(topic_id) != TOPIC_ID_BYTES:
+        raise FormatError(f"A topic id has {TOPIC_ID_BYTES} bytes.")
+    partition = (_text_field(fields, "topic"), topic_id, _number(fields, "partition", _U32_MAX))
+    return partition, _number(fields, "offset", OFFSET_MAX), _number(fields, "value_digest", _U64_MAX)
+
+
+def forgotten(fields: Mapping[str, Any]) -> set[bytes]:
+    """Return the ids that a `forget` record names.
+
+    Raises:
+        FormatError: it names none.
+    """
+    texts = fields.get("ids")
+    if not isinstance(texts, list) or not 0 < len(texts) <= 1000:
+        raise FormatError("A forget record names 1 to 1000 ids.")
+    try:
+        ids = {bytes.fromhex(text) for text in texts}
+    except (ValueError, TypeError) as error:
+        raise FormatError("A forget record names ids in hexadecimal digits.") from error
+    if b"" in ids or max(map(len, ids)) > ID_BYTES_MAX:
+        raise FormatError("A forget record names ids that no document can have.")
+    return ids
+
+
+def window_of(fields: object) -> FoldedWindow:
+    """Return the window that a control record states.
+
+    Raises:
+        FormatError: that is no window.
+    """
+    if not isinstance(fields, Mapping) or set(fields) != {"length_ms", "refresh"}:
+        raise FormatError(f"These are not the fields of a window: {fields!r:.200}.")
+    length, refresh = fields["length_ms"], fields["refresh"]
+    if isinstance(length, bool) or not isinstance(length, int) or not 1000 <= length <= 366_000 * DAY_MS:
+        raise FormatError(f"A window is not {length!r:.40} ms long.")
+    if not isinstance(refresh, bool):
+        raise FormatError(f"A window's refresh is not {refresh!r:.40}.")
+    return FoldedWindow(length, refresh)
+
+
+def _text_field(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise FormatError(f"The field {name} is not a text.")
+    return value
+
+
+def _name(fields: Mapping[str, Any], name: str) -> str:
+    value = _text_field(fields, name)
+    if not 0 < len(value.encode("utf-8", "surrogatepass")) <= 255 or not value.isprintable():
+        raise FormatError(f"The field {name} is not a printable name.")
+    return value
+
+
+def _number(fields: Mapping[str, Any], name: str, highest: int) -> int:
+    value = fields.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
+        raise FormatError(f"The field {name} is not a whole number up to {highest}.")
+    return value
