@@ -28,7 +28,7 @@ class InForce:
 
     def fold(self, record: LogRecord | None) -> None:
         """Take in the next record; what the index ignores is passed over."""
-        if isinstance(record, Batch) and not self._words:
+        if isinstance(record, Batch) and not self._words and self._is_judged(record):
             self._words = record.prints.shape[1]
         if not isinstance(record, Control):
             return
@@ -40,6 +40,13 @@ class InForce:
                 self._change(record.fields)
         except ConfigurationError:
             pass
+
+    def _is_judged(self, batch: Batch) -> bool:
+        """Whether the index does not refuse a batch, whose prints then say how wide they all are."""
+        declared, plan = self.declared, self.plan
+        if declared is None or plan is None or batch.recipe != declared.recipe:
+            return False
+        return batch.mode.delivers is declared.mode.delivers and 64 * batch.prints.shape[1] >= plan.width
 
     def _change(self, fields: Mapping[str, Any]) -> None:
         if self.declared is None or self.plan is None:
