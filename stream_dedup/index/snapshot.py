@@ -105,25 +105,12 @@ def take(volume: Path, target: Path, *, wait_seconds: float, advance: Advance = 
     if not (volume / "CURRENT").exists():
         raise InputError(f"There is no index volume at {volume}; name the directory of an index (INDEX_DIR).")
     _check_is_empty(target, "A snapshot")
-    try:
+    with _cleared_on_failure(target, "The snapshot could", "Nothing of it was left."):
         target.mkdir(parents=True, exist_ok=True)
         with _files_to_copy(volume, wait_seconds) as source:
             total = _copy_all(source, target / VOLUME, advance)
-    except OSError as error:
-        _clear(target)
-        raise StoreError(f"The snapshot could not be written to {target}: {_why(error)}. Nothing of it was left.") from error
-    except BaseException:
-        _clear(target)
-        raise
-    try:
         manifest = _describe(target / VOLUME, total)
         _write_manifest(target, manifest)
-    except OSError as error:
-        _clear(target)
-        raise StoreError(f"The snapshot could not be written to {target}: {_why(error)}. Nothing of it was left.") from error
-    except BaseException:
-        _clear(target)
-        raise
     return manifest
 
 
@@ -344,7 +331,7 @@ def restore(snapshot: Path, volume: Path, *, log: str | None = None, advance: Ad
         )
     _check_is_empty(volume, "An index")
     _check_files(snapshot, manifest)
-    try:
+    with _cleared_on_failure(volume, "The index could", "The directory is empty again."):
         volume.mkdir(parents=True, exist_ok=True)
         # CURRENT last: without it a directory is never taken for a volume.
         *others, current = sorted(manifest.files, key=lambda one: (one.name == "CURRENT", -one.bytes))
@@ -352,13 +339,20 @@ def restore(snapshot: Path, volume: Path, *, log: str | None = None, advance: Ad
         _copy_checked(snapshot, [current], volume, advance)
         _sync_directory(volume)
         _open_once(volume, manifest)
-    except OSError as error:
-        _clear(volume)
-        raise StoreError(f"The index could not be written to {volume}: {_why(error)}. The directory is empty again.") from error
-    except BaseException:
-        _clear(volume)
-        raise
     return manifest
+
+
+@contextlib.contextmanager
+def _cleared_on_failure(folder: Path, what: str, left: str) -> Iterator[None]:
+    """Leave nothing in a folder that could not be written whole; an OSError becomes a sentence of `what` and `left`."""
+    try:
+        yield
+    except OSError as error:
+        _clear(folder)
+        raise StoreError(f"{what} not be written to {folder}: {_why(error)}. {left}") from error
+    except BaseException:
+        _clear(folder)
+        raise
 
 
 def _copy_checked(snapshot: Path, files: Sequence[File], volume: Path, advance: Advance) -> None:

@@ -38,7 +38,7 @@ from stream_dedup.ground.document import (
 )
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.lazy import Lazy
-from stream_dedup.log.frame import Reader, cut, seal, unseal
+from stream_dedup.log.frame import Reader, cut, framed, unframed
 
 MAGIC = b"SDV1"
 VERSION = 1
@@ -278,12 +278,12 @@ def encode_verdicts(
 
 def _chained(kind: int, body: bytes, previous_chain: bytes) -> tuple[bytes, bytes]:
     chain = hashlib.blake2b(previous_chain + body, digest_size=CHAIN_BYTES).digest()
-    return seal(MAGIC, VERSION, kind, body + chain), chain
+    return framed(MAGIC, VERSION, kind, body + chain), chain
 
 
 def encode_announce(announce: Announce) -> bytes:
     """Return the record bytes of an announcement."""
-    return seal(MAGIC, VERSION, KIND_ANNOUNCE, _U64.pack(announce.answers_from))
+    return framed(MAGIC, VERSION, KIND_ANNOUNCE, _U64.pack(announce.answers_from))
 
 
 def decode(raw: bytes | None, what: str = "A record of verdicts") -> LogAnswer | Rejected | Announce:
@@ -293,7 +293,7 @@ def decode(raw: bytes | None, what: str = "A record of verdicts") -> LogAnswer |
         FutureFormatError: written by a newer index.
         FormatError: not ours, or damaged.
     """
-    kind, body = unseal(MAGIC, VERSION, raw, what)
+    kind, body = unframed(MAGIC, VERSION, raw, what)
     reader = Reader(body, what)
     if kind == KIND_ANNOUNCE:
         (answers_from,) = reader.unpack(_U64)

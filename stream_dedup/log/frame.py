@@ -26,14 +26,14 @@ _CRC = struct.Struct("<I")
 _MIN_BYTES = _HEAD.size + _CRC.size
 
 
-def seal(magic: bytes, version: int, kind: int, body: bytes) -> bytes:
+def framed(magic: bytes, version: int, kind: int, body: bytes) -> bytes:
     """Return `body` as one framed record."""
     head = _HEAD.pack(magic, version, kind)
     crc = zlib.crc32(body, zlib.crc32(head))
     return b"".join((head, body, _CRC.pack(crc)))
 
 
-def unseal(magic: bytes, version: int, raw: bytes | None, what: str) -> tuple[int, memoryview]:
+def unframed(magic: bytes, version: int, raw: bytes | None, what: str) -> tuple[int, memoryview]:
     """Return (kind, body) of a framed record.
 
     Raises:

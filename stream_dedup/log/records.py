@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import DIGEST_BYTES, ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, Mode, Position
 from stream_dedup.ground.errors import FormatError
-from stream_dedup.log.frame import Reader, cut, seal, unseal
+from stream_dedup.log.frame import Reader, cut, framed, unframed
 
 MAGIC = b"SDF1"
 VERSION = 1
@@ -139,7 +139,7 @@ def encode_batch(batch: Batch) -> bytes:
     Raises:
         FormatError: the batch breaks a limit of the format.
     """
-    return _seal(KIND_BATCH, _batch_body(batch))
+    return _framed(KIND_BATCH, _batch_body(batch))
 
 
 def encode_seed(batch: Batch) -> bytes:
@@ -148,7 +148,7 @@ def encode_seed(batch: Batch) -> bytes:
     Raises:
         FormatError: the batch breaks a limit of the format.
     """
-    return _seal(KIND_SEED, _batch_body(batch))
+    return _framed(KIND_SEED, _batch_body(batch))
 
 
 def encode_release(release: Release) -> bytes:
@@ -159,7 +159,7 @@ def encode_release(release: Release) -> bytes:
     """
     if len(release.batch) != 1:
         raise FormatError(f"A release holds one document, and this one has {len(release.batch)}.")
-    return _seal(KIND_RELEASE, _U64.pack(release.unique_from) + _batch_body(release.batch))
+    return _framed(KIND_RELEASE, _U64.pack(release.unique_from) + _batch_body(release.batch))
 
 
 def _batch_body(batch: Batch) -> bytes:
@@ -191,8 +191,8 @@ def _batch_body(batch: Batch) -> bytes:
     return b"".join(parts)
 
 
-def _seal(kind: int, body: bytes) -> bytes:
-    raw = seal(MAGIC, VERSION, kind, body)
+def _framed(kind: int, body: bytes) -> bytes:
+    raw = framed(MAGIC, VERSION, kind, body)
     if len(raw) > RECORD_BYTES_MAX:
         raise FormatError(f"A log record holds at most {RECORD_BYTES_MAX} bytes, and this batch has {len(raw)}.")
     return raw
@@ -202,7 +202,7 @@ def encode_control(control: Control) -> bytes:
     """Return the bytes of one control record."""
     fields = {"type": control.type, **control.fields}
     body = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return seal(MAGIC, VERSION, KIND_CONTROL, body.encode("utf-8"))
+    return framed(MAGIC, VERSION, KIND_CONTROL, body.encode("utf-8"))
 
 
 def decode(raw: bytes | None, what: str = "A record of the log") -> LogRecord:
@@ -212,7 +212,7 @@ def decode(raw: bytes | None, what: str = "A record of the log") -> LogRecord:
         FutureFormatError: written by a newer version; the role must stop.
         FormatError: not ours or damaged; the index answers `rejected` and goes on.
     """
-    kind, body = unseal(MAGIC, VERSION, raw, what)
+    kind, body = unframed(MAGIC, VERSION, raw, what)
     if kind == KIND_BATCH:
         return _decode_batch(Reader(body, what), what)
     if kind == KIND_CONTROL:

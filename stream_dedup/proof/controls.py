@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from stream_dedup.ground.document import ID_BYTES_MAX, TOPIC_ID_BYTES, Mode
 from stream_dedup.ground.errors import FormatError
-from stream_dedup.proof.scan import WORD_BITS, Reach
+from stream_dedup.proof.scan import LIMB_BITS, Reach
 
 Partition = tuple[str, bytes, int]
 """Topic, topic id, partition."""
@@ -44,7 +44,7 @@ def declared(fields: Mapping[str, Any]) -> tuple[FoldedDeclaration, Reach, Folde
     width = None
     if "width" in fields:
         width = _number(fields, "width", 256)
-        if width % WORD_BITS or width < plan.width:
+        if width % LIMB_BITS or width < plan.width:
             raise FormatError(f"A recipe's width cannot be {width}.")
     mode = Mode(_number(fields, "mode", len(Mode) - 1)) if "mode" in fields else Mode.ENFORCE
     window = None if fields.get("window") is None else window_of(fields["window"])

@@ -32,7 +32,7 @@ from stream_dedup.proof.controls import (
     retracted,
     window_of,
 )
-from stream_dedup.proof.scan import WORD_BITS, Reach, Rows
+from stream_dedup.proof.scan import LIMB_BITS, Reach, Rows
 
 SLICES: Final = 16
 _TIME_MAX: Final = (1 << 62) - 1
@@ -137,10 +137,10 @@ class Fold:
     def accepts(self, batch: Batch) -> bool:
         """Return whether a batch is judged at all; the log's records carry what an index refuses, too."""
         declared, plan = self.declared, self.plan
-        bits = batch.prints.shape[1] * WORD_BITS
+        bits = batch.prints.shape[1] * LIMB_BITS
         if declared is None or plan is None:
             return False
-        width = declared.width or (None if self._rows is None else self._rows.prints.shape[1] * WORD_BITS)
+        width = declared.width or (None if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS)
         accepted = (
             batch.recipe == declared.recipe
             and batch.mode.delivers == declared.delivers
@@ -254,8 +254,8 @@ class Fold:
     def _distance(self, batch: Batch, place: int, kept: FoldedEntry) -> int:
         if self.plan is None or self._rows is None or kept.row is None:
             return 0
-        words = self.plan.words
-        different = int.from_bytes((batch.prints[place, :words] ^ self._rows.prints[kept.row, :words]).tobytes(), "little")
+        limbs = self.plan.limbs
+        different = int.from_bytes((batch.prints[place, :limbs] ^ self._rows.prints[kept.row, :limbs]).tobytes(), "little")
         return self.plan.distance(different, 0)
 
     def _is_short(self, batch: Batch, place: int) -> bool:
@@ -399,7 +399,7 @@ class Fold:
         window = self.window
         if "window" in fields:
             window = None if fields["window"] is None else window_of(fields["window"])
-        width = self.declared.width or (256 if self._rows is None else self._rows.prints.shape[1] * WORD_BITS)
+        width = self.declared.width or (256 if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS)
         if plan is None or plan.width > width:
             return
         self.plan = plan

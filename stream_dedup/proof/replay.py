@@ -211,28 +211,23 @@ def compare(
 
 def batches_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, Batch]]:
     """Yield (log offset, batch) of those records that are one."""
-    for offset, _, raw in group:
-        try:
-            record = records.decode(raw)
-        except FutureFormatError:
-            raise
-        except FormatError:
-            continue
-        if isinstance(record, Batch):
-            yield offset, record
+    return ((offset, record) for offset, record in _decoded(group) if isinstance(record, Batch))
 
 
 def releases_of(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, Batch]]:
     """Yield (log offset, the released document as a batch) of those records that are releases."""
+    return ((offset, record.batch) for offset, record in _decoded(group) if isinstance(record, Release))
+
+
+def _decoded(group: Iterable[tuple[int, int, bytes | None]]) -> Iterator[tuple[int, records.LogRecord]]:
+    """Yield (log offset, record) of those that can be read; one of a newer version ends it."""
     for offset, _, raw in group:
         try:
-            record = records.decode(raw)
+            yield offset, records.decode(raw)
         except FutureFormatError:
             raise
         except FormatError:
             continue
-        if isinstance(record, Release):
-            yield offset, record.batch
 
 
 def _answers(index: LogIndex, group: Sequence[tuple[int, int, bytes | None]]) -> dict[int, Sequence[Judgement]]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.machine.compiled import allocating_kernel, kernel, popcount
 
-WORD_BITS: Final = 64
+LIMB_BITS: Final = 64
 _ROWS_AT_ONCE: Final = 2048  # 32 kB of prints: they stay in the cache while all that is asked passes over them
 _THREAD_FROM: Final = 2_000_000  # pairs below which starting threads costs more than it saves
 int64: Any = np.int64
@@ -90,9 +90,9 @@ class Reach:
         return ways
 
     @property
-    def words(self) -> int:
-        """How many words of a print it looks at."""
-        return -(-self.width // WORD_BITS)
+    def limbs(self) -> int:
+        """How many limbs of a print it looks at."""
+        return -(-self.width // LIMB_BITS)
 
     def distance(self, one: int, other: int) -> int:
         """Return in how many of the low bits two prints differ."""
@@ -119,21 +119,21 @@ class Reach:
 class Rows:
     """Prints, feature counts and scopes of all that ever were representatives, in the order in which they became so."""
 
-    def __init__(self, words: int) -> None:
+    def __init__(self, limbs: int) -> None:
         self.count = 0
-        self.prints = np.zeros((1024, words), np.uint64)
+        self.prints = np.zeros((1024, limbs), np.uint64)
         self.features = np.zeros(1024, np.int64)
         self.scopes = np.zeros(1024, np.uint64)
         self.alive = np.zeros(1024, np.bool_)
 
-    def add(self, print_words: NDArray[np.uint64], features: int, scope: int) -> int:
+    def add(self, limbs: NDArray[np.uint64], features: int, scope: int) -> int:
         """Append one; return its row."""
         if self.count == len(self.alive):
             for name in ("prints", "features", "scopes", "alive"):
                 old = getattr(self, name)
                 setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
         row = self.count
-        self.prints[row], self.features[row], self.scopes[row], self.alive[row] = print_words, features, scope, True
+        self.prints[row], self.features[row], self.scopes[row], self.alive[row] = limbs, features, scope, True
         self.count += 1
         return row
 
@@ -147,13 +147,13 @@ class PlainScan:
     ) -> NDArray[np.int64]:  # fmt: skip
         """Return for each print the lowest living row of [first, end) within reach and of its scope, or -1."""
         found = np.full(len(prints), -1, np.int64)
-        words, most = reach.words, max([reach.threshold, *(bits for _, bits in reach.by_length)])
-        mask = np.full(words, 2**64 - 1, np.uint64)
-        if reach.width % WORD_BITS:
-            mask[-1] = 2 ** (reach.width % WORD_BITS) - 1
-        stored, alive, of_scope = rows.prints[first:end, :words], rows.alive[first:end], rows.scopes[first:end]
+        limbs, most = reach.limbs, max([reach.threshold, *(bits for _, bits in reach.by_length)])
+        mask = np.full(limbs, 2**64 - 1, np.uint64)
+        if reach.width % LIMB_BITS:
+            mask[-1] = 2 ** (reach.width % LIMB_BITS) - 1
+        stored, alive, of_scope = rows.prints[first:end, :limbs], rows.alive[first:end], rows.scopes[first:end]
         for at in range(len(prints)):
-            bits = np.bitwise_count((stored ^ prints[at, :words]) & mask).sum(axis=1)
+            bits = np.bitwise_count((stored ^ prints[at, :limbs]) & mask).sum(axis=1)
             mine = as_number(prints[at])
             for row in np.flatnonzero((bits <= most) & alive & (of_scope == scopes[at])).tolist():
                 pair = (int(features[at]), int(rows.features[first + row]))
@@ -199,11 +199,11 @@ class CompiledScan:
         return found
 
 
-def as_number(words: NDArray[np.uint64]) -> int:
-    """Return a print, low word first, as one number."""
+def as_number(limbs: NDArray[np.uint64]) -> int:
+    """Return a print, low limb first, as one number."""
     number = 0
-    for word in reversed(words.tolist()):
-        number = number << WORD_BITS | word
+    for limb in reversed(limbs.tolist()):
+        number = number << LIMB_BITS | limb
     return number
 
 
@@ -217,9 +217,9 @@ def _are_blocks_near(numbers: Any, stored: Any, row: int, asked: Any, at: int, i
         bit, end = width * block // blocks, width * (block + 1) // blocks
         count = int64(0)
         while bit < end:
-            word, low = bit // 64, bit % 64
+            limb, low = bit // 64, bit % 64
             take = min(end - bit, 64 - low)
-            bits = (stored[row, word] ^ asked[at, word]) >> uint64(low)
+            bits = (stored[row, limb] ^ asked[at, limb]) >> uint64(low)
             if take < 64:
                 bits &= (uint64(1) << uint64(take)) - uint64(1)
             count += popcount(bits)
@@ -242,11 +242,11 @@ def find_rows(
 ) -> None:  # fmt: skip
     """Set `found` (Q,) int64 to the lowest living row within reach of each print asked, where there is one."""
     width, threshold, ratio, first, end = numbers[0], numbers[3], numbers[5], numbers[6], numbers[7]
-    words = (width + 63) // 64
+    limbs = (width + 63) // 64
     last = ~uint64(0)
     if width % 64 != 0:
         last = (uint64(1) << uint64(width % 64)) - uint64(1)
-    first_mask = last if words == 1 else ~uint64(0)
+    first_mask = last if limbs == 1 else ~uint64(0)
     most = threshold
     for step in range(steps.shape[0]):
         most = max(most, steps[step, 1])
@@ -261,9 +261,9 @@ def find_rows(
                 bits = popcount((stored[row, 0] ^ head) & first_mask)  # nearly always enough to go on
                 if bits > most:
                     continue
-                for word in range(1, words):
-                    different = stored[row, word] ^ asked[at, word]
-                    if word == words - 1:
+                for limb in range(1, limbs):
+                    different = stored[row, limb] ^ asked[at, limb]
+                    if limb == limbs - 1:
                         different &= last
                     bits += popcount(different)
                     if bits > most:

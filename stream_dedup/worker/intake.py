@@ -24,7 +24,7 @@ from stream_dedup.worker.budget import RecordSizes, WorkerBudget
 from stream_dedup.worker.prepare import InFlight, Preparer
 from stream_dedup.worker.surroundings import IntakePace, WorkerContext
 
-_IDLE_SECONDS = 0.1
+_WAIT_SECONDS = 0.1
 _PREPARED_SECONDS = 0.003
 _SOON_SECONDS = 0.02
 _PAUSE_AFTER_SECONDS = 1.0
@@ -127,7 +127,7 @@ class Intake:
         self._hurries.set()
         while self._is_preparing:
             self._beat()
-            if self._thread.ended(_IDLE_SECONDS):
+            if self._thread.ended(_WAIT_SECONDS):
                 self._take_in_prepared()
         self._hurries.clear()
         for read in (self._ahead, self._left):
@@ -140,7 +140,7 @@ class Intake:
         self._hurries.set()
         while self._is_preparing:
             self._beat()
-            self._is_preparing = not self._thread.ended(_IDLE_SECONDS)
+            self._is_preparing = not self._thread.ended(_WAIT_SECONDS)
         self._thread.take_result()
         self._hurries.clear()
         self._left = self._ahead = None
@@ -164,7 +164,7 @@ class Intake:
                 self._is_paused = False
                 self._source.resume(self._assignment.served())
             is_busy = self._flow.in_flight or self._is_preparing
-            messages = self._source.take(wanted, 0.0 if is_busy else _IDLE_SECONDS)
+            messages = self._source.take(wanted, 0.0 if is_busy else self._pace.idle_seconds)
         else:
             messages = Messages.of([])
             self._poll_without_reading()

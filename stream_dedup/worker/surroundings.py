@@ -55,12 +55,14 @@ class Clock(Protocol):
 class IntakePace:
     """How fast a worker reads and prepares.
 
-    What comes after a read is gathered for `gather_seconds`: each small batch costs broker and index as much as a large one.
-    A batch of fewer than `aside_records` is waited for: it is usually prepared before the loop has turned. What is prepared
-    after `slice_seconds` goes on its way, and the rest of the batch comes next; where texts take long, the clock is looked at
-    after each `slow_bytes` of values. A log record holds at most `record_documents`.
+    A read waits `idle_seconds` where nothing comes. What comes after it is gathered for `gather_seconds`: each small batch
+    costs broker and index as much as a large one. A batch of fewer than `aside_records` is waited for: it is usually prepared
+    before the loop has turned. What is prepared after `slice_seconds` goes on its way, and the rest of the batch comes next;
+    where texts take long, the clock is looked at after each `slow_bytes` of values. A log record holds at most
+    `record_documents`.
     """
 
+    idle_seconds: float = 0.1
     gather_seconds: float = 0.02
     aside_records: int = 500
     slice_seconds: float = 1.0

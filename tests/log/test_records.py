@@ -12,7 +12,7 @@ import pytest
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.errors import FormatError, FutureFormatError
 from stream_dedup.log import records
-from stream_dedup.log.frame import seal
+from stream_dedup.log.frame import framed
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "log_records.json"
 
@@ -91,7 +91,7 @@ def test_seeds_and_releases_lead_back() -> None:
         records.encode_release(records.Release(make_batch(2), 0))
     body = records.encode_batch(make_batch(2))[6:-4]
     with pytest.raises(FormatError, match="releases 2 documents"):
-        records.decode(seal(records.MAGIC, 1, records.KIND_RELEASE, bytes(8) + body))
+        records.decode(framed(records.MAGIC, 1, records.KIND_RELEASE, bytes(8) + body))
 
 
 def test_every_cut_and_every_flipped_byte_is_refused() -> None:
@@ -118,7 +118,7 @@ def test_hostile_bodies_with_a_right_checksum_are_refused() -> None:
         for _ in range(generator.randint(1, 4)):
             hostile[generator.randrange(len(hostile))] = generator.getrandbits(8)
         hostile = hostile[: generator.randint(0, len(hostile))] if generator.random() < 0.3 else hostile
-        raw = seal(records.MAGIC, 1, generator.choice([1, 2, 3, 4]), bytes(hostile))
+        raw = framed(records.MAGIC, 1, generator.choice([1, 2, 3, 4]), bytes(hostile))
         try:
             records.decode(raw)
         except FormatError:
@@ -128,7 +128,7 @@ def test_hostile_bodies_with_a_right_checksum_are_refused() -> None:
 def test_the_future_is_told_from_damage() -> None:
     """A whole record of a later version stops the role with the remedy; a damaged one does not pretend to be one."""
     with pytest.raises(FutureFormatError, match="upgrade"):
-        records.decode(seal(records.MAGIC, 2, 1, b"whatever"))
+        records.decode(framed(records.MAGIC, 2, 1, b"whatever"))
 
 
 def test_no_value_is_refused() -> None:

@@ -84,11 +84,11 @@ def test_a_part_is_what_the_whole_would_be(recipe: str) -> None:
     )
     sources = {("documents", part): records.Source("documents", TOPIC_ID, part, 2, 7) for part in (0, 1)}
     preparer = Preparer(Decoder(load_settings({"value_format": "json"}, environ={})), Fingerprinter(Recipe(recipe)), bytes(16),
-                        RECORD_BYTES_MAX)  # fmt: skip
+                        RECORD_BYTES_MAX, slow_bytes=300)  # fmt: skip
 
     whole = preparer.prepare(messages, sources, b"")
     parts, done, looks = [], 0, itertools.count(1)
-    with mock.patch.multiple(prepare, _QUICK_BYTES=300, _SLOW_BYTES=300):
+    with mock.patch.object(prepare, "_QUICK_BYTES", 300):
         while done < len(messages):
             rest = messages.part(done, len(messages))
             parts.append(preparer.prepare(rest, sources, b"", lambda: next(looks) % 3 == 0))
