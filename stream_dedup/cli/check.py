@@ -17,19 +17,21 @@ from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 
 if TYPE_CHECKING:
-    from stream_dedup.cli.sources import RawDocument
+    from stream_dedup.inputs.sources import RawDocument
     from stream_dedup.local.offline import Judged, OfflineDocument
     from stream_dedup.settings.settings import Settings
 
 
 @command("check", example="stream-dedup check pages.jsonl --text-field body --plan classic")
 def check_command(
-    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, WARC, text or pages; - is standard input.")],
+    target: Annotated[
+        str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, Parquet, Arrow, WARC, text or pages; - is standard input.")
+    ],
     document_format: Annotated[
         DocumentFormat,
         typer.Option(
             "--format",
-            help="auto: by the name (.jsonl, .ndjson, .txt, .html, .warc, .wet; + .gz, .zst); standard input is jsonl.",
+            help="auto: by the name (.jsonl, .parquet, .arrow, .txt, .html, .warc; + .gz, .zst); standard input is jsonl.",
         ),
     ] = DocumentFormat.AUTO,
     lines: Annotated[bool, typer.Option("--lines", help="Plain text, one document a line (= --format lines).")] = False,
@@ -81,13 +83,13 @@ def check_documents(
         InputError: there is nothing to read, or a file cannot be read.
         ConfigurationError: a setting cannot be used.
     """
-    from stream_dedup.cli.sources import find_files, read_documents
+    from stream_dedup.inputs.sources import find_files, read_documents
     from stream_dedup.local.offline import judge_documents
     from stream_dedup.settings.layers import load_settings
     from stream_dedup.settings.recipe import recipe_of
 
     files = find_files(target, form)
-    if any(file.form == "jsonl" for file in files):
+    if any(file.form in ("jsonl", "columns") for file in files):
         overrides = {"value_format": "json", **overrides}  # a line of JSONL is an object, whatever a topic holds
     settings = load_settings(overrides, config)
     recipe = recipe_of(settings)
@@ -131,8 +133,8 @@ def decode_documents(
 
     `pending` gets (where, None) for each document that is yielded and (where, letter) for each that cannot be, in order.
     """
-    from stream_dedup.cli.sources import key_of
     from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+    from stream_dedup.inputs.sources import key_of
     from stream_dedup.local.offline import OfflineDocument
 
     json_decoder = Decoder(settings, takes_vectors=takes_vectors)
