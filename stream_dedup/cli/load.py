@@ -40,7 +40,7 @@ CHECKPOINT_SECONDS = 1.0
 
 @command("load", example="stream-dedup load pages.jsonl.gz --key-field url")
 def load_command(
-    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, Parquet, Arrow, WARC, text or pages; - is standard input.")],
+    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, Parquet, WARC, text or pages; - is stdin.")],
     topic: Annotated[str | None, typer.Option("--topic", help="Topic to write to.  [default: documents]")] = None,
     document_format: Annotated[
         DocumentFormat,

@@ -1,10 +1,10 @@
 """Rows of Parquet and Arrow files, one batch at a time. Needs `stream-dedup[data]` (pyarrow).
 
-Arrow files are read in both of their formats: with a footer (Feather, `.arrow` of most programs) and as a stream (the shards that
-Hugging Face `datasets` saves). Memory holds one batch of rows and the column chunks of one row group, whatever the file's size.
+Arrow files are read in both of their formats: with a footer (Feather, `.arrow` of most programs) and as a stream (the shards
+that Hugging Face `datasets` saves). Memory holds one batch of rows and the column chunks of one row group, whatever the file's size.
 
-Invariants: the order is that of the file; a row's JSON is a function of the row, so a row read again has the same bytes. NaN and
-infinity become null. A column of bytes is text if it is UTF-8 throughout a batch; else the JSON leaves it out.
+Invariants: the order is that of the file; a row's JSON is a function of the row, so a row read again has the same bytes. NaN
+and infinity become null. A column of bytes is text if it is UTF-8 throughout a batch; else the JSON leaves it out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ROWS_AT_ONCE = 4096
 
 
 class ColumnarRows(NamedTuple):
-    """Some rows of a file: `batch` (a `pyarrow.RecordBatch`), the number of its first row, and `rows` of the whole file or None."""
+    """Some rows of a file: `batch` (a `pyarrow.RecordBatch`), the number of its first row, and those of the file or None."""
 
     batch: Any
     first: int

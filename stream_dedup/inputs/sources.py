@@ -1,4 +1,4 @@
-"""Documents in files: Parquet, Arrow, JSONL, WARC, text files, or plain lines, from a file, a folder or standard input, also packed.
+"""Documents in files: Parquet, Arrow, JSONL, WARC, text files or lines, from a file, a folder or standard input, also packed.
 
 Invariants: a document's bytes are given as they stand in the file, only without the line's end (a row of Parquet or
 Arrow as one JSON object); nothing here judges
@@ -56,8 +56,8 @@ class RawDocument:
     """One document: `name` is `pages.jsonl:12`, a text file's path or a page's URL, `raw` its bytes.
 
     `fields` is its JSON if it has any; `problem` says in a sentence why a line of JSONL is not a JSON object; then `fields`
-    is None. Of a page in a WARC file, `charset` is what its server said, `time` when it was fetched. A row of Parquet or Arrow has
-    the form `jsonl`, and `row`: its (`pyarrow.RecordBatch`, row of that).
+    is None. Of a page in a WARC file, `charset` is what its server said, `time` when it was fetched. A row of Parquet or Arrow
+    has the form `jsonl`, and `row`: its (`pyarrow.RecordBatch`, row of that).
     """
 
     name: str

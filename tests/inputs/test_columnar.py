@@ -21,7 +21,7 @@ TABLE = pa.table(
         "text": [None if number == 7 else f"text {number}" for number in range(10_000)],
         "page": [{"url": f"u{number}", "tags": ["a"]} for number in range(10_000)],
         "score": [float("nan") if number == 1 else number / 2 for number in range(10_000)],
-        "time": [dt.datetime(2026, 1, 1)] * 10_000,
+        "time": [dt.datetime(2026, 1, 1, tzinfo=dt.UTC)] * 10_000,
         "image": [b"\xff\xfe"] * 10_000,
         "body": [b"plain bytes"] * 10_000,
     }
@@ -56,7 +56,7 @@ def test_rows_are_objects_whatever_the_format(tmp_path: Path, name: str) -> None
         "text": None,
         "page": {"url": "u7", "tags": ["a"]},
         "score": 3.5,
-        "time": "2026-01-01T00:00:00",
+        "time": "2026-01-01T00:00:00Z",
         "body": "plain bytes",
     }
     assert found[1]["score"] is None
