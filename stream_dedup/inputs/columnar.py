@@ -1,7 +1,7 @@
 """Rows of Parquet and Arrow files, one batch at a time. Needs `stream-dedup[data]` (pyarrow).
 
 Arrow files are read in both of their formats: with a footer (Feather, `.arrow` of most programs) and as a stream (the shards
-that Hugging Face `datasets` saves). Memory holds one batch of rows and the column chunks of one row group, whatever the file's size.
+that Hugging Face `datasets` saves). Memory holds one batch of rows and the chunks of one row group.
 
 Invariants: the order is that of the file; a row's JSON is a function of the row, so a row read again has the same bytes. NaN
 and infinity become null. A column of bytes is text if it is UTF-8 throughout a batch; else the JSON leaves it out.
