@@ -163,3 +163,23 @@ def test_the_page_is_walked_through(
     written = sum(pq.read_metadata(path).num_rows for path in (tmp_path / "deduplicated").rglob("*.parquet"))
     written += sum(len(path.read_bytes().splitlines()) for path in (tmp_path / "deduplicated").rglob("*.jsonl"))
     assert written == len(TEXTS) + 100 + 50 + 1
+
+
+def test_a_corpus_is_cleaned_as_its_page_says(run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of the page on corpora that need no Kafka; what is near the test set leaves the corpus behind it."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "corpus-behind-test-set").mkdir()
+    pq.write_table(pa.table({"text": TEXTS}), tmp_path / "data" / "shard-00.parquet")
+    pq.write_table(pa.table({"text": TEXTS[:40]}), tmp_path / "corpus-behind-test-set" / "00-test.parquet")
+    pq.write_table(pa.table({"text": TEXTS[30:90]}), tmp_path / "corpus-behind-test-set" / "01-corpus.parquet")
+    page = (ROOT / "docs" / "how-to" / "llm-corpus.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^\$ stream-dedup (check .*)$", page, flags=re.MULTILINE)
+    assert len(commands) == 3
+    for line in commands:
+        assert run(*shlex.split(line)).code == 0
+
+    found = [pq.read_table(path) for path in sorted((tmp_path / "decontaminated" / "kept").glob("*.parquet"))]
+    corpus = set(found[1]["text"].to_pylist())
+    assert corpus
+    assert not corpus & {text for text in TEXTS[:40] if text}
