@@ -24,6 +24,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log import answers, records
 
+BATCH_DOCUMENTS = records.DOCUMENTS_MAX
 _TOPIC = "file"
 _NONCE = bytes(NONCE_BYTES)
 
@@ -114,7 +115,7 @@ def judge_documents(
     if index.declared is None:
         index.apply([(0, 0, records.encode_control(records.Control("declare", declaration)))])
     source = iter(documents)
-    while batch := list(islice(source, records.DOCUMENTS_MAX)):
+    while batch := list(islice(source, BATCH_DOCUMENTS)):
         yield from _judge(batch, first, first if safe is None else safe(), fingerprinter, index)
         first += len(batch)
 

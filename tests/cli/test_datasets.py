@@ -16,7 +16,7 @@ import pytest
 from stream_dedup import dedup
 from stream_dedup.demo.crawl import mini_crawl
 from stream_dedup.ground.errors import InputError
-from stream_dedup.local import parts
+from stream_dedup.local import offline, parts
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = mini_crawl(3, 300)
@@ -87,12 +87,13 @@ class Killed(BaseException):
     """Stands for a kill: nothing catches it."""
 
 
-@pytest.mark.parametrize("dies_after", [1, 2, 4, 9, 14])
+@pytest.mark.parametrize(("dies_after", "batch"), [(1, 1000), (4, 1000), (14, 1000), (1, 25), (4, 25), (9, 25)])
 def test_a_run_that_was_killed_ends_with_equal_output(
-    run: Callable[..., Any], tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, dies_after: int
+    run: Callable[..., Any], tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, dies_after: int, batch: int
 ) -> None:
     """Killed while it writes a part, wherever that is, it goes on, and every file has the same bytes as without."""
     monkeypatch.setattr(parts, "PART_ROWS", 40)
+    monkeypatch.setattr(offline, "BATCH_DOCUMENTS", batch)  # more and less than a part
     assert run("check", source, "--to", tmp_path / "whole").code == 0
     replaced, calls = parts._replace, iter(range(1000))
 
@@ -103,7 +104,6 @@ def test_a_run_that_was_killed_ends_with_equal_output(
         replaced(path, write)
 
     monkeypatch.setattr(parts, "_replace", dying)
-    # What a kill leaves: the index knows more than the folder, since batches are larger than parts.
     with pytest.raises(Killed):
         run("check", source, "--to", tmp_path / "killed")
     monkeypatch.setattr(parts, "_replace", replaced)
