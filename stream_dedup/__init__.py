@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from stream_dedup.local.api import Match as Match
     from stream_dedup.local.api import Print as Print
     from stream_dedup.local.api import fingerprint as fingerprint
+    from stream_dedup.local.datasets import dedup as dedup
 
-__all__ = ["Answer", "Index", "Match", "Plan", "Print", "Recipe", "StreamDedupError", "__version__", "fingerprint"]
+__all__ = ["Answer", "Index", "Match", "Plan", "Print", "Recipe", "StreamDedupError", "__version__", "dedup", "fingerprint"]
 
 _HOMES = {
     "Answer": "stream_dedup.local.api",
@@ -30,6 +31,7 @@ _HOMES = {
     "Plan": "stream_dedup.ground.plan",
     "Recipe": "stream_dedup.fingerprinting.recipe",
     "StreamDedupError": "stream_dedup.ground.errors",
+    "dedup": "stream_dedup.local.datasets",
     "fingerprint": "stream_dedup.local.api",
 }
 

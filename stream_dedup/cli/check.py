@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,24 +12,26 @@ import typer
 
 from stream_dedup.cli.options import ConfigOption, DocumentFormat, JsonOption, SetOption, assigned, command
 from stream_dedup.ground.document import DeadLetter, Message, Reason, Verdict
-from stream_dedup.ground.errors import InvariantError
+from stream_dedup.ground.errors import InputError, InvariantError
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 
 if TYPE_CHECKING:
-    from stream_dedup.cli.sources import RawDocument
+    from stream_dedup.inputs.sources import RawDocument, SourceFile
     from stream_dedup.local.offline import Judged, OfflineDocument
     from stream_dedup.settings.settings import Settings
 
 
 @command("check", example="stream-dedup check pages.jsonl --text-field body --plan classic")
 def check_command(
-    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, WARC, text or pages; - is standard input.")],
+    target: Annotated[
+        str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, Parquet, Arrow, WARC, text or pages; - is standard input.")
+    ],
     document_format: Annotated[
         DocumentFormat,
         typer.Option(
             "--format",
-            help="auto: by the name (.jsonl, .ndjson, .txt, .html, .warc, .wet; + .gz, .zst); standard input is jsonl.",
+            help="auto: by the name (.jsonl, .parquet, .arrow, .txt, .html, .warc; + .gz, .zst); standard input is jsonl.",
         ),
     ] = DocumentFormat.AUTO,
     lines: Annotated[bool, typer.Option("--lines", help="Plain text, one document a line (= --format lines).")] = False,
@@ -42,6 +44,12 @@ def check_command(
     ] = None,
     plan: Annotated[str | None, typer.Option("--plan", help="Plan to judge with: wide, classic, or in numbers.")] = None,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Most duplicates to list in the table; 0 lists all.")] = 50,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", metavar="FOLDER", help="Write kept rows and duplicates there; run again after a kill, it goes on."
+        ),
+    ] = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
     as_json: JsonOption = False,
@@ -50,6 +58,8 @@ def check_command(
     chosen = DocumentFormat.LINES if lines else document_format
     flags = {"text_field": text_field, "id_field": id_field, "recipe": recipe, "plan": plan}
     overrides = {**assigned(assignments), **{name: value for name, value in flags.items() if value is not None}}
+    if to is not None:
+        return check_into(overrides, config, target, chosen.value, to, as_json=as_json)
     return check_documents(overrides, config, target, chosen.value, rows, as_json=as_json)
 
 
@@ -81,15 +91,16 @@ def check_documents(
         InputError: there is nothing to read, or a file cannot be read.
         ConfigurationError: a setting cannot be used.
     """
-    from stream_dedup.cli.sources import find_files, read_documents
+    from stream_dedup.inputs.sources import find_files, read_documents
     from stream_dedup.local.offline import judge_documents
     from stream_dedup.settings.layers import load_settings
     from stream_dedup.settings.recipe import recipe_of
 
     files = find_files(target, form)
-    if any(file.form == "jsonl" for file in files):
+    if any(file.form in ("jsonl", "columns") for file in files):
         overrides = {"value_format": "json", **overrides}  # a line of JSONL is an object, whatever a topic holds
     settings = load_settings(overrides, config)
+    need_columns(files, settings.text_field)
     recipe = recipe_of(settings)
     plan = parse_plan(settings.plan)
     result = _Result(rows_max)
@@ -120,6 +131,70 @@ def check_documents(
     return 0
 
 
+def check_into(
+    overrides: Mapping[str, object], config: Path | None, target: str, form: str, folder: Path, *, as_json: bool
+) -> int:
+    """Judge every document of `target` and write kept rows and duplicates into `folder`; return 0.
+
+    Raises:
+        InputError: there is nothing to read, a file cannot be read, or the folder holds something else.
+        ConfigurationError: a setting cannot be used.
+    """
+    from functools import partial
+
+    from stream_dedup.inputs.sources import find_files
+    from stream_dedup.local.parts import PartedOutput
+    from stream_dedup.settings.layers import load_settings
+    from stream_dedup.settings.recipe import recipe_of
+
+    files = find_files(target, form)
+    if any(file.path is None for file in files):
+        raise InputError("Standard input cannot be gone back to; name a file or a folder with --to.")
+    if folder.resolve().is_relative_to(Path(target).resolve()):
+        raise InputError(f"{folder} lies in {target}, so it would be read as well; name a folder outside with --to.")
+    if any(file.form in ("jsonl", "columns") for file in files):
+        overrides = {"value_format": "json", **overrides}
+    settings = load_settings(overrides, config)
+    need_columns(files, settings.text_field)
+    recipe, plan = recipe_of(settings), parse_plan(settings.plan)
+    inputs = ("value_format", "text_is", "text_encoding", "text_field", "id_field", "time_field", "scope_field")
+    identity = {
+        "files": [[file.name, file.size_bytes, file.path.stat().st_mtime_ns] for file in files if file.path],
+        "settings": {name: str(getattr(settings, name)) for name in inputs},
+        "recipe": recipe.id,
+        "plan": plan.id,
+    }
+    output = PartedOutput(folder, files, identity)
+    output.open()
+    if output.resumed:
+        is_over = ", which is complete" if output.is_done else ""
+        note(f"{output.resumed:,} rows were written by an earlier run{is_over}.")
+    if not output.is_done:
+        with progress(f"checking {target}", sum(file.size_bytes for file in files)) as advance:
+            decode = partial(decode_documents, settings=settings, takes_vectors=recipe.method.takes_vectors)
+            output.run(lambda raws, pending: decode(raws, pending=pending), recipe, plan, advance)
+    counts = {kind: output.counts[kind] for kind in ("kept", "duplicates", "unreadable")}
+    if as_json:
+        print_json({"to": str(folder), **counts})
+    else:
+        print_table(["", "rows"], [[kind, f"{count:,}"] for kind, count in counts.items()])
+    return 0
+
+
+def need_columns(files: Sequence[SourceFile], text_field: str) -> None:
+    """Raise `InputError` if a file of columns has none for the text: its rows would all be unreadable."""
+    from stream_dedup.inputs.columnar import columns_of
+
+    for file in files:
+        if file.form == "columns" and file.path is not None:
+            names = columns_of(file.path)
+            if not {text_field, text_field.split(".", maxsplit=1)[0]} & set(names):
+                raise InputError(
+                    f"{file.name} has no column {text_field!r}; its columns are {', '.join(names)}. Name the one with the text "
+                    "by --text-field."
+                )
+
+
 def decode_documents(
     raws: Iterator[RawDocument],
     settings: Settings,
@@ -131,8 +206,8 @@ def decode_documents(
 
     `pending` gets (where, None) for each document that is yielded and (where, letter) for each that cannot be, in order.
     """
-    from stream_dedup.cli.sources import key_of
     from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+    from stream_dedup.inputs.sources import key_of
     from stream_dedup.local.offline import OfflineDocument
 
     json_decoder = Decoder(settings, takes_vectors=takes_vectors)
@@ -145,6 +220,8 @@ def decode_documents(
             pending.append((raw.name, DeadLetter("field", "NotAVector", sentence)))
             continue
         key = key_of(raw.fields, None) if is_json else raw.name
+        if key is None and raw.row is not None:
+            key = raw.name  # a row without an id is known by its number, so that its duplicates can name it
         message = Message("file", 0, number, None if key is None else key.encode("utf-8", "replace"), raw.raw, None, [])
         decoded = (json_decoder if is_json else text_decoder).decode(message)
         if isinstance(decoded, DeadLetter):

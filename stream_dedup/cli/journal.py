@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
-from stream_dedup.cli.sources import SourceFile
 from stream_dedup.ground.errors import InputError
+from stream_dedup.inputs.sources import SourceFile
 
 
 class Reached(NamedTuple):

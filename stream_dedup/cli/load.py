@@ -29,7 +29,7 @@ from stream_dedup.inputs.charset import decode_page
 
 if TYPE_CHECKING:
     from stream_dedup.cli.journal import Journal, Reached
-    from stream_dedup.cli.sources import RawDocument, SourceFile
+    from stream_dedup.inputs.sources import RawDocument, SourceFile
     from stream_dedup.kafka import LoadProducer
     from stream_dedup.settings.settings import Settings
 
@@ -40,13 +40,13 @@ CHECKPOINT_SECONDS = 1.0
 
 @command("load", example="stream-dedup load pages.jsonl.gz --key-field url")
 def load_command(
-    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, WARC, text or pages; - is standard input.")],
+    target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, Parquet, WARC, text or pages; - is stdin.")],
     topic: Annotated[str | None, typer.Option("--topic", help="Topic to write to.  [default: documents]")] = None,
     document_format: Annotated[
         DocumentFormat,
         typer.Option(
             "--format",
-            help="auto: by the name (.jsonl, .ndjson, .txt, .html, .warc, .wet; + .gz, .zst); standard input is jsonl.",
+            help="auto: by the name (.jsonl, .parquet, .arrow, .txt, .html, .warc; + .gz, .zst); standard input is jsonl.",
         ),
     ] = DocumentFormat.AUTO,
     key_field: Annotated[
@@ -88,7 +88,7 @@ def load_documents(
         BrokerError: Kafka does not answer, or some documents were not acknowledged.
     """
     from stream_dedup.cli.journal import Journal
-    from stream_dedup.cli.sources import find_files
+    from stream_dedup.inputs.sources import find_files
     from stream_dedup.kafka import Admin, LoadProducer
 
     topic = topic or settings.topic_names.documents
@@ -168,7 +168,7 @@ class Loading:
 
     def _send(self, file: SourceFile, advance: Callable[[int, int], None]) -> None:
         from stream_dedup.cli.journal import Reached
-        from stream_dedup.cli.sources import read_documents
+        from stream_dedup.inputs.sources import read_documents
 
         reached = Reached() if file.path is None else self.journal.of(file)
         self.resumed += reached.documents
@@ -241,7 +241,7 @@ class Loading:
 
 
 def _hint(settings: Settings, files: Sequence[SourceFile]) -> None:
-    if settings.value_format == "raw" and any(file.form == "jsonl" for file in files):
+    if settings.value_format == "raw" and any(file.form in ("jsonl", "columns") for file in files):
         note(
             "The values are JSON, and the filter is set to take a whole value as text (STREAM_DEDUP_VALUE_FORMAT=raw); "
             "set it to json, here and for the worker, so that it judges the text alone."
@@ -256,7 +256,7 @@ def _hint(settings: Settings, files: Sequence[SourceFile]) -> None:
 
 def record_of(settings: Settings, document: RawDocument, key_field: str | None) -> tuple[bytes | None, bytes]:
     """Return (key, value) as a crawler with these settings would have sent the document."""
-    from stream_dedup.cli.sources import key_of
+    from stream_dedup.inputs.sources import key_of
 
     if document.form == "jsonl":
         key = key_of(document.fields, key_field)

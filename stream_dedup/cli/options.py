@@ -62,6 +62,7 @@ class DocumentFormat(enum.StrEnum):
     TEXT = "text"
     LINES = "lines"
     WARC = "warc"
+    COLUMNS = "columns"
 
 
 ConfigOption = Annotated[

@@ -39,7 +39,7 @@ def seed_command(
     target: Annotated[str, typer.Argument(metavar="FILE|DIR|-|TOPIC", help="Documents as `load` takes them, or a topic.")],
     document_format: Annotated[
         DocumentFormat,
-        typer.Option("--format", help="auto: by the name (.jsonl, .ndjson, .txt; + .gz), standard input is jsonl."),
+        typer.Option("--format", help="auto: by the name (.jsonl, .parquet, .arrow, .txt; + .gz), standard input is jsonl."),
     ] = DocumentFormat.AUTO,
     key_field: Annotated[
         str | None,
@@ -75,11 +75,11 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None, *, a
         BrokerError: Kafka failed; run it again, it goes on.
     """
     from stream_dedup.cli.orders import log_names
-    from stream_dedup.cli.sources import STANDARD_INPUT
     from stream_dedup.control import declaration
     from stream_dedup.control.seed import SeedProgress
     from stream_dedup.fingerprinting import Fingerprinter
     from stream_dedup.inputs.decoder import Decoder
+    from stream_dedup.inputs.sources import STANDARD_INPUT
     from stream_dedup.kafka import LogAppender, read_whole
     from stream_dedup.log.records import encode_seed
     from stream_dedup.settings.recipe import recipe_of
@@ -132,8 +132,8 @@ def _topic(settings: Settings, target: str) -> list[str]:
 
 def _of_files(settings: Settings, target: str, form: str, key_field: str | None) -> Iterator[tuple[Source, Iterator[Message]]]:
     from stream_dedup.cli.load import record_of
-    from stream_dedup.cli.sources import find_files, read_documents
     from stream_dedup.control.seed import file_source
+    from stream_dedup.inputs.sources import find_files, read_documents
 
     for file in find_files(target, form):
         source = file_source(file.name, file.path)

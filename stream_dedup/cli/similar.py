@@ -119,7 +119,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _plain_text(target: str, *, as_text: bool) -> str:
-    from stream_dedup.cli.sources import STANDARD_INPUT
+    from stream_dedup.inputs.sources import STANDARD_INPUT
 
     if not as_text and target == STANDARD_INPUT:
         return sys.stdin.buffer.read().decode("utf-8", "replace")
@@ -268,8 +268,8 @@ def scan_files(settings: Settings, fingerprinter: Fingerprinter, target: str, wa
         ConfigurationError: the plan is wider than the recipe's prints.
     """
     from stream_dedup.cli.check import decode_documents
-    from stream_dedup.cli.sources import find_files, read_documents
     from stream_dedup.fingerprinting import number_of
+    from stream_dedup.inputs.sources import find_files, read_documents
     from stream_dedup.local.offline import check_widths
 
     files = find_files(target, "auto")

@@ -1,13 +1,14 @@
 """The filter without Kafka: documents in, verdicts out, through the very same fingerprints, log records and index.
 
 Invariants: the verdicts are those of a log that holds the same documents in the same order, with one partition; nothing
-is kept on disk; memory grows with the representatives (their prints and ids), never with the texts.
+is kept on disk, unless a store on disk is given; memory grows with the representatives (their prints and ids), never with the
+texts. On a store that stays, a document judged again gets its first verdict, as a redelivered record does.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -18,10 +19,12 @@ from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, Recipe
 from stream_dedup.ground.document import NO_TOPIC_ID, NONCE_BYTES, Mode, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan
+from stream_dedup.index.contract import Store
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log import answers, records
 
+BATCH_DOCUMENTS = records.DOCUMENTS_MAX
 _TOPIC = "file"
 _NONCE = bytes(NONCE_BYTES)
 
@@ -79,18 +82,28 @@ class MakesPrints(Protocol):
 
 
 def judge_documents(
-    documents: Iterable[OfflineDocument], recipe: Recipe, plan: Plan, fingerprinter: MakesPrints | None = None
+    documents: Iterable[OfflineDocument],
+    recipe: Recipe,
+    plan: Plan,
+    fingerprinter: MakesPrints | None = None,
+    *,
+    store: Store | None = None,
+    first: int = 0,
+    safe: Callable[[], int] | None = None,
 ) -> Iterator[Judged]:
     """Yield a verdict for each document, in order; documents are taken in as verdicts are taken out, a batch at a time.
 
-    `fingerprinter`: of that recipe, made here if there is none.
+    `fingerprinter`: of that recipe, made here if there is none. `store`: where the index lives, in memory if there is none;
+    it is not closed. `first`: the number of the first document. `safe`: says up to which number nobody will ask again; verdicts
+    on those behind it are kept in the store.
 
     Raises:
         ConfigurationError: the plan judges more bits than the recipe's prints have.
     """
     check_widths(recipe, plan)
     fingerprinter = Fingerprinter(recipe) if fingerprinter is None else fingerprinter
-    index = LogIndex(MemoryStore())
+    index = LogIndex(MemoryStore() if store is None else store)
+    index.bind("documents judged without Kafka")
     declaration = {
         "recipe": recipe.id,
         "width": 64 * recipe.words,
@@ -99,15 +112,17 @@ def judge_documents(
         "group": "offline",
         "mode": int(Mode.ENFORCE),
     }
-    index.apply([(0, 0, records.encode_control(records.Control("declare", declaration)))])
+    if index.declared is None:
+        index.apply([(0, 0, records.encode_control(records.Control("declare", declaration)))])
     source = iter(documents)
-    first = 0
-    while batch := list(islice(source, records.DOCUMENTS_MAX)):
-        yield from _judge(batch, first, fingerprinter, index)
+    while batch := list(islice(source, BATCH_DOCUMENTS)):
+        yield from _judge(batch, first, first if safe is None else safe(), fingerprinter, index)
         first += len(batch)
 
 
-def _judge(batch: Sequence[OfflineDocument], first: int, fingerprinter: MakesPrints, index: LogIndex) -> Iterator[Judged]:
+def _judge(
+    batch: Sequence[OfflineDocument], first: int, safe: int, fingerprinter: MakesPrints, index: LogIndex
+) -> Iterator[Judged]:
     prints = fingerprinter.fingerprint([document.text for document in batch])
     ids = [shorten_id(document.id) for document in batch]
     rows = [row for row, is_empty in enumerate(prints.empty.tolist()) if not is_empty]
@@ -116,7 +131,7 @@ def _judge(batch: Sequence[OfflineDocument], first: int, fingerprinter: MakesPri
     for count in records.split_sizes([len(ids[row]) for row in rows], 64 * fingerprinter.recipe.words, 1):
         part = rows[start : start + count]
         start += count
-        raw = records.encode_batch(_log_record(batch, ids, prints, part, first, fingerprinter.recipe))
+        raw = records.encode_batch(_log_record(batch, ids, prints, part, (first, safe), fingerprinter.recipe))
         ((_, answer_raw),) = index.apply([(index.applied, 0, raw)])
         answer = answers.decode(answer_raw, "An answer of the index in memory")
         if not isinstance(answer, answers.LogAnswer):
@@ -142,9 +157,10 @@ def _log_record(
     ids: Sequence[bytes],
     prints: Prints,
     rows: Sequence[int],
-    first: int,
+    numbers: tuple[int, int],
     recipe: Recipe,
 ) -> records.Batch:
+    first, safe = numbers
     chosen = np.asarray(rows, dtype=np.intp)
     count = len(rows)
     digests = (hashlib.blake2b(_bytes_of(batch[row].text), digest_size=8).digest() for row in rows)
@@ -153,8 +169,8 @@ def _log_record(
         mode=Mode.ENFORCE,
         nonce=_NONCE,
         number=first + rows[0],
-        # As a worker does that commits each batch before it reads the next one: no verdict is remembered for longer.
-        sources=(records.Source(_TOPIC, NO_TOPIC_ID, 0, 0, first),),
+        # As a worker says what it committed: the index keeps the verdicts behind that, and no others.
+        sources=(records.Source(_TOPIC, NO_TOPIC_ID, 0, 0, safe),),
         source=np.zeros(count, np.uint16),
         offset=chosen.astype(np.int64) + first,
         value_digest=np.fromiter((int.from_bytes(digest, "little") for digest in digests), np.uint64, count),

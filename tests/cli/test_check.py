@@ -176,7 +176,7 @@ def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(run: Callabl
     ("name", "content", "says"),
     [
         ("none.jsonl", None, "does not exist"),
-        ("odd.xyz", b"x", "add --format jsonl, text, lines or warc"),
+        ("odd.xyz", b"x", "add --format jsonl, text, lines, warc or columns"),
         ("bad.jsonl.gz", b"not gzip", "bad.jsonl.gz cannot be read"),
         ("cut.jsonl.gz", gzip.compress(b'{"id": 1, "text": "x"}\n' * 1000, mtime=0)[:-30], "cut.jsonl.gz cannot be read"),
     ],
@@ -205,7 +205,7 @@ def test_an_empty_folder_and_an_empty_file(run: Callable[..., Any], tmp_path: Pa
     empty.unlink()
     ended = run("check", tmp_path)
     assert ended.code == 1
-    assert "holds no .jsonl, .ndjson, .txt, .html, .warc or .wet files" in ended.err
+    assert "holds no .jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet files" in ended.err
 
 
 def test_a_wrong_setting_is_said_before_anything_is_judged(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stream_dedup.cli.load import record_of
-from stream_dedup.cli.sources import RawDocument, find_files, key_of, read_documents
 from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
 

@@ -11,9 +11,9 @@ import pytest
 import zstandard
 
 from stream_dedup.cli.load import record_of
-from stream_dedup.cli.sources import find_files, read_documents
 from stream_dedup.ground.errors import InputError
 from stream_dedup.inputs.charset import decode_page
+from stream_dedup.inputs.sources import find_files, read_documents
 from stream_dedup.settings.layers import load_settings
 
 PAGE = "<p>Grüße aus Köln</p>"

@@ -1,6 +1,7 @@
-"""Documents in files: JSONL, WARC, text files, or plain lines, from a file, a folder or standard input, also packed.
+"""Documents in files: Parquet, Arrow, JSONL, WARC, text files or lines, from a file, a folder or standard input, also packed.
 
-Invariants: a document's bytes are given as they stand in the file, only without the line's end; nothing here judges
+Invariants: a document's bytes are given as they stand in the file, only without the line's end (a row of Parquet or
+Arrow as one JSON object); nothing here judges
 whether they can be used; whatever is wrong with a path is an `InputError`, before or where it is met.
 """
 
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from stream_dedup.ground.errors import InputError
+from stream_dedup.inputs.columnar import SUFFIXES, json_of_rows, read_rows
 from stream_dedup.inputs.packed import is_damage, suffixes_of, unpacking
 from stream_dedup.inputs.warc import read_pages
 
-Format = Literal["jsonl", "text", "lines", "warc"]
+Format = Literal["jsonl", "text", "lines", "warc", "columns"]
 STANDARD_INPUT = "-"
 
 _BY_SUFFIX: dict[str, Format] = {
@@ -31,6 +33,7 @@ _BY_SUFFIX: dict[str, Format] = {
     ".htm": "text",
     ".warc": "warc",
     ".wet": "warc",
+    **dict.fromkeys(SUFFIXES, "columns"),
 }
 
 
@@ -53,7 +56,8 @@ class RawDocument:
     """One document: `name` is `pages.jsonl:12`, a text file's path or a page's URL, `raw` its bytes.
 
     `fields` is its JSON if it has any; `problem` says in a sentence why a line of JSONL is not a JSON object; then `fields`
-    is None. Of a page in a WARC file, `charset` is what its server said, `time` when it was fetched.
+    is None. Of a page in a WARC file, `charset` is what its server said, `time` when it was fetched. A row of Parquet or Arrow
+    has the form `jsonl`, and `row`: its (`pyarrow.RecordBatch`, row of that).
     """
 
     name: str
@@ -63,6 +67,7 @@ class RawDocument:
     problem: str | None = None
     charset: str | None = None
     time: str | None = None
+    row: tuple[Any, int] | None = None
 
 
 def find_files(target: str, form: str) -> list[SourceFile]:
@@ -81,14 +86,16 @@ def find_files(target: str, form: str) -> list[SourceFile]:
             if one.is_file() and (form != "auto" or _guess(one))
         ]
         if not found:
-            kinds = ".jsonl, .ndjson, .txt, .html, .warc or .wet"
+            kinds = ".jsonl, .ndjson, .parquet, .arrow, .txt, .html, .warc or .wet"
             raise InputError(f"The folder {path} holds no {kinds} files (plain, .gz or .zst).")
         return found
     if not path.exists():
         raise InputError(f"{path} does not exist; name a file, a folder, or - for standard input.")
     guessed = _guess(path) if form == "auto" else _form(form)
     if guessed is None:
-        raise InputError(f"How {path} holds documents cannot be told from its name; add --format jsonl, text, lines or warc.")
+        raise InputError(
+            f"How {path} holds documents cannot be told from its name; add --format jsonl, text, lines, warc or columns."
+        )
     return [SourceFile(path, path.name, guessed)]
 
 
@@ -107,7 +114,10 @@ def read_documents(
     """
     for file in files:
         try:
-            yield from islice(_read(file, advance, Counter() if passed_over is None else passed_over), first, None)
+            if file.form == "columns":
+                yield from _rows(file, advance, first)
+            else:
+                yield from islice(_read(file, advance, Counter() if passed_over is None else passed_over), first, None)
         except Exception as error:
             if not isinstance(error, OSError | EOFError) and not is_damage(error):
                 raise
@@ -145,6 +155,19 @@ def _read(file: SourceFile, advance: Callable[[int, int], None], passed_over: Co
             return
         with unpacking(packing, plain) as unpacked:
             yield from _lines(file, unpacked, plain, advance)
+
+
+def _rows(file: SourceFile, advance: Callable[[int, int], None], first: int) -> Iterator[RawDocument]:
+    if file.path is None:
+        raise InputError("Parquet and Arrow cannot be read from standard input; give the file's name.")
+    told = 0
+    for batch, start, rows_of_file in read_rows(file.path, first):
+        for place, (raw, fields) in enumerate(json_of_rows(batch)):
+            yield RawDocument(f"{file.name}:{start + place}", raw, "jsonl", fields, row=(batch, place))
+        share = file.size_bytes * (start + batch.num_rows) // rows_of_file - told if rows_of_file else 0
+        advance(batch.num_rows, share)
+        told += share
+    advance(0, file.size_bytes - told)
 
 
 def _pages(file: SourceFile, advance: Callable[[int, int], None], passed_over: Counter[str]) -> Iterator[RawDocument]:
@@ -195,5 +218,5 @@ def _guess(path: Path) -> Format | None:
 
 
 def _form(form: str) -> Format:
-    forms: dict[str, Format] = {"jsonl": "jsonl", "text": "text", "lines": "lines", "warc": "warc"}
+    forms: dict[str, Format] = {"jsonl": "jsonl", "text": "text", "lines": "lines", "warc": "warc", "columns": "columns"}
     return forms[form]

@@ -1,0 +1,166 @@
+"""Duplicates in a table, in rows of any kind, or in files: `dedup`, which returns columns.
+
+Invariants: a row of the result for each row of the source, in its order, whatever the source is; the verdicts are those of
+`check` on the same documents.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from stream_dedup.fingerprinting import Recipe
+from stream_dedup.ground.document import Verdict
+from stream_dedup.ground.errors import InputError
+from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.plan import parse as parse_plan
+from stream_dedup.inputs.charset import decode_page
+from stream_dedup.inputs.columnar import need_pyarrow
+from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
+from stream_dedup.local.offline import Judged, OfflineDocument, judge_documents
+
+_MISSING = object()
+COLUMNS = ("id", "is_duplicate", "reason", "of", "of_row", "distance", "similarity", "group")
+
+
+def dedup(
+    source: object,
+    *,
+    text: str = "text",
+    id: str | None = None,  # noqa: A002 - what the column is called by those who have one
+    recipe: Recipe | None = None,
+    plan: Plan | str = "wide",
+) -> dict[str, list[Any]]:
+    """Return for each row of `source` whether it is a duplicate, and of what: columns, a list of n values each.
+
+    `source`: a table (Arrow, pandas, polars, or a dictionary of columns); rows (dictionaries, texts, or pairs of id and
+    text), also of a generator; or the path of a file or folder that `check` reads, whose pages are taken with their tags.
+    `text` and `id` name the columns or fields, also inside others (`page.text`). Without `id` a row is known by its number.
+
+    Columns: `id`; `is_duplicate`; `reason`, as in the header `dedup.reason`; `of` and `of_row`, id and number of the kept
+    row, `distance` in bits, `similarity` from 0 to 1, None for kept rows (`similarity` also where the plan knows none);
+    `group`, the number of the kept row, which a kept row shares with its duplicates. Memory holds the result and the
+    fingerprints.
+
+    Raises:
+        InputError: the source is nothing of that kind, or a row has no text; the sentence names the first one, counted from 0.
+        ConfigurationError: the plan judges more bits than the recipe's prints have.
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    chosen = parse_plan(plan) if isinstance(plan, str) else plan
+    for judged in judge_documents(_documents(source, text, id), recipe or Recipe(), chosen):
+        _add(columns, judged)
+    return columns
+
+
+def similarity_of(judged: Judged) -> float | None:
+    """Return how similar a duplicate is to the kept one, 0 to 1, where the plan measures that; 1 for the same text."""
+    found = getattr(judged, "similarity", None)
+    return None if found is None else float(found)
+
+
+def _add(columns: dict[str, list[Any]], judged: Judged) -> None:
+    is_duplicate = judged.verdict is Verdict.DUPLICATE
+    of = judged.of_id.decode("utf-8", "replace") if is_duplicate and judged.of_id is not None else None
+    of_row = judged.of_number if is_duplicate else None
+    values = (
+        judged.id.decode("utf-8", "replace"),
+        is_duplicate,
+        judged.reason.label,
+        of,
+        of_row,
+        judged.distance if is_duplicate else None,
+        similarity_of(judged) if is_duplicate else None,
+        judged.number if of_row is None else of_row,
+    )
+    for name, value in zip(COLUMNS, values, strict=True):
+        columns[name].append(value)
+
+
+def _documents(source: object, text: str, identifier: str | None) -> Iterator[OfflineDocument]:
+    for number, row in enumerate(_rows_of(source, text, identifier)):
+        name: object = number
+        if isinstance(row, RawDocument):
+            name, content = _of_file(row, text, identifier)
+            where = row.name
+        elif isinstance(row, str):
+            content, where = row, f"Row {number}"
+        elif isinstance(row, Mapping):
+            where, content = f"Row {number}", _at(row, text)
+            name = number if identifier is None else _at(row, identifier)
+        elif isinstance(row, tuple | list) and len(row) == 2:
+            where, (name, content) = f"Row {number}", row
+        else:
+            raise InputError(
+                f"Row {number} is a {type(row).__name__}; a dictionary, a text, or a pair of id and text is needed."
+            )
+        if not isinstance(content, str):
+            what = (
+                f"has no column {text!r}" if content is _MISSING else f"holds no text in {text!r} but {type(content).__name__}"
+            )
+            raise InputError(f"{where} {what}; drop such rows first, or name another column with text=.")
+        if not isinstance(name, str | int):
+            what = "has no id" if name is _MISSING else f"has the id {name!r}"
+            raise InputError(f"{where} {what}; a text or a whole number is needed, in the column that id= names.")
+        yield OfflineDocument(str(name).encode("utf-8", "replace"), content)
+
+
+def _of_file(row: RawDocument, text: str, identifier: str | None) -> tuple[object, object]:
+    if row.form != "jsonl":
+        return row.name, decode_page(row.raw, row.charset)
+    if row.fields is None:
+        raise InputError(row.problem or f"{row.name} is no JSON object.")
+    named = key_of(row.fields, None) if identifier is None else _at(row.fields, identifier)
+    return row.name if named is None else named, _at(row.fields, text)
+
+
+def _rows_of(source: object, text: str, identifier: str | None) -> Iterable[object]:
+    if isinstance(source, str | os.PathLike):
+        return read_documents(find_files(os.fspath(source), "auto"))
+    if isinstance(source, Mapping):
+        return _rows_of_columns(source, text, identifier)
+    if hasattr(source, "__arrow_c_stream__"):
+        need_pyarrow("Tables")
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+
+        return _rows_of_table(pa.RecordBatchReader.from_stream(source), text, identifier)
+    if hasattr(source, "columns") and hasattr(source, "iloc"):  # pandas before it spoke Arrow
+        return _rows_of_columns({name: source[name].tolist() for name in source.columns}, text, identifier)  # type: ignore[index]
+    if isinstance(source, bytes) or not isinstance(source, Iterable):
+        raise InputError(f"A table, rows or a path is needed, and a {type(source).__name__} was given.")
+    return source
+
+
+def _rows_of_columns(columns: Mapping[Any, Any], text: str, identifier: str | None) -> Iterator[object]:
+    names = [text] if identifier is None else [text, identifier]
+    for name in names:
+        if name not in columns:
+            raise InputError(f"There is no column {name!r}; the columns are {', '.join(map(str, columns))}.")
+    if len({len(columns[name]) for name in names}) != 1:
+        raise InputError(f"The columns {' and '.join(names)} are not equally long.")
+    for values in zip(*(columns[name] for name in names), strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _rows_of_table(reader: Any, text: str, identifier: str | None) -> Iterator[object]:
+    """Yield rows with the columns that are needed only; of a nested field, its outermost one."""
+    names = reader.schema.names
+    wanted = []
+    for path in [text] if identifier is None else [text, identifier]:
+        name = path if path in names else path.split(".")[0]
+        if name not in names:
+            raise InputError(f"There is no column {path!r}; the columns are {', '.join(names)}.")
+        wanted.append(name)
+    for batch in reader:
+        for values in zip(*(batch.column(name).to_pylist() for name in wanted), strict=True):
+            yield dict(zip(wanted, values, strict=True))
+
+
+def _at(fields: Mapping[Any, Any], path: str) -> object:
+    if path in fields:
+        return fields[path]
+    found: object = fields
+    for name in path.split("."):
+        found = found.get(name, _MISSING) if isinstance(found, Mapping) else _MISSING
+    return found

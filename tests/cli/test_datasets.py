@@ -1,0 +1,185 @@
+"""Datasets without Kafka: `dedup` on tables, rows and files; `check --to` a folder, killed and gone on with."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from stream_dedup import dedup
+from stream_dedup.demo.crawl import mini_crawl
+from stream_dedup.ground.errors import InputError
+from stream_dedup.local import offline, parts
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = mini_crawl(3, 300)
+TEXTS = [page.text for page in PAGES]
+TABLE = pa.table({"n": list(range(len(PAGES))), "page": [{"text": page.text, "url": page.id} for page in PAGES]})
+
+
+def test_every_kind_of_source_gives_the_same_columns(tmp_path: Path) -> None:
+    """A table, a reader of batches, columns, dictionaries, pairs, and a file; a duplicate names a kept row before it."""
+    pq.write_table(TABLE, tmp_path / "a.parquet", row_group_size=70)
+    rows = TABLE.to_pylist()
+    expected = dedup(TABLE, text="page.text", id="page.url")
+
+    assert expected == dedup(TABLE.to_reader(50), text="page.text", id="page.url")
+    assert expected == dedup((row for row in rows), text="page.text", id="page.url")
+    assert expected == dedup({"text": TEXTS, "url": [page.id for page in PAGES]}, id="url")
+    assert expected == dedup([(page.id, page.text) for page in PAGES])
+    assert expected == dedup(tmp_path, text="page.text", id="page.url")
+    numbered = dedup(TEXTS)
+    assert numbered["id"] == [str(number) for number in range(len(TEXTS))]
+    assert numbered["reason"].count("near") > 10
+    found = pa.table(expected).to_pylist()
+    assert sum(row["is_duplicate"] for row in found) > 10
+    for number, row in enumerate(found):
+        assert row["group"] == (row["of_row"] if row["is_duplicate"] else number)
+        assert not row["is_duplicate"] or (found[row["of_row"]]["id"] == row["of"] and row["of_row"] < number)
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "sentence"),
+    [
+        (5, {}, "^A table, rows or a path is needed, and a int was given"),
+        ([5], {}, "^Row 0 is a int"),
+        (["a", None], {}, "^Row 1 is a NoneType"),
+        ([{"text": "a"}, {"text": None}], {}, "^Row 1 holds no text in 'text' but NoneType; drop such rows"),
+        ([{"body": "a"}], {}, "^Row 0 has no column 'text'"),
+        ([{"text": "a"}], {"id": "url"}, "^Row 0 has no id"),
+        (TABLE, {}, "^There is no column 'text'; the columns are n, page"),
+        (TABLE, {"text": "page"}, "^Row 0 holds no text in 'page' but dict"),
+        ({"text": ["a"], "id": []}, {"id": "id"}, "not equally long"),
+        ("/no/such/file", {}, "does not exist"),
+    ],
+)
+def test_what_is_no_dataset_is_a_sentence(source: object, arguments: dict[str, str], sentence: str) -> None:
+    """Null, nested, missing and foreign values are named with their row."""
+    with pytest.raises(InputError, match=sentence):
+        dedup(source, **arguments)
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Two Parquet files of different columns, a null among their texts, and a JSONL file with a broken line."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    nulled = [None if number == 5 else text for number, text in enumerate(TEXTS)]
+    pq.write_table(pa.table({"id": [page.id for page in PAGES], "text": nulled}), folder / "a.parquet", row_group_size=70)
+    pq.write_table(pa.table({"text": TEXTS[:100], "more": [b"\xff"] * 100}), folder / "b.parquet")
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS[:50])
+    (folder / "c.jsonl").write_text(lines + "no JSON\n")
+    return folder
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+@pytest.mark.parametrize(("dies_after", "batch"), [(1, 1000), (4, 1000), (14, 1000), (1, 25), (4, 25), (9, 25)])
+def test_a_run_that_was_killed_ends_with_equal_output(
+    run: Callable[..., Any], tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, dies_after: int, batch: int
+) -> None:
+    """Killed while it writes a part, wherever that is, it goes on, and every file has the same bytes as without."""
+    monkeypatch.setattr(parts, "PART_ROWS", 40)
+    monkeypatch.setattr(offline, "BATCH_DOCUMENTS", batch)  # more and less than a part
+    assert run("check", source, "--to", tmp_path / "whole").code == 0
+    replaced, calls = parts._replace, iter(range(1000))
+
+    def dying(path: Path, write: Callable[[Path], object]) -> None:
+        if next(calls) == dies_after:
+            write(path)  # half a part is left behind
+            raise Killed
+        replaced(path, write)
+
+    monkeypatch.setattr(parts, "_replace", dying)
+    with pytest.raises(Killed):
+        run("check", source, "--to", tmp_path / "killed")
+    monkeypatch.setattr(parts, "_replace", replaced)
+    ended = run("check", source, "--to", tmp_path / "killed", "--json")
+
+    assert json.loads(ended.out)["unreadable"] == 2
+    whole = tree(tmp_path / "whole")
+    assert tree(tmp_path / "killed") == whole
+    assert len(whole) > 20
+    again = run("check", source, "--to", tmp_path / "killed")
+    assert again.code == 0
+    assert "complete" in again.err
+    kept = pq.read_table(tmp_path / "whole" / "kept" / "part-00000.parquet")
+    assert kept.column_names == ["id", "text"]
+    duplicates = pa.concat_tables(
+        [pq.read_table(path) for path in sorted((tmp_path / "whole" / "duplicates").glob("*.parquet"))],
+        promote_options="default",
+    ).to_pylist()
+    assert {one["dedup_reason"] for one in duplicates} >= {"exact", "near"}
+    assert all(one["dedup_of"] for one in duplicates)
+
+
+def test_a_folder_of_something_else_is_left_alone(run: Callable[..., Any], tmp_path: Path, source: Path) -> None:
+    """Not empty, begun with other settings, inside the source, or no text column: a sentence, and nothing is written."""
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    assert "is not empty" in run("check", source, "--to", tmp_path / "full").err
+    assert "lies in" in run("check", source, "--to", source / "out").err
+    assert "has no column 'body'; its columns are id, text" in run("check", source, "--text-field", "body").err
+    assert run("check", source / "b.parquet", "--to", tmp_path / "out").code == 0
+    assert "other settings" in run("check", source / "b.parquet", "--plan", "classic", "--to", tmp_path / "out").err
+
+
+def test_the_notebook_runs() -> None:
+    """Its cells, one after another: fewer rows are kept than there were, and none is lost."""
+    notebook = json.loads((ROOT / "examples" / "dedup.ipynb").read_text(encoding="utf-8"))
+    names: dict[str, Any] = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)  # noqa: S102 - the notebook's own code
+
+    assert 0 < names["kept"].num_rows < names["table"].num_rows
+    assert sum(names["groups"]["id_count"].to_pylist()) == names["table"].num_rows
+
+
+def test_the_page_is_walked_through(
+    run: Callable[..., Any], tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands of the page in an empty folder with `data/`, then its Python; every row is in one of the three outputs."""
+    page = (ROOT / "docs" / "how-to" / "datasets.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for line in re.findall(r"^\$ stream-dedup (.*)$", page, flags=re.MULTILINE):
+        assert run(*shlex.split(line)).code == 0
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        exec(block, {})  # noqa: S102 - the page's own code
+
+    written = sum(pq.read_metadata(path).num_rows for path in (tmp_path / "deduplicated").rglob("*.parquet"))
+    written += sum(len(path.read_bytes().splitlines()) for path in (tmp_path / "deduplicated").rglob("*.jsonl"))
+    assert written == len(TEXTS) + 100 + 50 + 1
+
+
+def test_a_corpus_is_cleaned_as_its_page_says(run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of the page on corpora that need no Kafka; what is near the test set leaves the corpus behind it."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "corpus-behind-test-set").mkdir()
+    pq.write_table(pa.table({"text": TEXTS}), tmp_path / "data" / "shard-00.parquet")
+    pq.write_table(pa.table({"text": TEXTS[:40]}), tmp_path / "corpus-behind-test-set" / "00-test.parquet")
+    pq.write_table(pa.table({"text": TEXTS[30:90]}), tmp_path / "corpus-behind-test-set" / "01-corpus.parquet")
+    page = (ROOT / "docs" / "how-to" / "llm-corpus.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^\$ stream-dedup (check .*)$", page, flags=re.MULTILINE)
+    assert len(commands) == 3
+    for line in commands:
+        assert run(*shlex.split(line)).code == 0
+
+    found = [pq.read_table(path) for path in sorted((tmp_path / "decontaminated" / "kept").glob("*.parquet"))]
+    corpus = set(found[1]["text"].to_pylist())
+    assert corpus
+    assert not corpus & {text for text in TEXTS[:40] if text}
