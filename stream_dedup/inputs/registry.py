@@ -12,6 +12,7 @@ import io
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from stream_dedup.ground.document import DeadLetter
@@ -115,14 +116,15 @@ class AvroRegistry:
             return loaded
         # The compiled reader ends the process on a value nested a million deep; the other one raises RecursionError.
         read = _read_py.schemaless_reader if _is_recursive(known) else fastavro.schemaless_reader
-        target = None
+        target: Any = None
         if self._reader_schema_id is not None:
             names: dict[str, Any] = {}
             target = self._load(self._reader_schema_id, names)
             if target is None or isinstance(target, DeadLetter):
                 why = "the registry does not have it" if target is None else target.message
                 raise RegistryAwayError(f"STREAM_DEDUP_READER_SCHEMA={self._reader_schema_id} cannot be used: {why}")
-        return lambda body: read(body, loaded, target)
+        by: Any = target
+        return lambda body: read(body, loaded, by)
 
     def _load(self, number: int, known: dict[str, Any]) -> Any | DeadLetter | None:
         """Return a parsed schema, None if the registry does not know it; `known` gets its named types."""
@@ -153,7 +155,7 @@ class AvroRegistry:
             seen.add(place)
             if len(seen) > _REFERENCES_MAX:
                 raise ValueError(f"it refers to more than {_REFERENCES_MAX} others")
-            referred = self._ask(lambda place=place: self._client.get_version(*place))
+            referred = self._ask(partial(self._client.get_version, *place))
             if referred is None:
                 raise ValueError(f"it refers to version {place[1]} of {place[0]!r}, which the registry does not have")
             self._add_references(referred.schema, known, seen)
