@@ -13,6 +13,7 @@
     |   `-- FencedError         another worker uses the same transactional id
     |-- InvariantError          something that must always hold does not: stop and alarm, never commit past it
     |   `-- DivergedError       two index replicas gave different answers for one log offset
+    |-- RegistryAwayError       the schema registry does not answer: a worker holds its records and asks again
     `-- LocalBrokerError        the embedded broker could not be set up or did not start
 
 Catch `ConfigurationError` to tell an operator what to change; catch `StreamDedupError` at the edge of a program.
@@ -42,6 +43,10 @@ class FirstStartError(ConfigurationError):
 
 class InputError(StreamDedupError):
     """A file or argument given to a command cannot be read as asked."""
+
+
+class RegistryAwayError(StreamDedupError):
+    """The schema registry gives no answer now; nothing is decided of the record, and the same question comes later."""
 
 
 class FormatError(StreamDedupError):

@@ -2,7 +2,8 @@
 
 Invariants: the result is a pure function of the record and the input settings (a decision that depended on anything
 else could differ on redelivery, and then a representative might never reach `unique`); nothing raises, whatever the
-bytes are; the value is only ever decoded, never encoded again. Invalid UTF-8 is decoded with replacement (same bytes,
+bytes are, but a schema registry that does not answer raises `RegistryAwayError`; the value is only ever decoded, never
+encoded again. Invalid UTF-8 is decoded with replacement (same bytes,
 same print); JSON that does not parse, or has no text where the settings say, is a dead letter.
 """
 
@@ -36,6 +37,7 @@ from stream_dedup.ground.messages import Messages
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.framing import unframe
 from stream_dedup.inputs.html import Extractor, Failure
+from stream_dedup.inputs.registry import AvroRegistry
 from stream_dedup.log.headers import BYPASS
 from stream_dedup.settings.settings import Settings
 
@@ -93,6 +95,7 @@ class Decoder:
                 is not installed.
         """
         self._json = settings.value_format != "raw"
+        self._avro = AvroRegistry(settings) if settings.value_format == "avro" else None
         self._framed = settings.value_format == "confluent-json"
         if takes_vectors and not self._json:
             raise ConfigurationError(
@@ -114,7 +117,13 @@ class Decoder:
         self._is_plain = not (self._json or self._is_wrapped or self._allow_bypass)
         # So is a JSON object whose text and id are strings.
         self._is_plain_json = self._json and not (
-            self._framed or self._is_wrapped or self._allow_bypass or takes_vectors or self._time_field or self._scope_field
+            self._framed
+            or self._avro is not None
+            or self._is_wrapped
+            or self._allow_bypass
+            or takes_vectors
+            or self._time_field
+            or self._scope_field
         )
 
     @property
@@ -203,7 +212,11 @@ class Decoder:
         )
 
     def decode(self, message: Message) -> DecodedDocument | DeadLetter | Reason:
-        """Return the document, or why there is none: a dead letter, or the reason to pass the record on unjudged."""
+        """Return the document, or why there is none: a dead letter, or the reason to pass the record on unjudged.
+
+        Raises:
+            RegistryAwayError: the schema registry gives no answer now.
+        """
         value = message.value
         if isinstance(message, Unreadable):
             return _unreadable(message)
@@ -219,10 +232,9 @@ class Decoder:
                 if isinstance(unframed, str):
                     return DeadLetter("decode", "NotFramed", unframed)
                 value = unframed
-            try:
-                fields = parse_json(value)
-            except (ValueError, RecursionError, MemoryError) as error:
-                return DeadLetter("decode", type(error).__name__, f"The value is not JSON that can be read: {error}.")
+            fields = _parse(value) if self._avro is None else self._avro.read(value)
+            if isinstance(fields, DeadLetter):
+                return fields
             text = self._vector_of(fields) if self._takes_vectors else self._text_of(fields)
         else:
             text = value
@@ -244,9 +256,9 @@ class Decoder:
         found = self._extractor.extract(written if isinstance(written, str) else decode_page(written))
         return DeadLetter("fingerprint", *found) if isinstance(found, Failure) else found
 
-    def _text_of(self, fields: Any) -> str | DeadLetter:
+    def _text_of(self, fields: Any) -> str | bytes | DeadLetter:
         found = _at(fields, self._text_field)
-        if isinstance(found, str):
+        if isinstance(found, str | bytes):  # bytes: of Avro
             return found
         if isinstance(found, list) and all(isinstance(part, str) for part in found):
             return "\n".join(found)
@@ -284,6 +296,13 @@ class Decoder:
             return 0
         found = _scalar(_at(fields, self._scope_field))
         return 0 if found is None else scope_number(found)
+
+
+def _parse(value: bytes) -> Any | DeadLetter:
+    try:
+        return parse_json(value)
+    except (ValueError, RecursionError, MemoryError) as error:
+        return DeadLetter("decode", type(error).__name__, f"The value is not JSON that can be read: {error}.")
 
 
 def parse_json(value: bytes) -> Any:
@@ -358,9 +377,11 @@ def _time_ms(found: Any) -> int | None:
         return int(found * 1000 if found < 1e11 else found)
     if isinstance(found, str):
         try:
-            moment = dt.datetime.fromisoformat(found)
+            found = dt.datetime.fromisoformat(found)
         except ValueError:
             return None
+    if isinstance(found, dt.datetime):  # a timestamp of Avro is one already
+        moment = found
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=dt.UTC)
         try:

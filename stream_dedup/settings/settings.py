@@ -240,10 +240,11 @@ class Settings(BaseSettings):
         "`text_encoding` to `base64`). `ache`: its JSON, the page in `content` as base64. The last two need "
         "`stream-dedup[html]`. `raw` changes nothing.",
     )
-    value_format: Literal["raw", "json", "confluent-json"] = Field(
+    value_format: Literal["raw", "json", "confluent-json", "avro"] = Field(
         default="raw",
         description="`raw`: the record's value is the text. `json`: the text stands at `text_field` of an object. "
         "`confluent-json`: the same behind the five bytes of Confluent's serializers; no schema registry is asked. "
+        "`avro`: Avro behind those five bytes, read by the schema that `registry_url` has; needs `stream-dedup[registry]`. "
         "`raw` is the default because it fits every byte string and dead-letters nothing by a wrong "
         "guess; with JSON values it also judges the field names, dates and addresses around the text, "
         "and so finds fewer duplicates.",
@@ -251,7 +252,24 @@ class Settings(BaseSettings):
     text_field: FieldPath = Field(
         default="text",
         description="Dotted path of the text in a JSON value; a list there is joined. A document without it becomes "
-        "a dead letter. Only with `value_format` `json` or `confluent-json`.",
+        "a dead letter. Not with `value_format` `raw`.",
+    )
+    registry_url: str | None = Field(
+        default=None,
+        description="Address of the schema registry, `http://` or `https://`, several with commas. Only with `value_format` "
+        "`avro`. While it does not answer, records wait; none becomes a dead letter.",
+    )
+    registry_credentials_file: Path | None = Field(
+        default=None, description="File with `user:password` for the schema registry's basic authentication."
+    )
+    registry_ca_file: Path | None = Field(
+        default=None, description="PEM file of the authority that signed the schema registry's certificate."
+    )
+    reader_schema: int | None = Field(
+        default=None,
+        ge=1,
+        description="Id of the schema by which every Avro value is read, so that a field renamed with an alias has one name. "
+        "Without it a value has the names of its own schema.",
     )
     text_is: Literal["text", "html"] = Field(
         default="text",

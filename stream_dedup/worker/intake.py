@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from stream_dedup.ground.document import TopicPartitionKey, UnreadableHeaders
+from stream_dedup.ground.errors import RegistryAwayError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.threads import SideThread
 from stream_dedup.kafka import SourceConsumer
@@ -28,6 +30,7 @@ _WAIT_SECONDS = 0.1
 _PREPARED_SECONDS = 0.003
 _SOON_SECONDS = 0.02
 _PAUSE_AFTER_SECONDS = 1.0
+_ASK_AGAIN_SECONDS = 2.0
 
 
 class Unprepared(NamedTuple):
@@ -216,18 +219,35 @@ class Intake:
         self._prepared_bytes = read.amount.bytes
         self._thread.start(lambda: self._prepare(read))
 
-    def _prepare(self, read: Unprepared) -> tuple[InFlight, Unprepared | None]:
+    def _prepare(self, read: Unprepared) -> tuple[InFlight | None, Unprepared | None]:
         """Make a batch, and return what is left of the records once a slice of time is over.
 
+        While the schema registry is away the records wait here, and the loop polls on; whoever hurries gets them back.
         Nothing of the flow or a client may be touched in here.
         """
-        until = self._clock.monotonic() + self._pace.slice_seconds
         messages = Messages.joined(read.messages)
-        with self._metrics.stage("prepare"):
-            batch = self._preparer.prepare(
-                messages, read.sources, read.stamp, lambda: self._hurries.is_set() or self._clock.monotonic() >= until
-            )
+        is_away = False
+        while True:
+            until = self._clock.monotonic() + self._pace.slice_seconds
+            try:
+                with self._metrics.stage("prepare"):
+                    batch = self._preparer.prepare(messages, read.sources, read.stamp, partial(self._is_over, until))
+                break
+            except RegistryAwayError as error:
+                if not is_away:
+                    self._logger.warning("the schema registry is away; the records wait", reason=str(error))
+                is_away = True
+                self._metrics.registry_away(True)
+                if self._hurries.wait(_ASK_AGAIN_SECONDS):
+                    self._metrics.registry_away(False)
+                    return None, left_of(read, messages, 0)
+        if is_away:
+            self._logger.info("the schema registry answers again")
+            self._metrics.registry_away(False)
         return batch, left_of(read, messages, len(batch.messages))
+
+    def _is_over(self, until: float) -> bool:
+        return self._hurries.is_set() or self._clock.monotonic() >= until
 
     def _wait_until_prepared(self, wait_seconds: float) -> bool:
         """Return whether no batch is being prepared, after waiting so long at most; one that is done is taken in, and what was
@@ -248,7 +268,8 @@ class Intake:
     def _take_in_prepared(self) -> None:
         batch, self._left = self._thread.take_result()
         self._is_preparing = False
-        self._take_in(batch)
+        if batch is not None:
+            self._take_in(batch)
 
 
 def left_of(read: Unprepared, messages: Messages, done: int) -> Unprepared | None:

@@ -58,6 +58,11 @@ class WorkerMetrics(RoleMetrics):
             ["topic", "partition"],
             registry=registry,
         )
+        self._registry_away = Gauge(
+            "stream_dedup_schema_registry_away",
+            "1 while records wait because the schema registry does not answer, else 0.",
+            registry=registry,
+        )
         self._batches_in_flight = Gauge(
             "stream_dedup_batches_in_flight", "Batches that wait for the index or for their commit.", registry=registry
         )
@@ -134,6 +139,10 @@ class WorkerMetrics(RoleMetrics):
     def transaction(self, result: str) -> None:
         """Count a transaction that ended so: `committed`, `aborted` or `unknown`."""
         self._transactions.labels(result).inc()
+
+    def registry_away(self, is_away: bool) -> None:
+        """Say whether records wait for the schema registry."""
+        self._registry_away.set(is_away)
 
     def rebalanced(self) -> None:
         """Count a rebalance; the lag of partitions that went away is not reported any longer."""

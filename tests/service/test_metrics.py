@@ -213,6 +213,7 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
         "stream_dedup_host_signals": set(),
         "stream_dedup_host_events": {"event"},
         "stream_dedup_rebalances": set(),
+        "stream_dedup_schema_registry_away": set(),
         "stream_dedup_batches_in_flight": set(),
         "stream_dedup_documents_in_flight": set(),
         "stream_dedup_bytes_in_flight": set(),

@@ -65,16 +65,18 @@ def intake_of(
     flow: Any,
     allowance: Any = None,
     pace: IntakePace | None = None,
+    prepare: Callable[..., Any] | None = None,
+    take_in: Callable[[Any], None] = lambda _: None,
 ) -> Intake:
     """Return an intake that reads what `take` gives; nothing is to be read again, and its batches go nowhere."""
     return Intake(
         context(flow, clock),
         mock.Mock(take=lambda *_: take()),
         mock.Mock(go_back=lambda _: False),
-        mock.Mock(prepare=lambda messages, *_: SimpleNamespace(messages=messages)),
+        mock.Mock(prepare=prepare or (lambda messages, *_: SimpleNamespace(messages=messages))),
         aside,  # type: ignore[arg-type]
         WorkerBudget(1 << 30, 10 * MIB),
         allowance or Allowance(Amount(8000, 10 * MIB)),
-        lambda _: None,
+        take_in,
         pace or IntakePace(),
     )
