@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -44,9 +44,14 @@ def chromium() -> Iterator[Chrome]:
         driver.quit()
 
 
-def view(driver: Chrome, *, width: int, dark: bool = False) -> None:
+def logged(driver: Any) -> list[Any]:
+    """Return what the browser logged since the last time: what it refused, and what failed."""
+    return list(driver.get_log("browser"))
+
+
+def view(driver: Chrome, *, width: int, height: int = 900, dark: bool = False) -> None:
     """Have the page drawn at that width (CSS pixels), light or dark."""
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})

@@ -49,7 +49,7 @@ def test_every_page_fits_and_is_quiet(chrome: Chrome, width: int, dark: bool) ->
             browser.view(chrome, width=width, dark=dark)
             chrome.get(f"http://127.0.0.1:{port}/{address}")
             assert chrome.execute_script("return document.documentElement.scrollWidth <= innerWidth"), address
-            assert chrome.get_log("browser") == [], address
+            assert browser.logged(chrome) == [], address
             paper, ink = (
                 sum(map(int, chrome.execute_script(f"return getComputedStyle(document.body).{name}")[4:-1].split(",")))
                 for name in ("backgroundColor", "color")
@@ -66,7 +66,7 @@ def test_hostile_texts_do_not_run(chrome: Chrome) -> None:
         for address in ("", "decisions", "decision?at=duplicates-2@8", "hosts", "groups", "find?q=%3Cimg%20src%3Dx%3E"):
             chrome.get(f"http://127.0.0.1:{port}/{address}")
             assert chrome.execute_script("return document.querySelectorAll('img, main script, iframe').length") == 0
-            assert chrome.get_log("browser") == []
+            assert browser.logged(chrome) == []
 
 
 def test_rows_are_live_until_paused(chrome: Chrome) -> None:
