@@ -24,7 +24,7 @@ _KEPT: Final = frozenset("\n\t\u200c\u200d")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """A stretch of a row: `kind` is `same`, `changed` (both sides), `gone` (left only), `come` (right only) or `skipped`."""
 
     kind: str
@@ -36,7 +36,7 @@ class Piece:
 class TextComparison:
     """Both texts in pieces. `share`: Jaccard similarity of their runs of three words. `note` says what was left out."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TextPiece, ...]
     share: float
     changes: int
     note: str = ""
@@ -65,14 +65,14 @@ def compare(left: str, right: str, *, folded: bool = True) -> TextComparison:
         if len("".join(tokens)) < len(text)
     ]
     bare, other = ([token.strip().casefold() for token in tokens] for tokens in (first, second))
-    pieces: list[Piece] = []
+    pieces: list[TextPiece] = []
     # With autojunk, words that make up more than a hundredth of a long text anchor nothing: it is what bounds the time.
     for action, begin, end, start, stop in difflib.SequenceMatcher(None, bare, other).get_opcodes():
         one, two = first[begin:end], second[start:stop]
         if action == "equal" and folded and len(one) > 3 * _FOLDED:
             pieces.append(_piece("same", one[:_FOLDED], two[:_FOLDED]))
             skipped = f"{len(one) - 2 * _FOLDED:,} equal words"
-            pieces.append(Piece("skipped", skipped, skipped))
+            pieces.append(TextPiece("skipped", skipped, skipped))
             pieces.append(_piece("same", one[-_FOLDED:], two[-_FOLDED:]))
         else:
             kind = {"equal": "same", "replace": "changed", "delete": "gone", "insert": "come"}[action]
@@ -82,8 +82,8 @@ def compare(left: str, right: str, *, folded: bool = True) -> TextComparison:
     return TextComparison(tuple(pieces), _jaccard(bare, other), changes, note[:1].upper() + note[1:] + "." if note else "")
 
 
-def _piece(kind: str, left: list[str], right: list[str]) -> Piece:
-    return Piece(kind, shown("".join(left)), shown("".join(right)))
+def _piece(kind: str, left: list[str], right: list[str]) -> TextPiece:
+    return TextPiece(kind, shown("".join(left)), shown("".join(right)))
 
 
 def _jaccard(left: list[str], right: list[str]) -> float:

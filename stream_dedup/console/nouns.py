@@ -83,7 +83,7 @@ class GroupMember:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyGroup:
+class DocumentGroup:
     """A kept document, by its position in `documents`, with its copies; `copies` may be more than the `members` given."""
 
     position: str

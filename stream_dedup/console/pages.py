@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from stream_dedup.console import differences
-from stream_dedup.console.nouns import CopyGroup, Decision, Opened, Remark
+from stream_dedup.console.nouns import Decision, DocumentGroup, Opened, Remark
 from stream_dedup.console.recent import filter_of
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.ground.errors import InputError, StreamDedupError
@@ -181,7 +181,7 @@ async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[s
         raise InputError(f"Groups are listed largest or newest first; order={order!r:.40} is neither.")
     notices = _begin(sources)
     listing = sources.groups
-    found: Sequence[CopyGroup] = []
+    found: Sequence[DocumentGroup] = []
     if listing is None:
         found = sources.recent.groups(order)[:ROWS]
     else:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from stream_dedup.console.nouns import REASONS, CopyGroup, Decision, GroupMember, HostFigures, Minute, NowFigures
+from stream_dedup.console.nouns import REASONS, Decision, DocumentGroup, GroupMember, HostFigures, Minute, NowFigures
 from stream_dedup.ground.errors import InputError
 
 KEEP: Final = 5_000
@@ -174,7 +174,7 @@ class Recent:
             decisions[-1].seen_ms if decisions else 0,
         )
 
-    def groups(self, order: str = "largest") -> list[CopyGroup]:
+    def groups(self, order: str = "largest") -> list[DocumentGroup]:
         """Return the kept documents that remembered duplicates name, the largest groups or the newest first."""
         members: dict[str, list[Decision]] = {}
         for one in self._newest_first():
@@ -201,12 +201,12 @@ class Recent:
             return list(reversed(self._decisions))
 
 
-def _group(position: str, found: list[Decision]) -> CopyGroup:
+def _group(position: str, found: list[Decision]) -> DocumentGroup:
     members = tuple(
         GroupMember(one.at, one.id, one.host, one.time_ms, one.reason, one.similarity, one.size) for one in found[:_MEMBERS_MAX]
     )
     wasted = sum(one.size for one in found)
-    return CopyGroup(position, found[0].of_id, len(found), wasted, max(one.seen_ms for one in found), members)
+    return DocumentGroup(position, found[0].of_id, len(found), wasted, max(one.seen_ms for one in found), members)
 
 
 def _rank(item: tuple[str, int]) -> tuple[int, str]:

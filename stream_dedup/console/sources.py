@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stream_dedup.console.nouns import CopyGroup, FoundDocument, HostFigures, Opened, Remark
+from stream_dedup.console.nouns import DocumentGroup, FoundDocument, HostFigures, Opened, Remark
 from stream_dedup.console.recent import Recent
 
 
@@ -24,8 +24,8 @@ class ConsoleSources:
     trouble: Callable[[], str] = str
     opened: Callable[[str], Opened] | None = None
     find: Callable[[str, int], Sequence[FoundDocument]] | None = None
-    group: Callable[[str], CopyGroup | None] | None = None
-    groups: Callable[[str, int], Sequence[CopyGroup]] | None = None
+    group: Callable[[str], DocumentGroup | None] | None = None
+    groups: Callable[[str, int], Sequence[DocumentGroup]] | None = None
     hosts: Callable[[], Sequence[HostFigures]] | None = None
     index: Callable[[], Mapping[str, Any]] | None = None
     lag: Callable[[], int] | None = None
