@@ -6,7 +6,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check format lock bench peers model torture docs deploy-tools deploy-rules deploy-chart image clean
+.PHONY: help setup demo test test-long check format lock bench peers model torture docs pictures deploy-tools deploy-rules deploy-chart image clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -74,6 +74,8 @@ deploy-rules: .venv/ready  ## write the rules of the compose file anew from the 
 
 deploy-chart: .venv/ready  ## write the Helm chart's templates anew from the base
 	$(RUN) tests.deploy.write_chart
+pictures: .venv/ready  ## take the pictures of the console in docs/ anew (needs chromium and chromedriver)
+	$(RUN) tests.console.pictures
 
 docs: .venv/ready  ## build the documentation as a site in build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --strict --quiet

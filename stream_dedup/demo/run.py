@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -30,11 +32,14 @@ from stream_dedup.demo import explain, truth
 from stream_dedup.demo.crawl import CrawledPage, mini_crawl
 from stream_dedup.ground import topics
 from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.terminal import console, print_json
 from stream_dedup.kafka import LINGER_MS, Admin, LoadProducer, reader
 from stream_dedup.log.headers import text_of
 from stream_dedup.service import logs
+from stream_dedup.service.health import Health
+from stream_dedup.service.http import HttpServer
+from stream_dedup.service.signals import stop_on_signals
 from stream_dedup.settings.environment import child_environment
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
@@ -64,8 +69,10 @@ class Seen:
         return len(self.unique) + len(self.duplicates) + len(self.dead)
 
 
-def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: bool) -> int:
+def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: bool, serve: bool = False) -> int:
     """Run the demo on `documents` pages of seed `seed`, on the Kafka at `broker` or one of its own; return the exit code.
+
+    `serve`: then leave everything up until Ctrl-C, with the console.
 
     Raises:
         StreamDedupError: the broker or a role did not come up, or the crawl did not come through in time.
@@ -78,7 +85,7 @@ def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: b
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-demo-")))
         out.print(f"1  Apache Kafka: {'the one at ' + broker if broker else 'one of our own, stopped at the end'}")
         bootstrap = broker or stack.enter_context(_own_broker(folder, out))
-        settings = _settings(bootstrap, folder)
+        settings = _settings(bootstrap, folder, _two_free_ports() if serve else 0)
         names = settings.topic_names
         _make_topics(settings)
         out.print(f"2  topics {names.documents} -> {names.unique}, {names.duplicates}, {names.dead_letters}")
@@ -86,14 +93,15 @@ def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: b
         languages = ", ".join(sorted({page.language for page in pages}))
         out.print(f"3  index and worker started; {len(pages)} pages in {languages}, seed {seed}")
         seen = _run_crawl(settings, names, pages, folder, out)
-        source = _read_all(settings, names.documents, len(pages))
-    outcome = _Outcome(pages, seen, source)
-    if as_json:
-        print_json(outcome.as_json(seed))
-    else:
-        outcome.show(out)
-    for complaint in outcome.complaints:
-        sys.stderr.write(complaint + "\n")
+        outcome = _Outcome(pages, seen, _read_all(settings, names.documents, len(pages)))
+        if as_json:
+            print_json(outcome.as_json(seed))
+        else:
+            outcome.show(out)
+        for complaint in outcome.complaints:
+            sys.stderr.write(complaint + "\n")
+        if serve:
+            _serve(settings, out)
     return 1 if outcome.complaints else 0
 
 
@@ -105,7 +113,37 @@ def _own_broker(folder: Path, out: Console) -> Iterator[str]:
         yield broker.bootstrap
 
 
-def _settings(bootstrap: str, folder: Path) -> Settings:
+def _two_free_ports() -> int:
+    """Return a port that is free now, as the next one is: the worker takes it, and the index the next."""
+    for _ in range(100):
+        with socket.create_server(("127.0.0.1", 0)) as one:
+            port = int(one.getsockname()[1])
+            with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port + 1)):
+                return port
+    raise StreamDedupError("No two ports beside each other are free on 127.0.0.1; end what listens there.")
+
+
+def _serve(settings: Settings, out: Console) -> None:
+    """Serve the console until Ctrl-C, or until SIGTERM."""
+    try:
+        from stream_dedup.console.mount import pages_of, sources_of  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigurationError('The console needs the extra "search": pip install "stream-dedup[search]".') from error
+    with stop_on_signals() as stop:
+        pages = pages_of(settings, sources_of(settings, stop))
+        health = Health()
+        health.startup(1.0, "The demo serves its console.")
+        server = HttpServer("127.0.0.1", 0, health, CollectorRegistry(), pages.routes())
+        server.start()
+        try:
+            out.print(f"\nEverything stays up. The console: http://127.0.0.1:{server.port}/   Ctrl-C ends it all.")
+            out.file.flush()
+            stop.wait()
+        finally:
+            server.stop()
+
+
+def _settings(bootstrap: str, folder: Path, port: int) -> Settings:
     # On somebody's cluster the demo keeps to names that nobody else has.
     prefix = f"demo-{uuid.uuid4().hex[:6]}."
     overrides = {
@@ -115,7 +153,8 @@ def _settings(bootstrap: str, folder: Path) -> Settings:
         "value_format": "json",
         "id_field": "url",
         "state_dir": str(folder / "state"),
-        "http_port": 0,
+        "http_port": port,
+        "console_index": f"http://127.0.0.1:{port + 1}" if port else None,
         "log_format": "console",
         "log_level": "info",
     }

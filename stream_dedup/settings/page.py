@@ -74,6 +74,7 @@ GROUPS = {
     "Throughput and memory": ("batch_documents", "batches_in_flight", "worker_memory", "index_memory"),
     "Folders": ("state_dir", "index_dir"),
     "Probes and logs": ("http_host", "http_port", "livez_after", "log_level", "log_format"),
+    "Console": ("console_token_file", "console_prefix", "console_index"),
     "Hosts": (
         "insights",
         "insights_host_header",

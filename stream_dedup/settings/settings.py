@@ -41,6 +41,8 @@ from stream_dedup.settings.properties import MASK, is_secret
 from stream_dedup.settings.units import (
     BROKERS,
     HOST,
+    WEB_ADDRESS,
+    WEB_PATH,
     Duration,
     FieldPath,
     Folder,
@@ -361,6 +363,21 @@ class Settings(BaseSettings):
         ge=0,
         le=65535,
         description="Port of probes and metrics; 0 takes any free port and logs it. `run all` gives the index the next one.",
+    )
+    console_token_file: Path | None = Field(
+        default=None,
+        description="File whose content whoever reads the console must give: as the password that the browser asks for (any "
+        "user name), or as `Authorization: Bearer`. Without it, whoever reaches the port reads the texts.",
+    )
+    console_prefix: str = Field(
+        default="",
+        pattern=WEB_PATH,
+        description="Path under which a proxy that does not cut it off asks for the console, such as `/dedup`.",
+    )
+    console_index: str | None = Field(
+        default=None,
+        pattern=WEB_ADDRESS,
+        description="Where the index answers, such as `http://index:8080`, for the console's page about it.",
     )
     fail_open: Duration | None = Field(
         default=None,

@@ -34,6 +34,8 @@ BROKERS = r"^\s*[^\s,/]+:\d{1,5}\s*(,\s*[^\s,/]+:\d{1,5}\s*)*$"
 
 
 HOST = r"^[A-Za-z0-9.:_-]+$"
+WEB_PATH = r"^(/[A-Za-z0-9._~-]{1,64}){0,8}$"
+WEB_ADDRESS = r"^https?://[A-Za-z0-9.\[\]:_-]{1,255}(/[A-Za-z0-9._~/-]*)?$"
 
 
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
@@ -45,6 +47,8 @@ NAME = r"^[A-Za-z0-9._-]{1,200}$"
 PATTERNS = {
     BROKERS: "host:port, or several of them separated by commas",
     HOST: "a host name or an address, without a port",
+    WEB_PATH: "a path such as /dedup, without a slash at its end",
+    WEB_ADDRESS: "an address such as http://index:8080",
     NAME: "made of 1 to 200 letters, digits, dots, underscores and hyphens",
 }
 

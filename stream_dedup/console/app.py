@@ -1,0 +1,155 @@
+"""The routes of the console: a page and its JSON twin (`decisions`, `decisions.json`) each, stylesheet, script and icon.
+
+Invariants: GET and HEAD only; a source is called in a thread, at most `CALLS_MAX` at a time, and waited for `WAIT_SECONDS` at
+most; what fails is a sentence on the page, with the rest of the page beside it; links are relative.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, is_dataclass
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import structlog
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from stream_dedup.console import pages, rendering
+from stream_dedup.console.guard import TokenGuard
+from stream_dedup.console.pages import PageAnswer, PageError
+from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.ground.errors import InputError, StreamDedupError
+
+_logger = structlog.get_logger("stream_dedup.console")
+
+CALLS_MAX: Final = 8
+WAIT_SECONDS = 8.0
+_POLICY: Final = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_FILES: Final = {"console.css": "text/css", "console.js": "text/javascript", "console.svg": "image/svg+xml"}
+_TITLES: Final = {400: "Not a question", 401: "A token is asked for", 404: "Not here", 500: "A fault", 503: "Not now"}
+
+T = TypeVar("T")
+
+
+class ConsolePages:
+    """The console over its sources. `prefix`: a path such as `/dedup` under which a proxy that does not cut it off asks;
+    `token_file`: who does not give what it holds is refused.
+    """
+
+    def __init__(self, sources: ConsoleSources, prefix: str = "", token_file: Path | None = None) -> None:
+        self._sources = sources
+        self._prefix = prefix.rstrip("/")
+        self._guard = TokenGuard(token_file)
+        self._calls = asyncio.Semaphore(CALLS_MAX)
+        folder = resources.files("stream_dedup.console") / "static"
+        self._files = {name: (folder / name).read_bytes() for name in _FILES}
+        self._version = hashlib.sha256(b"".join(self._files.values())).hexdigest()[:12]
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes for `HttpServer`: at `/`, and under the prefix if there is one."""
+        found: list[BaseRoute] = []
+        for root in ("", self._prefix) if self._prefix else ("",):
+            for name, answer in pages.PAGES.items():
+                address = "" if name == "now" else name
+                found.append(Route(f"{root}/{address}", partial(self._page, name, answer), methods=["GET"]))
+                found.append(Route(f"{root}/{name}.json", partial(self._twin, answer), methods=["GET"]))
+            found += [Route(f"{root}/{name}", partial(self._file, name), methods=["GET"]) for name in _FILES]
+        if self._prefix:
+            found.append(Route(self._prefix, self._to_root, methods=["GET"]))
+        return found
+
+    async def _page(self, name: str, answer: PageAnswer, request: Request) -> Response:
+        is_part = request.query_params.get("part") == "rows"
+        try:
+            values = await self._values(answer, request)
+            template, status = ("rows.html" if is_part and name == "decisions" else f"{name}.html"), 200
+        except PageError as error:
+            template, status = "problem.html", error.status
+            values = {"sentence": str(error), "title": _TITLES.get(status, "A fault")}
+        common = {"page": name, "version": self._version, "twin": f"{name}.json", "query": dict(request.query_params)}
+        body = await run_in_threadpool(rendering.page, template, common | values)
+        return Response(body, status, _HEADERS | _challenge(status), "text/html; charset=utf-8")
+
+    async def _twin(self, answer: PageAnswer, request: Request) -> Response:
+        try:
+            body: Any = await self._values(answer, request)
+            status, kind = 200, "application/json"
+        except PageError as error:  # RFC 9457
+            status, kind = error.status, "application/problem+json"
+            body = {"type": "about:blank", "title": _TITLES.get(status, "A fault"), "status": status, "detail": str(error)}
+        # In ASCII, because half of a surrogate pair has no UTF-8.
+        return Response(json.dumps(body, default=_plain), status, _HEADERS | _challenge(status), kind)
+
+    async def _file(self, name: str, request: Request) -> Response:
+        del request
+        return Response(self._files[name], 200, _HEADERS | {"Cache-Control": "max-age=86400"}, _FILES[name])
+
+    async def _to_root(self, request: Request) -> Response:
+        del request
+        return Response(status_code=308, headers={"Location": self._prefix.rpartition("/")[2] + "/"})
+
+    async def _values(self, answer: PageAnswer, request: Request) -> dict[str, Any]:
+        refused = self._guard.refuses(request.headers.get("authorization", ""))
+        if refused:
+            raise PageError(401, refused)
+        try:
+            return await answer(self._sources, request.query_params, self._call)
+        except InputError as error:
+            raise PageError(400, str(error)) from error
+        except StreamDedupError as error:
+            raise PageError(503, str(error)) from error
+        except PageError:
+            raise
+        except Exception as error:
+            _logger.exception("a page of the console failed", error=f"{type(error).__name__}: {error}")
+            raise PageError(
+                500, "The page could not be made because of a fault of the program; the role's log says which."
+            ) from error
+
+    async def _call(self, call: Callable[[], T]) -> T:
+        """Call a source in a thread, and wait for it for a bounded time."""
+        if self._calls.locked():
+            raise PageError(503, f"{CALLS_MAX} questions are being answered already; ask again in a second.")
+        await self._calls.acquire()
+        task = asyncio.ensure_future(run_in_threadpool(call))
+        task.add_done_callback(self._called)
+        try:
+            return await asyncio.wait_for(asyncio.shield(task), WAIT_SECONDS)
+        except TimeoutError:
+            raise PageError(503, f"No answer came within {WAIT_SECONDS:.0f} s; is Kafka, or the index, away?") from None
+
+    def _called(self, task: asyncio.Future[Any]) -> None:
+        self._calls.release()  # only now: a source that hangs takes its place until it returns
+        if not task.cancelled():
+            task.exception()  # whoever waited was told, or has gone
+
+
+def _challenge(status: int) -> dict[str, str]:
+    if status == 401:
+        return {"WWW-Authenticate": 'Basic realm="stream-dedup console", charset="UTF-8"'}
+    return {"Retry-After": "1"} if status == 503 else {}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return str(value)

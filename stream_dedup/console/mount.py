@@ -1,0 +1,64 @@
+"""The console of a deployment, put together from its settings: what a role, or the demo, mounts at `/`."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import urllib.parse
+from collections.abc import Callable
+from typing import Any, Final
+
+from stream_dedup.console.app import ConsolePages
+from stream_dedup.console.outputs import OutputRecords, OutputsFollower, lag_of
+from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.settings.settings import Settings
+
+_ANSWER_SECONDS: Final = 5.0
+_ANSWER_BYTES_MAX: Final = 4_000_000
+
+
+def sources_of(settings: Settings, stop: threading.Event) -> ConsoleSources:
+    """Return what Kafka and the index tell, and begin to read the newest decisions until `stop` is set. Nothing is waited for.
+
+    Whoever has a full-text index puts its `find`, `group` and `groups` in before the pages are served.
+    """
+    sources = ConsoleSources(lag=lag_of(settings))
+    records = OutputRecords(settings)
+    follower = OutputsFollower(settings, records, sources.recent, stop)
+    sources.opened = records.opened
+    sources.trouble = follower.trouble
+    if settings.console_index is not None:
+        sources.index = index_at(settings.console_index)
+    follower.start()
+    return sources
+
+
+def pages_of(settings: Settings, sources: ConsoleSources) -> ConsolePages:
+    """Return the pages over some sources; their `routes` go to the role's `HttpServer`."""
+    return ConsolePages(sources, settings.console_prefix, settings.console_token_file)
+
+
+def index_at(base: str) -> Callable[[], dict[str, Any]]:
+    """Return what asks the index at `http://HOST:PORT` for its figures."""
+    parts = urllib.parse.urlsplit(base)
+
+    def stats() -> dict[str, Any]:
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        connection = kind(parts.hostname or "", parts.port, timeout=_ANSWER_SECONDS)
+        try:
+            connection.request("GET", parts.path.rstrip("/") + "/v1/stats")
+            answer = connection.getresponse()
+            fields = json.loads(answer.read(_ANSWER_BYTES_MAX))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise StreamDedupError(f"Nothing that is an index answers at {base} ({why}); see CONSOLE_INDEX.") from error
+        finally:
+            connection.close()
+        if answer.status != http.client.OK or not isinstance(fields, dict) or "entries" not in fields:
+            said = fields.get("text", answer.status) if isinstance(fields, dict) else answer.status
+            raise StreamDedupError(f"The index at {base} answers: {said}")
+        return fields
+
+    return stats

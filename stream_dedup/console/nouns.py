@@ -1,0 +1,136 @@
+"""What the pages show, as plain values. Times are milliseconds since 1970, sizes are bytes, similarities 0 to 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+REASONS = ("new", "too-short", "empty", "fail-open", "released", "exact", "near", "unchanged", "revised")
+"""Reasons in the order in which pictures stack them; others come after them, under `other`."""
+DUPLICATES = frozenset({"exact", "near", "unchanged", "revised"})
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One record of `unique` or `duplicates`, which lies there `at` (`duplicates-3@17`); `number` counts as they were seen.
+
+    `similarity` is the header's, or None where only the distance was told. `latency_ms` is None for records that were read
+    later than they were written.
+    """
+
+    at: str
+    topic: str
+    partition: int
+    offset: int
+    id: str
+    host: str
+    verdict: str
+    reason: str
+    time_ms: int
+    size: int
+    distance: int | None = None
+    similarity: float | None = None
+    of_position: str = ""
+    of_id: str = ""
+    log: str = ""
+    recipe: str = ""
+    fingerprint: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    seen_ms: int = 0
+    latency_ms: int | None = None
+    number: int = 0
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether it left as a duplicate."""
+        return self.verdict == "duplicate"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A record with its text. `why` says why there is none; then the text is empty. `decision` is None for source records."""
+
+    at: str
+    id: str
+    text: str
+    why: str = ""
+    decision: Decision | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDocument:
+    """A document that holds a clue. `share` of the clue it holds; `snippet`: pieces of its text, and whether each matched."""
+
+    at: str
+    id: str
+    share: float
+    snippet: tuple[tuple[str, bool], ...] = ()
+    verdict: str = ""
+    time_ms: int = 0
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A copy in a group; `at` may be opened as a decision."""
+
+    at: str
+    id: str
+    host: str
+    time_ms: int
+    reason: str
+    similarity: float | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentGroup:
+    """A kept document, by its position in `documents`, with its copies; `copies` may be more than the `members` given."""
+
+    position: str
+    id: str
+    copies: int
+    bytes_wasted: int
+    newest_ms: int
+    members: tuple[GroupMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostFigures:
+    """What one host sent. `events`: what goes on there."""
+
+    host: str
+    documents: int
+    duplicates: int
+    bytes: int
+    bytes_wasted: int
+    events: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What `doctor` would say: `level` is `ok`, `warning` or `failure`."""
+
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Minute:
+    """Decisions of one minute, by reason."""
+
+    begin_ms: int
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NowFigures:
+    """The last hour. `per_second`: over the last minute; `histogram`: duplicates by similarity, in 20 bins of .05."""
+
+    minutes: tuple[Minute, ...]
+    per_second: float
+    total: int
+    by_reason: dict[str, int]
+    latency_p50_ms: int | None
+    latency_p99_ms: int | None
+    histogram: tuple[int, ...]
+    newest_ms: int

@@ -1,0 +1,223 @@
+"""Decisions and texts from Kafka: the newest records of the outputs as they come, and a record by its position.
+
+Invariants: nothing joins a group or commits; of a flood at most `TURN_RECORDS` records a turn are looked at, the newest of each
+partition, so that the console never costs more than that; only the source and the two outputs can be opened.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from typing import Final
+
+import structlog
+
+from stream_dedup.console.nouns import Decision, Opened
+from stream_dedup.console.recent import Recent
+from stream_dedup.ground.document import DeadLetter, Message, Reason, TopicPartitionKey
+from stream_dedup.ground.errors import ConfigurationError, InputError, StreamDedupError
+from stream_dedup.inputs.decoder import Decoder
+from stream_dedup.insights.hosts import HostNames
+from stream_dedup.kafka import Admin, sample
+from stream_dedup.log import headers
+from stream_dedup.settings.settings import Settings
+
+_logger = structlog.get_logger("stream_dedup.console")
+
+TURN_RECORDS: Final = 1_000
+TURN_SECONDS: Final = 2.0
+_HEADERS_MAX: Final = 40
+_HEADER_CHARACTERS_MAX: Final = 500
+_SIMILARITY: Final = "dedup.similarity"
+
+
+def decision_of(message: Message, identifier: bytes, host: str, seen_ms: int, *, is_live: bool = False) -> Decision:
+    """Return what a record of an output says. What it does not say, or says wrongly, is left out."""
+    found = message.headers or []
+    text = partial(headers.text_of, found)
+    time_ms = message.timestamp_ms or 0
+    return Decision(
+        at=f"{message.topic}-{message.partition}@{message.offset}",
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        id=identifier.decode("utf-8", "replace"),
+        host=host,
+        verdict=text(headers.VERDICT) or "unknown",
+        reason=text(headers.REASON) or "unknown",
+        time_ms=time_ms,
+        size=len(message.value or b""),
+        distance=_whole(text(headers.DISTANCE)),
+        similarity=_share(text(_SIMILARITY)),
+        of_position=text(headers.OF_POSITION),
+        of_id=text(headers.OF_ID),
+        log=text(headers.LOG),
+        recipe=text(headers.RECIPE),
+        fingerprint=text(headers.FINGERPRINT),
+        headers=tuple(
+            (name[:200], (value or b"")[: 4 * _HEADER_CHARACTERS_MAX].decode("utf-8", "replace")[:_HEADER_CHARACTERS_MAX])
+            for name, value in found[-_HEADERS_MAX:]  # ours come last
+        ),
+        seen_ms=seen_ms,
+        latency_ms=seen_ms - time_ms if is_live and 0 < time_ms <= seen_ms else None,
+    )
+
+
+class OutputRecords:
+    """The records of one deployment."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._names = settings.topic_names
+        self._hosts = HostNames()
+        self._lock = threading.Lock()
+        self._decoder: Decoder | None = None
+
+    def decision(self, message: Message, seen_ms: int, *, is_live: bool = False) -> Decision:
+        """Return the decision that a record of an output is."""
+        identifier, _, _ = self._decoded(message)
+        return decision_of(message, identifier, self._hosts.of(identifier), seen_ms, is_live=is_live)
+
+    def opened(self, at: str) -> Opened:
+        """Return the record at a position such as `duplicates-3@17`, with its text or why there is none.
+
+        Raises:
+            InputError: it is no position in the source or an output.
+            BrokerError: Kafka failed.
+        """
+        key, offset = self._place(at)
+        low, high = Admin(self._settings).ends([key])[key]
+        spans = {key: [(offset, offset + 1)]} if low <= offset < high else {}
+        message = next(iter(_all(sample(self._settings, spans))), None)
+        if message is None:
+            held = f"{key[0]}-{key[1]} holds offsets {low} to {high - 1}"
+            return Opened(at, "", "", f"{held}; {offset} is not kept any more (retention), or never was.")
+        identifier, text, why = self._decoded(message)
+        decision = None
+        if key[0] != self._names.documents:
+            decision = decision_of(message, identifier, self._hosts.of(identifier), message.timestamp_ms or 0)
+        return Opened(at, identifier.decode("utf-8", "replace"), text, why, decision)
+
+    def _place(self, at: str) -> tuple[TopicPartitionKey, int]:
+        front, _, offset = at.rpartition("@")
+        topic, _, partition = front.rpartition("-")
+        known = (self._names.documents, self._names.unique, self._names.duplicates)
+        if topic not in known:
+            raise InputError(f"{at:.300} lies in none of {', '.join(known)}; nothing else is opened here.")
+        if not partition.isdecimal() or not offset.isdecimal() or int(partition) >= 1 << 31 or int(offset) >= 1 << 62:
+            raise InputError(f"{at:.300} is no position; write one as {self._names.duplicates}-3@17.")
+        found = Admin(self._settings).describe([topic])
+        if topic not in found:
+            raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
+        if int(partition) >= found[topic].partitions:
+            raise InputError(f"{topic} has {found[topic].partitions} partitions, counted from 0; there is none {partition}.")
+        return (topic, int(partition)), int(offset)
+
+    def _decoded(self, message: Message) -> tuple[bytes, str, str]:
+        """Return id, text, and why there is no text. One thread at a time, as the decoder wants."""
+        with self._lock:
+            if self._decoder is None:
+                self._decoder = Decoder(self._settings)
+            found = self._decoder.decode(message)
+        if isinstance(found, DeadLetter):
+            return message.key or b"", "", f"It cannot be read ({found.stage}): {found.message}"
+        if isinstance(found, Reason):
+            return message.key or b"", "", f"It was passed on without being judged ({found.label})."
+        if not isinstance(found.text, str):
+            return found.id, "", "The recipe takes vectors; there is no text."
+        return found.id, found.text, "" if found.text else "The record's text is empty."
+
+
+class OutputsFollower(threading.Thread):
+    """Tells `recent` of the outputs' newest records every `TURN_SECONDS`, until `stop` is set."""
+
+    def __init__(self, settings: Settings, records: OutputRecords, recent: Recent, stop: threading.Event) -> None:
+        super().__init__(name="console", daemon=True)
+        self._settings = settings
+        self._records = records
+        self._recent = recent
+        self._stop_event = stop
+        self._seen: dict[TopicPartitionKey, int] = {}
+        self._trouble = "the outputs have not been read yet; this takes a moment."
+
+    def trouble(self) -> str:
+        """Return what keeps decisions from coming; nothing if they come."""
+        return self._trouble
+
+    def run(self) -> None:
+        """Look again and again."""
+        while not self._stop_event.is_set():
+            try:
+                self.turn()
+                self._trouble = ""
+            except StreamDedupError as error:
+                self._trouble = str(error)
+            except Exception as error:
+                self._trouble = f"a fault of the program, {type(error).__name__}; the role's log says more."
+                _logger.exception("the console cannot read the outputs", error=str(error))
+            self._stop_event.wait(TURN_SECONDS)
+
+    def turn(self) -> None:
+        """Look once.
+
+        Raises:
+            ConfigurationError: a topic is missing.
+            BrokerError: Kafka failed; what was not seen is looked at in the next turn.
+        """
+        admin = Admin(self._settings)
+        names = self._settings.topic_names
+        topics = (names.unique, names.duplicates)
+        states = admin.describe(topics)
+        for topic in topics:
+            if topic not in states:
+                raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
+        keys = [(topic, partition) for topic in topics for partition in range(states[topic].partitions)]
+        ends = admin.ends(keys)
+        most = max(1, TURN_RECORDS // len(keys))
+        # An end below what was seen is another topic of the same name: it is read anew.
+        begins = {key: self._seen[key] if self._seen.get(key, high + 1) <= high else low for key, (low, high) in ends.items()}
+        spans = {key: [(max(low, begins[key], high - most), high)] for key, (low, high) in ends.items() if begins[key] < high}
+        is_live = bool(self._seen)
+        seen_ms = int(time.time() * 1000)
+        found = _all(sample(self._settings, spans))
+        self._seen = {key: high for key, (_, high) in ends.items()}
+        decisions = [
+            self._records.decision(one, seen_ms if is_live else one.timestamp_ms or seen_ms, is_live=is_live) for one in found
+        ]
+        self._recent.saw(sorted(decisions, key=lambda one: one.time_ms))
+
+
+def lag_of(settings: Settings) -> Callable[[], int]:
+    """Return what counts the source records that no worker has committed yet."""
+
+    def lag() -> int:
+        admin = Admin(settings)
+        topic = settings.topic_names.documents
+        states = admin.describe([topic])
+        if topic not in states:
+            raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
+        keys = [(topic, partition) for partition in range(states[topic].partitions)]
+        ends, done = admin.ends(keys), admin.committed(settings.group)
+        return sum(max(0, high - max(low, done[key][0] if key in done else low)) for key, (low, high) in ends.items())
+
+    return lag
+
+
+def _all(records: object) -> list[Message]:
+    with closing(records) as found:  # type: ignore[type-var]
+        return list(found)  # type: ignore[call-overload, no-any-return]
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
+
+
+def _share(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 <= value <= 1 else None

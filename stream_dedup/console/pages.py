@@ -1,0 +1,265 @@
+"""What each page says: a function of the sources and the address, to values for a template and for JSON. No HTTP here.
+
+Invariant: a source that cannot answer makes a sentence under `notices`, and the rest of the page stands; only a page that is
+nothing without it fails as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from stream_dedup.console import differences
+from stream_dedup.console.nouns import Decision, DocumentGroup, Opened, Remark
+from stream_dedup.console.recent import filter_of
+from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.ground.errors import InputError, StreamDedupError
+
+T = TypeVar("T")
+
+ROWS: Final = 50
+FOUND_MAX: Final = 20
+CLUE_CHARACTERS_MAX: Final = 8_000
+POSITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-\d{1,9}@\d{1,18}\Z", re.ASCII)
+_EMPTY: Final = "No decision has been seen yet: nothing has left on unique or duplicates since this console reads them."
+
+
+class PageError(Exception):
+    """A page that cannot be made: status and sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Calling(Protocol):
+    """Calls a source in a thread."""
+
+    async def __call__(self, call: Callable[[], T], /) -> T:
+        """Return what the source returns, or raise what it raises."""
+        ...
+
+
+Query = Mapping[str, str]
+PageAnswer = Callable[[ConsoleSources, Query, Calling], Awaitable[dict[str, Any]]]
+
+
+async def _asked(notices: list[str], call: Calling, source: Callable[[], T] | None, lacking: str, what: str, otherwise: T) -> T:
+    """Return what a source says; `otherwise`, with a notice, if there is none or it cannot."""
+    if source is None:
+        notices.append(lacking)
+        return otherwise
+    try:
+        return await call(source)
+    except InputError:
+        raise
+    except (StreamDedupError, PageError) as error:
+        notices.append(f"{what}: {error}")
+        return otherwise
+
+
+def _begin(sources: ConsoleSources) -> list[str]:
+    trouble = sources.trouble()
+    notices = [f"Decisions do not come in: {trouble}"] if trouble else []
+    return notices if sources.recent.remembered or trouble else [*notices, _EMPTY]
+
+
+async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+    """Answer with the figures of the last hour."""
+    del query
+    notices = _begin(sources)
+    figures = sources.recent.now()
+    none: Sequence[Remark] = []
+    lag = await _asked(notices, call, sources.lag, "Nobody here knows the lag.", "The lag is not known", None)
+    remarks = await _asked(notices, call, sources.remarks, "", "The checks of doctor could not be run", none)
+    duplicates = sum(figures.by_reason.get(one, 0) for one in ("exact", "near", "unchanged", "revised"))
+    return {
+        "notices": [one for one in notices if one],
+        "figures": figures,
+        "duplicates": duplicates,
+        "lag": lag,
+        "remarks": list(remarks),
+        "threshold": sources.threshold,
+    }
+
+
+async def decisions(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+    """Answer with the newest decisions that the filters take."""
+    del call
+    wanted = filter_of(query)
+    before = _number(query, "before")
+    found = sources.recent.select(wanted, ROWS + 1, before)
+    notices = _begin(sources)
+    if not found and sources.recent.remembered:
+        notices.append(f"None of the {sources.recent.remembered:,} decisions remembered is as asked.")
+    return {
+        "notices": notices,
+        "decisions": found[:ROWS],
+        "older": found[ROWS - 1].number if len(found) > ROWS else None,
+        "remembered": sources.recent.remembered,
+        "is_live": before is None,
+    }
+
+
+async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+    """Answer with one decision: both texts, what differs, the witnesses, and where everything lies."""
+    at = _position(query)
+    notices: list[str] = []
+    known = sources.recent.at(at)
+    own = await _open(sources, call, at, notices)
+    known = known or own.decision
+    if known is None:
+        why = " ".join(notices) or own.why or "it is a source record; its decision lies on unique or duplicates."
+        raise PageError(404, f"There is no decision at {at}: {why}")
+    kept = None
+    if known.of_position:
+        kept = await _open(sources, call, known.of_position, notices, is_named_by_record=True)
+    values = {"notices": notices, "decision": known, "own": own, "kept": kept, "release": release_command(known)}
+    return values | await call(lambda: _compared(sources, known, own, kept))
+
+
+def _compared(sources: ConsoleSources, known: Decision, own: Opened, kept: Opened | None) -> dict[str, Any]:
+    kept_ones = sources.recent.select(filter_of({"verdict": "unique", "id": known.of_id[:500]}), 1 << 30) if known.of_id else []
+    of = next((one for one in kept_ones if one.id == known.of_id), None)
+    both = kept is not None and own.text and kept.text
+    return {
+        "comparison": differences.compare(kept.text, own.text) if both and kept else None,
+        "kept_decision": of,
+        "blocks": differences.blocks(of.fingerprint, known.fingerprint) if of else [],
+    }
+
+
+async def _open(
+    sources: ConsoleSources, call: Calling, at: str, notices: list[str], *, is_named_by_record: bool = False
+) -> Opened:
+    """Open a record. A position that a record names may be nonsense; that is said beside it."""
+    lacking = Opened(at, "", "", "Nobody here can read texts.")
+    opened = sources.opened
+    if opened is None:
+        return lacking
+    try:
+        found = await _asked(notices, call, lambda: opened(at), "", f"The text at {at} could not be read", None)
+    except InputError as error:
+        if not is_named_by_record:
+            raise
+        return Opened(at, "", "", str(error))
+    return found or Opened(at, "", "", "It could not be read; see above.")
+
+
+def release_command(one: Decision) -> str:
+    """Return the command that would release a duplicate; nothing for what was kept."""
+    return f"stream-dedup release {one.at}" if one.is_duplicate else ""
+
+
+async def find(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+    """Answer with the documents that hold a clue."""
+    clue = query.get("q", "")
+    if len(clue) > CLUE_CHARACTERS_MAX:
+        raise InputError(
+            f"The clue has {len(clue):,} characters, and at most {CLUE_CHARACTERS_MAX:,} are looked for here; a sentence or "
+            "two is enough. The command stream-dedup find takes a file."
+        )
+    notices: list[str] = []
+    documents: Any = []
+    search = sources.find
+    if search is None:
+        notices.append("Texts are not searched here: this role has no full-text index.")
+    elif clue.strip():
+        documents = await _asked(notices, call, lambda: search(clue, FOUND_MAX), "", "The search failed", [])
+        if not documents and not notices:
+            notices.append("No document holds this clue, or most of it.")
+    elif "q" in query:
+        notices.append("The clue is empty; paste a sentence or two.")
+    return {"notices": notices, "clue": clue, "documents": list(documents)}
+
+
+async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+    """Answer with the largest groups of copies, or the newest."""
+    order = query.get("order", "largest")
+    if order not in ("largest", "newest"):
+        raise InputError(f"Groups are listed largest or newest first; order={order!r:.40} is neither.")
+    notices = _begin(sources)
+    listing = sources.groups
+    found: Sequence[DocumentGroup] = []
+    if listing is None:
+        found = sources.recent.groups(order)[:ROWS]
+    else:
+        found = list(await _asked(notices, call, lambda: listing(order, ROWS), "", "The groups are not known", found))
+    return {
+        "notices": notices,
+        "order": order,
+        "groups": found,
+        "is_whole": listing is not None,
+        "remembered": sources.recent.remembered,
+    }
+
+
+async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+    """Answer with one kept document and its copies."""
+    at = _position(query)
+    notices: list[str] = []
+    lookup = sources.group
+    if lookup is None:
+        found = next((one for one in sources.recent.groups() if one.position == at), None)
+    else:
+        found = await call(lambda: lookup(at))
+    if found is None:
+        raise PageError(404, f"No copies of the document at {at} are known.")
+    kept = await _open(sources, call, found.position, notices)
+    return {"notices": notices, "group": found, "kept": kept, "is_whole": lookup is not None}
+
+
+async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+    """Answer with what each host sent and wasted."""
+    del query
+    notices = _begin(sources)
+    found: Any
+    if sources.hosts is None:
+        found = sources.recent.hosts()
+    else:
+        found = await _asked(notices, call, sources.hosts, "", "The hosts are not known", [])
+    return {
+        "notices": notices,
+        "hosts": list(found)[:200],
+        "is_whole": sources.hosts is not None,
+        "remembered": sources.recent.remembered,
+    }
+
+
+async def index(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+    """Answer with what the index holds."""
+    del query
+    notices: list[str] = []
+    stats = await _asked(
+        notices, call, sources.index, "This console was not told where the index answers.", "The index does not answer", None
+    )
+    return {"notices": notices, "stats": stats}
+
+
+def _position(query: Query) -> str:
+    at = query.get("at", "").strip()
+    if not POSITION.match(at):
+        raise InputError(f"at must be a position such as duplicates-3@17, not {at!r:.80}.")
+    return at
+
+
+def _number(query: Query, name: str) -> int | None:
+    text = query.get(name, "")
+    if not text:
+        return None
+    if not re.fullmatch(r"[0-9]{1,15}", text):
+        raise InputError(f"{name} must be a whole number, not {text!r:.40}.")
+    return int(text)
+
+
+PAGES: Final[dict[str, PageAnswer]] = {
+    "now": now,
+    "decisions": decisions,
+    "decision": decision,
+    "find": find,
+    "groups": groups,
+    "group": group,
+    "hosts": hosts,
+    "index": index,
+}

@@ -1,0 +1,218 @@
+"""The latest decisions in memory, and the figures of the last hour.
+
+Invariants: at most `keep` decisions stay, and at most `MINUTES` minutes of counts, whatever comes; they may be added by one
+thread while others ask.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from stream_dedup.console.nouns import REASONS, Decision, DocumentGroup, GroupMember, HostFigures, Minute, NowFigures
+from stream_dedup.ground.errors import InputError
+
+KEEP: Final = 5_000
+MINUTES: Final = 60
+BINS: Final = 20
+_LATENCIES: Final = 2_000
+_MEMBERS_MAX: Final = 200
+_FILTERS: Final = ("reason", "verdict", "host", "id", "header", "from", "to")
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionFilter:
+    """Which decisions are asked for; empty fields ask for all. `header`: (name, part of the value)."""
+
+    reason: str = ""
+    verdict: str = ""
+    host: str = ""
+    id: str = ""
+    header: tuple[str, str] | None = None
+    similarity_from: float | None = None
+    similarity_to: float | None = None
+
+    def takes(self, one: Decision) -> bool:
+        """Whether a decision is asked for. A decision without a similarity is none of a range."""
+        if self.similarity_from is not None or self.similarity_to is not None:
+            low = 0.0 if self.similarity_from is None else self.similarity_from
+            high = 1.0 if self.similarity_to is None else self.similarity_to
+            if one.similarity is None or not low <= one.similarity <= high:
+                return False
+        return (
+            self.reason in ("", one.reason, known_reason(one.reason))
+            and self.verdict in ("", one.verdict)
+            and (not self.host or one.host == self.host or one.host.endswith("." + self.host))
+            and self.id in one.id
+            and (self.header is None or any(name == self.header[0] and self.header[1] in value for name, value in one.headers))
+        )
+
+
+def known_reason(reason: str) -> str:
+    """Return the reason, or `other` for one that this version does not know: counts are kept of so many only."""
+    return reason if reason in REASONS else "other"
+
+
+def filter_of(query: Mapping[str, str]) -> DecisionFilter:
+    """Read the filters of an address.
+
+    Raises:
+        InputError: a similarity is no number from 0 to 1, or a header has no name.
+    """
+    given = {name: query.get(name, "").strip() for name in _FILTERS}
+    long = next((name for name, value in given.items() if len(value) > 500), None)
+    if long is not None:
+        raise InputError(f"The filter {long} is longer than 500 characters; give a part of it.")
+    header = None
+    if given["header"]:
+        name, _, value = given["header"].partition("=")
+        if not name.strip():
+            raise InputError("A header is asked for as name=value, or as its name alone.")
+        header = name.strip(), value.strip()
+    return DecisionFilter(
+        given["reason"],
+        given["verdict"],
+        given["host"].lower(),
+        given["id"],
+        header,
+        _similarity("from", given["from"]),
+        _similarity("to", given["to"]),
+    )
+
+
+def _similarity(name: str, text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:  # also refuses nan
+        raise InputError(f"The similarity {name} must be a number from 0 to 1, such as 0.8, not {text!r:.40}.")
+    return value
+
+
+class Recent:
+    """What was decided lately. `saw` is called by whoever reads the outputs."""
+
+    def __init__(self, keep: int = KEEP, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
+        self._lock = threading.Lock()
+        self._decisions: deque[Decision] = deque(maxlen=keep)
+        self._minutes: dict[int, Counter[str]] = {}
+        self._seconds: deque[tuple[int, int]] = deque(maxlen=120)  # (second, decisions seen in it)
+        self._latencies: deque[int] = deque(maxlen=_LATENCIES)
+        self._now_ms = now_ms
+        self._number = 0
+
+    def saw(self, decisions: Iterable[Decision]) -> None:
+        """Take in decisions, the older first."""
+        now = self._now_ms()
+        with self._lock:
+            for one in decisions:
+                self._number += 1
+                seen = one.seen_ms or now
+                self._decisions.append(replace(one, number=self._number, seen_ms=seen))
+                self._minutes.setdefault(seen // 60_000, Counter())[known_reason(one.reason)] += 1
+                if one.latency_ms is not None:
+                    self._latencies.append(one.latency_ms)
+                if self._seconds and self._seconds[-1][0] == seen // 1000:
+                    self._seconds[-1] = (seen // 1000, self._seconds[-1][1] + 1)
+                else:
+                    self._seconds.append((seen // 1000, 1))
+            for minute in sorted(self._minutes)[:-MINUTES]:
+                del self._minutes[minute]
+
+    def select(self, wanted: DecisionFilter, limit: int, before: int | None = None) -> list[Decision]:
+        """Return the newest decisions that are asked for, the newest first; `before`: with a lower number only."""
+        found: list[Decision] = []
+        for one in self._newest_first():
+            if (before is None or one.number < before) and wanted.takes(one):
+                found.append(one)
+                if len(found) == limit:
+                    break
+        return found
+
+    def at(self, at: str) -> Decision | None:
+        """Return the decision that lies there, if it is remembered."""
+        return next((one for one in self._newest_first() if one.at == at), None)
+
+    @property
+    def remembered(self) -> int:
+        """How many decisions are remembered."""
+        return len(self._decisions)
+
+    def now(self) -> NowFigures:
+        """Return the figures of the last hour."""
+        now = self._now_ms()
+        this = now // 60_000
+        with self._lock:
+            minutes = tuple(
+                Minute(minute * 60_000, dict(self._minutes.get(minute, {}))) for minute in range(this - MINUTES + 1, this + 1)
+            )
+            lately = sum(count for second, count in self._seconds if now // 1000 - 60 < second <= now // 1000)
+            latencies = sorted(self._latencies)
+            decisions = list(self._decisions)
+        by_reason: Counter[str] = Counter()
+        for one in minutes:
+            by_reason.update(one.counts)
+        bins = [0] * BINS
+        for decision in decisions:
+            if decision.is_duplicate and decision.similarity is not None:
+                bins[min(BINS - 1, int(decision.similarity * BINS + 1e-9))] += 1
+        return NowFigures(
+            minutes,
+            lately / 60,
+            sum(by_reason.values()),
+            dict(sorted(by_reason.items(), key=_rank)),
+            _percentile(latencies, 0.5),
+            _percentile(latencies, 0.99),
+            tuple(bins),
+            decisions[-1].seen_ms if decisions else 0,
+        )
+
+    def groups(self, order: str = "largest") -> list[DocumentGroup]:
+        """Return the kept documents that remembered duplicates name, the largest groups or the newest first."""
+        members: dict[str, list[Decision]] = {}
+        for one in self._newest_first():
+            if one.is_duplicate and one.of_position:
+                members.setdefault(one.of_position, []).append(one)
+        groups = [_group(position, found) for position, found in members.items()]
+        return sorted(groups, key=lambda one: -one.newest_ms if order == "newest" else -one.copies)
+
+    def hosts(self) -> list[HostFigures]:
+        """Return what each host sent among the remembered decisions, those that waste most first."""
+        found: dict[str, list[int]] = {}
+        for one in self._newest_first():
+            sums = found.setdefault(one.host, [0, 0, 0, 0])
+            sums[0] += 1
+            sums[2] += one.size
+            if one.is_duplicate:
+                sums[1] += 1
+                sums[3] += one.size
+        hosts = [HostFigures(host, one[0], one[1], one[2], one[3]) for host, one in found.items()]
+        return sorted(hosts, key=lambda one: (-one.bytes_wasted, one.host))
+
+    def _newest_first(self) -> list[Decision]:
+        with self._lock:
+            return list(reversed(self._decisions))
+
+
+def _group(position: str, found: list[Decision]) -> DocumentGroup:
+    members = tuple(
+        GroupMember(one.at, one.id, one.host, one.time_ms, one.reason, one.similarity, one.size) for one in found[:_MEMBERS_MAX]
+    )
+    wasted = sum(one.size for one in found)
+    return DocumentGroup(position, found[0].of_id, len(found), wasted, max(one.seen_ms for one in found), members)
+
+
+def _rank(item: tuple[str, int]) -> tuple[int, str]:
+    reason = item[0]
+    return (REASONS.index(reason) if reason in REASONS else len(REASONS), reason)
+
+
+def _percentile(values: list[int], share: float) -> int | None:
+    return values[min(len(values) - 1, int(share * len(values)))] if values else None

@@ -1,0 +1,62 @@
+"""Pages from templates: everything escaped, control characters written out, an unknown name in a template an error."""
+
+from __future__ import annotations
+
+import datetime as dt
+from functools import cache
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from stream_dedup.console import pictures
+from stream_dedup.console.differences import shown
+from stream_dedup.ground.printable import printable
+
+_LATEST_MS: Final = 253_402_300_799_999
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates."""
+    found = Environment(
+        loader=PackageLoader("stream_dedup.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {"plain": printable, "shown": shown, "size": size, "time": time_of, "number": number, "query": query}
+    found.globals |= {"picture": pictures}
+    return found
+
+
+def page(template: str, values: dict[str, Any]) -> bytes:
+    """Return the page as UTF-8; half of a surrogate pair, which no UTF-8 has, becomes a question mark."""
+    return environment().get_template(template).render(values).encode("utf-8", "replace")
+
+
+def size(count: float) -> str:
+    """Return bytes as people read them."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 1000 or unit == "TB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError
+
+
+def time_of(time_ms: int) -> str:
+    """Return a time in UTC, to the second; `-` for none."""
+    if not 0 < time_ms <= _LATEST_MS:
+        return "-"
+    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """Return a number with its thousands apart; `-` for none."""
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def query(values: dict[str, Any], **changes: Any) -> str:
+    """Return the query of an address with some values changed; empty ones are left out."""
+    return urlencode({name: value for name, value in (values | changes).items() if value not in ("", None)}, errors="replace")

@@ -1,0 +1,33 @@
+"""Where the pages get what they show. Whoever mounts the console says what there is; a page says what there is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stream_dedup.console.nouns import DocumentGroup, FoundDocument, HostFigures, Opened, Remark
+from stream_dedup.console.recent import Recent
+
+
+@dataclass(slots=True)
+class ConsoleSources:
+    """The sources of the pages. Each may take seconds and is called in a thread; each raises `StreamDedupError` with a sentence
+    where it cannot answer. None: there is no such source here.
+
+    `trouble` says what keeps decisions from coming, or nothing. `opened` gives a record by its position, with its text or why
+    there is none. `find` takes a clue and how many documents at most; `groups` takes `largest` or `newest` and how many.
+    `threshold`: similarity from which on the plan calls two documents near.
+    """
+
+    recent: Recent = field(default_factory=Recent)
+    trouble: Callable[[], str] = str
+    opened: Callable[[str], Opened] | None = None
+    find: Callable[[str, int], Sequence[FoundDocument]] | None = None
+    group: Callable[[str], DocumentGroup | None] | None = None
+    groups: Callable[[str, int], Sequence[DocumentGroup]] | None = None
+    hosts: Callable[[], Sequence[HostFigures]] | None = None
+    index: Callable[[], Mapping[str, Any]] | None = None
+    lag: Callable[[], int] | None = None
+    remarks: Callable[[], Sequence[Remark]] | None = None
+    threshold: float | None = None

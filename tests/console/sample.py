@@ -1,0 +1,112 @@
+"""Sources as a running system would give them, hostile texts among them; also what the pictures in the docs show."""
+
+from __future__ import annotations
+
+from stream_dedup.console.nouns import Decision, FoundDocument, Opened, Remark
+from stream_dedup.console.recent import Recent
+from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.ground.errors import InputError
+
+HOUR_MS = 1_764_000_000_000
+EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\x1b[31m\u202egnp\x00"
+KEPT = (
+    "The harbour council voted on Tuesday to close the old northern pier to traffic from the first of May, after engineers "
+    "found that eleven of its forty wooden piles had rotted below the water line. Repairs are expected to take two years and "
+    "cost about nine million. Fishermen who moor there will be offered places in the southern basin, the council said. "
+    "北の桟橋は五月に閉鎖される。"
+)
+COPY = KEPT.replace("on Tuesday", "on Tuesday evening").replace("eleven", "twelve").replace("閉鎖される", "閉じられる")
+REASONS = ("new", "new", "near", "new", "exact", "unchanged", "new", "revised", "near", "new")
+INDEX = {
+    "applied": 4_210,
+    "unanswered": 0,
+    "plan": "128:8x16,21",
+    "plan_name": "wide",
+    "recipe": "words.1:abc",
+    "mode": "enforce",
+    "entries": {"live": 24_310, "removed": 112},
+    "bytes": {"disk": 9_500_000, "memory": 4_100_000},
+    "buckets": {"all": 65_536, "used": 21_004, "sizes": [{"up_to": 1, "buckets": 18_000}, {"up_to": 4, "buckets": 3_004}]},
+}
+
+
+def decision(place: int, reason: str | None = None, **given: object) -> Decision:
+    """Return the decision of that place in the sample."""
+    reason = reason or REASONS[place % len(REASONS)]
+    is_duplicate = reason not in ("new", "too-short")
+    topic = "duplicates" if is_duplicate else "unique"
+    host = ("news.example", "www.harbour.example", "mirror.example")[place % 3]
+    fields: dict[str, object] = {
+        "at": f"{topic}-{place % 3}@{place}",
+        "topic": topic,
+        "partition": place % 3,
+        "offset": place,
+        "id": f"https://{host}/articles/{place}",
+        "host": host,
+        "verdict": "duplicate" if is_duplicate else "unique",
+        "reason": reason,
+        "time_ms": HOUR_MS - 40 - (500 - place) * 6_000,
+        "size": 3_000 + 37 * (place % 50),
+        "fingerprint": f"{0x0123_4567_89AB_CDEF_0123_4567_89AB_CDEF ^ (place % 2 * 0x1_0001_0300):032x}",
+        "recipe": "words.1:abc",
+        "log": f"{place // 10}/{place % 10}",
+        "headers": (("crawl", "2026-11"), ("dedup.reason", reason)),
+        "seen_ms": HOUR_MS - (500 - place) * 6_000,
+        "latency_ms": 30 + place % 40,
+    }
+    if is_duplicate:
+        fields |= {
+            "distance": place % 22,
+            "similarity": 1.0 if reason in ("exact", "unchanged") else 0.7 + (place % 29) / 100,
+            "of_position": f"documents-0@{place % 7}",
+            "of_id": f"https://news.example/articles/{place % 7}",
+        }
+    return Decision(**(fields | given))  # type: ignore[arg-type]
+
+
+def opened(at: str) -> Opened:
+    """Return the record there; offsets from 900,000 on are kept no longer."""
+    topic, _, offset = at.partition("-")[0], *at.rpartition("@")[1:]
+    if topic not in ("documents", "unique", "duplicates"):
+        raise InputError(f"{at} lies in no topic that is opened here.")
+    if int(offset) >= 900_000:
+        return Opened(
+            at, "", "", f"{topic}-0 holds offsets 0 to 899999; {offset} is not kept any more (retention), or never was."
+        )
+    of = None if topic == "documents" else decision(int(offset))
+    return Opened(at, f"https://news.example/articles/{offset}", KEPT if topic == "documents" else COPY, "", of)
+
+
+def find(clue: str, most: int) -> list[FoundDocument]:
+    """Return two documents for any clue but `nothing`."""
+    if clue == "nothing":
+        return []
+    snippet = ((KEPT[:60], False), (KEPT[60:140], True), (KEPT[140:200], False))
+    return [
+        FoundDocument(
+            f"unique-0@{place}",
+            f"https://news.example/articles/{place}",
+            1 - place / 10,
+            snippet,
+            "unique",
+            HOUR_MS,
+            "documents-0@1",
+        )
+        for place in range(min(2, most))
+    ]
+
+
+def sources(count: int = 500, **given: object) -> ConsoleSources:
+    """Return the sources of a system that works, with some of them replaced."""
+    recent = Recent(now_ms=lambda: HOUR_MS)
+    recent.saw(decision(place) for place in range(count))
+    fields: dict[str, object] = {
+        "recent": recent,
+        "opened": opened,
+        "find": find,
+        "index": lambda: INDEX,
+        "lag": lambda: 42,
+        "threshold": 0.65,
+        "remarks": lambda: [Remark("warning", "The topic insights is not read by anybody.")],
+    }
+    return ConsoleSources(**(fields | given))  # type: ignore[arg-type]

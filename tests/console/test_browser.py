@@ -1,0 +1,126 @@
+"""The console in a real Chromium: nothing runs that should not, it fits a phone, keys reach everything, rows are live."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.console import browser
+from tests.console.sample import EVIL, decision, sources
+from tests.console.test_pages import ADDRESSES, serving
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+_LACKING = browser.lacking()
+if _LACKING:
+    sys.stderr.write(_LACKING + "\n")
+pytestmark = pytest.mark.skipif(bool(_LACKING), reason=_LACKING)
+
+WAIT_SECONDS = 20.0
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Chrome]:
+    """One browser for all of these tests."""
+    with browser.chromium() as driver:
+        yield driver
+
+
+def wait_for(chrome: Chrome, script: str) -> Any:
+    """Wait until the script returns something."""
+    until = time.monotonic() + WAIT_SECONDS
+    while not (found := chrome.execute_script(f"return {script}")):
+        assert time.monotonic() < until, f"never true: {script}"
+        time.sleep(0.05)
+    return found
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [390, 1200])
+def test_every_page_fits_and_is_quiet(chrome: Chrome, width: int, dark: bool) -> None:
+    """No page is wider than the screen, nothing is refused or logged, and text stands off its paper in both themes."""
+    with serving(sources()) as port:
+        for address in ADDRESSES:
+            browser.view(chrome, width=width, dark=dark)
+            chrome.get(f"http://127.0.0.1:{port}/{address}")
+            assert chrome.execute_script("return document.documentElement.scrollWidth <= innerWidth"), address
+            assert browser.logged(chrome) == [], address
+            paper, ink = (
+                sum(map(int, chrome.execute_script(f"return getComputedStyle(document.body).{name}")[4:-1].split(",")))
+                for name in ("backgroundColor", "color")
+            )
+            assert (paper < ink) == dark
+            assert abs(paper - ink) > 400
+
+
+def test_hostile_texts_do_not_run(chrome: Chrome) -> None:
+    """Scripts in ids and headers make no element, and nothing of them is fetched."""
+    given = sources()
+    given.recent.saw([decision(8, "near", id=EVIL, headers=((EVIL, EVIL),), of_id=EVIL, host=EVIL)])
+    with serving(given) as port:
+        for address in ("", "decisions", "decision?at=duplicates-2@8", "hosts", "groups", "find?q=%3Cimg%20src%3Dx%3E"):
+            chrome.get(f"http://127.0.0.1:{port}/{address}")
+            assert chrome.execute_script("return document.querySelectorAll('img, main script, iframe').length") == 0
+            assert browser.logged(chrome) == []
+
+
+def test_rows_are_live_until_paused(chrome: Chrome) -> None:
+    """A decision appears by itself; after Pause none does; the filter of the address holds for those that appear."""
+    given = sources()
+    with serving(given) as port:
+        chrome.get(f"http://127.0.0.1:{port}/decisions?reason=near")
+        given.recent.saw([decision(700, "near", id="appeared"), decision(701, "new", id="unasked")])
+        wait_for(chrome, "document.getElementById('rows').textContent.includes('appeared')")
+        assert "unasked" not in chrome.find_element("id", "rows").text
+        chrome.find_element("id", "pause").click()
+        assert chrome.find_element("id", "pause").get_attribute("aria-pressed") == "true"
+        given.recent.saw([decision(702, "near", id="hidden")])
+        chrome.execute_script(
+            "window.looked = 0; const old = fetch; window.fetch = (...a) => { window.looked++; return old(...a) }"
+        )
+        chrome.execute_async_script("setTimeout(arguments[0], 2500)")  # longer than the script's own pace
+        assert chrome.execute_script("return window.looked") == 0
+        assert "hidden" not in chrome.find_element("id", "rows").text
+        chrome.find_element("id", "pause").click()
+        wait_for(chrome, "document.getElementById('rows').textContent.includes('hidden')")
+
+
+def test_keys_and_names(chrome: Chrome) -> None:
+    """The first stop leads to the content; each field has a name; pictures say what they show; one heading leads the page."""
+    with serving(sources()) as port:
+        for address in ADDRESSES:
+            chrome.get(f"http://127.0.0.1:{port}/{address}")
+            assert chrome.execute_script("return document.querySelectorAll('h1').length") == 1
+            assert chrome.execute_script("return document.documentElement.lang") == "en"
+            unnamed = "[...document.querySelectorAll('input, select, textarea')].filter(one => !one.labels.length).length"
+            assert chrome.execute_script(f"return {unnamed}") == 0
+            mute = (
+                "[...document.querySelectorAll('svg:not([aria-hidden])')].filter(one => !one.getAttribute('aria-label')).length"
+            )
+            assert chrome.execute_script(f"return {mute}") == 0
+            assert chrome.execute_script("return document.querySelectorAll('nav a[aria-current=page]').length") == 1
+        chrome.get(f"http://127.0.0.1:{port}/decisions")
+        body = chrome.find_element("tag name", "body")
+        body.send_keys("\ue004")  # Tab
+        assert chrome.execute_script("return document.activeElement.className") == "skip"
+        chrome.switch_to.active_element.send_keys("\ue007")  # Enter
+        wait_for(chrome, "location.hash === '#content'")
+
+
+def test_an_editor_finds_a_copy(chrome: Chrome) -> None:
+    """Two sentences pasted into Find lead to the documents, and from there to what differs."""
+    with serving(sources()) as port:
+        chrome.get(f"http://127.0.0.1:{port}/")
+        chrome.find_element("link text", "Find").click()
+        chrome.find_element("id", "q").send_keys("The harbour council voted on Tuesday")
+        chrome.find_element("css selector", "main form button").click()
+        wait_for(chrome, "document.querySelectorAll('.found li').length === 2")
+        assert chrome.find_elements("css selector", ".found mark")
+        chrome.find_element("link text", "its group").click()
+        chrome.find_element("css selector", "tbody a").click()
+        wait_for(chrome, "document.querySelectorAll('.sides ins').length > 0")

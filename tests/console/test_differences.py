@@ -1,0 +1,72 @@
+"""Marking what differs: nothing is lost, nothing is unbounded, nothing reorders the page."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from stream_dedup.console.differences import COMPARED, SHOWN, blocks, compare, shown
+from tests.console.sample import COPY, EVIL, KEPT
+
+
+def test_only_what_differs_is_marked() -> None:
+    """Of two texts that differ in three words, three places; unspaced scripts by characters."""
+    found = compare(KEPT, COPY)
+
+    changed = [(one.left.strip(), one.right.strip()) for one in found.pieces if one.kind != "same"]
+    assert changed == [("", "evening"), ("eleven", "twelve"), ("鎖さ", "じら")]
+    assert "".join(one.left for one in found.pieces) == KEPT
+    assert "".join(one.right for one in found.pieces) == COPY
+    assert 0.7 < found.share < 1
+    assert compare(KEPT, KEPT).changes == 0
+    assert compare(KEPT, KEPT).share == 1
+
+
+def test_both_sides_are_whole_for_random_texts() -> None:
+    """Unfolded, the pieces of each side are that side, whatever the texts."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    letters = "ab  c.\n漢字กอ\u0301é—😀'"
+    for _ in range(200):
+        left, right = ("".join(rng.choices(letters, k=rng.randrange(80))) for _ in range(2))
+        found = compare(left, right, folded=False)
+        assert "".join(one.left for one in found.pieces) == left
+        assert "".join(one.right for one in found.pieces) == right
+
+
+def test_long_equal_stretches_are_folded() -> None:
+    """A long text with one difference shows what is beside it."""
+    words = [f"w{place}" for place in range(2000)]
+    found = compare(" ".join(words), " ".join([*words[:1000], "other", *words[1001:]]))
+
+    assert [one.kind for one in found.pieces] == ["same", "skipped", "same", "changed", "same", "skipped", "same"]
+    assert found.pieces[1].left == "920 equal words"
+
+
+def test_it_is_bounded() -> None:
+    """Megabytes on one line, and words of a small vocabulary, take a moment; what was left out is said."""
+    rng = random.Random(1)
+    few = " ".join(rng.choices([f"w{place}" for place in range(110)], k=COMPARED))
+    other = " ".join(rng.choices([f"w{place}" for place in range(110)], k=COMPARED))
+    begun = time.process_time()
+    for left, right in (("x" * 5_000_000, "x" * 5_000_000 + "y"), ("a " * 2_000_000, "b " * 2_000_000), (few, other)):
+        found = compare(left, right)
+        assert sum(len(one.left) + len(one.right) for one in found.pieces) <= 2 * SHOWN
+        assert left is few or "longer than what is compared" in found.note
+    assert time.process_time() - begun < 10
+
+
+def test_control_characters_are_written_out() -> None:
+    """An override cannot turn round the line, and half of a surrogate pair is no fault; line breaks and joiners stay."""
+    assert "\x1b" not in shown(EVIL)
+    assert "\\u202e" in shown(EVIL)
+    assert "\\x00" in shown(EVIL)
+    assert shown("a\n\u200cb\t") == "a\n\u200cb\t"
+    assert shown("\ud800\n") == "\\ud800\n"
+
+
+def test_blocks_of_fingerprints() -> None:
+    """Each block of 16 bits with the bits that differ; nothing where the two cannot be compared."""
+    assert blocks("0000ffff", "0001ffff") == [("0000", "0001", 1), ("ffff", "ffff", 0)]
+    assert blocks("", "") == blocks("00", "0000") == blocks("zz", "zz") == []

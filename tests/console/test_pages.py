@@ -1,0 +1,301 @@
+"""The console over HTTP: pages and twins, what is missing, who may read, and rude requests."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import re
+import threading
+import urllib.parse
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from stream_dedup.console import app
+from stream_dedup.console.app import ConsolePages
+from stream_dedup.console.nouns import FoundDocument, Opened
+from stream_dedup.console.recent import Recent
+from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.ground.errors import BrokerError
+from stream_dedup.service.health import Health
+from stream_dedup.service.http import HttpServer
+from tests.console.sample import EVIL, HOUR_MS, INDEX, decision, sources
+
+ADDRESSES = (
+    "",
+    "decisions",
+    "decision?at=duplicates-2@8",
+    "find?q=harbour",
+    "groups",
+    "group?at=documents-0@1",
+    "hosts",
+    "index",
+)
+
+
+@contextmanager
+def serving(given: ConsoleSources, **named: Any) -> Iterator[int]:
+    """Serve the console; gives the port."""
+    server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), ConsolePages(given, **named).routes())
+    server.start()
+    try:
+        yield server.port
+    finally:
+        server.stop()
+
+
+def get(
+    port: int, address: str, headers: Mapping[str, str] | None = None, method: str = "GET"
+) -> tuple[int, str, http.client.HTTPMessage]:
+    """Ask; return status, body and headers."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request(method, "/" + address, headers=dict(headers or {}))
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), answer.headers
+    finally:
+        connection.close()
+
+
+def twin_of(address: str) -> str:
+    """Return the address of the JSON twin."""
+    name, _, query = address.partition("?")
+    return f"{name or 'now'}.json?{query}"
+
+
+def test_each_page_has_a_twin() -> None:
+    """Both answer, with the same policy; a page loads nothing but its own files, and its links are relative."""
+    with serving(sources()) as port:
+        for address in ADDRESSES:
+            status, page, headers = get(port, address)
+            assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8"), address
+            assert headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'; script-src 'self'")
+            assert "style=" not in page
+            assert not re.search(r"\son\w+=", page)
+            assert all(not re.match(r"/|https?:", one) for one in re.findall(r'(?:href|src|action)="([^"]*)"', page))
+            status, body, headers = get(port, twin_of(address))
+            assert (status, headers["content-type"]) == (200, "application/json"), address
+            assert json.loads(body)
+        for name, kind in (("console.css", "text/css"), ("console.js", "text/javascript"), ("console.svg", "image/svg+xml")):
+            status, _, headers = get(port, name)
+            assert (status, headers["content-type"].split(";")[0]) == (200, kind)
+
+
+def test_a_decision_shows_both_texts_and_what_differs() -> None:
+    """From an alert in three clicks: Now, the reason, the decision; there the command that releases it."""
+    with serving(sources()) as port:
+        assert 'href="decisions?reason=near"' in get(port, "")[1]
+        assert 'href="decision?at=duplicates-0%40498"' in get(port, "decisions?reason=near")[1]
+        page = get(port, "decision?at=duplicates-0%40498")[1]
+
+    assert "<del>eleven </del>" in page
+    assert "<ins>twelve </ins>" in page
+    assert "stream-dedup release duplicates-0@498" in page
+    assert 'href="group?at=documents-0%401"' in page
+
+
+def test_the_live_part_is_rows_only() -> None:
+    """What the script fetches is a stretch of the table."""
+    with serving(sources()) as port:
+        body = get(port, "decisions?reason=near&part=rows")[1]
+
+    assert body.count("<tr>") == 50
+    assert "<html" not in body
+
+
+def test_hostile_texts_are_text() -> None:
+    """Scripts, escapes and overrides in ids, headers, hosts, texts and clues stay what they are: characters."""
+    recent = Recent(now_ms=lambda: HOUR_MS)
+    bad = "\ud800"
+    recent.saw(
+        [
+            decision(
+                8,
+                "near",
+                id=EVIL + bad,
+                host=EVIL,
+                of_id=EVIL,
+                headers=((EVIL, EVIL), ("x", bad)),
+                log=EVIL,
+                recipe=EVIL,
+                fingerprint=EVIL,
+                of_position="documents-0@1",
+            ),
+            decision(9, EVIL, verdict=EVIL),
+        ]
+    )
+
+    def found(_clue: str, _most: int) -> list[FoundDocument]:
+        return [FoundDocument("unique-0@1", EVIL, 1.0, ((EVIL, True), (EVIL + bad, False)), EVIL, 1 << 70)]
+
+    given = sources(
+        0,
+        recent=recent,
+        find=found,
+        opened=lambda at: Opened(at, EVIL, EVIL + at + bad, EVIL),
+        index=lambda: {**INDEX, "plan": EVIL},
+    )
+    clue = urllib.parse.quote(EVIL)
+    addresses = (
+        *ADDRESSES,
+        f"find?q={clue}",
+        f"decisions?host={clue}&id={clue}&header={clue}",
+        f"decision?at={clue}",
+        f"{clue}",
+        "decision?at=unique-0@9",
+    )
+    with serving(given) as port:
+        for address in addresses:
+            status, page, _ = get(port, address)
+            assert status in (200, 400, 404), address
+            assert "<script>alert" not in page
+            assert "<img" not in page
+            assert not set("\x1b\u202e\x00") & set(page), address
+            assert "Traceback" not in page
+            if address != clue:
+                assert json.loads(get(port, twin_of(address))[1])
+
+
+@pytest.mark.parametrize("address", ["decision?at=duplicates-2@900008", "decision?at=unique-1@999999"])
+def test_a_text_kept_no_longer_is_said(address: str) -> None:
+    """The page says what the topic still holds; what is remembered of the decision is shown all the same."""
+    recent = Recent(now_ms=lambda: HOUR_MS)
+    recent.saw([decision(900_008, "near", at="duplicates-2@900008", of_position="documents-0@900001")])
+    with serving(sources(0, recent=recent)) as port:
+        status, page, _ = get(port, address)
+
+    assert "is not kept any more (retention)" in page
+    assert status == (200 if "900008" in address else 404)
+
+
+def test_what_is_away_is_a_sentence() -> None:
+    """Empty system, dead index, dead broker, no search: every page still answers, and says it."""
+
+    def dead(*_: object) -> Any:
+        raise BrokerError("The broker kafka:9092 does not answer.")
+
+    away = ConsoleSources(
+        trouble=lambda: "The broker kafka:9092 does not answer.",
+        opened=dead,
+        index=dead,
+        lag=dead,
+        find=dead,
+        groups=dead,
+        hosts=dead,
+        group=dead,
+        remarks=dead,
+    )
+    for given, said in (
+        (ConsoleSources(), r"No decision has been seen yet|not searched here|not told where"),
+        (away, "does not answer"),
+    ):
+        with serving(given) as port:
+            for address in ADDRESSES:
+                status, page, _ = get(port, address)
+                assert re.search(said + r"|No copies of|Nobody here can read", page), address
+                assert status == (200 if not re.match("decision\\?|group\\?", address) else status), address
+                assert status in (200, 404, 503)
+
+
+def test_rude_requests_get_a_problem() -> None:
+    """Wrong values, methods and addresses: RFC 9457 from the twin, a sentence on the page, never a stack trace."""
+    rude = {
+        "decision.json": 400,
+        "decision.json?at=../../etc/passwd": 400,
+        "decision.json?at=other-0@1": 400,
+        "decision.json?at=duplicates-0@1%0a": 200,
+        "decisions.json?before=-1": 400,
+        "decisions.json?before=%F0%9F%98%80": 400,
+        "decisions.json?from=2": 400,
+        "groups.json?order=best": 400,
+        "group.json?at=documents-0@777": 404,
+        f"find.json?q={'x' * 8001}": 400,
+        "find.json?q=": 200,
+        "find.json?q=%FF%00": 200,
+        "find.json?q=nothing": 200,
+    }
+    with serving(sources()) as port:
+        for address, wanted in rude.items():
+            status, body, headers = get(port, address)
+            assert status == wanted, (address, body)
+            if status != 200:
+                assert headers["content-type"] == "application/problem+json"
+                problem = json.loads(body)
+                assert (problem["status"], problem["type"]) == (status, "about:blank")
+                assert problem["detail"].endswith(".")
+            assert get(port, address.replace(".json", ""))[0] == wanted
+        for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+            assert get(port, "find", method=method)[0] == 405
+        with contextlib.suppress(ConnectionError):  # it need not be read to its end
+            assert get(port, "find?q=" + "x" * 100_000)[0] >= 400
+        assert get(port, "decisions", method="HEAD")[0] == 200
+        assert get(port, "")[0] == 200
+
+
+def test_a_fault_is_no_stack_trace(caplog: pytest.LogCaptureFixture) -> None:
+    """A bug of a source is a sentence for the reader."""
+    del caplog
+    with serving(sources(find=lambda *_: 1 // 0)) as port:
+        status, page, _ = get(port, "find?q=a")
+
+    assert status == 500
+    assert "fault of the program" in page
+    assert "ZeroDivision" not in page
+
+
+def test_a_source_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader is told; others get their pages; so many hang at most."""
+    monkeypatch.setattr(app, "WAIT_SECONDS", 0.2)
+    free = threading.Event()
+    given = sources(find=lambda *_: [str(free.wait(30))][:0])
+    try:
+        with serving(given) as port:
+            for _ in range(app.CALLS_MAX):
+                assert "No answer came within" in get(port, "find?q=a")[1]
+            assert "questions are being answered already" in get(port, "find?q=a")[1]
+            assert get(port, "decisions")[0] == 200
+            free.set()
+            until = threading.Event()
+            while "already" in get(port, "find?q=a")[1]:
+                until.wait(0.01)
+    finally:
+        free.set()
+
+
+def test_the_token_of_a_file(tmp_path: Path) -> None:
+    """As a bearer's or as a password; replaced without a restart; no file, or an empty one, lets nobody in."""
+    path = tmp_path / "token"
+    path.write_text("s3cret\n")
+    with serving(sources(), token_file=path) as port:
+
+        def status(authorization: str = "") -> int:
+            return get(port, "decisions", {"Authorization": authorization} if authorization else {})[0]
+
+        basic = "Basic " + b64encode(b"anybody:s3cret").decode()
+        assert get(port, "")[2]["www-authenticate"].startswith("Basic ")
+        assert [status(), status("Bearer s3cret"), status(basic)] == [401, 200, 200]
+        rude = ["Bearer wrong", "Bearer ", "Basic %%%", "Basic " + b64encode(b"s3cret").decode(), "s3cret", "Bearer \xe9"]
+        assert {status(one) for one in rude} == {401}
+        assert get(port, "livez")[0] == 200  # probes need none
+        path.write_text("another one\n")
+        assert [status("Bearer s3cret"), status("Bearer another one")] == [401, 200]
+        path.write_text("")
+        assert [status("Bearer "), status("Basic " + b64encode(b"a:").decode())] == [401, 401]
+        path.unlink()
+        assert status("Bearer another one") == 401
+
+
+def test_a_prefix_is_served_beside_the_root() -> None:
+    """A proxy may pass the prefix on or cut it off; the address without a slash leads to the page."""
+    with serving(sources(), prefix="/tools/dedup/") as port:
+        for address in ("", "decisions", "console.css", "now.json"):
+            assert get(port, address)[0] == get(port, f"tools/dedup/{address}")[0] == 200
+        status, _, headers = get(port, "tools/dedup")
+
+    assert (status, headers["location"]) == (308, "dedup/")
