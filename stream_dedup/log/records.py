@@ -18,7 +18,8 @@ Worked example: tests/golden/log_records.json holds one record of each kind as h
 
 Invariants: a batch has at most `DOCUMENTS_MAX` documents and encodes to at most `RECORD_BYTES_MAX` bytes; documents of
 one partition stand in offset order; a batch carries, of each source partition, the (epoch, committed offset) that its
-worker read from the broker or had confirmed, never one merely sent; `sketch_values` is 80, or 0 if the recipe makes no sketches; the bytes are a function of the fields alone.
+worker read from the broker or had confirmed, never one merely sent; `sketch_values` is 80, or 0 if
+the recipe makes no sketches; the bytes are a function of the fields alone.
 """
 
 from __future__ import annotations
