@@ -36,6 +36,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
@@ -337,6 +338,22 @@ PLANS["classic"] = Plan(width=64, blocks=4, radius=0, threshold=3)
 def agreeing(one: bytes, other: bytes) -> int:
     """Return how many values of two sketches are equal."""
     return sum(value == another for value, another in zip(one, other, strict=True))
+
+
+def parse_similarity(text: str) -> int:
+    """Return a similarity in per cent, written as a share (0.65) or in per cent (65%).
+
+    Raises:
+        ConfigurationError: it is neither, or no whole number of per cents.
+    """
+    try:
+        wanted = text.strip()
+        share = Fraction(wanted[:-1]) if wanted.endswith("%") else 100 * Fraction(wanted)
+    except (ValueError, ZeroDivisionError):
+        share = Fraction(-1)
+    if share.denominator != 1 or not 0 <= share <= 100:
+        raise ConfigurationError(f"A similarity is written as a share from 0 to 1 in hundredths, as in 0.65, not {text!r:.40}.")
+    return int(share)
 
 
 def parse(text: str) -> Plan:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
-from stream_dedup.ground.plan import PLANS, Plan, parse
+from stream_dedup.ground.plan import PLANS, Plan, parse, parse_similarity
 
 WIDE, CLASSIC = PLANS["wide"], PLANS["classic"]
 STEPS = st.lists(st.tuples(st.integers(1, 500), st.integers(0, 60)), max_size=4, unique_by=lambda step: step[0])
@@ -215,6 +215,14 @@ def test_guaranteed_distances_of_the_literature() -> None:
     assert [Plan(64, 5, 0, 5, key_blocks=2).distance_guaranteed, Plan(64, 6, 0, 9, key_blocks=3).distance_guaranteed] == [3, 3]
     assert [plan.distance_guaranteed for plan in (CLASSIC, Plan(64, 4, 1, 9), WIDE, Plan(128, 0, 0, 18))] == [3, 7, 15, 18]
     assert [plan.probes for plan in (CLASSIC, Plan(64, 4, 1, 9), WIDE, Plan(128, 0, 0, 18))] == [4, 17 * 4, 17 * 8, 1]
+
+
+def test_a_similarity_is_written_as_a_share_or_in_per_cent() -> None:
+    """0.65 and 65% are the same; what lies between two hundredths, or outside, is told in a sentence."""
+    assert [parse_similarity(text) for text in ("0.65", " .8 ", "65%", "1", "0")] == [65, 80, 65, 100, 0]
+    for text in ("", "much", "0.655", "65", "-0.1", "1/0", "nan"):
+        with pytest.raises(ConfigurationError, match=r"as in 0\.65"):
+            parse_similarity(text)
 
 
 def sketch(**changed: int) -> bytes:
