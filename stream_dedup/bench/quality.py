@@ -268,7 +268,7 @@ class _Known:
         """Return the rows of these texts."""
         rows = [self._rows[str(content)] for content in contents]
         made = self.prints
-        return Prints(made.prints[rows], made.features[rows], made.digests[rows], made.empty[rows])
+        return Prints(made.prints[rows], made.sketches[rows], made.features[rows], made.digests[rows], made.empty[rows])
 
 
 def _measure(

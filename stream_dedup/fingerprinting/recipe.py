@@ -90,6 +90,11 @@ class Recipe:
         return -(-self.width // 64)
 
     @property
+    def sketch_values(self) -> int:
+        """How many values of one byte a sketch has: 80, or 0 if the recipe makes no sketches."""
+        return 0
+
+    @property
     def engine(self) -> str:
         """What cuts texts into features: jieba's data, or the Unicode tables; for vectors what makes the planes."""
         if self.method.takes_vectors:
@@ -152,12 +157,14 @@ def _check_languages(recipe: str, method: RecipeMethod, languages: Languages) ->
 class Prints:
     """Fingerprints of a batch, one row a text.
 
-    `prints`: (n, width / 64 rounded up), the low 64 bits first. `features`: (n,), distinct features (of a vector: numbers
+    `prints`: (n, width / 64 rounded up), the low 64 bits first. `sketches`: (n, 80), or (n, 0) if the recipe has
+    none. `features`: (n,), distinct features (of a vector: numbers
     that are not zero); below the recipe's floor only the digest counts. `digests`: (n, 16), keyed, of the normalised text
     or of the vector's numbers. `empty`: (n,), whether normalising left nothing, or the vector has no numbers.
     """
 
     prints: NDArray[np.uint64]
+    sketches: NDArray[np.uint8]
     features: NDArray[np.uint32]
     digests: NDArray[np.uint8]
     empty: NDArray[np.bool_]
@@ -169,6 +176,7 @@ class Prints:
             return parts[0]
         return cls(
             np.concatenate([part.prints for part in parts]),
+            np.concatenate([part.sketches for part in parts]),
             np.concatenate([part.features for part in parts]),
             np.concatenate([part.digests for part in parts]),
             np.concatenate([part.empty for part in parts]),
@@ -232,6 +240,7 @@ class _Maker:
         self._character_secrets = hashes.derive_character_secrets(key)
         self._plane_secrets = projection.derive_plane_secrets(key, method.seed)
         self._words = -(-method.width // 64)
+        self.sketch_values = 0
         self.speller = (
             None if method.takes_vectors else FeatureSpeller(method, languages, self._secrets, self._character_secrets)
         )
@@ -246,6 +255,7 @@ class _Maker:
     def texts(self, texts: Sequence[str]) -> Prints:
         (normalised, offsets), (data, bounds) = self.forms(texts)
         prints = np.zeros((len(texts), self._words), np.uint64)
+        sketches = np.zeros((len(texts), self.sketch_values), np.uint8)
         features = np.zeros(len(texts), np.uint32)
         if self._method.is_at_once:
             simhash.fingerprint_batch(
@@ -267,7 +277,7 @@ class _Maker:
             for row, (start, stop) in enumerate(itertools.pairwise(bounds.tolist())):
                 self._one(data[start:stop], prints[row : row + 1], features[row : row + 1])
         digests = self._digester.of(normalised, offsets)
-        return Prints(prints, features, digests, offsets[1:] == offsets[:-1])
+        return Prints(prints, sketches, features, digests, offsets[1:] == offsets[:-1])
 
     def _one(self, data: NDArray[np.uint8], prints: NDArray[np.uint64], features: NDArray[np.uint32]) -> None:
         """Fill the print of one text from features that are spelt, so that any hash can read them."""
@@ -300,7 +310,7 @@ class _Maker:
             digest.update(vector.astype("<f8").tobytes())
             digests.append(digest.digest())
         rows = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
-        return Prints(prints, features, rows, bounds[1:] == bounds[:-1])
+        return Prints(prints, np.zeros((len(vectors), 0), np.uint8), features, rows, bounds[1:] == bounds[:-1])
 
 
 def canary_digest(stage: str) -> str:

@@ -113,7 +113,9 @@ def _judge(batch: Sequence[OfflineDocument], first: int, fingerprinter: MakesPri
     rows = [row for row, is_empty in enumerate(prints.empty.tolist()) if not is_empty]
     judgements: dict[int, answers.Judgement] = {}
     start = 0
-    for count in records.split_sizes([len(ids[row]) for row in rows], 64 * fingerprinter.recipe.words, 1):
+    for count in records.split_sizes(
+        [len(ids[row]) for row in rows], 64 * fingerprinter.recipe.words, fingerprinter.recipe.sketch_values, 1
+    ):
         part = rows[start : start + count]
         start += count
         raw = records.encode_batch(_log_record(batch, ids, prints, part, first, fingerprinter.recipe))
@@ -160,6 +162,7 @@ def _log_record(
         value_digest=np.fromiter((int.from_bytes(digest, "little") for digest in digests), np.uint64, count),
         text_digest=prints.digests[chosen],
         prints=prints.prints[chosen],
+        sketches=prints.sketches[chosen],
         features=prints.features[chosen],
         scope=np.fromiter((batch[row].scope for row in rows), np.uint64, count),
         time_ms=np.zeros(count, np.int64),

@@ -264,7 +264,9 @@ class Preparer:
         ids = [digest_id(one, self._recipe.key) for one in own_ids] if self._digests_ids else own_ids
         messages = batch.messages
         start = 0
-        for count in records.split_sizes(list(map(len, ids)), 64 * self._recipe.words, len(sources)):
+        for count in records.split_sizes(
+            list(map(len, ids)), 64 * self._recipe.words, self._recipe.sketch_values, len(sources)
+        ):
             part = slice(start, start + count)
             start += count
             chosen, asked = rows[part], judged[part]
@@ -284,6 +286,7 @@ class Preparer:
                     ),
                     text_digest=prints.digests[chosen],
                     prints=prints.prints[chosen],
+                    sketches=prints.sketches[chosen],
                     features=prints.features[chosen],
                     scope=documents.scopes[chosen],
                     time_ms=documents.times_ms[chosen],

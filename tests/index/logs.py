@@ -112,6 +112,7 @@ def batch_of(
         value_digest=np.array([doc.value for doc in docs], np.uint64),
         text_digest=np.array([list(doc.digest) for doc in docs], np.uint8),
         prints=np.array([[(doc.print >> (64 * word)) & (2**64 - 1) for word in range(words)] for doc in docs], np.uint64),
+        sketches=np.zeros((len(docs), 0), np.uint8),
         features=np.array([doc.features for doc in docs], np.uint32),
         scope=np.array([doc.scope for doc in docs], np.uint64),
         time_ms=np.array([doc.time_ms for doc in docs], np.int64),
