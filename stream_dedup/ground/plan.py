@@ -40,6 +40,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
+from stream_dedup.ground.sketch import SKETCH_VALUES, agreeing
 
 WIDTH_MAX: Final = 256
 BLOCKS_MAX: Final = 64
@@ -49,7 +50,6 @@ THRESHOLD_MAX: Final = 255
 STEPS_MAX: Final = 8
 FEATURES_MAX: Final = (1 << 32) - 1
 ADDRESS_BITS_MAX: Final = 20
-SKETCH_VALUES: Final = 80
 ASKED_MAX: Final = 65_535
 _FORM: Final = "WIDTH:BLOCKS:RADIUS:THRESHOLD, as in 128:8:1:21"
 _NUMBERS: Final = ("width", "blocks", "radius", "threshold")
@@ -333,11 +333,6 @@ PLANS: Final[dict[str, Plan]] = {}
 PLANS["bands"] = Plan(width=128, blocks=4, radius=0, threshold=28, bands=16, similarity=65, asked=64)
 PLANS["wide"] = Plan(width=128, blocks=8, radius=1, threshold=21, ratio=75)
 PLANS["classic"] = Plan(width=64, blocks=4, radius=0, threshold=3)
-
-
-def agreeing(one: bytes, other: bytes) -> int:
-    """Return how many values of two sketches are equal."""
-    return sum(value == another for value, another in zip(one, other, strict=True))
 
 
 def parse_similarity(text: str) -> int:

@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Mode, Reason
 from stream_dedup.ground.errors import ConfigurationError, FormatError, InvariantError
-from stream_dedup.ground.plan import SKETCH_VALUES, WIDTH_MAX, Plan
+from stream_dedup.ground.plan import WIDTH_MAX, Plan
+from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.index.entries import Entries, columns_of
 from stream_dedup.index.judge import reason_of_duplicate
 from stream_dedup.index.kernels import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, no_columns, take_rows
@@ -179,7 +180,7 @@ def step(
     batch = record if isinstance(record, Batch) else record.batch
     why = _refusal(state, batch)
     if why is None and not state.print_words:
-        state.print_words, state.sketch_values = batch.prints.shape[1], _sketches(batch).shape[1]
+        state.print_words, state.sketch_values = batch.prints.shape[1], batch.sketches.shape[1]
         open_rooms(state)
     if not isinstance(record, Batch):
         if why is not None or state.declared is None:
@@ -241,7 +242,7 @@ def _refusal(state: IndexState, batch: Batch) -> str | None:
         return f"The batch carries prints of {bits} bits, and the plan {plan.name} judges {plan.width}."
     if bits != (width := _width(state) or bits):
         return f"The batch carries prints of {bits} bits, and under this log's recipe they have {width}."
-    values = _sketches(batch).shape[1]
+    values = batch.sketches.shape[1]
     if plan.needs_sketch and values != SKETCH_VALUES:
         return (
             f"The batch carries sketches of {values} values, and the plan {plan.name} compares {SKETCH_VALUES}: change "
@@ -258,12 +259,6 @@ def _width(state: IndexState) -> int | None:
     """Return how many bits prints have, if the declaration or a batch told."""
     declared = None if state.declared is None else state.declared.width
     return declared or state.print_words * 64 or None
-
-
-def _sketches(batch: Batch) -> NDArray[np.uint8]:
-    """Return the sketches of a batch, (n, 0) from workers that make none."""
-    sketches: NDArray[np.uint8] | None = getattr(batch, "sketches", None)
-    return np.zeros((len(batch), 0), np.uint8) if sketches is None else sketches
 
 
 def _sketch_values(state: IndexState) -> int | None:
@@ -330,7 +325,7 @@ def _columns(batch: Batch, numbers: Sequence[int]) -> Columns:
         offsets=np.array(batch.offset, np.int64),
         values=np.array(batch.value_digest, np.uint64),
         features=np.array(batch.features, np.uint32),
-        sketches=np.array(_sketches(batch), np.uint8),
+        sketches=np.array(batch.sketches, np.uint8),
     )
 
 
@@ -438,7 +433,7 @@ def _append(
     rows["state"] = np.where(short, STATE_DIGEST_ONLY, STATE_FULL)
     rows["text_digest"] = batch.text_digest[places]
     rows["print"] = batch.prints[places]
-    rows["sketch"] = _sketches(batch)[places]
+    rows["sketch"] = batch.sketches[places]
     rows["scope"] = batch.scope[places]
     rows["features"] = batch.features[places]
     rows["source"] = columns.sources[places]

@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.plan import ADDRESS_BITS_MAX, SKETCH_VALUES, Plan
+from stream_dedup.ground.plan import ADDRESS_BITS_MAX, Plan
+from stream_dedup.ground.sketch import SKETCH_VALUES
 
 _WORD_MASK = (1 << 64) - 1
 

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from stream_dedup.ground.errors import ConfigurationError, FormatError
-from stream_dedup.ground.plan import SKETCH_VALUES, WIDTH_MAX, Plan
+from stream_dedup.ground.plan import WIDTH_MAX, Plan
+from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.index.writes import Writes
 
 LENGTH_MS_MIN: Final = 1000

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import ID_BYTES_MAX, TOPIC_ID_BYTES, LogPlace, Mode, Position, Reason, Representative, Verdict
 from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.log.answers import NOT_COMPARED, Judgement
 from stream_dedup.log.records import Batch, Control, Release, Seed
-from stream_dedup.proof.scan import SKETCH_VALUES, WORD_BITS, Reach, Rows
+from stream_dedup.proof.scan import WORD_BITS, Reach, Rows
 
 Partition = tuple[str, bytes, int]
 """Topic, topic id, partition."""
@@ -154,7 +155,7 @@ class Fold:
         if declared is None or plan is None:
             return False
         width = declared.width or (None if self._rows is None else self._rows.prints.shape[1] * WORD_BITS)
-        values = _sketches(batch).shape[1]
+        values = batch.sketches.shape[1]
         accepted = (
             values == (values if self._rows is None else self._rows.sketches.shape[1])
             and (not plan.needs_sketch or values == SKETCH_VALUES)
@@ -240,7 +241,7 @@ class Fold:
         if row < 0:
             one = slice(place, place + 1)
             features = batch.features[one].astype(np.int64)
-            asked = batch.prints[one], features, batch.scope[one], _sketches(batch)[one]
+            asked = batch.prints[one], features, batch.scope[one], batch.sketches[one]
             row = int(self._scan.find(self.plan, rows, first, rows.count, *asked)[0])
         return None, None if row < 0 else self._by_row[row]
 
@@ -263,7 +264,7 @@ class Fold:
         ]
         if asked and rows.count:
             features = batch.features[asked].astype(np.int64)
-            columns = batch.prints[asked], features, batch.scope[asked], _sketches(batch)[asked]
+            columns = batch.prints[asked], features, batch.scope[asked], batch.sketches[asked]
             near[asked] = scan.find(plan, rows, 0, rows.count, *columns)
         return near
 
@@ -280,7 +281,7 @@ class Fold:
     def _agreeing(self, batch: Batch, place: int, kept: FoldedEntry) -> int:
         if self._rows is None or kept.row is None or not self._rows.sketches.shape[1]:
             return NOT_COMPARED
-        return int((_sketches(batch)[place] == self._rows.sketches[kept.row]).sum())
+        return int((batch.sketches[place] == self._rows.sketches[kept.row]).sum())
 
     def _is_short(self, batch: Batch, place: int) -> bool:
         return self.declared is None or int(batch.features[place]) < self.declared.floor
@@ -289,7 +290,7 @@ class Fold:
         """Make a document a representative."""
         scope, row = int(batch.scope[place]), None
         if not self._is_short(batch, place) and self._rows is not None:
-            row = self._rows.add(batch.prints[place], int(batch.features[place]), scope, _sketches(batch)[place])
+            row = self._rows.add(batch.prints[place], int(batch.features[place]), scope, batch.sketches[place])
             self._by_row.append(None)
         kept = FoldedEntry(
             *here, _text(batch, place), batch.ids[place], int(batch.time_ms[place]), decided, row, self._slice_of_now()
@@ -527,12 +528,6 @@ def window_of(fields: object) -> FoldedWindow:
     if not isinstance(refresh, bool):
         raise FormatError(f"A window's refresh is not {refresh!r:.40}.")
     return FoldedWindow(length, refresh)
-
-
-def _sketches(batch: Batch) -> NDArray[np.uint8]:
-    """Return the sketches of a batch, (n, 0) from workers that make none."""
-    sketches: NDArray[np.uint8] | None = getattr(batch, "sketches", None)
-    return np.zeros((len(batch), 0), np.uint8) if sketches is None else sketches
 
 
 def _text(batch: Batch, place: int) -> tuple[int, bytes]:

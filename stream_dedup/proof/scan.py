@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.machine.compiled import allocating_kernel, kernel, popcount
 
 WORD_BITS: Final = 64
-SKETCH_VALUES: Final = 80
 _ROWS_AT_ONCE: Final = 2048  # 32 kB of prints: they stay in the cache while all that is asked passes over them
 _THREAD_FROM: Final = 2_000_000  # pairs below which starting threads costs more than it saves
 int64: Any = np.int64

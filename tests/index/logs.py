@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from stream_dedup.ground.document import Mode
-from stream_dedup.ground.plan import SKETCH_VALUES, Plan
+from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.index import layout
 from stream_dedup.log.records import (
     Batch,
@@ -28,7 +29,6 @@ TOPIC = "documents"
 TOPIC_ID = bytes(range(16))
 FLOOR = 3
 APPEND_MS = 1_790_000_000_000
-HAS_SKETCHES = "sketches" in {one.name for one in fields(Batch)}
 
 
 def append_time(offset: int) -> int:
@@ -99,9 +99,7 @@ def batch_of(
     sources = tuple(Source(topic, TOPIC_ID, one, *(marks or {}).get(one, (0, 0))) for one in partitions)
     values = max((len(doc.sketch) for doc in docs), default=0)
     sketches = np.array([[*doc.sketch, *bytes(values - len(doc.sketch))] for doc in docs], np.uint8).reshape(len(docs), values)
-    carried: dict[str, Any] = {"sketches": sketches} if HAS_SKETCHES else {}
     return Batch(
-        **carried,
         recipe=recipe,
         mode=mode,
         nonce=number.to_bytes(16, "big"),
@@ -112,7 +110,7 @@ def batch_of(
         value_digest=np.array([doc.value for doc in docs], np.uint64),
         text_digest=np.array([list(doc.digest) for doc in docs], np.uint8),
         prints=np.array([[(doc.print >> (64 * word)) & (2**64 - 1) for word in range(words)] for doc in docs], np.uint64),
-        sketches=np.zeros((len(docs), 0), np.uint8),
+        sketches=sketches,
         features=np.array([doc.features for doc in docs], np.uint32),
         scope=np.array([doc.scope for doc in docs], np.uint64),
         time_ms=np.array([doc.time_ms for doc in docs], np.int64),
@@ -154,7 +152,7 @@ class RandomLog:
         self._windows = windows
         self._orders = orders
         self._bases = [self._random.getrandbits(128) for _ in range(4)]
-        self._has_sketches = HAS_SKETCHES and (plan.needs_sketch or seed % 3 == 0)
+        self._has_sketches = plan.needs_sketch or seed % 3 == 0
         self._partitions = [_Partition() for _ in range(3)]
         self._sent: list[tuple[list[Doc], dict[int, tuple[int, int]]]] = []
 

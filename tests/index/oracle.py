@@ -12,9 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from stream_dedup.ground.document import LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.log.answers import NOT_COMPARED, Judgement
@@ -106,12 +103,6 @@ def needs_sketch(plan: Mapping[str, Any]) -> bool:
     return bool(plan.get("bands") or plan.get("similarity"))
 
 
-def sketches_of(batch: Batch) -> NDArray[np.uint8]:
-    """Return a batch's sketches, of no values from workers that make none."""
-    sketches: NDArray[np.uint8] | None = getattr(batch, "sketches", None)
-    return np.zeros((len(batch), 0), np.uint8) if sketches is None else sketches
-
-
 class Oracle:
     """Folds a log; `plan` is the fields of the plan in force."""
 
@@ -145,13 +136,13 @@ class Oracle:
             or batch.recipe != self.declared["recipe"]
             or batch.mode != self.declared["mode"]
             or batch.prints.shape[1] * 64 < self.plan["width"]
-            or (self.words and (batch.prints.shape[1], sketches_of(batch).shape[1]) != (self.words, self.values))
-            or (needs_sketch(self.plan) and sketches_of(batch).shape[1] != VALUES)
+            or (self.words and (batch.prints.shape[1], batch.sketches.shape[1]) != (self.words, self.values))
+            or (needs_sketch(self.plan) and batch.sketches.shape[1] != VALUES)
             or any(offset < 0 for offset in batch.offset.tolist())
             or any(source.committed >= 1 << 63 for source in batch.sources)
         ):
             return "rejected" if isinstance(record, Batch) else None
-        self.words, self.values = batch.prints.shape[1], sketches_of(batch).shape[1]
+        self.words, self.values = batch.prints.shape[1], batch.sketches.shape[1]
         if not isinstance(record, Batch):
             for place in range(len(batch)):
                 self._order(batch, place, LogPlace(offset, place), is_release=isinstance(record, Release))
@@ -255,7 +246,7 @@ class Oracle:
             key, batch.text_digest[place].tobytes(), int.from_bytes(batch.prints[place].astype("<u8").tobytes(), "little"),
             int(batch.scope[place]), int(batch.features[place]) >= int(str(self.declared["floor"])), batch.ids[place],
             int(batch.time_ms[place]), here, int(batch.features[place]), Slice(0),
-            sketches_of(batch)[place].tobytes(),
+            batch.sketches[place].tobytes(),
         )  # fmt: skip
 
     def _find(self, batch: Batch, place: int) -> tuple[Kept | None, Kept | None]:

@@ -7,11 +7,10 @@ import os
 import pytest
 
 from stream_dedup.ground.plan import parse
-from tests.index.logs import HAS_SKETCHES
 from tests.index.machine import KINDS, run
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if HAS_SKETCHES or not parse(kind).needs_sketch])
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_index_equals_a_plain_scan(kind: str) -> None:
     """Whatever is inserted, asked, taken out, reopened and killed, the answers are those of a list searched in order."""
     done = run(parse(kind), steps=40, seed=int(os.environ["TEST_SEED"]))

@@ -20,7 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
-from stream_dedup.ground.plan import PLANS, SKETCH_VALUES, Plan, agreeing
+from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.ground.sketch import SKETCH_VALUES, agreeing
 from stream_dedup.index import budget, kernels, neighbours
 from stream_dedup.index.blocks import addresses_of, tables_of, to_words
 from stream_dedup.index.kernels import no_columns

@@ -19,7 +19,7 @@ from stream_dedup.index.window import KEY_GENERATIONS, KEY_LOG_TIME, Generations
 from stream_dedup.index.writes import Writes
 from stream_dedup.log import answers
 from stream_dedup.log.answers import LogAnswer
-from tests.index.logs import HAS_SKETCHES, Doc, RandomLog, append_time, batch, control, declare, forget
+from tests.index.logs import Doc, RandomLog, append_time, batch, control, declare, forget
 from tests.index.oracle import Oracle
 from tests.index.test_index import check_against_oracle
 
@@ -28,7 +28,7 @@ WIDE = PLANS["wide"]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", [name for name in PLANS if HAS_SKETCHES or not PLANS[name].needs_sketch])
+@pytest.mark.parametrize("name", PLANS)
 def test_verdicts_equal_a_plain_scan_over_what_stands(name: str, seed: int) -> None:
     """With windows that change, seeds, releases and take-downs, opened anew between any two records or not at all."""
     print(f"seed {seed}")
