@@ -122,7 +122,8 @@ class Keyed:
     @property
     def lengths(self) -> NDArray[np.int64]:
         """How many entries each bucket holds, (T, B)."""
-        lengths: NDArray[np.int64] = np.diff(self._table.heads.astype(np.int64), axis=1) + self._table.open_heads[:, :, 1]
+        heads = self._table.heads.astype(np.int64)
+        lengths: NDArray[np.int64] = heads[:, 1:] - heads[:, :-1] + self._table.open_heads[:, :, 1]
         return lengths
 
 
