@@ -206,7 +206,7 @@ class Index:
         (wanted,) = self._prints([content])
         if wanted.is_empty:
             return []
-        similar = self._index.similar(_words(wanted), wanted.digest, wanted.features, _scope(scope), limit)
+        similar = self._index.similar(_words(wanted), wanted.digest, wanted.features, _scope(scope), limit, wanted.sketch)
         return [Match(entry.id.decode("utf-8", "replace"), distance) for distance, entry in similar.found]
 
     def __repr__(self) -> str:
@@ -240,6 +240,11 @@ class Index:
                 raise ConfigurationError(
                     f"The plan {plan.name} judges {plan.width} bits, and the recipe {self.recipe.id} makes "
                     f"{self.recipe.width}; choose a plan of at most that width, such as classic for 64."
+                )
+            if plan.needs_sketch and not self.recipe.sketch_values:
+                raise ConfigurationError(
+                    f"The plan {plan.name} compares sketches, and the recipe {self.recipe.id} makes none; choose a plan "
+                    "without them, such as wide."
                 )
             fields = {
                 "recipe": self.recipe.id,

@@ -60,11 +60,16 @@ class Judged:
 
 
 def check_widths(recipe: Recipe, plan: Plan) -> None:
-    """Raise ConfigurationError if the plan judges more bits than the recipe's prints have."""
+    """Raise ConfigurationError if the plan judges more than the recipe makes: more bits, or sketches."""
     if plan.width > recipe.width:
         raise ConfigurationError(
             f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes {recipe.width}; choose a plan of "
             "at most that width with STREAM_DEDUP_PLAN, such as classic for 64 bits."
+        )
+    if plan.needs_sketch and not recipe.sketch_values:
+        raise ConfigurationError(
+            f"The plan {plan.name} compares sketches, and the recipe {recipe.id} makes none; choose a plan without them with "
+            "STREAM_DEDUP_PLAN, such as wide."
         )
 
 
