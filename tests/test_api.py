@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import random
 import subprocess
@@ -113,13 +114,31 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         Index(tmp_path / "b")
 
 
+def test_prints_tell_how_alike_texts_are() -> None:
+    """The similarity is the share of equal values; without sketches, or with two recipes, it is refused in a sentence."""
+    words = [f"word{number}" for number in range(200)]
+    one, other = fingerprint(" ".join(words)), fingerprint(" ".join([*words[:100], "changed", *words[101:]]))
+
+    assert one.similarity(one) == 1.0
+    assert 0.85 < one.similarity(other) < 1.0
+    assert one.similarity(fingerprint("of something else " * 9)) < 0.1
+    assert len(one.sketch) == 80
+    chars = fingerprint("a text", Recipe("chars"))
+    with pytest.raises(ConfigurationError, match="makes no sketches"):
+        chars.similarity(chars)
+    with pytest.raises(ConfigurationError, match="cannot be compared"):
+        one.similarity(chars)
+    with Index() as index, pytest.raises(InputError, match="a sketch of 80 bytes, and one of 0"):
+        index.add("id", dataclasses.replace(one, sketch=b""))
+
+
 def test_a_print_keeps_its_value() -> None:
     """Prints are plain values: equal, hashable, and shown with what one wants to see."""
     one = fingerprint("Grüße")
 
     assert one == fingerprint("GRÜSSE")
     assert hash(one) == hash(fingerprint("Grüße"))
-    assert one == Print(one.recipe, one.hex, one.features, one.digest)
+    assert one == Print(one.recipe, one.hex, one.features, one.digest, sketch=one.sketch)
     assert one.hex in repr(one)
     assert fingerprint(" ").is_empty
     assert Index().query(" ") == []

@@ -261,7 +261,10 @@ class TestErrors:
         assert f"batch_documents in {file} is 0, but must be at least 1." in text
         assert "STREAM_DEDUP_HTTP_PORT is '70000', but must be at most 65535." in text
         assert "STREAM_DEDUP_NONSENSE is not a setting" in text
-        assert "STREAM_DEDUP_VALUE_FORMAT is 'jsn', but must be raw or json or confluent-json or avro (did you mean json?)." in text
+        assert (
+            "STREAM_DEDUP_VALUE_FORMAT is 'jsn', but must be raw or json or confluent-json or avro (did you mean json?)."
+            in text
+        )
         assert "--set plan is 'wid', but there is no plan 'wid'; did you mean 'wide'?" in text
 
     @pytest.mark.parametrize(

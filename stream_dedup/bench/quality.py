@@ -50,7 +50,7 @@ Pairs = set[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class QualityOptions:
-    """What to measure. `plans` wider than a recipe's prints are left out for it. `keys`: hash keys, the public one first."""
+    """What to measure. `plans` that need more than a recipe makes are left out. `keys`: hash keys, the public one first."""
 
     corpus: Path
     presets: tuple[str, ...] = ("words",)
@@ -268,7 +268,7 @@ class _Known:
         """Return the rows of these texts."""
         rows = [self._rows[str(content)] for content in contents]
         made = self.prints
-        return Prints(made.prints[rows], made.features[rows], made.digests[rows], made.empty[rows])
+        return Prints(made.prints[rows], made.sketches[rows], made.features[rows], made.digests[rows], made.empty[rows])
 
 
 def _measure(
@@ -281,7 +281,7 @@ def _measure(
     sources = [OfflineDocument(str(place).encode(), stream.documents[place].text) for place in stream.order]
     findings = []
     for plan in plans:
-        if plan.width > recipe.width:
+        if plan.width > recipe.width or (plan.needs_sketch and not recipe.sketch_values):
             continue
         pairs = near_pairs(prints.prints[own], prints.features[own], recipe.floor, plan)
         verdicts = {}

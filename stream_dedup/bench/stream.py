@@ -93,6 +93,7 @@ class PrintStream:
             value_digest=_mixed(np.arange(begin, end), self.seed + 3),
             text_digest=self._words(np.arange(begin, end), 5).view(np.uint8),
             prints=prints,
+            sketches=np.zeros((count, 0), np.uint8),
             features=np.full(count, _FEATURES, np.uint32),
             scope=np.zeros(count, np.uint64),
             time_ms=np.full(count, time_ms, np.int64),

@@ -15,7 +15,7 @@ from stream_dedup.cli.options import (
     command,
     quiet_settings,
 )
-from stream_dedup.ground.errors import InvariantError
+from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
@@ -81,7 +81,13 @@ def declare(
 
     wanted_plan = None if plan is None else parse_plan(plan)
     names = log_names(settings, [settings.topic_names.begun])
-    declaration.follow(settings, names, recipe_of(settings), begins=False)
+    recipe = recipe_of(settings)
+    declaration.follow(settings, names, recipe, begins=False)
+    if wanted_plan is not None and wanted_plan.needs_sketch and not recipe.sketch_values:
+        raise ConfigurationError(
+            f"The plan {wanted_plan.name} compares sketches, and this log's recipe {recipe.id} makes none; name a plan without "
+            "them, such as wide."
+        )
     now = InForce()
     with progress("reading the log", None) as advance:
         for _, record in read_whole(settings, names.fingerprints, advance):

@@ -20,6 +20,7 @@ from stream_dedup.fingerprinting.grammar import PRESETS
 from stream_dedup.fingerprinting.variants import segmenter
 from stream_dedup.ground.document import LogPlace, Reason
 from stream_dedup.ground.plan import PLANS
+from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.index.kernels import FULL, Columns, no_columns, take_rows
 from stream_dedup.index.layout import row_type
 from stream_dedup.index.neighbours import Neighbours, no_rows
@@ -60,7 +61,7 @@ def use_index() -> None:
     """Judge, find, remove, load and lay out anew, for every plan."""
     for plan in PLANS.values():
         words = -(-plan.width // 64)
-        batch = no_columns(words, _DOCUMENTS)
+        batch = no_columns(words, _DOCUMENTS, SKETCH_VALUES)
         for row in range(_DOCUMENTS):
             batch.prints[row] = row * 0x0123456789ABCDEF
             batch.digests[row] = row
@@ -71,18 +72,18 @@ def use_index() -> None:
         def identities(numbers: NDArray[np.int64], columns: Columns = known) -> Columns:
             return take_rows(columns, numbers)
 
-        index = Neighbours(plan, words, identities)
+        index = Neighbours(plan, words, identities, values=SKETCH_VALUES)
         index.judge(batch, batch.features, 48)
         index.judge(batch, batch.features, 48)
         index.find_positions(batch)
-        index.within_reach(batch.prints[0], 0)
+        index.within_reach(batch.prints[0], 0, None, bytes(SKETCH_VALUES))
         index._reserve(100_000)  # larger slots
         index.change_plan(plan)
         index.drop(np.arange(1))
-        held = no_rows(words, _DOCUMENTS)
+        held = no_rows(words, _DOCUMENTS, SKETCH_VALUES)
         held.states[:] = FULL
         tags = np.zeros(_DOCUMENTS, np.uint32)
-        Neighbours(plan, words, identities).load(held, 0, _DOCUMENTS, tags, tags)
+        Neighbours(plan, words, identities, values=SKETCH_VALUES).load(held, 0, _DOCUMENTS, tags, tags)
     first, kind = np.zeros(1, np.int64), row_type(1)
     gather([EntryPage(bytes(kind.itemsize))], first, first, kind, kind).ids()
 
@@ -91,8 +92,9 @@ def use_audit() -> None:
     """Scan one row by brute force: the types are the same under every plan."""
     rows = Rows(2)
     asked, features, scopes = np.zeros((1, 2), np.uint64), np.zeros(1, np.int64), np.zeros(1, np.uint64)
-    rows.add(asked[0], 0, 0)
-    CompiledScan().find(Reach(128, 8, 1, 18), rows, 0, 1, asked, features, scopes)
+    sketches = np.zeros((1, 0), np.uint8)
+    rows.add(asked[0], 0, 0, sketches[0])
+    CompiledScan().find(Reach(128, 8, 1, 18), rows, 0, 1, asked, features, scopes, sketches)
 
 
 def use_outputs() -> None:

@@ -30,13 +30,18 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
     """Return the fields of the declaration with which these settings begin a log.
 
     Raises:
-        ConfigurationError: the plan is wider than the recipe's prints.
+        ConfigurationError: the plan is wider than the recipe's prints, or compares sketches that it does not make.
     """
     plan = plans.parse(settings.plan)
     if plan.width > recipe.width:
         raise ConfigurationError(
             f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes {recipe.width}; choose a plan of "
             "at most that width with STREAM_DEDUP_PLAN."
+        )
+    if plan.needs_sketch and not recipe.sketch_values:
+        raise ConfigurationError(
+            f"The plan {plan.name} compares sketches, and the recipe {recipe.id} makes none; choose a plan without them with "
+            "STREAM_DEDUP_PLAN, such as wide."
         )
     fields: dict[str, Any] = {
         "recipe": recipe.id,
@@ -46,6 +51,8 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
         "group": settings.group,
         "mode": int(settings.judging_mode),
     }
+    if recipe.sketch_values:
+        fields["sketch_values"] = recipe.sketch_values
     window = window_of(settings)
     if window is not None:
         fields["window"] = window.to_fields()

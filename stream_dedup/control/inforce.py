@@ -13,7 +13,7 @@ from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.apply import Declaration
 from stream_dedup.index.window import Window, changed
-from stream_dedup.log.records import Batch, Control, LogRecord
+from stream_dedup.log.records import Batch, Control, LogRecord, Release, Seed
 
 
 @dataclass(slots=True)
@@ -25,11 +25,12 @@ class InForce:
     window: Window | None = None
     changes: int = 0
     _words: int = 0
+    _values: int | None = None
 
     def fold(self, record: LogRecord | None) -> None:
         """Take in the next record; what the index ignores is passed over."""
-        if isinstance(record, Batch) and not self._words and self._is_judged(record):
-            self._words = record.prints.shape[1]
+        if self._values is None and isinstance(record, Batch | Seed | Release):
+            self._learn_shape(record if isinstance(record, Batch) else record.batch)
         if not isinstance(record, Control):
             return
         try:
@@ -41,17 +42,27 @@ class InForce:
         except ConfigurationError:
             pass
 
-    def _is_judged(self, batch: Batch) -> bool:
-        """Whether the index does not refuse a batch, whose prints then say how wide they all are."""
-        declared, plan = self.declared, self.plan
-        if declared is None or plan is None or batch.recipe != declared.recipe:
-            return False
-        return batch.mode.delivers is declared.mode.delivers and 64 * batch.prints.shape[1] >= plan.width
+    def _learn_shape(self, batch: Batch) -> None:
+        """Take how wide prints and sketches are from the first batch that the index does not refuse."""
+        declared, plan, bits = self.declared, self.plan, 64 * batch.prints.shape[1]
+        values = batch.sketches.shape[1]
+        if (
+            declared is not None
+            and plan is not None
+            and batch.recipe == declared.recipe
+            and batch.mode.delivers is declared.mode.delivers
+            and plan.width <= bits == (declared.width or bits)
+            and (values or not plan.needs_sketch)
+            and int(batch.offset.min()) >= 0
+            and all(source.committed < 1 << 63 for source in batch.sources)
+        ):
+            self._words, self._values = batch.prints.shape[1], values
 
     def _change(self, fields: Mapping[str, Any]) -> None:
         if self.declared is None or self.plan is None:
             return
-        found = changed(fields, self.plan, self.window, self.declared.width or self._words * 64 or None)
+        values = self.declared.sketch_values if self._values is None else self._values
+        found = changed(fields, self.plan, self.window, self.declared.width or self._words * 64 or None, values)
         if found is not None and found != (self.plan, self.window):
             self.plan, self.window = found
             self.changes += 1

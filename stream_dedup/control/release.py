@@ -83,6 +83,7 @@ def document_of(batch: Batch, place: int) -> Batch:
         value_digest=batch.value_digest[rows],
         text_digest=batch.text_digest[rows],
         prints=batch.prints[rows],
+        sketches=batch.sketches[rows],
         features=batch.features[rows],
         scope=batch.scope[rows],
         time_ms=batch.time_ms[rows],

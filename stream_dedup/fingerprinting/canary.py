@@ -32,12 +32,13 @@ TEXTS = (
 )
 
 # BLAKE2b-64 of each stage's result for all texts (or vectors) together, under the public demo key; and of the tables of
-# weights and of the planes' coordinates. `fingerprints` and `digests` are those of the default recipe.
+# weights and of the planes' coordinates. `fingerprints`, `sketches` and `digests` are those of the default recipe.
 FROZEN = {
     "weights": "ed2f413b4f66a442",
     "normalised texts": "4b44b12e33e852ff",
     "fingerprints": "b4428fa4ea473000",
     "digests": "6b3084093eb333d4",
+    "sketches": "e1d8805df862c860",
     "hashes": "98e517b890331422",
     "planes": "f65878058f782c93",
     "chars prints": "703bcd7e4d7871f9",
@@ -62,5 +63,6 @@ def stages(method: RecipeMethod) -> tuple[str, ...]:
     names = [feature.name for feature in method.features]
     found = ["weights", "normalised texts", "digests"] + ([] if method.hash == "keyed" else ["hashes"])
     found += ["planes"] if method.projection == "planes" else []
+    found += ["sketches"] if method.makes_sketches else []
     found += ["fingerprints"] if {"words", "bigrams"} & set(names) else []
     return (*found, *(f"{name} prints" for name in ("chars", "shingles", "keywords", "textrank") if name in names))

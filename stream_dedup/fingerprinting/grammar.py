@@ -103,6 +103,11 @@ class RecipeMethod:
         return any(feature.name in {"words", "bigrams", "shingles"} for feature in self.features)
 
     @property
+    def makes_sketches(self) -> bool:
+        """Whether texts get a sketch of their words beside the print: of words (`words`, `shingles`), in one go."""
+        return self.cuts_words and self.is_at_once
+
+    @property
     def floor(self) -> int:
         """Distinct features below which a print says too little.
 

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import canary, characters, grammar, hashes, jieba_cut, jieba_data, simhash
+from stream_dedup.fingerprinting import canary, characters, grammar, hashes, jieba_cut, jieba_data, simhash, sketch
 from stream_dedup.fingerprinting.digests import DIGEST_BYTES, Digester
 from stream_dedup.fingerprinting.features import FeatureSpeller, groups
 from stream_dedup.fingerprinting.forms import Batch, form_batch
@@ -30,6 +30,7 @@ from stream_dedup.fingerprinting.variants import keywords
 from stream_dedup.fingerprinting.variants import vectors as projection
 from stream_dedup.fingerprinting.variants.vectors import Vector, as_vector
 from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.sketch import SKETCH_VALUES
 
 # Raise this with any change of the code that changes a print or a digest; data files digest themselves into the id.
 RULES_VERSION = 1
@@ -90,6 +91,11 @@ class Recipe:
         return -(-self.width // 64)
 
     @property
+    def sketch_values(self) -> int:
+        """How many values of one byte a sketch has: 80, or 0 if the recipe makes no sketches."""
+        return SKETCH_VALUES if self.method.makes_sketches else 0
+
+    @property
     def engine(self) -> str:
         """What cuts texts into features: jieba's data, or the Unicode tables; for vectors what makes the planes."""
         if self.method.takes_vectors:
@@ -110,6 +116,8 @@ class Recipe:
         ]
         if self.method != PRESETS[DEFAULT]:  # whose id is older than the grammar
             parts += [str(self.method).encode(), keywords.DATA_DIGEST]
+        if self.method.makes_sketches:
+            parts.append(sketch.RULES)
         if not self.languages.is_default:
             parts.append(self.languages.digest)
         for part in parts:
@@ -152,12 +160,14 @@ def _check_languages(recipe: str, method: RecipeMethod, languages: Languages) ->
 class Prints:
     """Fingerprints of a batch, one row a text.
 
-    `prints`: (n, width / 64 rounded up), the low 64 bits first. `features`: (n,), distinct features (of a vector: numbers
+    `prints`: (n, width / 64 rounded up), the low 64 bits first. `sketches`: (n, 80), or (n, 0) if the recipe has
+    none. `features`: (n,), distinct features (of a vector: numbers
     that are not zero); below the recipe's floor only the digest counts. `digests`: (n, 16), keyed, of the normalised text
     or of the vector's numbers. `empty`: (n,), whether normalising left nothing, or the vector has no numbers.
     """
 
     prints: NDArray[np.uint64]
+    sketches: NDArray[np.uint8]
     features: NDArray[np.uint32]
     digests: NDArray[np.uint8]
     empty: NDArray[np.bool_]
@@ -169,6 +179,7 @@ class Prints:
             return parts[0]
         return cls(
             np.concatenate([part.prints for part in parts]),
+            np.concatenate([part.sketches for part in parts]),
             np.concatenate([part.features for part in parts]),
             np.concatenate([part.digests for part in parts]),
             np.concatenate([part.empty for part in parts]),
@@ -232,6 +243,8 @@ class _Maker:
         self._character_secrets = hashes.derive_character_secrets(key)
         self._plane_secrets = projection.derive_plane_secrets(key, method.seed)
         self._words = -(-method.width // 64)
+        self._sketch_secrets = sketch.derive_sketch_secrets(key)
+        self._sketch_values = SKETCH_VALUES if method.makes_sketches else 0
         self.speller = (
             None if method.takes_vectors else FeatureSpeller(method, languages, self._secrets, self._character_secrets)
         )
@@ -246,6 +259,7 @@ class _Maker:
     def texts(self, texts: Sequence[str]) -> Prints:
         (normalised, offsets), (data, bounds) = self.forms(texts)
         prints = np.zeros((len(texts), self._words), np.uint64)
+        sketching = sketch.sketching(self._sketch_secrets, len(texts), self._sketch_values)
         features = np.zeros(len(texts), np.uint32)
         if self._method.is_at_once:
             simhash.fingerprint_batch(
@@ -262,12 +276,13 @@ class _Maker:
                 self._method.width,
                 prints,
                 features,
+                sketching,
             )
         else:
             for row, (start, stop) in enumerate(itertools.pairwise(bounds.tolist())):
                 self._one(data[start:stop], prints[row : row + 1], features[row : row + 1])
         digests = self._digester.of(normalised, offsets)
-        return Prints(prints, features, digests, offsets[1:] == offsets[:-1])
+        return Prints(prints, sketching.rows, features, digests, offsets[1:] == offsets[:-1])
 
     def _one(self, data: NDArray[np.uint8], prints: NDArray[np.uint64], features: NDArray[np.uint32]) -> None:
         """Fill the print of one text from features that are spelt, so that any hash can read them."""
@@ -300,7 +315,7 @@ class _Maker:
             digest.update(vector.astype("<f8").tobytes())
             digests.append(digest.digest())
         rows = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_BYTES)
-        return Prints(prints, features, rows, bounds[1:] == bounds[:-1])
+        return Prints(prints, np.zeros((len(vectors), 0), np.uint8), features, rows, bounds[1:] == bounds[:-1])
 
 
 def canary_digest(stage: str) -> str:
@@ -320,6 +335,8 @@ def canary_digest(stage: str) -> str:
             for width in (64, 128)
             if width <= bits
         )
+    elif stage == "sketches":
+        content = _Maker(PRESETS[DEFAULT], PUBLIC_DEMO_KEY, Languages()).texts(canary.TEXTS).sketches.tobytes()
     elif stage == "planes":
         content = projection.NORMAL_LEVELS.astype("<i4").tobytes()
     else:

@@ -42,6 +42,7 @@ from stream_dedup.fingerprinting.hashes import (
     sip_hash_between,
     sip_hash_block,
 )
+from stream_dedup.fingerprinting.sketch import sketch_words
 from stream_dedup.fingerprinting.tokens import BYTES_PER_WORD_MIN, words_between
 from stream_dedup.machine.compiled import allocating_kernel, inlined, kernel
 
@@ -375,14 +376,16 @@ def fingerprint_batch(
     bits: Any,
     prints: Any,
     features: Any,
+    sketching: Any,
 ) -> None:
     """Fingerprint a batch of normalised texts.
 
     `data`: uint8, the texts' UTF-8 one after another; `offsets`: int64 (n + 1,), where each begins; `kinds`: the
     character table; `dictionary`, `scratch`: for cutting Han; `groups`: int64 (g, 3), what each group's features are
     made of, how many of it make one, and the scale of their weights; `weights`, `beyond`: as `count_weights` gives
-    them. Fills `prints` (n, bits / 64 rounded up) and `features` (n,), the count of distinct features. Time is linear in
-    the text; memory is that of its longest text's words or characters.
+    them; `sketching`: as `sketch` makes it. Fills `prints` (n, bits / 64 rounded up), `features` (n,), the count of
+    distinct features, and the sketches, if those are wanted and words are cut. Time is linear in the text; memory is that
+    of its longest text's words or characters.
     """
     longest = np.int64(0)
     for text in range(len(offsets) - 1):
@@ -404,7 +407,7 @@ def fingerprint_batch(
         np.empty(most, np.uint64),
         (np.empty(slots, np.uint64), np.empty(slots, np.uint32), np.empty(slots, np.uint32)),
         (np.empty(most, np.uint64), np.empty(most, np.uint32), np.empty(most, np.uint64), np.zeros((2, 128), np.uint32)),
-        np.empty(128, np.int64), prints, features,
+        np.empty(128, np.int64), prints, features, sketching,
     )  # fmt: skip
 
 
@@ -412,7 +415,7 @@ def fingerprint_batch(
 def _fingerprint_each(
     data: Any, offsets: Any, kinds: Any, dictionary: Any, scratch: Any, secrets: Any, character_secrets: Any, groups: Any,
     weights: Any, beyond: Any, bits: Any, needs_words: Any, needs_points: Any, cut: Any, decoded: Any, chained: Any, table: Any,
-    gathered: Any, ones: Any, prints: Any, features: Any,
+    gathered: Any, ones: Any, prints: Any, features: Any, sketching: Any,
 ) -> None:  # fmt: skip
     """Do what `fingerprint_batch` says, in arrays that it made: room for what the longest text may have of anything."""
     starts, stops, hashes = cut
@@ -444,6 +447,8 @@ def _fingerprint_each(
             total += _add(table, distinct, gathered, groups[group, 2], weights, beyond, secrets[HIGH_HALF], ones)
             features[text] += distinct
         _sign(ones, total, bits, prints[text])
+        if needs_words and sketching.rows.shape[1] > 0:
+            sketch_words(hashes, words, sketching, chained, text)
 
 
 @allocating_kernel

@@ -1,4 +1,4 @@
-"""Plans: which prints count as near, as value objects.
+"""Plans: how representatives are found and which of them count as near, as value objects.
 
 A plan looks at the low `width` bits of a print, cut into `blocks` blocks of (nearly) equal length. A key is made of
 `key_blocks` of them, one if nothing else is said; there is a table for each way of choosing them. Two prints are within
@@ -9,10 +9,19 @@ its reach if some key of them differs in at most `radius` bits (over the whole k
                 step's threshold holds instead of the plan's
     ratio       in per cent: the smaller of the two counts is at least so much of the larger
 
-That predicate, `Plan.within_reach`, is the specification: whatever tables an index keeps, its answers equal those of a
-plain scan with the predicate. Blocks and tables by several blocks: Manku, Jain and Das Sarma, "Detecting near-duplicates
-for web crawling", WWW 2007, section 3. Probing keys within a radius: Norouzi, Punjani and Fleet, "Fast search in Hamming
-space with multi-index hashing", CVPR 2012.
+Three more look at the sketches of the two texts, which have `SKETCH_VALUES` values of one byte each:
+
+    bands       the sketch is cut into so many blocks of equally many values; two texts are within reach too if some block
+                of their sketches is equal
+    similarity  in per cent: at least so many of the values are equal
+    asked       of each block (of each table's key) only the first so many live representatives, in log order, are
+                candidates; 0 is all
+
+That predicate, `Plan.within_reach` and with the cap `Plan.scan`, is the specification: whatever tables an index keeps, its
+answers equal those of a plain scan with it. Blocks and tables by several blocks: Manku, Jain and Das Sarma, "Detecting
+near-duplicates for web crawling", WWW 2007, section 3. The same of sketches (there called bands): Leskovec, Rajaraman and
+Ullman, "Mining of Massive Datasets", section 3.4. Probing keys within a radius: Norouzi, Punjani and Fleet, "Fast search in
+Hamming space with multi-index hashing", CVPR 2012.
 
 Invariants: a plan that exists can be served (its limits are checked when it is made); the text form and the fields
 lead back to an equal plan; what is optional and not used appears in neither, so plans written by older versions keep
@@ -25,11 +34,13 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
+from stream_dedup.ground.sketch import SKETCH_VALUES, agreeing
 
 WIDTH_MAX: Final = 256
 BLOCKS_MAX: Final = 64
@@ -39,16 +50,18 @@ THRESHOLD_MAX: Final = 255
 STEPS_MAX: Final = 8
 FEATURES_MAX: Final = (1 << 32) - 1
 ADDRESS_BITS_MAX: Final = 20
+ASKED_MAX: Final = 65_535
 _FORM: Final = "WIDTH:BLOCKS:RADIUS:THRESHOLD, as in 128:8:1:21"
 _NUMBERS: Final = ("width", "blocks", "radius", "threshold")
-_OPTIONAL: Final = ("key_blocks", "by_length", "ratio")
+_OPTIONAL: Final = ("key_blocks", "by_length", "ratio", "bands", "similarity", "asked")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The low `width` bits in `blocks` blocks; near is: a key within `radius` bits, the whole within `threshold`.
 
-    A key is `key_blocks` blocks; `by_length` and `ratio` are the parts that look at feature counts (see the module).
+    A key is `key_blocks` blocks; `by_length` and `ratio` are the parts that look at feature counts, `bands`, `similarity`
+    and `asked` those that look at sketches and bound the cost (see the module).
 
     Raises:
         ConfigurationError: the numbers do not make a plan that can be served.
@@ -61,6 +74,9 @@ class Plan:
     key_blocks: int = 1
     by_length: tuple[tuple[int, int], ...] = ()
     ratio: int = 0
+    bands: int = 0
+    similarity: int = 0
+    asked: int = 0
 
     def __post_init__(self) -> None:
         self._check("width", self.width, 1, WIDTH_MAX)
@@ -81,14 +97,28 @@ class Plan:
         if any(one >= other for (one, _), (other, _) in itertools.pairwise(self.by_length)):
             raise ConfigurationError("A plan's thresholds by length stand in the order of their feature counts, each once.")
         self._check("ratio", self.ratio, 0, 100)
+        self._check("number of sketch blocks", self.bands, 0, SKETCH_VALUES)
+        self._check("similarity", self.similarity, 0, 100)
+        self._check("number of representatives asked", self.asked, 0, ASKED_MAX)
+        if self.bands and SKETCH_VALUES % self.bands:
+            raise ConfigurationError(
+                f"A sketch has {SKETCH_VALUES} values, which {self.bands} blocks cannot share equally; take "
+                f"{', '.join(str(one) for one in range(1, SKETCH_VALUES + 1) if SKETCH_VALUES % one == 0)} blocks, or none (0)."
+            )
+        if self.radius and (self.bands or self.asked):
+            raise ConfigurationError(
+                "A plan with sketch blocks, or with a bound on the representatives asked, compares its blocks whole: its "
+                f"radius is 0, not {self.radius}."
+            )
 
     @property
     def id(self) -> str:
-        """The plan in numbers, as `parse` reads them: `128:8:1:19`, `64:6/3:0:3`, `128:8:1:24@20,19:50%`."""
+        """The plan in numbers, as `parse` reads them: `128:8:1:19`, `64:6/3:0:3`, `128:4:0:28~16:65%:64`."""
         key = "" if self.key_blocks == 1 else f"/{self.key_blocks}"
         steps = "".join(f"{threshold}@{below}," for below, threshold in self.by_length)
         ratio = f":{self.ratio}%" if self.ratio else ""
-        return f"{self.width}:{self.blocks}{key}:{self.radius}:{steps}{self.threshold}{ratio}"
+        sketch = f"~{self.bands}:{self.similarity}%:{self.asked}" if self.bands or self.similarity or self.asked else ""
+        return f"{self.width}:{self.blocks}{key}:{self.radius}:{steps}{self.threshold}{ratio}{sketch}"
 
     @property
     def name(self) -> str:
@@ -102,31 +132,54 @@ class Plan:
 
     @property
     def tables(self) -> int:
-        """How many tables serve it: one for each way of choosing a key's blocks."""
-        return math.comb(self.blocks, self.key_blocks) if self.blocks else 1
+        """How many tables serve it: one for each way of choosing a key's blocks, and one for each block of the sketch."""
+        return len(self.keys) + self.bands
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether its tables are of whole keys: those of the print, then the sketch blocks."""
+        return bool(self.bands or self.asked)
+
+    @property
+    def needs_sketch(self) -> bool:
+        """Whether the predicate looks at sketches."""
+        return bool(self.bands or self.similarity)
+
+    @property
+    def agreeing_min(self) -> int:
+        """How many values of two sketches must be equal."""
+        return -(-self.similarity * SKETCH_VALUES // 100)
+
+    @property
+    def sketch_bounds(self) -> tuple[tuple[int, int], ...]:
+        """The (first value, end value) of each block of the sketch."""
+        size = SKETCH_VALUES // self.bands if self.bands else 0
+        return tuple((band * size, (band + 1) * size) for band in range(self.bands))
 
     @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
-        """The (first bit, end bit) of each block; without blocks, one block of no bits, which all prints share."""
+        """The (first bit, end bit) of each block; without any blocks, one block of no bits, which all prints share."""
         if self.blocks == 0:
-            return ((0, 0),)
+            return () if self.bands else ((0, 0),)
         return tuple(
             (self.width * block // self.blocks, self.width * (block + 1) // self.blocks) for block in range(self.blocks)
         )
 
     @property
     def keys(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """The blocks, as (first bit, end bit), that make the key of each table."""
+        """The blocks, as (first bit, end bit), that make the key of each table of the print."""
         return tuple(itertools.combinations(self.bounds, self.key_blocks))
 
     @property
     def key_bits(self) -> tuple[int, ...]:
-        """How many bits the key of each table has."""
+        """How many bits the key of each table of the print has."""
         return tuple(sum(end - first for first, end in key) for key in self.keys)
 
     @property
     def probes(self) -> int:
         """How many buckets a look-up visits, over all tables."""
+        if self.is_keyed:
+            return self.tables
         addresses = (min(bits, ADDRESS_BITS_MAX) for bits in self.key_bits)
         return sum(math.comb(bits, flips) for bits in addresses for flips in range(min(self.radius, bits) + 1))
 
@@ -142,7 +195,9 @@ class Plan:
 
     @property
     def distance_guaranteed(self) -> int:
-        """The largest distance at which every pair is found, whatever its lengths (within `ratio`).
+        """The largest distance at which every pair is found, whatever its lengths (within `ratio`) and sketches.
+
+        What `similarity` turns away and what `asked` passes over is left out of account.
 
         Every key misses only if each differs in radius + 1 bits or more. The cheapest way to spread so many over the
         blocks: the `key_blocks` that differ least share radius + 1 evenly, and each of the others has as many as the
@@ -150,7 +205,7 @@ class Plan:
         """
         lowest = min(self.threshold, *(threshold for _, threshold in self.by_length), THRESHOLD_MAX)
         if self.blocks == 0:
-            return lowest
+            return 0 if self.bands else lowest
         fullest = -(-(self.radius + 1) // self.key_blocks)
         return min(lowest, self.radius + (self.blocks - self.key_blocks) * fullest)
 
@@ -162,11 +217,42 @@ class Plan:
         """Return the threshold for two texts of which the shorter has so many features."""
         return next((threshold for below, threshold in self.by_length if features < below), self.threshold)
 
-    def within_reach(self, one: int, other: int, features: tuple[int, int] | None = None) -> bool:
-        """Return whether two prints are near; `features` are the two texts' counts, needed where the plan judges lengths.
+    def within_reach(
+        self,
+        one: int,
+        other: int,
+        features: tuple[int, int] | None = None,
+        sketches: tuple[bytes, bytes] | None = None,
+    ) -> bool:
+        """Return whether two texts are near, by their prints, their feature counts and their sketches.
+
+        `features` are needed where the plan judges lengths, `sketches` where it `needs_sketch`.
 
         Raises:
-            InvariantError: the plan judges lengths, and they are not given.
+            InvariantError: what the plan needs is not given.
+        """
+        if not self.is_alike(one, other, features, sketches):
+            return False
+        one_sketch, other_sketch = sketches or (b"", b"")
+        if any(one_sketch[first:end] == other_sketch[first:end] for first, end in self.sketch_bounds):
+            return True
+        if not self.keys:
+            return False
+        difference = one ^ other
+        inside = sorted(((difference >> first) & ((1 << (end - first)) - 1)).bit_count() for first, end in self.bounds)
+        return sum(inside[: self.key_blocks]) <= self.radius  # the blocks that differ least make the best key
+
+    def is_alike(
+        self,
+        one: int,
+        other: int,
+        features: tuple[int, int] | None = None,
+        sketches: tuple[bytes, bytes] | None = None,
+    ) -> bool:
+        """Return whether two texts would be near if they were found: lengths, distance and similarity.
+
+        Raises:
+            InvariantError: what the plan needs is not given.
         """
         threshold = self.threshold
         if self.judges_length:
@@ -176,11 +262,33 @@ class Plan:
             threshold = self.threshold_of(smaller)
             if 100 * smaller < self.ratio * larger:
                 return False
-        if self.distance(one, other) > threshold:
-            return False
-        difference = one ^ other
-        inside = sorted(((difference >> first) & ((1 << (end - first)) - 1)).bit_count() for first, end in self.bounds)
-        return sum(inside[: self.key_blocks]) <= self.radius  # the blocks that differ least make the best key
+        if self.needs_sketch and sketches is None:
+            raise InvariantError(f"The plan {self.id} looks at sketches, and two texts were compared without theirs.")
+        is_similar = not self.similarity or agreeing(*(sketches or (b"", b""))) >= self.agreeing_min
+        return is_similar and self.distance(one, other) <= threshold
+
+    def scan(self, wanted: tuple[int, int, bytes], representatives: Iterable[tuple[int, int, bytes]]) -> Iterator[int]:
+        """Yield the places of the representatives within reach, in their order: the predicate with its cap, as a plain scan.
+
+        Each text is (print, feature count, sketch); `representatives` are the live ones of its scope in log order.
+        """
+        asked = [0] * self.tables
+        for place, (number, features, sketch) in enumerate(representatives):
+            is_candidate = False
+            for table, is_shared in enumerate(self.shared(wanted[0] ^ number, (wanted[2], sketch))):
+                is_candidate |= is_shared and (not self.asked or asked[table] < self.asked)
+                asked[table] += is_shared
+            if is_candidate and self.is_alike(wanted[0], number, (wanted[1], features), (wanted[2], sketch)):
+                yield place
+
+    def shared(self, difference: int, sketches: tuple[bytes, bytes]) -> list[bool]:
+        """Return in which tables two texts meet, the print's first; `difference` is the XOR of their prints."""
+        of_print = [
+            sum(((difference >> first) & ((1 << (end - first)) - 1)).bit_count() for first, end in key) <= self.radius
+            for key in self.keys
+        ]
+        one, other = sketches
+        return of_print + [one[first:end] == other[first:end] for first, end in self.sketch_bounds]
 
     def to_fields(self) -> dict[str, Any]:
         """Return the plan as the JSON object that control records carry; optional parts only where they are used."""
@@ -189,8 +297,9 @@ class Plan:
             fields["key_blocks"] = self.key_blocks
         if self.by_length:
             fields["by_length"] = [list(step) for step in self.by_length]
-        if self.ratio:
-            fields["ratio"] = self.ratio
+        for name in ("ratio", "bands", "similarity", "asked"):
+            if getattr(self, name):
+                fields[name] = getattr(self, name)
         return fields
 
     @classmethod
@@ -221,15 +330,32 @@ class Plan:
 
 
 PLANS: Final[dict[str, Plan]] = {}
+PLANS["bands"] = Plan(width=128, blocks=4, radius=0, threshold=28, bands=16, similarity=65, asked=64)
 PLANS["wide"] = Plan(width=128, blocks=8, radius=1, threshold=21, ratio=75)
 PLANS["classic"] = Plan(width=64, blocks=4, radius=0, threshold=3)
+
+
+def parse_similarity(text: str) -> int:
+    """Return a similarity in per cent, written as a share (0.65) or in per cent (65%).
+
+    Raises:
+        ConfigurationError: it is neither, or no whole number of per cents.
+    """
+    try:
+        wanted = text.strip()
+        share = Fraction(wanted[:-1]) if wanted.endswith("%") else 100 * Fraction(wanted)
+    except (ValueError, ZeroDivisionError):
+        share = Fraction(-1)
+    if share.denominator != 1 or not 0 <= share <= 100:
+        raise ConfigurationError(f"A similarity is written as a share from 0 to 1 in hundredths, as in 0.65, not {text!r:.40}.")
+    return int(share)
 
 
 def parse(text: str) -> Plan:
     """Return the plan that an operator wrote: a name, or numbers.
 
-    The whole form is `WIDTH:BLOCKS/KEY_BLOCKS:RADIUS:THRESHOLD@BELOW,..,THRESHOLD:RATIO%`; `/KEY_BLOCKS`, the thresholds
-    by length and the ratio may be left out.
+    The whole form is `WIDTH:BLOCKS/KEY_BLOCKS:RADIUS:THRESHOLD@BELOW,..,THRESHOLD:RATIO%~BANDS:SIMILARITY%:ASKED`;
+    `/KEY_BLOCKS`, the thresholds by length, the ratio and what follows `~` may be left out.
 
     Raises:
         ConfigurationError: it is neither; the sentence names the nearest name.
@@ -247,7 +373,16 @@ def parse(text: str) -> Plan:
 
 def _parse_numbers(text: str) -> dict[str, Any] | None:
     """Return the parts of a plan written in numbers, or None if it is not written so."""
+    text, tilde, sketch = text.partition("~")
     parts = text.split(":")
+    bands, similarity, asked = "0", "0%", "0"
+    if tilde:
+        if sketch.count(":") != 2:
+            return None
+        bands, similarity, asked = sketch.split(":")
+    if not similarity.endswith("%"):
+        return None
+    of_sketch = [bands, similarity[:-1], asked]
     ratio = "0"
     if len(parts) == 5 and parts[4].endswith("%"):
         ratio = parts.pop()[:-1]
@@ -259,7 +394,8 @@ def _parse_numbers(text: str) -> dict[str, Any] | None:
     pairs = [step.split("@") for step in steps]
     if any(len(pair) != 2 for pair in pairs):
         return None
-    flat = [width, blocks, radius, threshold, key_blocks if slash else "1", ratio, *itertools.chain.from_iterable(pairs)]
+    flat = [width, blocks, radius, threshold, key_blocks if slash else "1", ratio, *of_sketch]
+    flat += itertools.chain.from_iterable(pairs)
     if not all(part.isascii() and part.isdigit() and len(part) <= 10 for part in flat):
         return None
     return {
@@ -270,4 +406,5 @@ def _parse_numbers(text: str) -> dict[str, Any] | None:
         "key_blocks": int(key_blocks) if slash else 1,
         "by_length": tuple((int(below), int(bits)) for bits, below in pairs),
         "ratio": int(ratio),
+        **{name: int(number) for name, number in zip(("bands", "similarity", "asked"), of_sketch, strict=True)},
     }

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from stream_dedup.ground.document import ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, LogPlace, Mode, Reason
 from stream_dedup.ground.errors import ConfigurationError, FormatError, InvariantError
 from stream_dedup.ground.plan import WIDTH_MAX, Plan
+from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.index.entries import Entries, columns_of
 from stream_dedup.index.judge import reason_of_duplicate
 from stream_dedup.index.kernels import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, no_columns, take_rows
@@ -57,7 +58,7 @@ _UNDECLARED: Final = (
 class Declaration:
     """What the log's first record says: under which recipe, plan, window, group, floor of features and mode it is judged.
 
-    `width` is the recipe's, in bits; where it is not declared, the first batch tells it.
+    `width` is the recipe's, in bits, and `sketch_values` the recipe's too; what is not declared the first batch tells.
     """
 
     recipe: str
@@ -67,6 +68,7 @@ class Declaration:
     mode: Mode = Mode.ENFORCE
     width: int | None = None
     window: Window | None = None
+    sketch_values: int | None = None
 
     def to_fields(self) -> dict[str, Any]:
         """Return the fields of a `declare` control record."""
@@ -79,6 +81,8 @@ class Declaration:
         }
         if self.width is not None:
             fields["width"] = self.width
+        if self.sketch_values is not None:
+            fields["sketch_values"] = self.sketch_values
         if self.window is not None:
             fields["window"] = self.window.to_fields()
         return fields
@@ -94,6 +98,9 @@ class Declaration:
         width = _integer(fields, "width", WIDTH_MAX) if "width" in fields else None
         if width is not None and (width % 64 or width < plan.width):
             raise ConfigurationError(f"The plan {plan.id} cannot judge prints of {width} bits; name a narrower plan.")
+        values = _integer(fields, "sketch_values", SKETCH_VALUES) if "sketch_values" in fields else None
+        if plan.needs_sketch and values not in (None, SKETCH_VALUES):
+            raise ConfigurationError(f"The plan {plan.id} compares sketches, and the recipe makes none; name another plan.")
         return cls(
             recipe=_name(fields, "recipe"),
             plan=plan,
@@ -102,6 +109,7 @@ class Declaration:
             mode=Mode(_integer(fields, "mode", len(Mode) - 1)) if "mode" in fields else Mode.ENFORCE,
             width=width,
             window=None if fields.get("window") is None else Window.from_fields(fields["window"]),
+            sketch_values=values,
         )
 
 
@@ -119,6 +127,7 @@ class IndexState:
     entries: Entries | None = None
     neighbours: Neighbours | None = None
     print_words: int = 0
+    sketch_values: int = 0
     rejected: int = 0
     ignored: int = 0
     declaration_changed: bool = False
@@ -171,7 +180,7 @@ def step(
     batch = record if isinstance(record, Batch) else record.batch
     why = _refusal(state, batch)
     if why is None and not state.print_words:
-        state.print_words = batch.prints.shape[1]
+        state.print_words, state.sketch_values = batch.prints.shape[1], batch.sketches.shape[1]
         open_rooms(state)
     if not isinstance(record, Batch):
         if why is not None or state.declared is None:
@@ -233,6 +242,14 @@ def _refusal(state: IndexState, batch: Batch) -> str | None:
         return f"The batch carries prints of {bits} bits, and the plan {plan.name} judges {plan.width}."
     if bits != (width := _width(state) or bits):
         return f"The batch carries prints of {bits} bits, and under this log's recipe they have {width}."
+    values = batch.sketches.shape[1]
+    if plan.needs_sketch and values != SKETCH_VALUES:
+        return (
+            f"The batch carries sketches of {values} values, and the plan {plan.name} compares {SKETCH_VALUES}: change "
+            "to a plan without sketches, such as wide, or begin a log with a recipe that makes them."
+        )
+    if state.print_words and values != state.sketch_values:
+        return f"The batch carries sketches of {values} values, and under this log's recipe they have {state.sketch_values}."
     if int(batch.offset.min()) < 0 or any(source.committed > _OFFSET_MAX for source in batch.sources):
         return "The batch names an offset that no Kafka partition can have; its worker is broken."
     return None
@@ -242,6 +259,13 @@ def _width(state: IndexState) -> int | None:
     """Return how many bits prints have, if the declaration or a batch told."""
     declared = None if state.declared is None else state.declared.width
     return declared or state.print_words * 64 or None
+
+
+def _sketch_values(state: IndexState) -> int | None:
+    """Return how many values sketches have, if the declaration or a batch told."""
+    if state.print_words:
+        return state.sketch_values
+    return None if state.declared is None else state.declared.sketch_values
 
 
 def _judge_batch(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> Verdicts:
@@ -301,6 +325,7 @@ def _columns(batch: Batch, numbers: Sequence[int]) -> Columns:
         offsets=np.array(batch.offset, np.int64),
         values=np.array(batch.value_digest, np.uint64),
         features=np.array(batch.features, np.uint32),
+        sketches=np.array(batch.sketches, np.uint8),
     )
 
 
@@ -388,6 +413,7 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
         np.full(len(places), log_offset, np.uint64),
         places.astype(np.uint32),
         representatives,
+        found.agreeing,
     )
     return verdicts, about
 
@@ -403,10 +429,11 @@ def _append(
 ) -> None:
     """Give the documents at `places` of a batch their rows, in the generation of now."""
     entries, _ = state.rooms()
-    rows = np.zeros(len(places), row_type(state.print_words))
+    rows = np.zeros(len(places), row_type(state.print_words, state.sketch_values))
     rows["state"] = np.where(short, STATE_DIGEST_ONLY, STATE_FULL)
     rows["text_digest"] = batch.text_digest[places]
     rows["print"] = batch.prints[places]
+    rows["sketch"] = batch.sketches[places]
     rows["scope"] = batch.scope[places]
     rows["features"] = batch.features[places]
     rows["source"] = columns.sources[places]
@@ -427,13 +454,14 @@ def _renew(state: IndexState, named: set[int]) -> None:
     old = sorted(entry for entry in named if entry < current)
     if not old:
         return
-    rows = np.zeros(len(old), row_type(state.print_words))
+    rows = np.zeros(len(old), row_type(state.print_words, state.sketch_values))
     details = entries.details(old)
     for row, detail in enumerate(details):
         for name in rows.dtype.names or ():
-            if name not in ("ids_end", "print", "text_digest"):
+            if name not in ("ids_end", "print", "sketch", "text_digest"):
                 rows[name][row] = getattr(detail, name)
         rows["print"][row] = np.frombuffer(detail.print, "<u8")
+        rows["sketch"][row] = np.frombuffer(detail.sketch, np.uint8)
         rows["text_digest"][row] = np.frombuffer(detail.text_digest, np.uint8)
     neighbours.drop(np.array(old))
     entries.drop(np.array(old))
@@ -507,7 +535,7 @@ def _change_plan(state: IndexState, fields: Mapping[str, Any]) -> bool:
     """Change plan, window, or both."""
     if state.declared is None or state.plan is None:
         return False
-    found = changed(fields, state.plan, state.window, _width(state))
+    found = changed(fields, state.plan, state.window, _width(state), _sketch_values(state))
     if found is None:
         return False
     plan, window = found
@@ -537,7 +565,7 @@ def _retract(state: IndexState, log_offset: int, fields: Mapping[str, Any]) -> b
         return False
     if source is None or state.neighbours is None or state.entries is None:
         return True
-    wanted = no_columns(state.print_words, 1)
+    wanted = no_columns(state.print_words, 1, state.sketch_values)
     wanted.sources[0], wanted.offsets[0], wanted.values[0] = source, offset, value_digest
     entry = int(state.neighbours.find_positions(wanted)[0])
     handle = None

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.plan import ADDRESS_BITS_MAX, Plan
+from stream_dedup.ground.sketch import SKETCH_VALUES
 
 _WORD_MASK = (1 << 64) - 1
 
@@ -34,7 +35,8 @@ class Tables(NamedTuple):
     `address` (T,) uint64: the mask of its addresses; `base` (T,) int64: its first bucket; `flips` (F,) uint64 and
     `flips_end` (T,) int64: what to XOR onto an address, table after table, nothing first; `masks` (T, W) uint64: the key's
     bits; `whole` (W,) uint64: the bits that are judged. `threshold` is the loosest for any length; `below` (L,) uint32 and
-    `thresholds` (L + 1,) int64: those by length, the plan's own last; `ratio` in per cent.
+    `thresholds` (L + 1,) int64: those by length, the plan's own last; `ratio` in per cent. `agreeing` values of two sketches
+    must be equal; the sketch has `bands` blocks of `band_values` values; of each block the first `asked` are asked, or all (0).
     """
 
     word: NDArray[np.int64]
@@ -54,6 +56,10 @@ class Tables(NamedTuple):
     thresholds: NDArray[np.int64]
     ratio: int
     buckets: int
+    agreeing: int
+    band_values: int
+    bands: int
+    asked: int
 
 
 def tables_of(plan: Plan) -> Tables:
@@ -74,7 +80,7 @@ def tables_of(plan: Plan) -> Tables:
         base=np.array([0, *itertools.accumulate(sizes)][:-1], np.int64),
         flips=np.array([flip for table in flips for flip in table], np.uint64),
         flips_end=np.array(list(itertools.accumulate(map(len, flips))), np.int64),
-        masks=np.array([to_words(mask, plan.words) for mask in key_masks]),
+        masks=np.array([to_words(mask, plan.words) for mask in key_masks], np.uint64).reshape(-1, plan.words),
         whole=to_words((1 << plan.width) - 1, plan.words),
         radius=plan.radius,
         threshold=plan.threshold_max,
@@ -82,6 +88,10 @@ def tables_of(plan: Plan) -> Tables:
         thresholds=np.array([*(threshold for _, threshold in plan.by_length), plan.threshold], np.int64),
         ratio=plan.ratio,
         buckets=sum(sizes),
+        agreeing=plan.agreeing_min,
+        band_values=SKETCH_VALUES // max(1, plan.bands),
+        bands=plan.bands,
+        asked=plan.asked,
     )
 
 

@@ -48,7 +48,7 @@ class Contents:
         if not self.meta.print_words:
             return
         count = 0
-        for rows, sizes, ids in Entries(self.store, self.meta.print_words).live():
+        for rows, sizes, ids in Entries(self.store, self.meta.print_words, self.meta.sketch_values).live():
             count += len(rows)
             yield rows, sizes, ids
         if count != self.meta.live:

@@ -34,8 +34,8 @@ from stream_dedup.index.positions import Positions
 from stream_dedup.index.sources import Sources
 
 _DIGEST_BYTES = 16
-_VERSION = b"state digest 1"
-_VERDICT = struct.Struct("<IqQBBQII")
+_VERSION = b"state digest 2"
+_VERDICT = struct.Struct("<IqQBBBQII")
 _OF = struct.Struct("<IqqH")
 _COUNT = struct.Struct("<Q")
 
@@ -70,7 +70,7 @@ def digest_of(state: Contents) -> StateDigest:
         whole.update(_COUNT.pack(len(part)) + part)
     rows_digest, ids_digest = hashlib.blake2b(), hashlib.blake2b()
     count = 0
-    kind = _row_type(state.meta.print_words)
+    kind = _row_type(state.meta.print_words, state.meta.sketch_values)
     for rows, sizes, ids in state.live_entries():
         logical = np.zeros(len(rows), kind)
         for name in kind.names or ():
@@ -85,13 +85,13 @@ def digest_of(state: Contents) -> StateDigest:
 
 
 @lru_cache
-def _row_type(words: int) -> np.dtype[Any]:
+def _row_type(words: int, values: int) -> np.dtype[Any]:
     """Return what of an entry goes into the digest; the fields are named as in `layout.row_type`."""
     return np.dtype(
         [
-            ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (words,)), ("scope", "<u8"),
-            ("features", "<u4"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"), ("time_ms", "<i8"),
-            ("log_offset", "<u8"), ("place", "<u4"), ("append_ms", "<i8"), ("id_bytes", "<u2"),
+            ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (words,)), ("sketch", "u1", (values,)),
+            ("scope", "<u8"), ("features", "<u4"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"),
+            ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u4"), ("append_ms", "<i8"), ("id_bytes", "<u2"),
         ]
     )  # fmt: skip
 
@@ -127,7 +127,15 @@ def _verdicts(sources: Sources, positions: Positions) -> bytes:
         decided = judgement.decided
         parts.append(
             _VERDICT.pack(
-                source, offset, value_digest, judgement.reason, judgement.distance, decided.offset, decided.place, len(of_bytes)
+                source,
+                offset,
+                value_digest,
+                judgement.reason,
+                judgement.distance,
+                judgement.agreeing,
+                decided.offset,
+                decided.place,
+                len(of_bytes),
             )
             + of_bytes
         )

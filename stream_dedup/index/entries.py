@@ -50,11 +50,12 @@ _LACKS: Final = "The index volume lacks a page of entries; give it an empty volu
 
 
 class Detail(NamedTuple):
-    """One entry as stored; `print` is its words' bytes."""
+    """One entry as stored; `print` is its words' bytes, `sketch` its values'."""
 
     state: int
     text_digest: bytes
     print: bytes
+    sketch: bytes
     scope: int
     features: int
     source: int
@@ -104,21 +105,22 @@ def columns_of(rows: NDArray[Any]) -> kernels.Columns:
         prints=np.array(rows["print"], np.uint64), scopes=np.array(rows["scope"], np.uint64),
         digests=np.array(rows["text_digest"], np.uint8).view(np.uint64), sources=np.array(rows["source"], np.uint32),
         offsets=np.array(rows["offset"], np.int64), values=np.array(rows["value_digest"], np.uint64),
-        features=np.array(rows["features"], np.uint32),
+        features=np.array(rows["features"], np.uint32), sketches=np.array(rows["sketch"], np.uint8),
     )  # fmt: skip
 
 
 class Entries:
-    """All entries of a volume whose prints have `words` words."""
+    """All entries of a volume whose prints have `words` words, and whose sketches `values` values."""
 
-    def __init__(self, store: Store, words: int, beat: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, store: Store, words: int, values: int = 0, beat: Callable[[], None] = lambda: None) -> None:
         """`beat` is called now and then in what may take long, to say that it goes on."""
         self._store = store
         self._beat = beat
         self._tags = IdTags(store)
         self._words = words
-        self._type = row_type(words)
-        self._row = struct.Struct(f"<B16s{8 * words}sQIIqQqQHqH")
+        self._values = values
+        self._type = row_type(words, values)
+        self._row = struct.Struct(f"<B16s{8 * words}s{values}sQIIqQqQHqH")
         self._open: dict[int, EntryPage] = {}
         self._changed: set[int] = set()
         self._dropped: list[int] = []
@@ -139,10 +141,10 @@ class Entries:
         self.count = count
         self._sealed = count // SEGMENT_ENTRIES
         self._tags.load(self._sealed)
-        names = segment_type(self._words).names or ()
-        numbers, parts = [np.empty(0, np.int64)], [self._columns_of(np.empty(0, segment_type(self._words)))]
+        names = segment_type(self._words, self._values).names or ()
+        numbers, parts = [np.empty(0, np.int64)], [self._columns_of(np.empty(0, segment_type(self._words, self._values)))]
         for key, segment in self._store.scan(PREFIX_SEGMENT):
-            columns = view_segment(segment, self._words)
+            columns = view_segment(segment, self._words, self._values)
             if number_of(key) >= self._sealed:
                 raise FormatError(
                     f"The index volume holds entries beyond the {count} that it should hold; give the index an empty volume, "
@@ -238,7 +240,7 @@ class Entries:
     def identities(self, numbers: NDArray[np.int64]) -> kernels.Columns:
         """Return what tells the entries of these numbers from others, in their order; columns of anything else are empty."""
         rows = self._gathered(numbers, _IDENTITY).rows
-        return kernels.no_columns(self._words, 0)._replace(
+        return kernels.no_columns(self._words, 0, self._values)._replace(
             scopes=rows["scope"], digests=np.ascontiguousarray(rows["text_digest"]).view(np.uint64), sources=rows["source"],
             offsets=rows["offset"], values=rows["value_digest"],
         )  # fmt: skip
@@ -270,15 +272,15 @@ class Entries:
                 )
                 break
             if len(places) == SEGMENT_ENTRIES:
-                self._segments[segment] = np.empty(0, segment_type(self._words))
+                self._segments[segment] = np.empty(0, segment_type(self._words, self._values))
                 continue
             rows = self._segments.get(segment)
             if rows is None:
                 (value,) = self._store.get_many([segment_key(segment)])
                 if value is None:
                     raise FormatError(_LACKS)
-                columns = view_segment(value, self._words)
-                rows = np.empty(len(columns["place"]), segment_type(self._words))
+                columns = view_segment(value, self._words, self._values)
+                rows = np.empty(len(columns["place"]), segment_type(self._words, self._values))
                 for name, column in columns.items():
                     rows[name] = column
             self._segments[segment] = rows[~np.isin(rows["place"], places)]
@@ -376,12 +378,12 @@ class Entries:
         return {name: rows[name] for name in rows.dtype.names or ()}
 
     def _tail_rows(self) -> NDArray[Any]:
-        return np.concatenate(self._tail or [np.empty(0, segment_type(self._words))])
+        return np.concatenate(self._tail or [np.empty(0, segment_type(self._words, self._values))])
 
     def _segment_rows(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
-        made = np.empty(len(rows), segment_type(self._words))
+        made = np.empty(len(rows), segment_type(self._words, self._values))
         made["place"] = np.arange(first, first + len(rows)) % SEGMENT_ENTRIES
-        for name in ("state", "features", "scope", "print"):
+        for name in ("state", "features", "scope", "print", "sketch"):
             made[name] = rows[name]
         tags = np.empty(len(rows), np.uint32)
         digests = np.ascontiguousarray(rows["text_digest"]).view(np.uint64)

@@ -66,6 +66,7 @@ class Entry:
     text_digest: bytes
     scope: int
     features: int
+    sketch: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,19 +251,24 @@ class LogIndex:
             raise
 
     def neighbours(
-        self, print_words: Sequence[int] | NDArray[np.uint64], scope: int = 0, features: int | None = None
+        self,
+        print_words: Sequence[int] | NDArray[np.uint64],
+        scope: int = 0,
+        features: int | None = None,
+        sketch: bytes = b"",
     ) -> list[tuple[int, Entry]]:
         """Return (distance in bits, entry) of every representative within reach in a scope, nearest first.
 
         `print_words` are the print's 64-bit words, low word first. `features` counts where the plan judges lengths; without
-        it the text is taken to be as long as each that it is compared with. Changes nothing; safe from any thread.
+        it the text is taken to be as long as each that it is compared with. `sketch` counts where the plan looks
+        at sketches. Changes nothing; safe from any thread.
 
         Raises:
             ConfigurationError: the print has not as many words as those in the index.
         """
         self._check()
         with self._lock:
-            tables, entries = self._state.neighbours, self._state.entries
+            state, tables, entries = self._state, self._state.neighbours, self._state.entries
             if tables is None or entries is None:
                 return []
             words = np.array(print_words, np.uint64)
@@ -271,10 +277,17 @@ class LogIndex:
                     f"The index holds prints of {tables.words * 64} bits, and {len(words) * 64} were asked for; use the "
                     "recipe that its log declares."
                 )
-            return self._described(entries, tables.within_reach(words, scope, features))
+            _check_sketch(state.plan, tables, sketch)
+            return self._described(entries, tables.within_reach(words, scope, features, sketch))
 
     def similar(
-        self, print_words: Sequence[int], text_digest: bytes, features: int, scope: int = 0, most: int = 100
+        self,
+        print_words: Sequence[int],
+        text_digest: bytes,
+        features: int,
+        scope: int = 0,
+        most: int = 100,
+        sketch: bytes = b"",
     ) -> Similar:
         """Return what the index keeps of a text: the representative with its digest, then those within reach, nearest first.
 
@@ -301,7 +314,9 @@ class LogIndex:
                     "recipe that its log declares."
                 )
             number = tables.find_digest(text_digest, scope)
-            near = [] if is_short else tables.within_reach(words, scope, features)
+            if not is_short:
+                _check_sketch(state.plan, tables, sketch)
+            near = [] if is_short else tables.within_reach(words, scope, features, sketch)
             # The same text has the same print, unless the entry is short: then only its digest was kept to be compared.
             found = ([(0, number)] if number >= 0 else []) + [one for one in near if one[1] != number]
             described = self._described(entries, found[:most])
@@ -317,6 +332,7 @@ class LogIndex:
                     number, sources.position(detail.source, detail.offset), detail.id, detail.time_ms,
                     LogPlace(detail.log_offset, detail.place), detail.reason,
                     int.from_bytes(detail.print, "little"), detail.text_digest, detail.scope, detail.features,
+                    detail.sketch,
                 ),
             )
             for (distance, number), detail in zip(found, details, strict=True)
@@ -428,7 +444,7 @@ class LogIndex:
                 layout.encode_meta(
                     Meta(
                         self._applied, self._answered, state.chain, count, live, state.rejected, state.ignored,
-                        state.print_words,
+                        state.print_words, state.sketch_values,
                     )
                 ),
             )  # fmt: skip
@@ -438,15 +454,18 @@ class LogIndex:
     def _open_rooms(self, state: IndexState) -> None:
         if state.plan is None:
             raise InvariantError("A batch was judged before a plan was declared; this is a fault of the program.")
-        entries = state.entries = Entries(self._store, state.print_words, self._beat)
-        state.neighbours = Neighbours(state.plan, state.print_words, entries.identities, budget=self._budget)
+        entries = state.entries = Entries(self._store, state.print_words, state.sketch_values, self._beat)
+        state.neighbours = Neighbours(
+            state.plan, state.print_words, entries.identities, budget=self._budget, values=state.sketch_values
+        )
 
     def _read_volume(self) -> None:
         found = contents.read(self._store)
         meta = found.meta
         self._state = IndexState(
             found.sources, found.positions, meta.chain, found.generations, declared=found.declared, plan=found.plan,
-            window=found.window, print_words=meta.print_words, rejected=meta.rejected, ignored=meta.ignored,
+            window=found.window, print_words=meta.print_words, sketch_values=meta.sketch_values, rejected=meta.rejected,
+            ignored=meta.ignored,
         )  # fmt: skip
         self._applied, self._answered = meta.applied, meta.answered
         self._unanswered = found.unanswered
@@ -472,8 +491,17 @@ class LogIndex:
             features=stored.rows["features"],
             numbers=(stored.numbers - first).astype(np.uint32),
             states=stored.rows["state"],
+            sketches=stored.rows["sketch"],
         )
         neighbours.load(held, first, count, stored.rows["digest_tag"], stored.rows["position_tag"])
+
+
+def _check_sketch(plan: Plan | None, tables: Neighbours, sketch: bytes) -> None:
+    if (sketch or (plan is not None and plan.needs_sketch)) and len(sketch) != tables.values:
+        raise ConfigurationError(
+            f"The index holds sketches of {tables.values} values, and one of {len(sketch)} was asked for; send the one that "
+            "the recipe makes of the text, which its log declares."
+        )
 
 
 def _decode(log_offset: int, value: bytes | None) -> LogRecord | FormatError:

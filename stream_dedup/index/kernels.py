@@ -57,13 +57,13 @@ UNIT: Final = 4  # places in the smallest block; blocks are counted in units of 
 SIZES: Final = 32
 _LINE_BYTES: Final = 64
 _LINES_AHEAD: Final = 4
-_SPREAD: Final = uint64(0x9E3779B97F4A7C15)
+SPREAD: Final = uint64(0x9E3779B97F4A7C15)
 _MIX_ONE: Final = uint64(0xBF58476D1CE4E5B9)  # the finaliser of splitmix64 (Steele, Lea and Flood, OOPSLA 2014)
 _MIX_TWO: Final = uint64(0x94D049BB133111EB)
 
 
 class Columns(NamedTuple):
-    """Documents to be judged. Shapes: `prints` (n, W), `digests` (n, 2), the rest (n,)."""
+    """Documents to be judged. Shapes: `prints` (n, W), `digests` (n, 2), `sketches` (n, S), S maybe 0, the rest (n,)."""
 
     prints: NDArray[np.uint64]
     scopes: NDArray[np.uint64]
@@ -72,10 +72,11 @@ class Columns(NamedTuple):
     offsets: NDArray[np.int64]
     values: NDArray[np.uint64]
     features: NDArray[np.uint32]
+    sketches: NDArray[np.uint8]
 
 
-def no_columns(words: int, count: int) -> Columns:
-    """Return columns for `count` documents with prints of `words` words, all zero."""
+def no_columns(words: int, count: int, values: int = 0) -> Columns:
+    """Return columns for `count` documents with prints of `words` words and sketches of `values` values, all zero."""
     return Columns(
         prints=np.zeros((count, words), np.uint64),
         scopes=np.zeros(count, np.uint64),
@@ -84,6 +85,7 @@ def no_columns(words: int, count: int) -> Columns:
         offsets=np.zeros(count, np.int64),
         values=np.zeros(count, np.uint64),
         features=np.zeros(count, np.uint32),
+        sketches=np.zeros((count, values), np.uint8),
     )
 
 
@@ -94,7 +96,8 @@ def take_rows(columns: Columns, rows: slice | NDArray[np.int64]) -> Columns:
 
 
 class HeldRows(NamedTuple):
-    """What is held of every entry, by row. Shapes: `prints` (C, W), the rest (C,); `scopes` (0,) while all are 0.
+    """What is held of every entry, by row. Shapes: `prints` (C, W), `sketches` (C, S), the rest (C,); `scopes` (0,) while
+    all are 0.
 
     `states` are REMOVED, SHORT or FULL; `numbers` are entry numbers, counted from the first row's when they were laid out.
     """
@@ -104,6 +107,7 @@ class HeldRows(NamedTuple):
     features: NDArray[np.uint32]
     numbers: NDArray[np.uint32]
     states: NDArray[np.uint8]
+    sketches: NDArray[np.uint8]
 
 
 class Table(NamedTuple):
@@ -190,11 +194,8 @@ def _threshold_of(tables: Any, features: Any, other_features: Any) -> int:
 
 
 @kernel
-def within_reach(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
-    """Return the distance of two rows of `Columns` or `HeldRows` within the plan's reach, or -1: `Plan.within_reach`, compiled.
-
-    A row whose features are `FEATURES_UNKNOWN` is taken to be as long as the other.
-    """
+def near_prints(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
+    """Return the distance of two rows whose prints and lengths are near enough, or -1."""
     prints, other_prints, whole = one.prints, other.prints, tables.whole
     distance: int = popcount((prints[one_row, 0] ^ other_prints[other_row, 0]) & whole[0])
     if distance > tables.threshold:  # nearly every candidate ends here
@@ -203,13 +204,48 @@ def within_reach(tables: Any, one: Any, one_row: int, other: Any, other_row: int
         distance += popcount((prints[one_row, word] ^ other_prints[other_row, word]) & whole[word])
     if distance > tables.threshold or distance > _threshold_of(tables, one.features[one_row], other.features[other_row]):
         return -1
+    return distance
+
+
+@kernel
+def agreeing(one: Any, one_row: int, other: Any, other_row: int) -> int:
+    """Return how many values of two rows' sketches are equal."""
+    sketches, other_sketches = one.sketches, other.sketches
+    count = 0
+    for at in range(sketches.shape[1]):
+        if sketches[one_row, at] == other_sketches[other_row, at]:
+            count += 1
+    return count
+
+
+@kernel
+def within_reach(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
+    """Return the distance of two rows of `Columns` or `HeldRows` within the plan's reach, or -1: `Plan.within_reach`, compiled.
+
+    For plans that are not keyed. A row whose features are `FEATURES_UNKNOWN` is taken to be as long as the other.
+    """
+    distance: int = near_prints(tables, one, one_row, other, other_row)
+    if distance < 0:
+        return -1
+    prints, other_prints = one.prints, other.prints
     for table in range(tables.masks.shape[0]):
         inside = 0
-        for word in range(whole.shape[0]):
+        for word in range(tables.whole.shape[0]):
             inside += popcount((prints[one_row, word] ^ other_prints[other_row, word]) & tables.masks[table, word])
         if inside <= tables.radius:
+            if tables.agreeing > 0 and agreeing(one, one_row, other, other_row) < tables.agreeing:
+                return -1
             return distance
     return -1
+
+
+@kernel
+def agreeing_of(held: Any, rows: Any, batch: Any, docs: Any, counts: Any) -> None:
+    """Set `counts[docs]` to how many values the sketches of those documents share with the rows found for them, `rows` (n,)."""
+    for at in range(docs.shape[0]):
+        if at + 4 < docs.shape[0]:
+            prefetch(held.sketches, rows[docs[at + 4]] * held.sketches.shape[1])
+        counts[docs[at]] = agreeing(held, rows[docs[at]], batch, docs[at])
 
 
 @kernel
@@ -221,7 +257,8 @@ def buckets_of(tables: Any, batch: Any, buckets: Any) -> None:
 
 
 @kernel
-def _mixed(word: Any) -> Any:
+def mixed_word(word: Any) -> Any:
+    """Return a word mixed so that each bit depends on all."""
     word = (word ^ (word >> uint64(30))) * _MIX_ONE
     word = (word ^ (word >> uint64(27))) * _MIX_TWO
     return word ^ (word >> uint64(31))
@@ -231,16 +268,16 @@ def _mixed(word: Any) -> Any:
 def tag_digests(digests: Any, scopes: Any, tags: Any) -> None:
     """Set `tags` (n,) uint32 to those of (scope, text digest)."""
     for row in range(tags.shape[0]):
-        tags[row] = uint32(_mixed(digests[row, 0] ^ (scopes[row] * _SPREAD)) >> uint64(32))
+        tags[row] = uint32(mixed_word(digests[row, 0] ^ (scopes[row] * SPREAD)) >> uint64(32))
 
 
 @kernel
 def tag_positions(sources: Any, offsets: Any, values: Any, tags: Any) -> None:
     """Set `tags` (n,) uint32 to those of (source, offset, value digest)."""
     for row in range(tags.shape[0]):
-        mixed = uint64(offsets[row]) * _SPREAD
+        mixed = uint64(offsets[row]) * SPREAD
         mixed ^= values[row] ^ (uint64(sources[row]) << uint64(32))
-        tags[row] = uint32(_mixed(mixed) >> uint64(32))
+        tags[row] = uint32(mixed_word(mixed) >> uint64(32))
 
 
 @kernel
@@ -362,7 +399,7 @@ def seal(tables: Any, table: Any, held: Any, keys: Any, cursor: Any) -> None:
 
 
 @kernel
-def _size_of(length: int) -> int:
+def size_of(length: int) -> int:
     """Return n of the least block of 4 * 2^n places that holds `length` entries."""
     size = 0
     while (UNIT << size) < length:
@@ -390,7 +427,7 @@ def add_open(tables: Any, table: Any, held: Any, added: Any, buckets: Any, first
         bucket = buckets[at, number] - base
         block, length = int64(heads[bucket, 0]), int64(heads[bucket, 1])
         if length == 0 or (length >= UNIT and (length & (length - 1)) == 0):
-            size = _size_of(length + 1)
+            size = size_of(length + 1)
             if free[size] > 0:
                 larger = free[size] - 1
                 free[size] = int64(rows[larger * UNIT])
@@ -597,6 +634,22 @@ def _between(tables: Any, batch: Any, doc: int, other: int) -> int:
 
 
 @kernel
+def same_in_batch(batch: Any, doc: int, seen: Any, made: Any, slot: int) -> Any:
+    """Return (which new entry of the batch has a document's text, or -1; the slot in which the search for it ended)."""
+    mask = int64(seen.shape[0] - 1)
+    while seen[slot] >= 0:
+        other = made[seen[slot]]
+        if (
+            batch.digests[doc, 0] == batch.digests[other, 0]
+            and batch.digests[doc, 1] == batch.digests[other, 1]
+            and batch.scopes[doc] == batch.scopes[other]
+        ):
+            return seen[slot], slot
+        slot = (slot + 1) & mask
+    return int64(-1), slot
+
+
+@kernel
 def settle(
     tables: Any, batch: Any, floor: int, same: Any, best: Any, best_distance: Any, next_row: int, tags: Any, seen: Any,
     buckets: Any, heads: Any, links: Any, outcome: Any, found: Any, distance: Any, made: Any, lows: Any,
@@ -618,15 +671,9 @@ def settle(
         distance[doc] = 0
         found[doc] = same[doc]
         slot = int64(tags[doc]) & mask
-        while found[doc] < 0 and seen[slot] >= 0:
-            other = made[seen[slot]]
-            if (
-                batch.digests[doc, 0] == batch.digests[other, 0]
-                and batch.digests[doc, 1] == batch.digests[other, 1]
-                and batch.scopes[doc] == batch.scopes[other]
-            ):
-                found[doc] = next_row + seen[slot]
-            slot = (slot + 1) & mask
+        if found[doc] < 0:
+            place, slot = same_in_batch(batch, doc, seen, made, slot)
+            found[doc] = next_row + place if place >= 0 else -1
         if found[doc] >= 0:
             outcome[doc] = OUTCOME_DIGEST
             continue

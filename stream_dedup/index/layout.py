@@ -5,7 +5,7 @@
     L                       the log that this volume follows, as its role names it
     R                       empty: the volume came from a snapshot, and has not announced since from where it answers
     m                       meta: applied(u64) answered(u64) chain(8) entries(u64) live(u64) rejected(u64)
-                            ignored(u64) print_words(u8)
+                            ignored(u64) print_words(u8) sketch_values(u8)
     d                       JSON object with sorted keys: what was declared, and the plan and window in force
     s number(u32)           source partition: topic(str8) topic_id(16) partition(u32)
     k source(u32)           its mark: epoch(u64) committed(u64)
@@ -13,7 +13,7 @@
                             in the order of the fields of `row`, because so they take half the space compressed
     h segment(u64)          of the full pages of 4,096 entries, what is read at opening of those that are live:
                             count(u16), and column by column: place(u16) in the segment, state(u8) features(u32)
-                            digest_tag(u32) position_tag(u32) scope(u64) print
+                            digest_tag(u32) position_tag(u32) scope(u64) print sketch
     i segment(u64)          of the same entries, removed ones too, the CRC-32 of each id(u32 x 4,096), by which take-downs find
                             them; of the empty id where it was wiped. Volumes of 0.1.0 before it lack it, and are read whole
     v log_offset(u64)       the verdicts kept of one log record: count(u16) kept* ids
@@ -21,12 +21,13 @@
     g                       the generations of entries: (first entry(u64), log time at which it ends, in ms(i64))*
     a log_offset(u64)       an answer, as sent, until its delivery is confirmed
 
-    row     := state(u8) text_digest(16) print(u64 x print_words, low word first) scope(u64) features(u32)
+    row     := state(u8) text_digest(16) print(u64 x print_words, low word first) sketch(u8 x sketch_values) scope(u64)
+               features(u32)
                source(u32) offset(i64) value_digest(u64) time_ms(i64) log_offset(u64) place(u16) append_ms(i64)
                ids_end(u16): where the entry's id ends in the page's ids; it begins where the one before it ends
-    kept    := source(u32) offset(i64) value_digest(u64) reason(u8) distance(u8) decided_offset(u64) decided_place(u32)
-               about(u64: the representative, as 65536 * log offset + place of the decision that made it one), and of a
-               duplicate's representative (else zero): of_source(u32) of_offset(i64)
+    kept    := source(u32) offset(i64) value_digest(u64) reason(u8) distance(u8) agreeing(u8) decided_offset(u64)
+               decided_place(u32) about(u64: the representative, as 65536 * log offset + place of the decision that made it
+               one), and of a duplicate's representative (else zero): of_source(u32) of_offset(i64)
                of_time_ms(i64) id_bytes(u16)
     state   := 0 removed, 1 found by its digest alone (too short for neighbours), 2 found by digest and neighbours
 
@@ -56,7 +57,7 @@ from stream_dedup.ground.errors import FormatError, FutureFormatError
 from stream_dedup.log.answers import CHAIN_START
 from stream_dedup.log.frame import cut
 
-VERSION: Final = 2
+VERSION: Final = 3
 PAGE_ENTRIES: Final = 64
 SEGMENT_ENTRIES: Final = 4096
 
@@ -79,7 +80,7 @@ STATE_FULL: Final = 2
 
 _FORMAT: Final = struct.Struct("<4sH")
 _MAGIC: Final = b"SDX1"
-_META: Final = struct.Struct("<QQ8sQQQQB")
+_META: Final = struct.Struct("<QQ8sQQQQBB")
 _MARK: Final = struct.Struct("<QQ")
 _COUNT: Final = struct.Struct("<H")
 ROWS_AT: Final = _COUNT.size
@@ -90,7 +91,7 @@ _U64: Final = struct.Struct(">Q")
 
 KEPT: Final = np.dtype(
     [
-        ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"), ("reason", "u1"), ("distance", "u1"),
+        ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"), ("reason", "u1"), ("distance", "u1"), ("agreeing", "u1"),
         ("decided_offset", "<u8"), ("decided_place", "<u4"), ("about", "<u8"), ("of_source", "<u4"),
         ("of_offset", "<i8"), ("of_time_ms", "<i8"), ("id_bytes", "<u2"),
     ]
@@ -98,24 +99,24 @@ KEPT: Final = np.dtype(
 
 
 @lru_cache
-def row_type(words: int) -> np.dtype[Any]:
-    """Return the layout of one entry whose print has `words` words."""
+def row_type(words: int, values: int = 0) -> np.dtype[Any]:
+    """Return the layout of one entry whose print has `words` words, and whose sketch has `values` values."""
     return np.dtype(
         [
-            ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (words,)), ("scope", "<u8"),
-            ("features", "<u4"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"), ("time_ms", "<i8"),
-            ("log_offset", "<u8"), ("place", "<u2"), ("append_ms", "<i8"), ("ids_end", "<u2"),
+            ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (words,)), ("sketch", "u1", (values,)),
+            ("scope", "<u8"), ("features", "<u4"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"),
+            ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u2"), ("append_ms", "<i8"), ("ids_end", "<u2"),
         ]
     )  # fmt: skip
 
 
 @lru_cache
-def segment_type(words: int) -> np.dtype[Any]:
-    """Return the layout of one entry of a segment; `print` comes last, for its width is the recipe's."""
+def segment_type(words: int, values: int = 0) -> np.dtype[Any]:
+    """Return the layout of one entry of a segment; print and sketch come last, for their width is the recipe's."""
     return np.dtype(
         [
             ("place", "<u2"), ("state", "u1"), ("features", "<u4"), ("digest_tag", "<u4"), ("position_tag", "<u4"),
-            ("scope", "<u8"), ("print", "<u8", (words,)),
+            ("scope", "<u8"), ("print", "<u8", (words,)), ("sketch", "u1", (values,)),
         ]
     )  # fmt: skip
 
@@ -125,7 +126,8 @@ class Meta:
     """What a volume knows of itself, written with every step.
 
     `applied` is the next log offset to read; answers below `answered` were delivered; `entries` were ever made, `live` are
-    left; `rejected` and `ignored` count log records; `print_words` is 0 until the first batch was judged.
+    left; `rejected` and `ignored` count log records; `print_words` is 0 until the first batch was judged;
+    `sketch_values` is 0 where the recipe makes no sketches.
     """
 
     applied: int = 0
@@ -136,6 +138,7 @@ class Meta:
     rejected: int = 0
     ignored: int = 0
     print_words: int = 0
+    sketch_values: int = 0
 
 
 def encode_format() -> bytes:
@@ -209,7 +212,15 @@ def number_of(key: bytes) -> int:
 def encode_meta(meta: Meta) -> bytes:
     """Return the bytes of a volume's meta value."""
     return _META.pack(
-        meta.applied, meta.answered, meta.chain, meta.entries, meta.live, meta.rejected, meta.ignored, meta.print_words
+        meta.applied,
+        meta.answered,
+        meta.chain,
+        meta.entries,
+        meta.live,
+        meta.rejected,
+        meta.ignored,
+        meta.print_words,
+        meta.sketch_values,
     )
 
 
@@ -309,13 +320,13 @@ def encode_segment(rows: NDArray[Any]) -> bytes:
     return encode_rows(encode_columns(rows), len(rows), b"")
 
 
-def view_segment(value: bytes, words: int) -> dict[str, NDArray[Any]]:
+def view_segment(value: bytes, words: int, values: int = 0) -> dict[str, NDArray[Any]]:
     """Return the columns (n,) of a segment's value, without a copy.
 
     Raises:
         FormatError: it is damaged.
     """
-    kind = segment_type(words)
+    kind = segment_type(words, values)
     count, raw, rest = split_rows(value, kind.itemsize)
     if rest:
         raise FormatError("A segment of the index volume is damaged; give the index an empty volume to rebuild.")

@@ -31,6 +31,7 @@ from stream_dedup.index.budget import Budget, Mapped
 from stream_dedup.index.kernels import (
     FULL,
     NONE,
+    OUTCOME_NEAR,
     OUTCOME_NEW,
     OUTCOME_SHORT,
     REMOVED,
@@ -41,6 +42,8 @@ from stream_dedup.index.kernels import (
     HeldRows,
     Table,
 )
+from stream_dedup.index.keyed import Keyed
+from stream_dedup.log.answers import NOT_COMPARED
 
 ROWS_MAX: Final = 0xFFFFFFF0
 _SLOTS_MIN: Final = 2048
@@ -58,7 +61,7 @@ Identities = Callable[[NDArray[np.int64]], Columns]
 """Returns digests, scopes, sources, offsets and values of entries by their numbers."""
 
 
-def no_rows(words: int, count: int) -> HeldRows:
+def no_rows(words: int, count: int, values: int = 0) -> HeldRows:
     """Return `count` rows of entries, all zero, none in a scope."""
     return HeldRows(
         prints=np.zeros((count, words), np.uint64),
@@ -66,18 +69,23 @@ def no_rows(words: int, count: int) -> HeldRows:
         features=np.zeros(count, np.uint32),
         numbers=np.zeros(count, np.uint32),
         states=np.zeros(count, np.uint8),
+        sketches=np.zeros((count, values), np.uint8),
     )
 
 
 class Found:
-    """What became of a batch. `outcome` (n,) uint8, `entry` (n,) int64, `distance` (n,) uint8; see `kernels.settle`."""
+    """What became of a batch. `outcome` (n,) uint8, `entry` (n,) int64, `distance` (n,) uint8; see `kernels.settle`.
 
-    __slots__ = ("distance", "entry", "outcome")
+    `agreeing` (n,) uint8: how many values of the sketches of a document and what it is near are equal, else `NOT_COMPARED`.
+    """
+
+    __slots__ = ("agreeing", "distance", "entry", "outcome")
 
     def __init__(self, count: int) -> None:
         self.outcome = np.empty(count, np.uint8)
         self.entry = np.empty(count, np.int64)
         self.distance = np.empty(count, np.uint8)
+        self.agreeing = np.full(count, NOT_COMPARED, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +110,13 @@ class Neighbours:
     """
 
     def __init__(
-        self, plan: Plan, words: int, identities: Identities, threads: int | None = None, budget: Budget | None = None
-    ) -> None:
+        self, plan: Plan, words: int, identities: Identities, threads: int | None = None, budget: Budget | None = None,
+        values: int = 0,
+    ) -> None:  # fmt: skip
+        """`words` of a print, `values` of a sketch; 0 for recipes without."""
         self.plan = plan
         self.words = words
+        self.values = values
         self.entries = 0
         self.live = 0
         self.full = 0
@@ -117,13 +128,12 @@ class Neighbours:
         self._base = 0  # the entry number from which the rows' numbers count
         self._rows = 0
         self._open_rows = 0
-        self._held = no_rows(words, _SLOTS_MIN)
+        self._held = no_rows(words, _SLOTS_MIN, values)
         self._by_digest = np.full(_SLOTS_MIN, kernels.EMPTY)
         self._by_position = np.full(_SLOTS_MIN, kernels.EMPTY)
         self._searches = np.zeros(CANDIDATE_CLASSES, np.int64)
         self._candidates = 0
-        self._keys = tables_of(plan)
-        self._tables = [_new_table(self._keys, table, 0) for table in range(len(self._keys.base))]
+        self._lay_tables()
 
     @property
     def candidates(self) -> int:
@@ -168,10 +178,28 @@ class Neighbours:
         tags = np.empty(count, np.uint32)
         kernels.tag_digests(batch.digests, batch.scopes, tags)
         same = self._find(self._by_digest, tags, batch, _same_digest)
-        buckets = np.empty((count, len(self._tables)), np.int64)
-        kernels.buckets_of(self._keys, batch, buckets)
+        buckets = self._buckets_of(batch)
         best, bits = np.full(count, NONE), np.zeros(count, np.int64)
         self._search(batch, buckets, np.flatnonzero((same < 0) & (features >= floor)), best, bits)
+        if self._keyed is None:
+            made = self._settle(batch, floor, same, best, bits, tags, buckets, found)
+        else:
+            made = self._keyed.settle(self._held, batch, floor, same, best, bits, self._rows, tags, buckets, found)
+        self._add(batch, made, tags, found.outcome, buckets)
+        if self.values and len(near := np.flatnonzero(found.outcome == OUTCOME_NEAR)):
+            kernels.agreeing_of(self._held, found.entry, batch, near, found.agreeing)
+        found.entry = self._held.numbers[found.entry].astype(np.int64) + self._base
+        if self._open_rows > max(_OPEN_MIN, (self.full - self._open_rows) // SEALED_AGAIN):
+            if self._keyed is None or not self._keyed.merge():
+                self._seal()
+            self._open_rows = 0
+        return found
+
+    def _settle(
+        self, batch: Columns, floor: int, same: NDArray[np.int64], best: NDArray[np.int64], bits: NDArray[np.int64],
+        tags: NDArray[np.uint32], buckets: NDArray[Any], found: Found,
+    ) -> NDArray[np.int64]:  # fmt: skip
+        count = len(tags)
         made, lows = np.empty(count, np.int64), np.empty(count, np.uint64)
         seen = np.full(2 << count.bit_length(), -1, np.int64)
         chains = len(self._tables) if self._is_chained(count) else 0
@@ -180,11 +208,7 @@ class Neighbours:
             self._keys, batch, floor, same, best, bits, self._rows, tags, seen, buckets, heads, links,
             found.outcome, found.entry, found.distance, made, lows,
         )  # fmt: skip
-        self._add(batch, made[:added], tags, found.outcome, buckets)
-        found.entry = self._held.numbers[found.entry].astype(np.int64) + self._base
-        if self._open_rows > max(_OPEN_MIN, (self.full - self._open_rows) // SEALED_AGAIN):
-            self._seal()
-        return found
+        return made[:added]
 
     def _is_chained(self, count: int) -> bool:
         """Return whether documents of one batch find each other by their buckets, or are better compared one by one."""
@@ -214,17 +238,29 @@ class Neighbours:
         wanted.scopes[0] = scope
         return int(self.find_digests(wanted)[0])
 
-    def within_reach(self, print_words: NDArray[np.uint64], scope: int, features: int | None = None) -> list[tuple[int, int]]:
+    def within_reach(
+        self, print_words: NDArray[np.uint64], scope: int, features: int | None = None, sketch: bytes = b""
+    ) -> list[tuple[int, int]]:
         """Return (distance, entry) of everything within the plan's reach in a scope, nearest and then lowest first.
 
-        Without `features`, the text is taken to be as long as whatever it is compared with.
+        Without `features`, the text is taken to be as long as whatever it is compared with. `sketch` as long as those held.
+
+        Raises:
+            InvariantError: a plan that looks at sketches is asked without one.
         """
-        wanted = kernels.no_columns(self.words, 1)
+        wanted = kernels.no_columns(self.words, 1, self.values)
+        if sketch or self.plan.needs_sketch:
+            if len(sketch) != self.values:
+                raise InvariantError(f"A sketch of {len(sketch)} values was looked up among sketches of {self.values}.")
+            wanted.sketches[0] = np.frombuffer(sketch, np.uint8)
         wanted.prints[0] = print_words
         wanted.scopes[0] = scope
         wanted.features[0] = kernels.FEATURES_UNKNOWN if features is None else features
-        buckets = np.empty((1, len(self._tables)), np.int64)
-        kernels.buckets_of(self._keys, wanted, buckets)
+        if self._keyed is not None:
+            rows, distances = self._keyed.collect(self._held, wanted)
+            entries = self._held.numbers[rows].astype(np.int64) + self._base
+            return sorted(set(zip(distances.tolist(), entries.tolist(), strict=True)))
+        buckets = self._buckets_of(wanted)
         first, length = self._scratch()
         room = 256
         while True:
@@ -244,8 +280,7 @@ class Neighbours:
         count = len(full)
         tags = np.empty(count, np.uint32)
         kernels.tag_digests(columns.digests, columns.scopes, tags)
-        buckets = np.empty((count, len(self._tables)), np.int64)
-        kernels.buckets_of(self._keys, columns, buckets)
+        buckets = self._buckets_of(columns)
         outcome = np.where(full, OUTCOME_NEW, OUTCOME_SHORT).astype(np.uint8)
         self._add(columns, np.arange(count), tags, outcome, buckets)
 
@@ -274,14 +309,29 @@ class Neighbours:
     def change_plan(self, plan: Plan) -> None:
         """Lay the tables out anew for another plan over the same entries."""
         self.plan = plan
-        self._keys = tables_of(plan)
-        self._tables = [_new_table(self._keys, table, 0) for table in range(len(self._keys.base))]
+        self._lay_tables()
         self._seal()
+
+    def _lay_tables(self) -> None:
+        """Make empty tables for the plan."""
+        self._keys = tables_of(self.plan)
+        self._keyed = Keyed(self._keys) if self.plan.is_keyed else None
+        count = 0 if self.plan.is_keyed else len(self._keys.base)
+        self._tables = [_new_table(self._keys, table, 0) for table in range(count)]
+
+    def _buckets_of(self, batch: Columns) -> NDArray[Any]:
+        """Return the bucket, or for a keyed plan the hashed key, of each document in each table, (n, T)."""
+        if self._keyed is not None:
+            return self._keyed.keys(batch)
+        buckets = np.empty((len(batch.scopes), len(self._tables)), np.int64)
+        kernels.buckets_of(self._keys, batch, buckets)
+        return buckets
 
     @property
     def bytes_used(self) -> int:
         """Bytes of memory that the arrays hold, without those that are mapped."""
-        arrays = (*self._held, self._by_digest, self._by_position, *(array for table in self._tables for array in table))
+        arrays = [*self._held, self._by_digest, self._by_position, *(array for table in self._tables for array in table)]
+        arrays += () if self._keyed is None else self._keyed.arrays
         return sum(array.nbytes for array in arrays) - self.bytes_mapped
 
     @property
@@ -292,11 +342,18 @@ class Neighbours:
     @property
     def hottest_bucket(self) -> int:
         """How many entries the longest bucket holds."""
-        return max(int((np.diff(table.heads) + table.open_heads[:, 1]).max()) for table in self._tables)
+        return max(int(lengths.max()) for lengths in self._lengths())
+
+    def _lengths(self) -> list[NDArray[np.int64]]:
+        """Return how many entries each bucket of each table holds."""
+        if self._keyed is not None:
+            return list(self._keyed.lengths)
+        return [(np.diff(table.heads) + table.open_heads[:, 1]).astype(np.int64) for table in self._tables]
 
     def bucket_sizes(self, most: int) -> BucketSizes:
         """Return how full the buckets are, with the `most` longest."""
-        lengths = np.concatenate([np.diff(table.heads) + table.open_heads[:, 1] for table in self._tables]).astype(np.int64)
+        by_table = self._lengths()
+        bases, lengths = np.cumsum([0, *map(len, by_table[:-1])]), np.concatenate(by_table)
         used = lengths[lengths > 0]
         classes = np.bincount(np.frexp(used.astype(np.float64) - 0.5)[1]) if len(used) else np.zeros(0, np.int64)
         sizes = tuple((1 << power, count) for power, count in enumerate(classes.tolist()) if count)
@@ -304,8 +361,8 @@ class Neighbours:
         most = min(most, len(lengths))
         for at in np.argpartition(lengths, len(lengths) - most)[len(lengths) - most :].tolist() if most else []:
             if lengths[at]:
-                table = int(np.searchsorted(self._keys.base, at, side="right")) - 1
-                hottest.append((table, at - int(self._keys.base[table]), int(lengths[at])))
+                table = int(np.searchsorted(bases, at, side="right")) - 1
+                hottest.append((table, at - int(bases[table]), int(lengths[at])))
         return BucketSizes(len(lengths), len(used), sizes, tuple(sorted(hottest, key=lambda one: (-one[2], one[:2]))))
 
     def _find(
@@ -325,12 +382,15 @@ class Neighbours:
         return found
 
     def _search(
-        self, batch: Columns, buckets: NDArray[np.int64], docs: NDArray[np.int64], best: NDArray[Any], bits: NDArray[Any]
+        self, batch: Columns, buckets: NDArray[Any], docs: NDArray[np.int64], best: NDArray[Any], bits: NDArray[Any]
     ) -> None:
         parts = min(self._threads, max(1, len(docs) // _THREAD_DOCUMENTS))
         candidates = np.zeros(len(best), np.int64)
 
         def search(own: NDArray[np.int64]) -> None:
+            if self._keyed is not None:
+                self._keyed.search(self._held, batch, buckets, own, best, bits, candidates)
+                return
             first, length = self._scratch()
             passed = np.empty(_PASSED, np.int64)
             for number, table in enumerate(self._tables):
@@ -352,7 +412,7 @@ class Neighbours:
 
     def _add(
         self, batch: Columns, made: NDArray[np.int64], tags: NDArray[np.uint32], outcome: NDArray[np.uint8],
-        buckets: NDArray[np.int64],
+        buckets: NDArray[Any],
     ) -> None:  # fmt: skip
         count, first = len(made), self._rows
         if not count:
@@ -361,6 +421,7 @@ class Neighbours:
         held, rows = self._held, slice(first, first + count)
         held.prints[rows] = batch.prints[made]
         held.features[rows] = batch.features[made]
+        held.sketches[rows] = batch.sketches[made]
         held.numbers[rows] = np.arange(self.entries - self._base, self.entries - self._base + count)
         held.states[rows] = np.where(outcome[made] == OUTCOME_SHORT, SHORT, FULL)
         scopes = batch.scopes[made]
@@ -374,6 +435,8 @@ class Neighbours:
         kernels.add_tags(self._by_position, position_tags, first)
         is_full = outcome[made] != OUTCOME_SHORT
         added, keys = first + np.flatnonzero(is_full), buckets[made[is_full]]
+        if self._keyed is not None:
+            self._keyed.add(added, keys)
         for table in self._tables:
             done = kernels.add_open(self._keys, table, held, added, keys, 0)
             while done < len(added):
@@ -420,6 +483,10 @@ class Neighbours:
 
     def _seal(self) -> None:
         """Sort everything into the sealed parts of the tables."""
+        if self._keyed is not None:
+            self._keyed.seal(self._held, self._rows, self.full, self._each)
+            self._open_rows = 0
+            return
         count = len(self._tables)
         self._tables = [_new_table(self._keys, number, 0) for number in range(count)]  # nothing of the old ones is needed
         self._mapped = {}

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from stream_dedup.ground.errors import ConfigurationError, FormatError
 from stream_dedup.ground.plan import WIDTH_MAX, Plan
+from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.index.writes import Writes
 
 LENGTH_MS_MIN: Final = 1000
@@ -81,11 +82,12 @@ def slice_of(window: Window | None) -> int:
 
 
 def changed(
-    fields: Mapping[str, Any], plan: Plan, window: Window | None, width: int | None
+    fields: Mapping[str, Any], plan: Plan, window: Window | None, width: int | None, values: int | None = None
 ) -> tuple[Plan, Window | None] | None:
     """Return (plan, window) after a `plan` control record, or None for one that changes nothing that there is.
 
-    What the record does not name stays, and a window of null is none. `width` is that of the log's prints, None if unknown.
+    What the record does not name stays, and a window of null is none. `width` is that of the log's prints, `values`
+    how many values its sketches have, None if unknown.
 
     Raises:
         ConfigurationError: a field makes no plan, or no window.
@@ -96,6 +98,8 @@ def changed(
         plan = Plan.from_fields(fields["plan"])
     if "window" in fields:
         window = None if fields["window"] is None else Window.from_fields(fields["window"])
+    if plan.needs_sketch and values not in (None, SKETCH_VALUES):
+        return None
     return None if plan.width > (width or WIDTH_MAX) else (plan, window)
 
 

@@ -63,11 +63,16 @@ class Judged:
 
 
 def check_widths(recipe: Recipe, plan: Plan) -> None:
-    """Raise ConfigurationError if the plan judges more bits than the recipe's prints have."""
+    """Raise ConfigurationError if the plan judges more than the recipe makes: more bits, or sketches."""
     if plan.width > recipe.width:
         raise ConfigurationError(
             f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes {recipe.width}; choose a plan of "
             "at most that width with STREAM_DEDUP_PLAN, such as classic for 64 bits."
+        )
+    if plan.needs_sketch and not recipe.sketch_values:
+        raise ConfigurationError(
+            f"The plan {plan.name} compares sketches, and the recipe {recipe.id} makes none; choose a plan without them with "
+            "STREAM_DEDUP_PLAN, such as wide."
         )
 
 
@@ -128,7 +133,9 @@ def _judge(
     rows = [row for row, is_empty in enumerate(prints.empty.tolist()) if not is_empty]
     judgements: dict[int, answers.Judgement] = {}
     start = 0
-    for count in records.split_sizes([len(ids[row]) for row in rows], 64 * fingerprinter.recipe.words, 1):
+    for count in records.split_sizes(
+        [len(ids[row]) for row in rows], 64 * fingerprinter.recipe.words, fingerprinter.recipe.sketch_values, 1
+    ):
         part = rows[start : start + count]
         start += count
         raw = records.encode_batch(_log_record(batch, ids, prints, part, (first, safe), fingerprinter.recipe))
@@ -176,6 +183,7 @@ def _log_record(
         value_digest=np.fromiter((int.from_bytes(digest, "little") for digest in digests), np.uint64, count),
         text_digest=prints.digests[chosen],
         prints=prints.prints[chosen],
+        sketches=prints.sketches[chosen],
         features=prints.features[chosen],
         scope=np.fromiter((batch[row].scope for row in rows), np.uint64, count),
         time_ms=np.zeros(count, np.int64),

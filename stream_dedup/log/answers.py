@@ -1,8 +1,9 @@
 """Records on `verdicts`: the index's answers, in log order for each replica.
 
-    record   := frame "SDV1", version 1, kind 1 (answer), 2 (rejected) or 3 (announce)
+    record   := frame "SDV1", version 2, kind 1 (answer), 2 (rejected) or 3 (announce)
     answer   := log_offset(u64) nonce(16) number(u64) documents(u32)
-                reason(u8) distance(u8) decided_offset(u64) decided_place(u32), each for all documents
+                reason(u8) distance(u8) agreeing(u8: equal values of the two sketches, or 255 if none were compared)
+                decided_offset(u64) decided_place(u32), each for all documents
                 sources(u16) source* then, for the duplicates only: source(u16) offset(i64) time_ms(i64) id_bytes(u16),
                 as columns; their ids, one after another; at the very end chain(8)
     source   := topic(str8) topic_id(16) partition(u32)
@@ -41,12 +42,13 @@ from stream_dedup.ground.lazy import Lazy
 from stream_dedup.log.frame import Reader, cut, framed, unframed
 
 MAGIC = b"SDV1"
-VERSION = 1
+VERSION = 2
 KIND_ANSWER = 1
 KIND_REJECTED = 2
 KIND_ANNOUNCE = 3
 CHAIN_BYTES = 8
 CHAIN_START = bytes(CHAIN_BYTES)
+NOT_COMPARED = 255
 
 _U8 = struct.Struct("<B")
 _U16 = struct.Struct("<H")
@@ -61,12 +63,16 @@ _IS_OUTCOME = np.isin(np.arange(256), [reason for reason in Reason if reason.ver
 
 
 class Judgement(NamedTuple):
-    """The verdict on one document: why, which log place decided; of a duplicate, distance and representative."""
+    """The verdict on one document: why, which log place decided; of a duplicate, distance and representative.
+
+    `agreeing` counts the equal values of the two sketches of what is near; it is `NOT_COMPARED` for all else.
+    """
 
     reason: Reason
     decided: LogPlace
     distance: int = 0
     of: Representative | None = None
+    agreeing: int = NOT_COMPARED
 
 
 _judgement, _log_place = maker_of(Judgement), maker_of(LogPlace)
@@ -149,7 +155,7 @@ class Verdicts(Sequence[Judgement]):
     is made, with all the others, when the first is asked for.
     """
 
-    __slots__ = ("_judgements", "decided_offsets", "decided_places", "distances", "named", "reasons")
+    __slots__ = ("_judgements", "agreeing", "decided_offsets", "decided_places", "distances", "named", "reasons")
 
     def __init__(
         self,
@@ -158,12 +164,15 @@ class Verdicts(Sequence[Judgement]):
         decided_offsets: NDArray[np.uint64],
         decided_places: NDArray[np.uint32],
         named: Sequence[Representative],
+        agreeing: NDArray[np.uint8] | None = None,
     ) -> None:
+        """Without `agreeing`, no sketches were compared."""
         self.reasons = reasons
         self.distances = distances
         self.decided_offsets = decided_offsets
         self.decided_places = decided_places
         self.named = named
+        self.agreeing = np.full(len(reasons), NOT_COMPARED, np.uint8) if agreeing is None else agreeing
         self._judgements: list[Judgement] | None = None
 
     @classmethod
@@ -178,6 +187,7 @@ class Verdicts(Sequence[Judgement]):
             np.fromiter((judgement.decided.offset for judgement in judgements), np.uint64, count),
             np.fromiter((judgement.decided.place for judgement in judgements), np.uint32, count),
             [judgement.of for judgement in judgements if judgement.of is not None],
+            np.fromiter((judgement.agreeing for judgement in judgements), np.uint8, count),
         )
 
     @classmethod
@@ -188,6 +198,7 @@ class Verdicts(Sequence[Judgement]):
             np.concatenate([part.decided_offsets for part in parts]),
             np.concatenate([part.decided_places for part in parts]),
             NamedRepresentatives.joined([NamedRepresentatives.of(part.named) for part in parts]),
+            np.concatenate([part.agreeing for part in parts]),
         )
 
     @property
@@ -207,7 +218,13 @@ class Verdicts(Sequence[Judgement]):
             reasons = self.reasons.tolist()
             named_or_none = [next(of) if reason in _NAMES_ANOTHER else None for reason in reasons]
             decided = map(_log_place, zip(self.decided_offsets.tolist(), self.decided_places.tolist(), strict=True))
-            columns = (map(_REASONS.__getitem__, reasons), decided, self.distances.tolist(), named_or_none)
+            columns = (
+                map(_REASONS.__getitem__, reasons),
+                decided,
+                self.distances.tolist(),
+                named_or_none,
+                self.agreeing.tolist(),
+            )
             self._judgements = list(map(_judgement, zip(*columns, strict=True)))
         return self._judgements
 
@@ -316,6 +333,7 @@ def _answer_body(verdicts: Verdicts) -> bytes:
         _U32.pack(len(verdicts.reasons)),
         verdicts.reasons.tobytes(),
         verdicts.distances.tobytes(),
+        verdicts.agreeing.tobytes(),
         verdicts.decided_offsets.astype("<u8").tobytes(),
         verdicts.decided_places.astype("<u4").tobytes(),
     ]
@@ -338,6 +356,7 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
     (count,) = reader.unpack(_U32)
     reasons = reader.column(np.uint8, count)
     distances = reader.column(np.uint8, count)
+    agreeing = reader.column(np.uint8, count)
     decided_offsets = reader.column(np.uint64, count)
     decided_places = reader.column(np.uint32, count)
     if not _IS_REASON[reasons].all():
@@ -359,4 +378,6 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
     reader.end()
     assert len(nonce) == NONCE_BYTES  # noqa: S101 - the struct says so; this is for the reader of the code
     of = NamedRepresentatives(table, sources, offsets, times_ms, stops, ids)
-    return LogAnswer(log_offset, nonce, number, Verdicts(reasons, distances, decided_offsets, decided_places, of), chain)
+    return LogAnswer(
+        log_offset, nonce, number, Verdicts(reasons, distances, decided_offsets, decided_places, of, agreeing), chain
+    )

@@ -1,11 +1,12 @@
 """Records on `fingerprints`, the one order: packed batches of documents, and control records.
 
     record  := frame "SDF1", version 1, kind 1 (batch), 2 (control), 3 (seed) or 4 (release)
-    batch   := recipe(str8) mode(u8) print_words(u8) nonce(16) number(u64)
+    batch   := recipe(str8) mode(u8) print_words(u8) sketch_values(u8) nonce(16) number(u64)
                sources(u16) source* documents(u32) column*
     source  := topic(str8) topic_id(16) partition(u32) epoch(u64) committed(u64)
     columns := source(u16) offset(i64) value_digest(u64) text_digest(16) print(u64 x print_words, low word first)
-               features(u32) scope(u64) time_ms(i64) id_bytes(u16), each for all documents; then the ids, concatenated
+               sketch(sketch_values) features(u32) scope(u64) time_ms(i64) id_bytes(u16), each for all documents; then the
+               ids, concatenated
     control := UTF-8 JSON object with sorted keys; `type` names it
     seed    := batch, of documents that were delivered elsewhere; epoch and committed are 0
     release := unique_from(u64) batch, of the one document that is released; epoch and committed are 0
@@ -17,7 +18,8 @@ Worked example: tests/golden/log_records.json holds one record of each kind as h
 
 Invariants: a batch has at most `DOCUMENTS_MAX` documents and encodes to at most `RECORD_BYTES_MAX` bytes; documents of
 one partition stand in offset order; a batch carries, of each source partition, the (epoch, committed offset) that its
-worker read from the broker or had confirmed, never one merely sent; the bytes are a function of the fields alone.
+worker read from the broker or had confirmed, never one merely sent; `sketch_values` is 80, or 0 if
+the recipe makes no sketches; the bytes are a function of the fields alone.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import DIGEST_BYTES, ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, Mode, Position
 from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.log.frame import Reader, cut, framed, unframed
 
 MAGIC = b"SDF1"
@@ -44,11 +47,13 @@ KIND_RELEASE = 4
 DOCUMENTS_MAX = 1000
 RECORD_BYTES_MAX = 256_000
 
+_SKETCHES = (0, SKETCH_VALUES)
+
 _U8 = struct.Struct("<B")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_MODE = struct.Struct("<BB")
+_MODE = struct.Struct("<BBB")
 _SOURCE = struct.Struct("<IQQ")
 _FIXED_BYTES = 2 + 8 + 8 + DIGEST_BYTES + 4 + 8 + 8 + 2
 
@@ -70,8 +75,8 @@ class Batch:
 
     Shapes: `source` (n,) uint16, an index into `sources`; `offset` (n,) int64; `value_digest` (n,) uint64 of the raw
     value; `text_digest` (n, 16) uint8, keyed, of the normalised text; `prints` (n, width / 64) uint64, low word first;
-    `features` (n,) uint32; `scope` (n,) uint64, 0 for the one common scope; `time_ms` (n,) int64, the record's time;
-    `ids` n byte strings of at most 512 bytes.
+    `sketches` (n, 80) uint8, or (n, 0) if the recipe makes none; `features` (n,) uint32; `scope` (n,) uint64, 0 for the one
+    common scope; `time_ms` (n,) int64, the record's time; `ids` n byte strings of at most 512 bytes.
     """
 
     recipe: str
@@ -84,6 +89,7 @@ class Batch:
     value_digest: NDArray[np.uint64]
     text_digest: NDArray[np.uint8]
     prints: NDArray[np.uint64]
+    sketches: NDArray[np.uint8]
     features: NDArray[np.uint32]
     scope: NDArray[np.uint64]
     time_ms: NDArray[np.int64]
@@ -163,12 +169,17 @@ def encode_release(release: Release) -> bytes:
 
 
 def _batch_body(batch: Batch) -> bytes:
-    count, words = len(batch.ids), batch.prints.shape[1]
+    count, words, values = len(batch.ids), batch.prints.shape[1], batch.sketches.shape[1]
     if not 0 < count <= DOCUMENTS_MAX:
         raise FormatError(f"A log record holds 1 to {DOCUMENTS_MAX} documents, and this batch has {count}.")
+    if batch.sketches.shape[0] != count or values not in _SKETCHES:
+        raise FormatError(
+            f"A batch of {count} documents needs a sketch of {SKETCH_VALUES} values for each, or none at all, and has "
+            f"{len(batch.sketches)} of {values} values."
+        )
     parts = [
         _str8(batch.recipe),
-        _MODE.pack(batch.mode, words),
+        _MODE.pack(batch.mode, words, values),
         batch.nonce,
         _U64.pack(batch.number),
         _U16.pack(len(batch.sources)),
@@ -182,6 +193,7 @@ def _batch_body(batch: Batch) -> bytes:
         batch.value_digest.astype("<u8").tobytes(),
         np.ascontiguousarray(batch.text_digest, dtype=np.uint8).tobytes(),
         np.ascontiguousarray(batch.prints).astype("<u8").tobytes(),
+        np.ascontiguousarray(batch.sketches, dtype=np.uint8).tobytes(),
         batch.features.astype("<u4").tobytes(),
         batch.scope.astype("<u8").tobytes(),
         batch.time_ms.astype("<i8").tobytes(),
@@ -225,10 +237,19 @@ def decode(raw: bytes | None, what: str = "A record of the log") -> LogRecord:
 
 
 def split_sizes(
-    id_sizes: Sequence[int], width_bits: int, sources: int, name_bytes: int = 600, documents_max: int = DOCUMENTS_MAX
+    id_sizes: Sequence[int],
+    width_bits: int,
+    sketch_values: int,
+    sources: int,
+    name_bytes: int = 600,
+    documents_max: int = DOCUMENTS_MAX,
 ) -> Iterator[int]:
-    """Yield how many documents go into each log record so that none breaks a limit, given the ids' sizes in bytes."""
-    fixed = _FIXED_BYTES + width_bits // 8
+    """Yield how many documents go into each log record so that none breaks a limit.
+
+    `id_sizes`: the ids' sizes in bytes; `width_bits`, `sketch_values`: of the recipe's prints and sketches; `sources`: how
+    many source partitions a record may name.
+    """
+    fixed = _FIXED_BYTES + width_bits // 8 + sketch_values
     room = RECORD_BYTES_MAX - name_bytes - sources * (300 + TOPIC_ID_BYTES + _SOURCE.size)
     count = used = 0
     for size in id_sizes:
@@ -243,7 +264,7 @@ def split_sizes(
 
 def _decode_batch(reader: Reader, what: str) -> Batch:
     recipe = reader.text(_U8)
-    mode, words = reader.unpack(_MODE)
+    mode, words, values = reader.unpack(_MODE)
     nonce = bytes(reader.take(NONCE_BYTES))
     (number,) = reader.unpack(_U64)
     sources = []
@@ -257,11 +278,14 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
         raise FormatError(f"{what} claims {count} documents; 1 to {DOCUMENTS_MAX} are allowed.")
     if not 1 <= words <= 4 or mode not in Mode.__members__.values():
         raise FormatError(f"{what} claims prints of {words} words and mode {mode}, which do not exist.")
+    if values not in _SKETCHES:
+        raise FormatError(f"{what} claims sketches of {values} values; a sketch has {SKETCH_VALUES}, or there is none.")
     source = reader.column(np.uint16, count)
     offset = reader.column(np.int64, count)
     value_digest = reader.column(np.uint64, count)
     text_digest = np.frombuffer(reader.take(DIGEST_BYTES * count), dtype=np.uint8).reshape(count, DIGEST_BYTES)
     prints = reader.column(np.uint64, count * words).reshape(count, words)
+    sketches = np.frombuffer(reader.take(values * count), dtype=np.uint8).reshape(count, values)
     features = reader.column(np.uint32, count)
     scope = reader.column(np.uint64, count)
     time_ms = reader.column(np.int64, count)
@@ -276,7 +300,7 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
     ids = tuple(cut(blob, stops))
     return Batch(
         recipe, Mode(mode), nonce, number, tuple(sources), source, offset, value_digest, text_digest, prints,
-        features, scope, time_ms, ids,
+        sketches, features, scope, time_ms, ids,
     )  # fmt: skip
 
 

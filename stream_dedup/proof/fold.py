@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.ground.errors import FormatError
-from stream_dedup.log.answers import Judgement
+from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.log.answers import NOT_COMPARED, Judgement
 from stream_dedup.log.records import Batch, Control, Release, Seed
 from stream_dedup.proof.controls import (
     DAY_MS,
@@ -44,6 +45,7 @@ class Scan(Protocol):
     def find(
         self, reach: Reach, rows: Rows, first: int, end: int,
         prints: NDArray[np.uint64], features: NDArray[np.int64], scopes: NDArray[np.uint64],
+        sketches: NDArray[np.uint8],
     ) -> NDArray[np.int64]:  # fmt: skip
         """Return for each print the lowest living row of [first, end) within reach and of its scope, or -1."""
 
@@ -141,8 +143,11 @@ class Fold:
         if declared is None or plan is None:
             return False
         width = declared.width or (None if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS)
+        values = batch.sketches.shape[1]
         accepted = (
-            batch.recipe == declared.recipe
+            values == (values if self._rows is None else self._rows.sketches.shape[1])
+            and (not plan.needs_sketch or values == SKETCH_VALUES)
+            and batch.recipe == declared.recipe
             and batch.mode.delivers == declared.delivers
             and bits >= plan.width
             and bits == (width or bits)
@@ -150,7 +155,7 @@ class Fold:
             and all(source.committed <= OFFSET_MAX for source in batch.sources)
         )
         if accepted and self._rows is None:
-            self._rows = Rows(batch.prints.shape[1])
+            self._rows = Rows(batch.prints.shape[1], values)
         return accepted
 
     def _judge_batch(self, log_offset: int, batch: Batch, scan: Scan) -> tuple[Judgement, ...]:
@@ -202,11 +207,11 @@ class Fold:
         named[one] = None
         is_same_id = bool(batch.ids[place]) and batch.ids[place] == one.id
         if same is not None:
-            reason, distance = Reason.UNCHANGED if is_same_id else Reason.EXACT, 0
+            reason, distance, equal = Reason.UNCHANGED if is_same_id else Reason.EXACT, 0, NOT_COMPARED
         else:
             reason = Reason.REVISED if is_same_id else Reason.NEAR
-            distance = self._distance(batch, place, one)
-        return Judgement(reason, decided, distance, one.as_representative()), one.decided
+            distance, equal = self._distance(batch, place, one), self._agreeing(batch, place, one)
+        return Judgement(reason, decided, distance, one.as_representative(), equal), one.decided
 
     def _find(self, batch: Batch, place: int, near: NDArray[np.int64] | None) -> tuple[FoldedEntry | None, FoldedEntry | None]:
         """Return the representative of a document's text; if there is none, the earliest one near it.
@@ -219,11 +224,13 @@ class Fold:
             return same, None
         row, first = -1, 0
         if near is not None:
-            row, first = int(near[place]), self._standing
+            # Where only the first of a block are asked, those that stood before the batch count too.
+            row, first = int(near[place]), 0 if self.plan.looks_further else self._standing
         if row < 0:
             one = slice(place, place + 1)
             features = batch.features[one].astype(np.int64)
-            row = int(self._scan.find(self.plan, rows, first, rows.count, batch.prints[one], features, batch.scope[one])[0])
+            asked = batch.prints[one], features, batch.scope[one], batch.sketches[one]
+            row = int(self._scan.find(self.plan, rows, first, rows.count, *asked)[0])
         return None, None if row < 0 else self._by_row[row]
 
     def _near(self, batch: Batch, partitions: list[Partition] | None, scan: Scan) -> NDArray[np.int64] | None:
@@ -245,7 +252,8 @@ class Fold:
         ]
         if asked and rows.count:
             features = batch.features[asked].astype(np.int64)
-            near[asked] = scan.find(plan, rows, 0, rows.count, batch.prints[asked], features, batch.scope[asked])
+            columns = batch.prints[asked], features, batch.scope[asked], batch.sketches[asked]
+            near[asked] = scan.find(plan, rows, 0, rows.count, *columns)
         return near
 
     def _is_remembered(self, partition: Partition, batch: Batch, place: int) -> bool:
@@ -258,6 +266,11 @@ class Fold:
         different = int.from_bytes((batch.prints[place, :limbs] ^ self._rows.prints[kept.row, :limbs]).tobytes(), "little")
         return self.plan.distance(different, 0)
 
+    def _agreeing(self, batch: Batch, place: int, kept: FoldedEntry) -> int:
+        if self._rows is None or kept.row is None or not self._rows.sketches.shape[1]:
+            return NOT_COMPARED
+        return int((batch.sketches[place] == self._rows.sketches[kept.row]).sum())
+
     def _is_short(self, batch: Batch, place: int) -> bool:
         return self.declared is None or int(batch.features[place]) < self.declared.floor
 
@@ -265,7 +278,7 @@ class Fold:
         """Make a document a representative."""
         scope, row = int(batch.scope[place]), None
         if not self._is_short(batch, place) and self._rows is not None:
-            row = self._rows.add(batch.prints[place], int(batch.features[place]), scope)
+            row = self._rows.add(batch.prints[place], int(batch.features[place]), scope, batch.sketches[place])
             self._by_row.append(None)
         kept = FoldedEntry(
             *here, _text(batch, place), batch.ids[place], int(batch.time_ms[place]), decided, row, self._slice_of_now()
@@ -345,7 +358,9 @@ class Fold:
                     rows, row = self._rows, kept.row
                     rows.alive[row] = False
                     self._by_row[row] = None
-                    kept.row = rows.add(rows.prints[row].copy(), int(rows.features[row]), int(rows.scopes[row]))
+                    kept.row = rows.add(
+                        rows.prints[row].copy(), int(rows.features[row]), int(rows.scopes[row]), rows.sketches[row].copy()
+                    )
                     self._by_row.append(kept)
 
     # -- orders
@@ -400,7 +415,9 @@ class Fold:
         if "window" in fields:
             window = None if fields["window"] is None else window_of(fields["window"])
         width = self.declared.width or (256 if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS)
-        if plan is None or plan.width > width:
+        declared = self.declared.fields.get("sketch_values", SKETCH_VALUES)
+        values = declared if self._rows is None else self._rows.sketches.shape[1]
+        if plan is None or plan.width > width or (plan.needs_sketch and values != SKETCH_VALUES):
             return
         self.plan = plan
         if window != self.window:

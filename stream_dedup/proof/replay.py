@@ -22,8 +22,8 @@ from stream_dedup.log.answers import Judgement, LogAnswer
 from stream_dedup.log.records import Batch, Control, Release
 from stream_dedup.settings.units import parse_duration
 
-_NUMBERS: Final = ("width", "blocks", "key_blocks", "radius", "threshold", "ratio")
-SETTINGS: Final = ("plan", *_NUMBERS, "by_length", "window", "refresh")
+_NUMBERS: Final = ("width", "blocks", "key_blocks", "radius", "threshold", "ratio", "bands", "asked")
+SETTINGS: Final = ("plan", *_NUMBERS, "similarity", "by_length", "window", "refresh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ class Alternative:
                 plan = plans.parse(value)
             elif name in _NUMBERS and value.rstrip("%").isdigit():
                 found[name] = int(value.rstrip("%"))
+            elif name == "similarity":
+                found[name] = plans.parse_similarity(value)
             elif name == "window":
                 length_ms = _length_ms(value)
             elif name == "refresh" and value in ("true", "false"):
@@ -184,7 +186,9 @@ def _kind(one: Judgement, other: Judgement) -> str:
         return "another kept document"
     if one.reason is not other.reason:
         return "another reason"
-    return "another distance" if one.distance != other.distance else ""
+    if one.distance != other.distance:
+        return "another distance"
+    return "another similarity" if one.agreeing != other.agreeing else ""
 
 
 def compare(

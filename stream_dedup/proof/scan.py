@@ -2,13 +2,16 @@
 
 A plan's fields are those of the log's records (docs/reference/plans.md): of the low `width` bits of two prints at most
 `threshold` differ, and of the `key_blocks` blocks that differ least at most `radius` bits; `by_length` gives shorter texts
-other thresholds, `ratio` asks that the shorter has so many per cent of the longer's features.
+other thresholds, `ratio` asks that the shorter has so many per cent of the longer's features. Two texts are found, too, if one
+of `bands` blocks of their sketches is equal; at least `similarity` per cent of the sketches' values must be. Of those that
+share a block, or the key of a choice of blocks, only the first `asked` living ones are looked at.
 
 Invariant: `Reach.is_near` is the definition; the compiled scan gives the lowest row for which it holds, whatever the plan.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.machine.compiled import allocating_kernel, kernel, popcount
 
 LIMB_BITS: Final = 64
@@ -39,6 +43,9 @@ class Reach:
     key_blocks: int = 1
     by_length: tuple[tuple[int, int], ...] = ()
     ratio: int = 0
+    bands: int = 0
+    similarity: int = 0
+    asked: int = 0
 
     @classmethod
     def from_fields(cls, fields: object) -> Self:
@@ -48,7 +55,7 @@ class Reach:
             FormatError: that is no plan which an index would follow.
         """
         numbers = ("width", "blocks", "radius", "threshold")
-        optional = ("key_blocks", "by_length", "ratio")
+        optional = ("key_blocks", "by_length", "ratio", "bands", "similarity", "asked")
         if not isinstance(fields, Mapping) or not set(numbers) <= set(fields) <= {*numbers, *optional}:
             raise FormatError(f"These are not the fields of a plan: {fields!r:.200}.")
         steps = fields.get("by_length", [])
@@ -60,6 +67,7 @@ class Reach:
 
     def _check(self) -> None:
         flat = [self.width, self.blocks, self.radius, self.threshold, self.key_blocks, self.ratio]
+        flat += [self.bands, self.similarity, self.asked]
         flat += [number for step in self.by_length for number in step]
         if any(isinstance(number, bool) or not isinstance(number, int) for number in flat):
             raise FormatError(f"A plan consists of whole numbers, and this one does not: {self!r:.200}.")
@@ -75,6 +83,11 @@ class Reach:
             and all(1 <= below < 1 << 32 and 0 <= bits <= min(255, self.width) for below, bits in self.by_length)
             and lengths == sorted(set(lengths))
             and 0 <= self.ratio <= 100
+            and 0 <= self.bands <= SKETCH_VALUES
+            and (not self.bands or SKETCH_VALUES % self.bands == 0)
+            and 0 <= self.similarity <= 100
+            and 0 <= self.asked < 1 << 16
+            and not (self.radius and self.looks_further)
         )
         if not fits:
             raise FormatError(f"No index can follow this plan: {self!r:.200}.")
@@ -90,6 +103,16 @@ class Reach:
         return ways
 
     @property
+    def looks_further(self) -> bool:
+        """Whether sketch blocks find, or who is asked is bounded: then it takes more than a pair to say who is near."""
+        return bool(self.bands or self.asked)
+
+    @property
+    def needs_sketch(self) -> bool:
+        """Whether sketches are looked at."""
+        return bool(self.bands or self.similarity)
+
+    @property
     def limbs(self) -> int:
         """How many limbs of a print it looks at."""
         return -(-self.width // LIMB_BITS)
@@ -98,8 +121,28 @@ class Reach:
         """Return in how many of the low bits two prints differ."""
         return ((one ^ other) & ((1 << self.width) - 1)).bit_count()
 
-    def is_near(self, one: int, other: int, features: tuple[int, int]) -> bool:
-        """Return whether two prints of texts with so many features are within reach of each other."""
+    def is_near(self, one: int, other: int, features: tuple[int, int], sketches: tuple[bytes, bytes] = (b"", b"")) -> bool:
+        """Return whether two texts are within reach of each other, whoever else is asked first."""
+        return any(self.shared(one, other, sketches)) and self.is_alike(one, other, features, sketches)
+
+    def shared(self, one: int, other: int, sketches: tuple[bytes, bytes]) -> list[bool]:
+        """Return which keys two texts share: those of the print, in the order of their choices of blocks, and of the sketch."""
+        different, inside = one ^ other, []
+        for block in range(self.blocks):
+            first, end = self.width * block // self.blocks, self.width * (block + 1) // self.blocks
+            inside.append(((different >> first) & ((1 << (end - first)) - 1)).bit_count())
+        if not self.blocks:
+            of_print = [] if self.bands else [True]
+        elif self.asked:
+            of_print = [sum(chosen) <= self.radius for chosen in itertools.combinations(inside, self.key_blocks)]
+        else:
+            of_print = [sum(sorted(inside)[: self.key_blocks]) <= self.radius]
+        size = SKETCH_VALUES // self.bands if self.bands else 0
+        cuts = [slice(size * block, size * (block + 1)) for block in range(self.bands)]
+        return of_print + [sketches[0][cut] == sketches[1][cut] for cut in cuts]
+
+    def is_alike(self, one: int, other: int, features: tuple[int, int], sketches: tuple[bytes, bytes]) -> bool:
+        """Return whether two texts are near if they are found: in length, distance and similarity."""
         shorter, longer = min(features), max(features)
         threshold = self.threshold
         for below, bits in reversed(self.by_length):
@@ -107,33 +150,30 @@ class Reach:
                 threshold = bits
         if 100 * shorter < self.ratio * longer or self.distance(one, other) > threshold:
             return False
-        if not self.blocks:
-            return True
-        different, inside = one ^ other, []
-        for block in range(self.blocks):
-            first, end = self.width * block // self.blocks, self.width * (block + 1) // self.blocks
-            inside.append(((different >> first) & ((1 << (end - first)) - 1)).bit_count())
-        return sum(sorted(inside)[: self.key_blocks]) <= self.radius
+        equal = sum(mine == other_value for mine, other_value in zip(*sketches, strict=True))
+        return 100 * equal >= self.similarity * SKETCH_VALUES
 
 
 class Rows:
-    """Prints, feature counts and scopes of all that ever were representatives, in the order in which they became so."""
+    """What is compared of all that ever were representatives, in the order in which they became so."""
 
-    def __init__(self, limbs: int) -> None:
+    def __init__(self, limbs: int, values: int = 0) -> None:
         self.count = 0
+        self.sketches = np.zeros((1024, values), np.uint8)
         self.prints = np.zeros((1024, limbs), np.uint64)
         self.features = np.zeros(1024, np.int64)
         self.scopes = np.zeros(1024, np.uint64)
         self.alive = np.zeros(1024, np.bool_)
 
-    def add(self, limbs: NDArray[np.uint64], features: int, scope: int) -> int:
+    def add(self, limbs: NDArray[np.uint64], features: int, scope: int, sketch: NDArray[np.uint8]) -> int:
         """Append one; return its row."""
         if self.count == len(self.alive):
-            for name in ("prints", "features", "scopes", "alive"):
+            for name in ("prints", "features", "scopes", "alive", "sketches"):
                 old = getattr(self, name)
                 setattr(self, name, np.concatenate([old, np.zeros_like(old)]))
         row = self.count
         self.prints[row], self.features[row], self.scopes[row], self.alive[row] = limbs, features, scope, True
+        self.sketches[row] = sketch
         self.count += 1
         return row
 
@@ -144,8 +184,11 @@ class PlainScan:
     def find(
         self, reach: Reach, rows: Rows, first: int, end: int,
         prints: NDArray[np.uint64], features: NDArray[np.int64], scopes: NDArray[np.uint64],
+        sketches: NDArray[np.uint8],
     ) -> NDArray[np.int64]:  # fmt: skip
         """Return for each print the lowest living row of [first, end) within reach and of its scope, or -1."""
+        if reach.looks_further or reach.needs_sketch:
+            return _find_in_order(reach, rows, first, end, prints, features, scopes, sketches)
         found = np.full(len(prints), -1, np.int64)
         limbs, most = reach.limbs, max([reach.threshold, *(bits for _, bits in reach.by_length)])
         mask = np.full(limbs, 2**64 - 1, np.uint64)
@@ -173,8 +216,11 @@ class CompiledScan:
     def find(
         self, reach: Reach, rows: Rows, first: int, end: int,
         prints: NDArray[np.uint64], features: NDArray[np.int64], scopes: NDArray[np.uint64],
+        sketches: NDArray[np.uint8],
     ) -> NDArray[np.int64]:  # fmt: skip
         """Return for each print the lowest living row of [first, end) within reach and of its scope, or -1."""
+        if reach.looks_further or reach.needs_sketch:
+            return _find_in_order(reach, rows, first, end, prints, features, scopes, sketches)
         found = np.full(len(prints), -1, np.int64)
         numbers = np.array(
             [reach.width, reach.blocks, reach.radius, reach.threshold, reach.key_blocks, reach.ratio, first, end], np.int64
@@ -197,6 +243,49 @@ class CompiledScan:
         else:
             list(self._pool.map(scan, range(parts)))
         return found
+
+
+def _find_in_order(
+    reach: Reach, rows: Rows, first: int, end: int, prints: NDArray[np.uint64], features: NDArray[np.int64],
+    scopes: NDArray[np.uint64], sketches: NDArray[np.uint8],
+) -> NDArray[np.int64]:  # fmt: skip
+    """Do what `find` does for a plan that looks at sketches or bounds who is asked: key by key, counting in order."""
+    found = np.full(len(prints), -1, np.int64)
+    living = first + np.flatnonzero(rows.alive[first:end])
+    for at in range(len(prints)):
+        peers = living[rows.scopes[living] == scopes[at]]
+        counts: Any = 0
+        for begin in range(0, len(peers), _ROWS_AT_ONCE):
+            some = peers[begin : begin + _ROWS_AT_ONCE]
+            different = (rows.prints[some, : reach.limbs] ^ prints[at, : reach.limbs]).astype("<u8").view(np.uint8)
+            bits = np.unpackbits(different, axis=1, bitorder="little")[:, : reach.width]
+            equal = rows.sketches[some] == sketches[at]
+            shared = _print_keys(reach, bits)
+            if reach.bands:
+                shared = np.concatenate([shared, equal.reshape(len(some), reach.bands, -1).all(axis=2)], axis=1)
+            order = counts + np.cumsum(shared, axis=0)
+            counts = order[-1]
+            is_asked = (shared & (order <= reach.asked if reach.asked else True)).any(axis=1)
+            shorter, longer = np.minimum(rows.features[some], features[at]), np.maximum(rows.features[some], features[at])
+            limit = np.full(len(some), reach.threshold)
+            for below, threshold in reversed(reach.by_length):
+                limit[shorter < below] = threshold
+            is_near = is_asked & (bits.sum(axis=1) <= limit) & (100 * shorter >= reach.ratio * longer)
+            is_near &= 100 * equal.sum(axis=1) >= reach.similarity * SKETCH_VALUES
+            if is_near.any():
+                found[at] = some[np.argmax(is_near)]
+                break
+    return found
+
+
+def _print_keys(reach: Reach, bits: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Return which keys of the print are shared, (rows, keys), of the differing bits (rows, width)."""
+    if not reach.blocks:
+        return np.ones((len(bits), 0 if reach.bands else 1), np.bool_)
+    cuts = [reach.width * block // reach.blocks for block in range(reach.blocks + 1)]
+    inside = [bits[:, low:high].sum(axis=1) for low, high in itertools.pairwise(cuts)]
+    keys = [sum(chosen) for chosen in itertools.combinations(inside, reach.key_blocks)]
+    return np.stack(keys, axis=1) <= reach.radius
 
 
 def as_number(limbs: NDArray[np.uint64]) -> int:

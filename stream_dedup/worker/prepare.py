@@ -270,7 +270,11 @@ class Preparer:
         messages = batch.messages
         start = 0
         for count in records.split_sizes(
-            list(map(len, ids)), 64 * self._recipe.words, len(sources), documents_max=self._record_documents
+            list(map(len, ids)),
+            64 * self._recipe.words,
+            self._recipe.sketch_values,
+            len(sources),
+            documents_max=self._record_documents,
         ):
             part = slice(start, start + count)
             start += count
@@ -291,6 +295,7 @@ class Preparer:
                     ),
                     text_digest=prints.digests[chosen],
                     prints=prints.prints[chosen],
+                    sketches=prints.sketches[chosen],
                     features=prints.features[chosen],
                     scope=documents.scopes[chosen],
                     time_ms=documents.times_ms[chosen],

@@ -21,7 +21,8 @@ def batch(*pairs: tuple[int, int, int], recipe: str = "r", topic_id: bytes = TOP
     sources = tuple(Source(TOPIC, topic_id, part, epoch, committed) for part, epoch, committed in pairs)
     return Batch(
         recipe, Mode.ENFORCE, bytes(16), 1, sources, np.zeros(1, np.uint16), np.zeros(1, np.int64), np.zeros(1, np.uint64),
-        np.zeros((1, 16), np.uint8), np.zeros((1, 2), np.uint64), np.zeros(1, np.uint32), np.zeros(1, np.uint64),
+        np.zeros((1, 16), np.uint8), np.zeros((1, 2), np.uint64), np.zeros((1, 0), np.uint8), np.zeros(1, np.uint32),
+        np.zeros(1, np.uint64),
         np.zeros(1, np.int64), (b"",),
     )  # fmt: skip
 

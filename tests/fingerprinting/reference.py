@@ -215,6 +215,29 @@ def fingerprint(text: str, key: bytes) -> Print:
     return Print(made, len(weights), digest, not normalised)
 
 
+def sketch(text: str, key: bytes) -> bytes:
+    """The sketch of a text under the recipes `words` and `shingles`: run by run, bin by bin."""
+    derived = hashlib.blake2b(key, digest_size=48, person=b"simhash secrets").digest()
+    key_0, key_1 = int.from_bytes(derived[:8], "little"), int.from_bytes(derived[8:16], "little")
+    hashes = [sip_hash(word.encode(), key_0, key_1) for word in words(normalise(text))]
+    derived = hashlib.blake2b(key, digest_size=32, person=b"sketch secrets").digest()
+    *factors, offset = (int.from_bytes(derived[start : start + 8], "little") for start in range(0, 32, 8))
+    runs = [hashes[start : start + 3] for start in range(max(len(hashes) - 2, 1))] if hashes else []
+    bins: list[list[int]] = [[] for _ in range(80)]
+    for run in runs:
+        value = _mix((offset + sum(one * (factor | 1) for one, factor in zip(run, factors, strict=False))) & WORD_BITS)
+        bins[(value >> 32) * 80 >> 32].append(value & 0xFFFFFFFF)
+    if not runs:
+        return bytes(80)
+
+    def place_in_walk(one: int, other: int) -> bytes:
+        return hashlib.blake2b(bytes([one, other]), digest_size=8, person=b"sketch walks").digest()
+
+    full = [other for other in range(80) if bins[other]]
+    sources = [one if bins[one] else min(full, key=functools.partial(place_in_walk, one)) for one in range(80)]
+    return bytes(min(bins[source]) & 0xFF for source in sources)
+
+
 FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 

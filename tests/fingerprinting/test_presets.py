@@ -87,15 +87,15 @@ def golden_rows() -> dict[str, dict[str, str]]:
 
 ROWS: dict[str, dict[str, str]] = json.loads(FILE.read_text("ascii")) if FILE.exists() else {}
 IDS = {
-    "words:32": "words:32:jieba-0.42.1:f5da65",
-    "words:64": "words:64:jieba-0.42.1:092175",
-    "words:128": "words:128:jieba-0.42.1:ad2fc1",
+    "words:32": "words:32:jieba-0.42.1:5c9b92",
+    "words:64": "words:64:jieba-0.42.1:dfc4a2",
+    "words:128": "words:128:jieba-0.42.1:cb8695",
     "chars:32": "chars:32:unicode-14.0.0:eac9f2",
     "chars:64": "chars:64:unicode-14.0.0:725193",
     "chars:128": "chars:128:unicode-14.0.0:2a3e80",
-    "shingles:32": "shingles:32:jieba-0.42.1:2b8ce4",
-    "shingles:64": "shingles:64:jieba-0.42.1:d4bcdc",
-    "shingles:128": "shingles:128:jieba-0.42.1:995d5e",
+    "shingles:32": "shingles:32:jieba-0.42.1:03bf5a",
+    "shingles:64": "shingles:64:jieba-0.42.1:38be94",
+    "shingles:128": "shingles:128:jieba-0.42.1:f1196f",
     "keywords:32": "keywords:32:jieba-0.42.1:e6e573",
     "keywords:64": "keywords:64:jieba-0.42.1:5c342e",
     "textrank:32": "textrank:32:jieba-0.42.1:abb54c",

@@ -11,6 +11,7 @@ import numpy as np
 
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.index import layout
 from stream_dedup.log.records import (
     Batch,
@@ -48,6 +49,7 @@ class Doc:
     scope: int = 0
     id: bytes = b""
     time_ms: int = APPEND_MS - 5_000
+    sketch: bytes = b""
 
 
 def declare(plan: Plan, **fields: Any) -> bytes:
@@ -95,6 +97,8 @@ def batch_of(
 ) -> Batch:
     partitions = sorted({doc.partition for doc in docs} | set(marks or ()))
     sources = tuple(Source(topic, TOPIC_ID, one, *(marks or {}).get(one, (0, 0))) for one in partitions)
+    values = max((len(doc.sketch) for doc in docs), default=0)
+    sketches = np.array([[*doc.sketch, *bytes(values - len(doc.sketch))] for doc in docs], np.uint8).reshape(len(docs), values)
     return Batch(
         recipe=recipe,
         mode=mode,
@@ -106,11 +110,23 @@ def batch_of(
         value_digest=np.array([doc.value for doc in docs], np.uint64),
         text_digest=np.array([list(doc.digest) for doc in docs], np.uint8),
         prints=np.array([[(doc.print >> (64 * word)) & (2**64 - 1) for word in range(words)] for doc in docs], np.uint64),
+        sketches=sketches,
         features=np.array([doc.features for doc in docs], np.uint32),
         scope=np.array([doc.scope for doc in docs], np.uint64),
         time_ms=np.array([doc.time_ms for doc in docs], np.int64),
         ids=tuple(doc.id for doc in docs),
     )
+
+
+def random_sketch(chance: random.Random) -> bytes:
+    """Return a sketch some values from one that is all zero: spread at random, or so that few blocks are equal."""
+    values = bytearray(SKETCH_VALUES)
+    for at in chance.sample(range(SKETCH_VALUES), chance.choice([0, 8, 24, 28, 32, 70])):
+        values[at] = chance.randrange(3)
+    for first in range(0, SKETCH_VALUES, 5):
+        if chance.random() < 0.4:
+            values[first] = chance.randrange(256)
+    return bytes(values)
 
 
 @dataclass
@@ -136,6 +152,7 @@ class RandomLog:
         self._windows = windows
         self._orders = orders
         self._bases = [self._random.getrandbits(128) for _ in range(4)]
+        self._has_sketches = plan.needs_sketch or seed % 3 == 0
         self._partitions = [_Partition() for _ in range(3)]
         self._sent: list[tuple[list[Doc], dict[int, tuple[int, int]]]] = []
 
@@ -205,6 +222,7 @@ class RandomLog:
             scope=chance.choice([0, 0, 0, 0, 7, 2**64 - 1]),
             id=chance.choice([b"", b"a", b"b", b"c" * 512]),
             time_ms=chance.choice([-1, 0, APPEND_MS + offset]),
+            sketch=random_sketch(chance) if self._has_sketches else b"",
         )
         for base_number in range(4):  # what is near wanders, so that there are chains
             if chance.random() < 0.05:
@@ -247,6 +265,8 @@ class RandomLog:
         if self._plan_changes and self._random.random() < 0.5:
             threshold = self._random.randrange(25)
             plan = Plan(128, 8, self._random.randrange(3), threshold) if threshold % 2 else Plan(64, 4, 0, min(threshold, 9))
+            if threshold % 3 == 0:
+                plan = Plan(128, 4, 0, threshold, bands=16, similarity=self._random.choice([0, 50]), asked=threshold % 4)
             return control("plan", plan=plan.to_fields())
         orders = [seed([doc], recipe="another"), release(doc, mode=Mode.SHADOW), seed([doc])[:-1]]
         return self._random.choice(

@@ -33,8 +33,8 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log.answers import LogAnswer, decode
 from tests.index.child import Child
-from tests.index.logs import APPEND_MS, FLOOR, Doc, batch, declare, retract
-from tests.index.oracle import is_near
+from tests.index.logs import APPEND_MS, FLOOR, Doc, batch, declare, random_sketch, retract
+from tests.index.oracle import VALUES, near
 
 KINDS = (
     "128:8:1:21:75%",  # wide
@@ -53,6 +53,12 @@ KINDS = (
     "128:8:1:24@5,21@40,17",
     "64:4:1:9:60%",
     "128:5/2:0:6@8,9@40,4:90%",
+    "128:4:0:28~16:65%:64",  # bands
+    "128:4:0:28~16:65%:3",
+    "128:8:1:28~0:65%:0",  # blocks of the print find, both judge
+    "64:0:0:20~8:0%:2",
+    "32:5/2:0:9:60%~5:30%:2",
+    "128:8:0:30~0:0%:4",
 )  # fmt: skip
 FEATURES = (0, FLOOR - 1, FLOOR, 4, 5, 20, 39, 40, 41, 66, 100, 100)
 SCOPES = (0, 0, 0, 1 << 32, 2**64 - 1)
@@ -64,6 +70,10 @@ class Held:
 
     doc: Doc
     expires_ms: int | None
+
+
+def text_of(doc: Doc) -> tuple[int, int, bytes]:
+    return doc.print, doc.features, doc.sketch
 
 
 class AgainstAPlainScan(RuleBasedStateMachine):
@@ -78,6 +88,7 @@ class AgainstAPlainScan(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.fields = self.plan.to_fields()
         self.words = self.plan.words if self.chance.random() < 0.5 else 2
+        self.values = VALUES if self.plan.needs_sketch or self.chance.random() < 0.3 else 0
         self.log: list[tuple[int, int, bytes]] = []
         self.answers: list[tuple[int, bytes]] = []
         self.held: list[Held] = []
@@ -112,8 +123,9 @@ class AgainstAPlainScan(RuleBasedStateMachine):
 
     # The list
 
-    def near(self, one: Doc, other: Doc) -> bool:
-        return is_near(self.fields, one.print, other.print, one.features, other.features)
+    def near(self, doc: Doc) -> list[Doc]:
+        peers = [held.doc for held in self.held if held.doc.scope == doc.scope and held.doc.features >= FLOOR]
+        return [peers[place] for place in near(self.fields, text_of(doc), map(text_of, peers))]
 
     def find(self, doc: Doc) -> tuple[Reason, int, int | None]:
         """Return (reason, distance, offset of the representative), and hold the document if it is unique."""
@@ -121,13 +133,12 @@ class AgainstAPlainScan(RuleBasedStateMachine):
         for one in peers:
             if one.digest == doc.digest:
                 return Reason.UNCHANGED if doc.id and doc.id == one.id else Reason.EXACT, 0, one.offset
-        for one in peers:
-            if min(one.features, doc.features) >= FLOOR and self.near(one, doc):
-                return (
-                    Reason.REVISED if doc.id and doc.id == one.id else Reason.NEAR,
-                    self.plan.distance(one.print, doc.print),
-                    one.offset,
-                )
+        for one in self.near(doc) if doc.features >= FLOOR else []:
+            return (
+                Reason.REVISED if doc.id and doc.id == one.id else Reason.NEAR,
+                self.plan.distance(one.print, doc.print),
+                one.offset,
+            )
         self.held.append(Held(doc, None))
         return Reason.NEW if doc.features >= FLOOR else Reason.TOO_SHORT, 0, None
 
@@ -153,6 +164,7 @@ class AgainstAPlainScan(RuleBasedStateMachine):
             features=chance.choice(FEATURES),
             scope=chance.choice(SCOPES),
             id=chance.choice([b"", b"a", b"b", b"c"]),
+            sketch=random_sketch(chance) if self.values else b"",
         )
 
     # The rules
@@ -181,13 +193,9 @@ class AgainstAPlainScan(RuleBasedStateMachine):
         self.steps["query"] += 1
         doc = self.document(0)
         words = [doc.print >> (64 * word) & (2**64 - 1) for word in range(self.words)]
-        expected = [
-            (self.plan.distance(one.print, doc.print), one.offset)
-            for one in (held.doc for held in self.held)
-            if one.features >= FLOOR and one.scope == doc.scope and self.near(one, doc)
-        ]
+        expected = [(self.plan.distance(one.print, doc.print), one.offset) for one in self.near(doc)]
 
-        assert sorted(expected) == sorted(self.child.ask("neighbours", words, doc.scope, doc.features))
+        assert sorted(expected) == sorted(self.child.ask("neighbours", words, doc.scope, doc.features, doc.sketch))
 
     @precondition(lambda self: self.held)
     @rule()

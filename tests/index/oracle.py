@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from stream_dedup.ground.document import LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.ground.errors import FormatError
-from stream_dedup.log.answers import Judgement
+from stream_dedup.log.answers import NOT_COMPARED, Judgement
 from stream_dedup.log.records import Batch, Control, Release, decode
 
 Key = tuple[str, bytes, int, int, int]  # topic, topic id, partition, offset, value digest
@@ -40,19 +41,66 @@ class Kept:
     decided: LogPlace
     features: int
     slice: Slice
+    sketch: bytes
     live: bool = True
 
 
+Text = tuple[int, int, bytes]  # print, features, sketch
+VALUES = 80
+
+
+def near(plan: dict[str, Any], new: Text, peers: Iterable[Text]) -> Iterator[int]:
+    """Yield the places of the peers that are near: found by a key, of each of which the first few are asked, and alike."""
+    counts: Counter[tuple[str, int]] = Counter()
+    for place, one in enumerate(peers):
+        keys = shared(plan, new, one)
+        is_asked = any(not plan.get("asked") or counts[key] < plan["asked"] for key in keys)
+        counts.update(keys)
+        if is_asked and are_alike(plan, new, one):
+            yield place
+
+
 def is_near(plan: dict[str, Any], one: int, other: int, features: int, other_features: int) -> bool:
-    """Return whether two prints are near: some key within the radius, the whole within the threshold for their lengths."""
-    width, blocks, smaller = plan["width"], plan["blocks"], min(features, other_features)
-    bits = bin(((one ^ other) & ((1 << width) - 1)) | 1 << width)[:2:-1]  # lowest bit first
-    cuts = [width * block // max(1, blocks) for block in range(blocks + 1)]
+    """Return whether two texts without sketches are near."""
+    return any(True for _ in near(plan, (one, features, b""), [(other, other_features, b"")]))
+
+
+def shared(plan: dict[str, Any], one: Text, other: Text) -> set[tuple[str, int]]:
+    """Return the keys that two texts share, by number: of the print within the radius, and blocks of the sketch."""
+    bits = differing(plan, one, other)
+    blocks, bands = plan["blocks"], plan.get("bands", 0)
+    cuts = [plan["width"] * block // max(1, blocks) for block in range(blocks + 1)]
     errors = [bits[first:end].count("1") for first, end in itertools.pairwise(cuts)]
-    some_key = any(sum(key) <= plan["radius"] for key in itertools.combinations(errors, plan.get("key_blocks", 1)))
+    keys = itertools.combinations(errors, plan.get("key_blocks", 1))
+    found = {("print", number) for number, key in enumerate(keys) if sum(key) <= plan["radius"] and blocks}
+    if not blocks and not bands:
+        found.add(("all", 0))
+    size = VALUES // bands if bands else 0
+    parts = [(block, slice(block * size, block * size + size)) for block in range(bands)]
+    return found | {("sketch", block) for block, part in parts if one[2][part] == other[2][part]}
+
+
+def are_alike(plan: dict[str, Any], one: Text, other: Text) -> bool:
+    """Return whether two texts are near if they are found: in length, distance and similarity."""
+    smaller, larger = sorted((one[1], other[1]))
     threshold = next((bound for below, bound in plan.get("by_length", []) if smaller < below), plan["threshold"])
-    alike = 100 * smaller >= plan.get("ratio", 0) * max(features, other_features)
-    return alike and bits.count("1") <= threshold and (some_key or not blocks)
+    equal = sum(a == b for a, b in zip(one[2], other[2], strict=True))
+    return (
+        100 * smaller >= plan.get("ratio", 0) * larger
+        and differing(plan, one, other).count("1") <= threshold
+        and 100 * equal >= plan.get("similarity", 0) * VALUES
+    )
+
+
+def differing(plan: dict[str, Any], one: Text, other: Text) -> str:
+    """Return the bits in which two prints differ as text, lowest bit first."""
+    width = plan["width"]
+    return bin(((one[0] ^ other[0]) & ((1 << width) - 1)) | 1 << width)[:2:-1]
+
+
+def needs_sketch(plan: Mapping[str, Any]) -> bool:
+    """Return whether a plan looks at sketches."""
+    return bool(plan.get("bands") or plan.get("similarity"))
 
 
 class Oracle:
@@ -62,6 +110,7 @@ class Oracle:
         self.declared: dict[str, object] | None = None
         self.plan: dict[str, Any] = {}
         self.words = 0
+        self.values = 0
         self.representatives: list[Kept] = []
         self.marks: dict[tuple[str, bytes, int], tuple[int, int]] = {}
         self.verdicts: dict[Key, tuple[Judgement, Kept | None]] = {}
@@ -87,12 +136,13 @@ class Oracle:
             or batch.recipe != self.declared["recipe"]
             or batch.mode != self.declared["mode"]
             or batch.prints.shape[1] * 64 < self.plan["width"]
-            or (self.words and batch.prints.shape[1] != self.words)
+            or (self.words and (batch.prints.shape[1], batch.sketches.shape[1]) != (self.words, self.values))
+            or (needs_sketch(self.plan) and batch.sketches.shape[1] != VALUES)
             or any(offset < 0 for offset in batch.offset.tolist())
             or any(source.committed >= 1 << 63 for source in batch.sources)
         ):
             return "rejected" if isinstance(record, Batch) else None
-        self.words = batch.prints.shape[1]
+        self.words, self.values = batch.prints.shape[1], batch.sketches.shape[1]
         if not isinstance(record, Batch):
             for place in range(len(batch)):
                 self._order(batch, place, LogPlace(offset, place), is_release=isinstance(record, Release))
@@ -134,8 +184,8 @@ class Oracle:
         key = (position.topic, position.topic_id, position.partition, position.offset, value)
         if any(one.live and one.key == key for one in self.representatives):
             return
-        same, near = self._find(batch, place)
-        if not is_release and (same or near):
+        same, nearest = self._find(batch, place)
+        if not is_release and (same or nearest):
             return
         kept = self._kept(batch, place, key, here)
         if is_release and key in self.verdicts:
@@ -175,8 +225,8 @@ class Oracle:
         return judgement
 
     def _judge(self, batch: Batch, place: int, key: Key, here: LogPlace) -> tuple[Judgement, Kept]:
-        same, near = self._find(batch, place)
-        found = same or near
+        same, nearest = self._find(batch, place)
+        found = same or nearest
         kept = self._kept(batch, place, key, here)
         if found is None:
             kept.slice = self._new_slice()
@@ -186,7 +236,9 @@ class Oracle:
         reasons = (Reason.UNCHANGED, Reason.EXACT) if same else (Reason.REVISED, Reason.NEAR)
         distance = 0 if same else ((found.print ^ kept.print) & ((1 << self.plan["width"]) - 1)).bit_count()
         of = Representative(Position(*found.key[:4]), found.id, found.time_ms)
-        return Judgement(reasons[0 if mine else 1], here, distance, of), found
+        agreeing = sum(a == b for a, b in zip(found.sketch, kept.sketch, strict=True))
+        agreeing = NOT_COMPARED if same or not self.values else agreeing
+        return Judgement(reasons[0 if mine else 1], here, distance, of, agreeing), found
 
     def _kept(self, batch: Batch, place: int, key: Key, here: LogPlace) -> Kept:
         assert self.declared is not None
@@ -194,6 +246,7 @@ class Oracle:
             key, batch.text_digest[place].tobytes(), int.from_bytes(batch.prints[place].astype("<u8").tobytes(), "little"),
             int(batch.scope[place]), int(batch.features[place]) >= int(str(self.declared["floor"])), batch.ids[place],
             int(batch.time_ms[place]), here, int(batch.features[place]), Slice(0),
+            batch.sketches[place].tobytes(),
         )  # fmt: skip
 
     def _find(self, batch: Batch, place: int) -> tuple[Kept | None, Kept | None]:
@@ -201,14 +254,14 @@ class Oracle:
         new = self._kept(batch, place, ("", b"", 0, 0, 0), LogPlace(0, 0))
         peers = [one for one in self.representatives if one.live and one.scope == new.scope]
         same = next((one for one in peers if one.digest == new.digest), None)
-        nearby = (one for one in peers if new.full and one.full and self._is_near(one, new))
-        near = next(nearby, None)
-        return same, near
-
-    def _is_near(self, one: Kept, other: Kept) -> bool:
-        return is_near(self.plan, one.print, other.print, one.features, other.features)
+        full = [one for one in peers if new.full and one.full]
+        found = near(self.plan, (new.print, new.features, new.sketch), ((one.print, one.features, one.sketch) for one in full))
+        first = next(found, None)
+        return same, None if first is None else full[first]
 
     def _set_plan(self, plan: Mapping[str, Any]) -> None:
+        if needs_sketch(plan) and self.words and self.values != VALUES:
+            raise ValueError
         self.plan = {**plan, **{name: int(plan[name]) for name in ("width", "blocks", "radius", "threshold")}}
 
     def _control(self, offset: int, control: Control) -> None:

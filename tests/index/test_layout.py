@@ -83,15 +83,20 @@ def test_an_old_volume_goes_on() -> None:
 
 
 def test_sizes_per_document() -> None:
-    """A row of a 128-bit print takes 93 bytes beside its id, a kept verdict 64."""
+    """A row of a 128-bit print takes 93 bytes beside its id, with a sketch 173, a kept verdict 65."""
     assert layout.row_type(2).itemsize == 93
-    assert layout.KEPT.itemsize == 64
+    assert layout.row_type(2, 80).itemsize == 173
+    assert layout.KEPT.itemsize == 65
 
 
 U64 = st.integers(0, 2**64 - 1)
 
 
-@given(st.builds(layout.Meta, U64, U64, st.binary(min_size=8, max_size=8), U64, U64, U64, U64, st.integers(0, 4)))
+@given(
+    st.builds(
+        layout.Meta, U64, U64, st.binary(min_size=8, max_size=8), U64, U64, U64, U64, st.integers(0, 4), st.integers(0, 80)
+    )
+)
 def test_meta_leads_back(meta: layout.Meta) -> None:
     """What a volume knows of itself is read as it was written."""
     assert layout.decode_meta(layout.encode_meta(meta)) == meta
@@ -113,8 +118,8 @@ def test_keys_sort_as_their_numbers(numbers: list[int]) -> None:
 
 def test_what_is_damaged_or_newer_is_told_apart() -> None:
     """Cut values are format errors; a newer version is an error of its own, which stops rather than rebuilds."""
-    with pytest.raises(FutureFormatError, match="version 3"):
-        layout.check_format(b"SDX1\x03\x00")
+    with pytest.raises(FutureFormatError, match="version 4"):
+        layout.check_format(b"SDX1\x04\x00")
     with pytest.raises(FormatError, match=r"version 1, and this program reads \d+; give the index an empty volume"):
         layout.check_format(b"SDX1\x01\x00")
     for cut in (b"", b"SDX", b"SDF1\x01\x00", layout.encode_format() + b"x"):

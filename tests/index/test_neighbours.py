@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.ground.sketch import SKETCH_VALUES, agreeing
 from stream_dedup.index import budget, kernels, neighbours
 from stream_dedup.index.blocks import addresses_of, tables_of, to_words
 from stream_dedup.index.kernels import no_columns
 from stream_dedup.index.neighbours import Neighbours
+from stream_dedup.log.answers import NOT_COMPARED
 
 PLANS_TRIED = [
     *PLANS.values(), Plan(64, 0, 0, 6), Plan(64, 64, 0, 9), Plan(64, 3, 1, 7), Plan(100, 5, 2, 14), Plan(128, 3, 1, 9),
@@ -32,11 +34,15 @@ PLANS_TRIED = [
     Plan(64, 6, 0, 3, key_blocks=3), Plan(32, 5, 2, 9, key_blocks=2),
     Plan(128, 7, 1, 15, key_blocks=2), Plan(64, 3, 3, 12), Plan(128, 8, 1, 15, by_length=((5, 22), (40, 18))),
     Plan(64, 4, 1, 9, ratio=60), Plan(128, 5, 0, 9, key_blocks=2, by_length=((8, 4),), ratio=90),
+    Plan(128, 4, 0, 28, bands=16, similarity=65, asked=3), Plan(64, 0, 0, 20, bands=8, asked=2),
+    Plan(128, 8, 0, 30, similarity=50, asked=4), Plan(64, 0, 0, 12, similarity=60), Plan(128, 8, 1, 21, similarity=65),
+    Plan(32, 5, 0, 9, key_blocks=2, bands=5, similarity=30, asked=2, ratio=60), Plan(128, 4, 0, 40, bands=16, similarity=40),
 ]  # fmt: skip
+KEYED = [plan for plan in PLANS_TRIED if plan.is_keyed]
 FLOOR = 3
 
 
-@pytest.mark.parametrize("plan", PLANS_TRIED, ids=lambda plan: plan.id)
+@pytest.mark.parametrize("plan", [plan for plan in PLANS_TRIED if not plan.is_keyed], ids=lambda plan: plan.id)
 def test_compiled_addresses_and_reach_equal_plain_python(plan: Plan) -> None:
     """A print's bucket is its address in each table, tables share no bucket, and the compiled predicate is the plan's."""
     seed = random.SystemRandom().randrange(2**32)
@@ -55,12 +61,15 @@ def test_compiled_addresses_and_reach_equal_plain_python(plan: Plan) -> None:
         for bit in chance.sample(range(plan.width), chance.randint(0, min(plan.width, plan.threshold_max + 2))):
             other ^= 1 << bit
         features = (chance.randint(0, 60), chance.randint(0, 60))
-        pair = no_columns(4, 2)
+        pair = no_columns(4, 2, SKETCH_VALUES)
+        sketches = bytes(SKETCH_VALUES), bytes(int(chance.random() < 0.4) for _ in range(SKETCH_VALUES))
+        pair.sketches[:] = [list(one) for one in sketches]
         pair.prints[0], pair.prints[1], pair.features[:] = to_words(number, 4), to_words(other, 4), features
-        expected = plan.distance(number, other) if plan.within_reach(number, other, features) else -1
+        expected = plan.distance(number, other) if plan.within_reach(number, other, features, sketches) else -1
         assert expected == kernels.within_reach(tables, pair, 0, pair, 1)
         pair.features[1] = kernels.FEATURES_UNKNOWN
-        expected = plan.distance(number, other) if plan.within_reach(number, other, (features[0], features[0])) else -1
+        alike = plan.within_reach(number, other, (features[0], features[0]), sketches)
+        expected = plan.distance(number, other) if alike else -1
         assert expected == kernels.within_reach(tables, pair, 0, pair, 1)
 
 
@@ -73,31 +82,40 @@ class Modelled:
     digest: bytes
     position: tuple[int, int, int]
     features: int
+    sketch: bytes
     live: bool = True
 
     @property
     def full(self) -> bool:
         return self.features >= FLOOR
 
+    @property
+    def seen(self) -> tuple[int, int, bytes]:
+        """What a plan looks at."""
+        return self.print, self.features, self.sketch
+
 
 def columns_of_all(documents: Sequence[Modelled], words: int) -> kernels.Columns:
-    columns = no_columns(words, len(documents))
+    columns = no_columns(words, len(documents), SKETCH_VALUES)
     for row, one in enumerate(documents):
         columns.prints[row] = to_words(one.print, words)
         columns.scopes[row] = one.scope
         columns.digests[row] = np.frombuffer(one.digest, np.uint64)
         columns.sources[row], columns.offsets[row], columns.values[row] = one.position
         columns.features[row] = one.features
+        columns.sketches[row] = np.frombuffer(one.sketch, np.uint8)
     return columns
 
 
 class AgainstAList(RuleBasedStateMachine):
     """Batches, removals, look-ups and changes of plan, beside a list that is searched from its beginning."""
 
+    tried = PLANS_TRIED
+
     @initialize(seed=st.integers(0, 2**32 - 1), words=st.sampled_from([2, 4]))
     def begin(self, seed: int, words: int) -> None:
         self.chance = random.Random(seed)
-        self.plans = [plan for plan in PLANS_TRIED if plan.words <= words]
+        self.plans = [plan for plan in self.tried if plan.words <= words]
         self.plan = self.chance.choice(self.plans)
         self.words = words
         self.model: list[Modelled] = []
@@ -108,14 +126,21 @@ class AgainstAList(RuleBasedStateMachine):
         def identities(numbers: NDArray[np.int64]) -> kernels.Columns:
             return columns_of_all([self.model[number] for number in numbers.tolist()], self.words)
 
-        return Neighbours(self.plan, self.words, identities, threads=self.chance.choice([1, 2]))
+        return Neighbours(self.plan, self.words, identities, threads=self.chance.choice([1, 2]), values=SKETCH_VALUES)
 
     def document(self) -> Modelled:
         chance, number = self.chance, self.chance.choice(self.bases)
         bits = range(self.plan.width) if chance.random() < 0.7 else range(min(self.plan.width, 24))
         for bit in chance.sample(bits, chance.randint(0, min(len(bits), self.plan.threshold_max + 3))):
             number ^= 1 << bit
+        sketch = bytearray(SKETCH_VALUES)
+        for at in chance.sample(range(SKETCH_VALUES), chance.choice([0, 8, 24, 32, 70])):
+            sketch[at] = chance.randrange(3)
+        for band in range(16):
+            if chance.random() < 0.4:  # as pages of one template do: whole blocks are equal, and little else
+                sketch[5 * band] = chance.randrange(256)
         return Modelled(
+            sketch=bytes(sketch),
             print=number,
             scope=chance.choice([0, 0, 0, 1 << 32, 2**64 - 1]),
             digest=chance.choice([chance.randbytes(16), bytes([chance.randrange(6)] * 16)]),
@@ -123,17 +148,18 @@ class AgainstAList(RuleBasedStateMachine):
             features=chance.choice([0, FLOOR - 1, FLOOR, 4, 5, 20, 39, 40, 41, 100, 100, 100]),
         )
 
-    def near(self, one: Modelled, other: Modelled) -> bool:
-        return self.plan.within_reach(one.print, other.print, (one.features, other.features))
+    def near(self, document: Modelled) -> list[int]:
+        """Return the entries within a document's reach, by a plain scan."""
+        peers = [number for number, one in enumerate(self.model) if one.live and one.full and one.scope == document.scope]
+        return [peers[at] for at in self.plan.scan(document.seen, (self.model[number].seen for number in peers))]
 
     def judge_by_list(self, document: Modelled) -> tuple[int, int, int]:
         peers = [(number, one) for number, one in enumerate(self.model) if one.live and one.scope == document.scope]
         for number, one in peers:
             if one.digest == document.digest:
                 return kernels.OUTCOME_DIGEST, number, 0
-        for number, one in peers if document.full else []:
-            if one.full and self.near(document, one):
-                return kernels.OUTCOME_NEAR, number, self.plan.distance(document.print, one.print)
+        for number in self.near(document) if document.full else []:
+            return kernels.OUTCOME_NEAR, number, self.plan.distance(document.print, self.model[number].print)
         self.model.append(document)
         return kernels.OUTCOME_NEW if document.full else kernels.OUTCOME_SHORT, len(self.model) - 1, 0
 
@@ -145,6 +171,10 @@ class AgainstAList(RuleBasedStateMachine):
         expected = [self.judge_by_list(one) for one in documents]
 
         assert expected == list(zip(found.outcome.tolist(), found.entry.tolist(), found.distance.tolist(), strict=True))
+        assert found.agreeing.tolist() == [
+            agreeing(one.sketch, self.model[entry].sketch) if outcome == kernels.OUTCOME_NEAR else NOT_COMPARED
+            for one, (outcome, entry, _) in zip(documents, expected, strict=True)
+        ]
 
         own = self.tables.find_positions(columns).tolist()
         for one, entry in zip(documents, own, strict=True):
@@ -164,12 +194,11 @@ class AgainstAList(RuleBasedStateMachine):
     def look_up(self) -> None:
         document = self.document()
         expected = sorted(
-            (self.plan.distance(document.print, one.print), number)
-            for number, one in enumerate(self.model)
-            if one.live and one.full and one.scope == document.scope and self.near(document, one)
+            (self.plan.distance(document.print, self.model[number].print), number) for number in self.near(document)
         )
+        words = to_words(document.print, self.words)
 
-        assert expected == self.tables.within_reach(to_words(document.print, self.words), document.scope, document.features)
+        assert expected == self.tables.within_reach(words, document.scope, document.features, document.sketch)
 
     @rule()
     def change_plan(self) -> None:
@@ -182,7 +211,7 @@ class AgainstAList(RuleBasedStateMachine):
         documents = columns_of_all([one for one in self.model if one.live], self.words)
         first = int(live[0]) if len(live) else len(self.model)
         held = neighbours.no_rows(self.words, len(live))._replace(
-            prints=documents.prints, scopes=documents.scopes, features=documents.features
+            prints=documents.prints, scopes=documents.scopes, features=documents.features, sketches=documents.sketches
         )
         held.numbers[:] = live - first
         held.states[:] = [kernels.FULL if one.full else kernels.SHORT for one in self.model if one.live]
@@ -208,8 +237,15 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "_THREAD_DOCUMENTS", 8)
 
 
+class KeyedAgainstAList(AgainstAList):
+    """The same under plans with sketch blocks or a cap."""
+
+    tried = KEYED
+
+
 TestAgainstAList = AgainstAList.TestCase
-TestAgainstAList.settings = settings(
+TestKeyedAgainstAList = KeyedAgainstAList.TestCase
+TestAgainstAList.settings = TestKeyedAgainstAList.settings = settings(
     max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
-from stream_dedup.ground.plan import PLANS, Plan, parse
+from stream_dedup.ground.plan import PLANS, Plan, parse, parse_similarity
 
 WIDE, CLASSIC = PLANS["wide"], PLANS["classic"]
 STEPS = st.lists(st.tuples(st.integers(1, 500), st.integers(0, 60)), max_size=4, unique_by=lambda step: step[0])
@@ -22,14 +23,17 @@ def plans(draw: st.DrawFn) -> Plan:
     width = draw(st.integers(1, 256))
     blocks = draw(st.integers(0, min(8, width)))
     steps = tuple((below, min(threshold, width)) for below, threshold in sorted(draw(STEPS)))
+    sketch = {} if draw(st.booleans()) else {"bands": draw(st.sampled_from([0, 5, 16, 20])), "asked": draw(st.integers(0, 70))}
     return Plan(
-        width, blocks, draw(st.integers(0, 3)), draw(st.integers(0, min(60, width))),
+        width, blocks, 0 if any(sketch.values()) else draw(st.integers(0, 3)), draw(st.integers(0, min(60, width))),
         key_blocks=draw(st.integers(1, max(1, blocks))), by_length=steps, ratio=draw(st.sampled_from([0, 0, 1, 50, 100])),
+        similarity=draw(st.sampled_from([0, 0, 65, 100])) if sketch else 0, **sketch,
     )  # fmt: skip
 
 
 def test_the_named_plans_are_what_they_are_called() -> None:
-    """`wide` and `classic` are frozen: they are written into logs by their numbers."""
+    """Named plans are frozen: they are written into logs by their numbers."""
+    assert (PLANS["bands"].id, PLANS["bands"].name) == ("128:4:0:28~16:65%:64", "bands")
     assert (WIDE.id, WIDE.name) == ("128:8:1:21:75%", "wide")
     assert (CLASSIC.id, CLASSIC.name) == ("64:4:0:3", "classic")
     assert Plan(64, 4, 1, 7).name == "64:4:1:7"
@@ -98,6 +102,14 @@ def test_names_are_read_as_people_write_them() -> None:
         ("128:8:1:129@20,19", "threshold by length must be a whole number from 0 to 128"),
         ("128:8:1:9@1,9@2,9@3,9@4,9@5,9@6,9@7,9@8,9@9,19", "at most 8 thresholds by length"),
         ("128:8:1:24,19", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
+        ("128:4:0:28~16:65%", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
+        ("128:4:0:28~16:65:64", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
+        ("128:4:0:28~:65%:64", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
+        ("128:4:0:28~7:65%:64", "7 blocks cannot share equally"),
+        ("128:4:0:28~16:101%:64", "similarity must be a whole number from 0 to 100"),
+        ("128:4:0:28~16:65%:65536", "representatives asked must be a whole number from 0 to 65535"),
+        ("128:4:1:28~16:65%:64", "radius is 0, not 1"),
+        ("128:4:1:28~0:65%:64", "radius is 0, not 1"),
     ],
 )
 def test_what_is_no_plan_is_told_in_a_sentence(text: str, told: str) -> None:
@@ -178,7 +190,7 @@ def test_the_ratio_keeps_texts_of_unlike_lengths_apart() -> None:
 @given(plans(), st.integers(0, 2**32))
 def test_everything_within_the_guaranteed_distance_is_within_reach(plan: Plan, seed: int) -> None:
     """Up to the guaranteed distance any two prints are within reach; one bit more, and some pair is not."""
-    chance = random.Random(seed)
+    chance, plan = random.Random(seed), dataclasses.replace(plan, bands=0, similarity=0, asked=0)
     one = chance.getrandbits(plan.width)
     other = one
     for bit in chance.sample(range(plan.width), min(plan.width, plan.distance_guaranteed)):
@@ -203,3 +215,52 @@ def test_guaranteed_distances_of_the_literature() -> None:
     assert [Plan(64, 5, 0, 5, key_blocks=2).distance_guaranteed, Plan(64, 6, 0, 9, key_blocks=3).distance_guaranteed] == [3, 3]
     assert [plan.distance_guaranteed for plan in (CLASSIC, Plan(64, 4, 1, 9), WIDE, Plan(128, 0, 0, 18))] == [3, 7, 15, 18]
     assert [plan.probes for plan in (CLASSIC, Plan(64, 4, 1, 9), WIDE, Plan(128, 0, 0, 18))] == [4, 17 * 4, 17 * 8, 1]
+
+
+def test_a_similarity_is_written_as_a_share_or_in_per_cent() -> None:
+    """0.65 and 65% are the same; what lies between two hundredths, or outside, is told in a sentence."""
+    assert [parse_similarity(text) for text in ("0.65", " .8 ", "65%", "1", "0")] == [65, 80, 65, 100, 0]
+    for text in ("", "much", "0.655", "65", "-0.1", "1/0", "nan"):
+        with pytest.raises(ConfigurationError, match=r"as in 0\.65"):
+            parse_similarity(text)
+
+
+def sketch(**changed: int) -> bytes:
+    """The sketch 0, 1, 2, ... with some values changed, named v0, v1, ..."""
+    values = list(range(80))
+    for name, value in changed.items():
+        values[int(name[1:])] = value
+    return bytes(values)
+
+
+def test_a_plan_with_sketches_finds_by_either_print_and_judges_by_both() -> None:
+    """A block of the sketch or of the print finds; distance and similarity must both be near."""
+    plan, far = PLANS["bands"], sum(1 << bit for bit in range(0, 128, 5))  # 26 bits, some in each block of the print
+    same, other = sketch(), bytes(80)
+    each_block = sketch(**{f"v{5 * block}": 99 for block in range(16)})
+    half = bytes([*range(52), *[255] * 28])
+
+    assert plan.within_reach(0, far, None, (same, same))
+    assert not plan.within_reach(0, far, None, (same, each_block))  # 64 of 80 are equal, and no block is
+    assert plan.within_reach(0, far & ~0xFFFFFFFF, None, (same, each_block))  # a block of the print is
+    assert not plan.within_reach(0, 0, None, (same, other))
+    assert plan.within_reach(0, far, None, (same, half))
+    assert not plan.within_reach(0, far, None, (same, half[:51] + half[52:] + b"\xff"))
+    assert not plan.within_reach(0, far | 0b11110, None, (same, same))
+    with pytest.raises(InvariantError, match="sketches"):
+        plan.within_reach(0, 0)
+
+
+def test_of_each_block_the_first_live_representatives_are_asked() -> None:
+    """A scan passes over what stands behind `asked` others in each block that it shares, and finds it by another block."""
+    plan = Plan(128, 4, 0, 28, bands=2, similarity=50, asked=3)
+    one, apart = bytes(80), sum(1 << bit for bit in range(0, 128, 8))
+    first_half = bytes(40) + bytes([255] * 40)  # shares the first block
+    strangers = [((1 << 128) - 1, 9, first_half)] * 3
+    wanted = (0, 9, one)
+
+    assert list(plan.scan(wanted, [*strangers[:2], (apart, 9, first_half)])) == [2]
+    assert list(plan.scan(wanted, [*strangers, (apart, 9, first_half)])) == []
+    assert list(plan.scan(wanted, [*strangers, (apart, 9, one), (apart, 9, one)])) == [3, 4]
+    assert list(plan.scan(wanted, [(apart, 9, first_half)] * 5)) == [0, 1, 2]
+    assert list(Plan(128, 4, 0, 28, bands=2, similarity=50).scan(wanted, [*strangers, (apart, 9, first_half)])) == [3]

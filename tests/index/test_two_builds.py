@@ -199,7 +199,7 @@ def test_what_a_newer_build_may_write_is_passed_over_or_refused(older: Older, tm
     log = RandomLog(7, PLANS["classic"], orders=False).records(20)
     newer = [declare(PLANS["classic"], invented_later=[1, 2]), *log[1:10], control("invented-later", field=1), *log[10:]]
     plain = [log[0], *log[1:10], control("note"), *log[10:]]
-    future = frame.seal(records.MAGIC, records.VERSION + 1, records.KIND_BATCH, b"whatever comes")
+    future = frame.framed(records.MAGIC, records.VERSION + 1, records.KIND_BATCH, b"whatever comes")
 
     assert older.apply(tmp_path / "older", 0, newer) == apply(tmp_path / "today", 0, plain)
     refused = older.apply(tmp_path / "older", len(newer), [future])

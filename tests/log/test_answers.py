@@ -19,7 +19,7 @@ ANSWER = answers.LogAnswer(
     42,
     (
         answers.Judgement(Reason.NEW, LogPlace(17, 0)),
-        answers.Judgement(Reason.NEAR, LogPlace(17, 1), 2, KEPT),
+        answers.Judgement(Reason.NEAR, LogPlace(17, 1), 2, KEPT, 61),
         answers.Judgement(Reason.STALE, LogPlace(17, 2)),
         answers.Judgement(Reason.UNCHANGED, LogPlace(3, 999), 0, KEPT),
         answers.Judgement(Reason.RETRACTED, LogPlace(17, 4)),
@@ -30,7 +30,7 @@ REJECTED = answers.Rejected(18, bytes(16), 7, "The recipe is another.")
 
 
 def test_bytes_are_frozen() -> None:
-    """The encodings are what they were when version 1 was released."""
+    """The encodings are what they were when version 2 was released."""
     golden = json.loads(GOLDEN.read_text())
 
     assert golden["answer"] == answers.encode(ANSWER, answers.CHAIN_START)[0].hex()

@@ -17,7 +17,7 @@ from stream_dedup.log.frame import framed
 GOLDEN = Path(__file__).parent.parent / "golden" / "log_records.json"
 
 
-def make_batch(count: int = 3, words: int = 2, id_bytes: int = 9) -> records.Batch:
+def make_batch(count: int = 3, words: int = 2, id_bytes: int = 9, values: int = 80) -> records.Batch:
     generator = random.Random(7)
     return records.Batch(
         recipe="words:128:jieba-0.42.1:1f3a9c",
@@ -33,6 +33,7 @@ def make_batch(count: int = 3, words: int = 2, id_bytes: int = 9) -> records.Bat
         value_digest=np.array([generator.getrandbits(64) for _ in range(count)], np.uint64),
         text_digest=np.array([[generator.getrandbits(8) for _ in range(16)] for _ in range(count)], np.uint8),
         prints=np.array([[generator.getrandbits(64) for _ in range(words)] for _ in range(count)], np.uint64),
+        sketches=np.frombuffer(generator.randbytes(count * values), np.uint8).reshape(count, values),
         features=np.arange(count, dtype=np.uint32),
         scope=np.arange(count, dtype=np.uint64) << np.uint64(40),
         time_ms=np.full(count, 1_790_000_000_000, np.int64),
@@ -67,9 +68,10 @@ def test_bytes_are_frozen() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 1000])
 @pytest.mark.parametrize("words", [1, 2, 4])
-def test_there_and_back(count: int, words: int) -> None:
-    """Decoding an encoded batch gives the batch."""
-    batch = make_batch(count, words)
+@pytest.mark.parametrize("values", [0, 80])
+def test_there_and_back(count: int, words: int, values: int) -> None:
+    """Decoding an encoded batch gives the batch, with sketches and without."""
+    batch = make_batch(count, words, values=values)
 
     decoded = records.decode(records.encode_batch(batch))
 
@@ -158,7 +160,7 @@ def test_split_sizes_fills_records_within_the_limits() -> None:
     generator = random.Random(seed)
     for _ in range(30):
         sizes = [generator.choice([0, 10, 80, 512]) for _ in range(generator.randint(1, 4000))]
-        pieces = list(records.split_sizes(sizes, 128, 2))
+        pieces = list(records.split_sizes(sizes, 128, 80, 2))
 
         assert sum(pieces) == len(sizes)
         assert max(pieces) <= records.DOCUMENTS_MAX
@@ -169,6 +171,27 @@ def test_split_sizes_fills_records_within_the_limits() -> None:
             at += piece
             fields = {name: getattr(batch, name) for name in records.Batch.__dataclass_fields__} | {"ids": ids}
             records.encode_batch(records.Batch(**fields))
+
+
+@pytest.mark.parametrize("values", [1, 79, 81, 255])
+def test_a_sketch_of_a_wrong_length_is_refused(values: int) -> None:
+    """A record whose sketches have not as many values as a sketch has is refused in a sentence, written or read."""
+    with pytest.raises(FormatError, match=f"has 3 of {values} values"):
+        records.encode_batch(make_batch(3, values=values))
+    body = bytearray(records.encode_batch(make_batch(3, values=80))[6:-4])
+    place = 1 + len(make_batch().recipe) + 2
+    assert body[place] == 80
+    body[place] = values
+    with pytest.raises(FormatError, match=f"claims sketches of {values} values; a sketch has 80"):
+        records.decode(framed(records.MAGIC, 1, records.KIND_BATCH, bytes(body)))
+
+
+def test_every_document_needs_a_sketch() -> None:
+    """A batch with fewer sketches than documents is refused when written."""
+    batch = make_batch(3)
+    fields = {name: getattr(batch, name) for name in records.Batch.__dataclass_fields__} | {"sketches": batch.sketches[:2]}
+    with pytest.raises(FormatError, match="has 2 of 80 values"):
+        records.encode_batch(records.Batch(**fields))
 
 
 def test_position_of_a_document() -> None:

@@ -55,7 +55,13 @@ from tests.model.scheduler import Fiber, Killed, Process, Scheduler
 START_MS = 1_790_000_000_000
 FLOOR = 3
 RECIPE = SimpleNamespace(
-    id="model:64:0", width=64, words=1, key=b"key", floor=FLOOR, method=SimpleNamespace(takes_vectors=False, is_at_once=False)
+    id="model:64:0",
+    width=64,
+    words=1,
+    sketch_values=0,
+    key=b"key",
+    floor=FLOOR,
+    method=SimpleNamespace(takes_vectors=False, is_at_once=False),
 )
 PLANS = ("64:4:0:3", "64:4:0:3", "64:0:0:6", "64:4:1:7", "64:8:0:4")
 TURNS = 420
@@ -144,6 +150,7 @@ class Prober:
         words = [text.split() or ["0", "0"] for text in texts]
         return Prints(
             np.array([[int(one[0], 16)] for one in words], np.uint64),
+            np.zeros((len(words), 0), np.uint8),
             np.array([int(one[1]) for one in words], np.uint32),
             np.array([list(hashlib.blake2b(text.encode(), digest_size=16).digest()) for text in texts], np.uint8),
             np.array([not text.strip() for text in texts], np.bool_),
@@ -694,7 +701,7 @@ class World:
         batch = records.Batch(
             RECIPE.id, Mode.ENFORCE, bytes(16), 0, (records.Source("elsewhere", b"e" * 16, 0, 0, 0),),
             np.zeros(count, np.uint16), np.arange(first, first + count, dtype=np.int64), np.arange(count).astype(np.uint64),
-            prints.digests, prints.prints, prints.features, np.zeros(count, np.uint64),
+            prints.digests, prints.prints, prints.sketches, prints.features, np.zeros(count, np.uint64),
             np.full(count, START_MS, np.int64), tuple(b"seed" for _ in texts),
         )  # fmt: skip
         self._order(records.encode_seed(batch))

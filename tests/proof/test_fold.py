@@ -14,9 +14,10 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log import answers, records
 from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.scan import CompiledScan, PlainScan, Reach, Rows
-from tests.index.logs import RandomLog, append_time
+from stream_dedup.proof.scan import CompiledScan, PlainScan, Reach, Rows, as_number
+from tests.index.logs import RandomLog, append_time, random_sketch
 from tests.index.machine import KINDS
+from tests.index.oracle import near
 
 SEEDS = [random.Random(os.environ["TEST_SEED"]).randrange(2**32) for _ in range(2)]
 SCANS = {"plain": PlainScan, "compiled": CompiledScan}
@@ -49,20 +50,30 @@ def test_both_scans_find_the_lowest_row(kind: str) -> None:
     """Over rows that die and scopes that differ, brute force and the definition name the same row."""
     chance = np.random.default_rng(SEEDS[0])
     reach = Reach.from_fields(parse(kind).to_fields())
-    rows = Rows(2)
+    rows, values = Rows(2, 80), random.Random(SEEDS[0])
     base = chance.integers(0, 2**64, (8, 2), np.uint64)
     for _ in range(3000):
         flips = np.uint64(1) << chance.integers(0, 64, 12, np.uint64)
         one = base[chance.integers(8)].copy()
         for flip in flips[: chance.integers(0, 13)]:
             one[chance.integers(2)] ^= flip
-        rows.add(one, int(chance.integers(0, 120)), int(chance.choice([0, 0, 7])))
+        sketch = np.frombuffer(random_sketch(values), np.uint8)
+        rows.add(one, int(chance.integers(0, 120)), int(chance.choice([0, 0, 7])), sketch)
     rows.alive[chance.integers(0, 3000, 300)] = False
     asked = rows.prints[chance.integers(0, 3000, 200)] ^ np.uint64(1)
     features, scopes = chance.integers(0, 120, 200), chance.choice(np.array([0, 7], np.uint64), 200)
+    sketches = np.array([list(random_sketch(values)) for _ in range(200)], np.uint8)
 
-    plain = PlainScan().find(reach, rows, 17, 3000, asked, features, scopes)
-    compiled = CompiledScan().find(reach, rows, 17, 3000, asked, features, scopes)
+    plain = PlainScan().find(reach, rows, 17, 3000, asked, features, scopes, sketches)
+    compiled = CompiledScan().find(reach, rows, 17, 3000, asked, features, scopes, sketches)
 
     assert plain.tolist() == compiled.tolist()
+    if reach.looks_further or reach.needs_sketch:  # both look key by key: a list that is searched in order is another way
+        living = [row for row in range(17, 3000) if rows.alive[row]]
+        for at in range(40):
+            peers = [row for row in living if rows.scopes[row] == scopes[at]]
+            texts = [(as_number(rows.prints[row]), int(rows.features[row]), rows.sketches[row].tobytes()) for row in peers]
+            new = as_number(asked[at]), int(features[at]), sketches[at].tobytes()
+            first = next(near(parse(kind).to_fields(), new, texts), None)
+            assert plain[at] == (-1 if first is None else peers[first])
     assert (plain >= 17).any()

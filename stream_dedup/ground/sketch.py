@@ -1,0 +1,30 @@
+"""The second witness of a text beside its print: a sketch of `SKETCH_VALUES` values of one byte, and how two are compared.
+
+A sketch is a MinHash: two sketches agree in a value with the probability that is the Jaccard similarity of the texts' runs
+of three words (and in one of 256 by chance). How one is made is told in `fingerprinting.sketch`. A recipe that is not of
+words has no sketch: its sketches have no values.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SKETCH_VALUES: Final = 80
+
+
+def agreeing(one: bytes, other: bytes) -> int:
+    """Return in how many values two sketches of one recipe are equal.
+
+    Raises:
+        ValueError: they are not of one length.
+    """
+    return sum(mine == yours for mine, yours in zip(one, other, strict=True))
+
+
+def similarity(one: bytes, other: bytes) -> float:
+    """Return the share of equal values of two sketches of one recipe, 0 to 1; 0 if they have no values.
+
+    Raises:
+        ValueError: they are not of one length.
+    """
+    return agreeing(one, other) / len(one) if one or other else 0.0

@@ -1,0 +1,103 @@
+"""Sketches: frozen, equal to plain Python, about the Jaccard similarity, linear, and only of recipes of words."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from stream_dedup.fingerprinting import Fingerprinter, Recipe
+from stream_dedup.fingerprinting.sketch import walks
+from stream_dedup.ground.sketch import SKETCH_VALUES, similarity
+from tests.fingerprinting import golden, reference
+from tests.fingerprinting.cost import times_as_long
+from tests.fingerprinting.texts import OTHER_KEY, TEXTS
+
+FILE = Path(__file__).parent.parent / "golden" / "sketches.json"
+
+
+def sketches(texts: list[str], recipe: Recipe | None = None) -> list[bytes]:
+    return [row.tobytes() for row in Fingerprinter(recipe or Recipe()).fingerprint(texts).sketches]
+
+
+def frozen() -> dict[str, dict[str, str]]:
+    """The golden file's rows, from plain Python alone: by key, then by text."""
+    return {
+        key_name: {name: reference.sketch(text, key).hex() for name, text in golden.TEXTS.items()}
+        for key_name, key in golden.KEYS.items()
+    }
+
+
+@pytest.mark.parametrize("key_name", sorted(golden.KEYS))
+def test_sketches_are_those_frozen(key_name: str) -> None:
+    """The sketch of every golden text, in every script, is what it was when the rules were made."""
+    rows = json.loads(FILE.read_text("ascii"))[key_name]
+
+    made = sketches([golden.TEXTS[name] for name in rows], Recipe(key=golden.KEYS[key_name]))
+
+    assert {name: one.hex() for name, one in zip(rows, made, strict=True)} == rows
+
+
+@hypothesis.settings(max_examples=60, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+@hypothesis.given(texts=st.lists(TEXTS, max_size=4))
+def test_sketches_equal_plain_python(texts: list[str]) -> None:
+    """On random Unicode sketches are those of plain Python, whatever else stands in the batch."""
+    assert sketches(texts, Recipe(key=OTHER_KEY)) == [reference.sketch(text, OTHER_KEY) for text in texts]
+
+
+def test_texts_of_few_words() -> None:
+    """One or two words are one run, which fills every bin; no word at all is a sketch of zeros."""
+    one, two, three, none, empty = sketches(["spam", "spam eggs", "spam eggs ham", "?!", ""])
+
+    assert [len(set(made)) for made in (one, two, three)] == [1, 1, 1]
+    assert none == empty == bytes(SKETCH_VALUES)
+    assert sketches(["Eggs"]) != sketches(["spam"])
+
+
+def test_the_share_of_equal_values_is_the_jaccard_similarity() -> None:
+    """Over many pairs the error is that of 80 samples: unbiased but for chance equality, and with their deviation."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    dice = random.Random(seed)
+    errors = []
+    for _ in range(300):
+        words = [f"w{dice.randrange(10**6)}" for _ in range(dice.choice([30, 60, 170, 600]))]
+        other = list(words)
+        for place in dice.sample(range(len(words)), dice.randrange(len(words) // 5)):
+            other[place] = f"v{place}"
+        triples, others = ({tuple(w[i : i + 3]) for i in range(len(w) - 2)} for w in (words, other))
+        jaccard = len(triples & others) / len(triples | others)
+        one, two = sketches([" ".join(words), " ".join(other)])
+        errors.append(similarity(one, two) - (jaccard + (1 - jaccard) / 256))
+    assert abs(np.mean(errors)) < 0.02
+    assert np.std(errors) < 0.075
+
+
+def test_which_recipes_make_sketches() -> None:
+    """Recipes of words do, under an id that says so; those of characters, of keywords and of vectors do not."""
+    assert [Recipe(name).sketch_values for name in ("words", "words:64", "shingles")] == [80, 80, 80]
+    assert [Recipe(name).sketch_values for name in ("chars", "keywords", "textrank", "vector")] == [0, 0, 0, 0]
+    assert Recipe("nfkc case | words | log | md5 | signs:64").sketch_values == 0
+    assert Fingerprinter(Recipe("chars")).fingerprint(["some text"]).sketches.shape == (1, 0)
+    assert sketches(["some longer text of words"]) == sketches(["some longer text of words"], Recipe("shingles"))
+
+
+def test_every_walk_goes_through_every_bin() -> None:
+    """Whatever bin is the only full one, each empty bin finds it."""
+    assert [sorted(walk) for walk in walks().tolist()] == [list(range(SKETCH_VALUES))] * SKETCH_VALUES
+
+
+def test_time_is_linear() -> None:
+    """Four times a text of short words takes at most three times four times the time."""
+    one = Fingerprinter(Recipe())
+    for part in ("a b c d " * 400, "spam " * 500, " ".join(map(str, range(800)))):
+        assert times_as_long(one, part, part * 4, 0.005, 3 * 4) < 3 * 4
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(frozen(), indent=1) + "\n", "ascii")
