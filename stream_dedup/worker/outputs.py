@@ -124,7 +124,7 @@ class OutputWriter:
     def _output(self, message: Message, decided: Decided | None, fingerprint: bytes | None) -> tuple[Output, Decided]:
         passed = headers.passed_on(message.headers) if message.headers else []
         if isinstance(decided, Judgement):
-            reason, place, distance, of = decided
+            reason, place, distance, of, _ = decided
             if reason is Reason.RETRACTED:
                 return self._dead_letter(message, _REFUSED), _REFUSED
             own = headers.of_verdict(reason, self._recipe, fingerprint, place, distance, of)
