@@ -46,7 +46,7 @@ def tap_command(
     brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Watch verdicts as they are given: time, verdict, reason, distance, id, the kept document's id and position.
+    """Watch verdicts as they are given: time, verdict, reason, similarity or distance, id, kept document and its position.
 
     Behind a duplicate stands the command that lets it through after all.
     """
@@ -66,6 +66,7 @@ class Tapped:
     verdict: str
     reason: str | None
     distance: str | None
+    similarity: str | None
     id: str | None
     of_id: str | None
     of_position: str | None
@@ -134,6 +135,7 @@ def describe(message: Message, dead_letters: str, identifier: bytes | None) -> T
         verdict=verdict,
         reason=_text(found, headers.ERROR_STAGE if is_dead else headers.REASON),
         distance=_text(found, headers.DISTANCE),
+        similarity=_text(found, headers.SIMILARITY),
         id=None if identifier is None else identifier.decode("utf-8", "replace"),
         of_id=_text(found, headers.OF_ID),
         of_position=_text(found, headers.OF_POSITION),
@@ -155,7 +157,7 @@ def lines(tapped: Tapped, width: int | None) -> Iterator[Text]:
     line.append(f"{_clock(tapped.time):<12} ", "dim")
     line.append(f"{printable(tapped.verdict, 12):<11} ", _COLOURS.get(tapped.verdict, "magenta"))
     line.append(f"{printable(tapped.reason or '-', 12):<10} ")
-    line.append(f"{printable(tapped.distance or '', 4):>3} ", "cyan")
+    line.append(f"{printable(tapped.similarity or tapped.distance or '', 4):>4} ", "cyan")
     for place, part in enumerate(_parts(tapped)):
         if width is not None and line.cell_len + (2 if place else 0) + part.cell_len > width and line.plain.strip():
             line.rstrip()

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 SKETCH_VALUES: Final = 80
+NOT_COMPARED: Final = 255
+"""Stands for the number of equal values where two sketches were not compared."""
 
 
 def agreeing(one: bytes, other: bytes) -> int:
@@ -28,3 +30,9 @@ def similarity(one: bytes, other: bytes) -> float:
         ValueError: they are not of one length.
     """
     return agreeing(one, other) / len(one) if one or other else 0.0
+
+
+def as_text(equal: int) -> str:
+    """Return the similarity of two sketches with so many equal values as headers have it: two decimals, half a hundredth up."""
+    share = (100 * equal + SKETCH_VALUES // 2) // SKETCH_VALUES
+    return f"{share // 100}.{share % 100:02d}"

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.index import kernels
 from stream_dedup.index.blocks import Tables, tables_of
 from stream_dedup.index.budget import Budget, Mapped
@@ -43,7 +44,6 @@ from stream_dedup.index.kernels import (
     Table,
 )
 from stream_dedup.index.keyed import Keyed
-from stream_dedup.log.answers import NOT_COMPARED
 
 ROWS_MAX: Final = 0xFFFFFFF0
 _SLOTS_MIN: Final = 2048

@@ -39,6 +39,7 @@ from stream_dedup.ground.document import (
 )
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.lazy import Lazy
+from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.log.frame import Reader, cut, framed, unframed
 
 MAGIC = b"SDV1"
@@ -48,7 +49,6 @@ KIND_REJECTED = 2
 KIND_ANNOUNCE = 3
 CHAIN_BYTES = 8
 CHAIN_START = bytes(CHAIN_BYTES)
-NOT_COMPARED = 255
 
 _U8 = struct.Struct("<B")
 _U16 = struct.Struct("<H")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_VALUES
 from stream_dedup.log import headers
 from stream_dedup.log.answers import NamedRepresentatives, Verdicts
 from stream_dedup.machine.compiled import inlined, kernel
@@ -22,16 +23,19 @@ NAMES = (
     headers.RECIPE,
     headers.FINGERPRINT,
     headers.DISTANCE,
+    headers.SIMILARITY,
     headers.OF_ID,
     headers.OF_POSITION,
     headers.OF_TIME,
     headers.LOG,
 )
-_VERDICT, _REASON, _RECIPE, _FINGERPRINT, _DISTANCE, _OF_ID, _OF_POSITION, _OF_TIME, _LOG = range(len(NAMES))
-# A distance of 3 digits, an offset in a position of 20, a time of 24, a log offset and a place of 20 and 10 with a slash.
-_NUMBERS_BYTES_MAX = 3 + 20 + 24 + 31
+_VERDICT, _REASON, _RECIPE, _FINGERPRINT, _DISTANCE, _SIMILARITY, _OF_ID, _OF_POSITION, _OF_TIME, _LOG = range(len(NAMES))
+# A distance of 3 digits, a similarity of 4, an offset in a position of 20, a time of 24, a log offset and a place of 20 and 10
+# with a slash.
+_NUMBERS_BYTES_MAX = 3 + 4 + 20 + 24 + 31
 _MINUS, _SLASH, _COLON, _DOT, _DASH, _T, _Z, _ZERO = (ord(one) for one in "-/:.-TZ0")
 _DAY_MS = 86_400_000
+_NOT_COMPARED, _VALUES = NOT_COMPARED, SKETCH_VALUES
 # The days of 1 January of the year 1 and of 31 December 9999, counted from 1970: what Python's calendar knows.
 _DAY_MIN, _DAY_MAX = -719_162, 2_932_896
 
@@ -54,6 +58,7 @@ class _JudgedArrays(NamedTuple):
 
     reasons: NDArray[np.uint8]
     distances: NDArray[Any]
+    agreeing: NDArray[np.uint8]
     decided_offsets: NDArray[Any]
     decided_places: NDArray[Any]
     wanted: NDArray[np.bool_]
@@ -100,7 +105,14 @@ def of_verdicts(recipe: str, fingerprints: NDArray[np.uint8], verdicts: Verdicts
     ends = np.empty(count * len(NAMES), np.int64)
     stops = np.empty(count, np.int64)
     values = np.empty(count * most_bytes + len(named.ids), np.uint8)
-    judged = _JudgedArrays(verdicts.reasons, verdicts.distances, verdicts.decided_offsets, verdicts.decided_places, wanted)
+    judged = _JudgedArrays(
+        verdicts.reasons,
+        verdicts.distances,
+        verdicts.agreeing,
+        verdicts.decided_offsets,
+        verdicts.decided_places,
+        wanted,
+    )
     representatives = _NamedArrays(
         prefix,
         prefix_stops,
@@ -197,6 +209,15 @@ def _time(values: Any, at: Any, time_ms: Any) -> Any:
     return at + 1
 
 
+@inlined
+def _similarity(values: Any, at: Any, agreeing: Any) -> Any:
+    """Write the share of equal values with two decimals, as `sketch.as_text` does; return the place behind it."""
+    share = (100 * agreeing + _VALUES // 2) // _VALUES
+    values[at] = _ZERO + share // 100
+    values[at + 1] = _DOT
+    return _padded(values, at + 2, share % 100, 2)
+
+
 @kernel
 def _write(outcomes: Any, outcome_stops: Any, recipe: Any, fingerprints: Any, judged: Any, named: Any, written: Any) -> Any:
     """Write all headers into `written`; return how many there are."""
@@ -219,6 +240,10 @@ def _write(outcomes: Any, outcome_stops: Any, recipe: Any, fingerprints: Any, ju
             if is_duplicate:
                 at = _decimal(values, at, np.uint64(judged.distances[i]))
                 of[j], ends[j] = _DISTANCE, at
+                if judged.agreeing[i] != _NOT_COMPARED:
+                    at = _similarity(values, at, np.int64(judged.agreeing[i]))
+                    j += 1
+                    of[j], ends[j] = _SIMILARITY, at
                 at = _copied(values, at, named.ids, named.id_stops[row - 1] if row else 0, named.id_stops[row])
                 of[j + 1], ends[j + 1] = _OF_ID, at
                 source = named.sources[row]

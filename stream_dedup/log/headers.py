@@ -15,6 +15,7 @@ import numpy as np
 
 from stream_dedup.ground.document import ID_BYTES_MAX, DeadLetter, Headers, LogPlace, Position, Reason, Representative
 from stream_dedup.ground.messages import Messages, sizes_of
+from stream_dedup.ground.sketch import NOT_COMPARED, as_text
 
 OWN_PREFIX = "dedup."
 PRIOR_PREFIX = "dedup.prior."
@@ -24,6 +25,7 @@ REASON = "dedup.reason"
 FINGERPRINT = "dedup.fingerprint"
 RECIPE = "dedup.recipe"
 DISTANCE = "dedup.distance"
+SIMILARITY = "dedup.similarity"
 OF_ID = "dedup.of.id"
 OF_POSITION = "dedup.of.position"
 OF_TIME = "dedup.of.time"
@@ -74,8 +76,12 @@ def of_verdict(
     decided: LogPlace | None,
     distance: int = 0,
     of: Representative | None = None,
+    agreeing: int = NOT_COMPARED,
 ) -> Headers:
-    """Return our headers for a document with a verdict; `fingerprint`, in hex, is None if it was never fingerprinted."""
+    """Return our headers for a document with a verdict; `fingerprint`, in hex, is None if it was never fingerprinted.
+
+    `agreeing`: how many values of the two sketches are equal, or `NOT_COMPARED`.
+    """
     constant = _constants(recipe).get(reason)
     if constant is None:
         raise ValueError(f"{reason.label} is no outcome for a reader")
@@ -86,8 +92,10 @@ def of_verdict(
         own.append((FINGERPRINT, fingerprint))
     if of is not None:
         (topic, _, partition, offset), identifier, time_ms = of
+        own.append((DISTANCE, b"%d" % distance))
+        if agreeing != NOT_COMPARED:
+            own.append((SIMILARITY, as_text(agreeing).encode()))
         own += (
-            (DISTANCE, b"%d" % distance),
             (OF_ID, identifier),
             (OF_POSITION, f"{topic}-{partition}@{offset}".encode()),
             (OF_TIME, rfc3339(time_ms).encode()),

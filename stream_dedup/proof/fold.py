@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.ground.errors import FormatError
-from stream_dedup.ground.sketch import SKETCH_VALUES
-from stream_dedup.log.answers import NOT_COMPARED, Judgement
+from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_VALUES
+from stream_dedup.log.answers import Judgement
 from stream_dedup.log.records import Batch, Control, Release, Seed
 from stream_dedup.proof.controls import (
     DAY_MS,

@@ -30,6 +30,7 @@ class InLog:
     print: int
     hex: bytes
     features: int
+    sketch: bytes
 
 
 @dataclass(slots=True)
@@ -101,7 +102,7 @@ class Outline:
         text = (int(batch.scope[at]), batch.text_digest[at].tobytes())
         return InLog(
             place, (source.topic, source.topic_id, source.partition), int(batch.offset[at]), batch.ids[at], text,
-            as_number(batch.prints[at]), digits, int(batch.features[at]),
+            as_number(batch.prints[at]), digits, int(batch.features[at]), batch.sketches[at].tobytes(),
         )  # fmt: skip
 
     def first_at(self, partition: Partition, offset: int) -> InLog | None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stream_dedup.ground.document import Headers, LogPlace, Message, Reason, Verdict
+from stream_dedup.ground.sketch import agreeing, as_text
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement
 from stream_dedup.proof.content import Content, cut_of, of_dead_letter, of_output, split_dead_letter, split_verdict
@@ -215,7 +216,12 @@ class AuditedOutputs:
         bits = plan.distance(document.print, found.print)
         if distance != str(bits):
             return f"they differ in {bits} bits, and dedup.distance is {distance!r}"
-        is_near = plan.is_near(document.print, found.print, (document.features, found.features))
+        sketches = (document.sketch, found.sketch)
+        told = as_text(agreeing(*sketches)) if all(sketches) else ""
+        similarity = headers.text_of(own, headers.SIMILARITY)
+        if similarity != told:
+            return f"their sketches are {told or 'not'} alike, and dedup.similarity is {similarity!r}"
+        is_near = plan.is_near(document.print, found.print, (document.features, found.features), sketches)
         return "" if is_near else f"at {bits} bits they are beyond the reach of the plan of then"
 
     # -- the end
@@ -276,7 +282,9 @@ class AuditedOutputs:
 
 def expected_headers(judgement: Judgement, recipe: str, fingerprint: bytes) -> Headers:
     """Return our headers for a judged document."""
-    return headers.of_verdict(judgement.reason, recipe, fingerprint, judgement.decided, judgement.distance, judgement.of)
+    return headers.of_verdict(
+        judgement.reason, recipe, fingerprint, judgement.decided, judgement.distance, judgement.of, judgement.agreeing
+    )
 
 
 def differences(own: Sequence[tuple[str, bytes | None]], expected: Sequence[tuple[str, bytes | None]]) -> str:

@@ -124,10 +124,10 @@ class OutputWriter:
     def _output(self, message: Message, decided: Decided | None, fingerprint: bytes | None) -> tuple[Output, Decided]:
         passed = headers.passed_on(message.headers) if message.headers else []
         if isinstance(decided, Judgement):
-            reason, place, distance, of, _ = decided
+            reason, place, distance, of, agreeing = decided
             if reason is Reason.RETRACTED:
                 return self._dead_letter(message, _REFUSED), _REFUSED
-            own = headers.of_verdict(reason, self._recipe, fingerprint, place, distance, of)
+            own = headers.of_verdict(reason, self._recipe, fingerprint, place, distance, of, agreeing)
             topic = self._duplicates if reason.verdict is Verdict.DUPLICATE else self._unique
         elif isinstance(decided, Reason):
             own = headers.of_verdict(decided, self._recipe, None, None)

@@ -14,7 +14,8 @@ from typing import Any
 
 from stream_dedup.ground.document import LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.ground.errors import FormatError
-from stream_dedup.log.answers import NOT_COMPARED, Judgement
+from stream_dedup.ground.sketch import NOT_COMPARED
+from stream_dedup.log.answers import Judgement
 from stream_dedup.log.records import Batch, Control, Release, decode
 
 Key = tuple[str, bytes, int, int, int]  # topic, topic id, partition, offset, value digest

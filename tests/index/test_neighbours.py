@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.ground.sketch import SKETCH_VALUES, agreeing
+from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_VALUES, agreeing
 from stream_dedup.index import budget, kernels, neighbours
 from stream_dedup.index.blocks import addresses_of, tables_of, to_words
 from stream_dedup.index.kernels import no_columns
 from stream_dedup.index.neighbours import Neighbours
-from stream_dedup.log.answers import NOT_COMPARED
 
 PLANS_TRIED = [
     *PLANS.values(), Plan(64, 0, 0, 6), Plan(64, 64, 0, 9), Plan(64, 3, 1, 7), Plan(100, 5, 2, 14), Plan(128, 3, 1, 9),

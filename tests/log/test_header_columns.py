@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from stream_dedup.ground.document import LogPlace, Position, Reason, Representative
+from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.log import header_columns, headers
 from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts, decode, encode_verdicts
 from stream_dedup.log.header_columns import HeaderColumns
@@ -40,7 +41,8 @@ def judged(chance: random.Random, reason: Reason) -> Judgement:
     if 10 <= reason < 20:
         time_ms = chance.choice([*TIMES_MS, chance.randrange(-70_000 * DAY_MS, 2_932_897 * DAY_MS)])
         position = Position(chance.choice(["documents", "größe"]), bytes(16), chance.choice([0, 63]), chance.getrandbits(40))
-        return Judgement(reason, place, chance.randrange(256), Representative(position, b"id" * chance.randrange(4), time_ms))
+        of = Representative(position, b"id" * chance.randrange(4), time_ms)
+        return Judgement(reason, place, chance.randrange(256), of, chance.choice([NOT_COMPARED, 0, 80, chance.randrange(81)]))
     return Judgement(reason, place)
 
 
@@ -56,7 +58,9 @@ def test_the_same_as_one_by_one(seed: int) -> None:
     wanted = np.array([one.reason.verdict is not None and chance.random() < 0.8 for one in judgements], np.bool_)
     sent = decode(encode_verdicts(7, bytes(16), 1, Verdicts.of(judgements), bytes(8))[0])
     expected = [
-        headers.of_verdict(one.reason, RECIPE, prints[at].tobytes(), one.decided, one.distance, one.of) if wanted[at] else []
+        headers.of_verdict(one.reason, RECIPE, prints[at].tobytes(), one.decided, one.distance, one.of, one.agreeing)
+        if wanted[at]
+        else []
         for at, one in enumerate(judgements)
     ]
 

@@ -24,7 +24,7 @@ def test_foreign_headers_pass_and_ours_are_renamed() -> None:
 def test_a_duplicate_names_what_it_is_a_copy_of() -> None:
     """A duplicate's headers say why, how far, of what, and where in the log that was decided."""
     kept = Representative(Position("documents", bytes(16), 3, 8812), b"https://a.example/1", 0)
-    own = dict(headers.of_verdict(Reason.NEAR, "words:128:x:y", b"00ff", LogPlace(8812, 17), 2, kept))
+    own = dict(headers.of_verdict(Reason.NEAR, "words:128:x:y", b"00ff", LogPlace(8812, 17), 2, kept, 70))
 
     assert own == {
         "dedup.verdict": b"duplicate",
@@ -32,6 +32,7 @@ def test_a_duplicate_names_what_it_is_a_copy_of() -> None:
         "dedup.recipe": b"words:128:x:y",
         "dedup.fingerprint": b"00ff",
         "dedup.distance": b"2",
+        "dedup.similarity": b"0.88",
         "dedup.of.id": b"https://a.example/1",
         "dedup.of.position": b"documents-3@8812",
         "dedup.of.time": b"1970-01-01T00:00:00.000Z",
