@@ -16,6 +16,7 @@ from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.printable import printable
+from stream_dedup.ground.sketch import agreeing, similarity
 from stream_dedup.ground.terminal import console, print_json, print_table
 from stream_dedup.ground.topics import DOCUMENTS
 
@@ -46,7 +47,7 @@ def explain_command(
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One of the two: what it is called, what it holds, and its print as a number."""
+    """One of the two: what it is called, what it holds, its print as a number, and its sketch, empty if there is none."""
 
     name: str
     document: DecodedDocument
@@ -54,6 +55,7 @@ class _Side:
     digest: bytes
     features: int
     is_empty: bool
+    sketch: bytes
 
 
 def explain(settings: Settings, first: str, second: str, rows: int, *, as_json: bool) -> int:
@@ -76,7 +78,7 @@ def explain(settings: Settings, first: str, second: str, rows: int, *, as_json: 
     sides = [
         _Side(
             name, document, number_of(prints.prints[row]), prints.digests[row].tobytes(),
-            int(prints.features[row]), bool(prints.empty[row]),
+            int(prints.features[row]), bool(prints.empty[row]), prints.sketches[row].tobytes(),
         )
         for row, (name, document) in enumerate(zip((first, second), documents, strict=True))
     ]  # fmt: skip
@@ -105,6 +107,9 @@ def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> 
         "why": why,
         "distance": plan.distance(one.number, other.number),
         "threshold": plan.threshold_of(min(one.features, other.features)),
+        "similarity": round(similarity(one.sketch, other.sketch), 4) if one.sketch else None,
+        "similarity_asked": plan.similarity / 100,
+        "bands_shared": [one.sketch[first:end] == other.sketch[first:end] for first, end in plan.sketch_bounds],
         "recipe": recipe.id,
         "plan": plan.id,
         "radius": plan.radius,
@@ -151,9 +156,13 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
     smaller, larger = sorted((one.features, other.features))
     threshold = plan.threshold_of(smaller)
     distance = plan.distance(one.number, other.number)
-    if plan.within_reach(one.number, other.number, (one.features, other.features)):
+    alike = similarity(one.sketch, other.sketch)
+    if plan.within_reach(one.number, other.number, (one.features, other.features), (one.sketch, other.sketch)):
         reason = reason_of_duplicate(same_text=False, identifier=other.document.id, representative=one.document.id)
-        return reason, f"{distance} of {plan.width} bits differ, and up to {threshold} may."
+        asked = f"They are {alike:.0%} alike, and at least {plan.similarity} % is asked for; " if plan.similarity else ""
+        return reason, f"{asked}{distance} of {plan.width} bits differ, and up to {threshold} may."
+    if agreeing(one.sketch, other.sketch) < plan.agreeing_min:
+        return None, f"They are {alike:.0%} alike, and at least {plan.similarity} % is asked for."
     if distance > threshold:
         return None, f"{distance} of {plan.width} bits differ, and only up to {threshold} may."
     if 100 * smaller < plan.ratio * larger:
@@ -161,9 +170,10 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
             f"{distance} of {plan.width} bits differ, which is near enough, but the shorter has {smaller:,} features and the "
             f"longer {larger:,}, and at least {plan.ratio} % of these are asked for."
         )
+    of_sketch = ", and no block of the sketches is equal" if plan.bands else ""
     return None, (
         f"{distance} of {plan.width} bits differ, which is near enough, but no block differs in {plan.radius} bits or "
-        "fewer, so the index does not look there."
+        f"fewer{of_sketch}, so the index does not look there."
     )
 
 
@@ -240,6 +250,7 @@ def _print(found: dict[str, Any]) -> None:
         [
             ["recipe", found["recipe"]],
             ["plan", found["plan"]],
+            *_similarity(found),
             ["distance", f"{found['distance']} bits; up to {found['threshold']} is near"],
             ["blocks", _blocks(found)],
             ["features", f"{found['features_shared']:,} of {found['features_all']:,} in both"],
@@ -253,6 +264,16 @@ def _print(found: dict[str, Any]) -> None:
         left = found["differing_all"] - len(found["differing"])
         if left:
             page.print(f"... and {left:,} more; --rows N shows more, --json all that are asked for.", style="dim")
+
+
+def _similarity(found: dict[str, Any]) -> list[list[str]]:
+    """Return the rows about the sketches; none where the recipe makes none."""
+    if found["similarity"] is None:
+        return []
+    asked = f"; from {found['similarity_asked']:.0%} on is near" if found["similarity_asked"] else ""
+    rows = [["similarity", f"{found['similarity']:.0%} of the sketches' values are equal{asked}"]]
+    bands = found["bands_shared"]
+    return [*rows, ["bands", f"{sum(bands)} of {len(bands)} blocks of the sketches are equal"]] if bands else rows
 
 
 def _blocks(found: dict[str, Any]) -> str:

@@ -77,13 +77,14 @@ def similar_command(
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A text as an index is asked for it; `number` is its print."""
+    """A text as an index is asked for it; `number` is its print, `sketch` its sketch, empty if the recipe makes none."""
 
     recipe: Recipe
     number: int
     digest: bytes
     features: int
     scope: int
+    sketch: bytes
 
     @property
     def words(self) -> list[int]:
@@ -160,8 +161,8 @@ def print_of(settings: Settings, text: str, scope: int) -> tuple[Fingerprinter, 
     if prints.empty[0]:
         raise InputError("There is no text left once it is normalised (only white space or marks), so nothing is like it.")
     number = number_of(prints.prints[0])
-    digest = prints.digests[0].tobytes()
-    return fingerprinter, Wanted(recipe, number, digest, int(prints.features[0]), scope)
+    digest, sketch = prints.digests[0].tobytes(), prints.sketches[0].tobytes()
+    return fingerprinter, Wanted(recipe, number, digest, int(prints.features[0]), scope, sketch)
 
 
 def _vector_of(text: str) -> Content:
@@ -188,6 +189,7 @@ def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int) -
             "recipe": wanted.recipe.id,
             "print": f"{wanted.number:0{16 * wanted.recipe.words}x}",
             "digest": wanted.digest.hex(),
+            **({"sketch": wanted.sketch.hex()} if wanted.sketch else {}),
             "features": wanted.features,
             "scope": f"{wanted.scope:x}",
             "limit": limit,
@@ -255,7 +257,9 @@ def look_into(volume: Path, wanted: Wanted, limit: int) -> dict[str, Any]:
                 f"The volume {volume} holds prints of the recipe {declared.recipe!r}, and the settings make "
                 f"{wanted.recipe.id!r}; they cannot be compared. Use the recipe and the key that the workers have."
             )
-        return report.similar(index, index.similar(wanted.words, wanted.digest, wanted.features, wanted.scope, limit))
+        return report.similar(
+            index, index.similar(wanted.words, wanted.digest, wanted.features, wanted.scope, limit, wanted.sketch)
+        )
     finally:
         store.close()
 
@@ -290,10 +294,11 @@ def scan_files(settings: Settings, fingerprinter: Fingerprinter, target: str, wa
             for row, (one, where) in enumerate(zip(batch, names, strict=True)):
                 number, features = number_of(prints.prints[row]), int(prints.features[row])
                 is_equal = prints.digests[row].tobytes() == wanted.digest
+                sketch = prints.sketches[row].tobytes()
                 is_near = (
                     not is_short
                     and features >= wanted.recipe.floor
-                    and plan.within_reach(number, wanted.number, (features, wanted.features))
+                    and plan.within_reach(number, wanted.number, (features, wanted.features), (sketch, wanted.sketch))
                 )
                 if one.scope == wanted.scope and (is_equal or is_near):
                     found.append(

@@ -2,7 +2,7 @@
 
 The index knows neither texts nor the key that fingerprints are made under, so whoever asks sends a print:
 
-    /v1/similar?recipe=ID&print=HEX&digest=HEX&features=N[&scope=HEX][&limit=N]
+    /v1/similar?recipe=ID&print=HEX&digest=HEX&features=N[&sketch=HEX][&scope=HEX][&limit=N]
     /v1/stats[?hottest=N][&digest=true]
 
 Invariants: a look-up holds the index for one look, and at most `LOOKUPS_MAX` wait at a time, the others being sent away; the
@@ -26,6 +26,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from stream_dedup.ground.errors import ConfigurationError, StoreError
+from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.index import report
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.index import LogIndex
@@ -94,6 +95,7 @@ class IndexApi:
         digest = bytes.fromhex(_digits(query, "digest", (32,)))
         features = _number(query, "features", None, 0, (1 << 32) - 1)
         scope = int(_digits(query, "scope", range(1, 17)), 16) if "scope" in query else 0
+        sketch = bytes.fromhex(_digits(query, "sketch", (2 * SKETCH_VALUES,))) if "sketch" in query else b""
         limit = _number(query, "limit", _RESULTS, 1, RESULTS_MAX)
         declared = index.declared
         if declared is not None and declared.recipe != recipe:
@@ -109,7 +111,9 @@ class IndexApi:
         except TimeoutError:
             raise _RefusedError(503, f"{LOOKUPS_MAX} look-ups are waiting already; try again.") from None
         try:
-            return await run_in_threadpool(lambda: report.similar(index, index.similar(words, digest, features, scope, limit)))
+            return await run_in_threadpool(
+                lambda: report.similar(index, index.similar(words, digest, features, scope, limit, sketch))
+            )
         finally:
             self._lookups.release()
 
