@@ -283,7 +283,7 @@ def _measure(
     for plan in plans:
         if plan.width > recipe.width or (plan.needs_sketch and not recipe.sketch_values):
             continue
-        pairs = near_pairs(prints.prints[own], prints.features[own], recipe.floor, plan)
+        pairs = near_pairs(prints.prints[own], prints.features[own], prints.sketches[own], recipe.floor, plan)
         verdicts = {}
         for judged in judge_documents(sources, recipe, plan, known):
             of = None if judged.of_number is None else stream.order[judged.of_number]
@@ -309,10 +309,13 @@ def _together(one: Mapping[Group, PairCounts], other: Mapping[Group, PairCounts]
     }
 
 
-def near_pairs(prints: NDArray[np.uint64], features: NDArray[np.uint32], floor: int, plan: Plan) -> Pairs:
+def near_pairs(
+    prints: NDArray[np.uint64], features: NDArray[np.uint32], sketches: NDArray[np.uint8], floor: int, plan: Plan
+) -> Pairs:
     """Return all pairs (smaller place first) within a plan's reach, of texts at or above the floor, by a plain scan.
 
-    `prints`: (n, words of the recipe), low word first; `features`: (n,).
+    `prints`: (n, words of the recipe), low word first; `features`: (n,); `sketches`: (n, 80), or (n, 0) if the recipe makes
+    none.
     """
     places = np.flatnonzero(features >= floor)
     whole = (1 << plan.width) - 1
@@ -329,7 +332,8 @@ def near_pairs(prints: NDArray[np.uint64], features: NDArray[np.uint32], floor: 
         for row, other in zip(*(index.tolist() for index in np.nonzero(distances <= plan.threshold_max)), strict=True):
             one = first + row
             a, b = int(places[one]), int(places[other])
-            if one < other and plan.within_reach(numbers[one], numbers[other], (counts[a], counts[b])):
+            both = (sketches[a].tobytes(), sketches[b].tobytes())
+            if one < other and plan.within_reach(numbers[one], numbers[other], (counts[a], counts[b]), both):
                 found.add((a, b))
     return found
 

@@ -60,6 +60,8 @@ def test_a_scan_takes_what_the_plan_takes() -> None:
     base = dice.getrandbits(128)
     numbers = [base ^ sum(1 << dice.randrange(128) for _ in range(dice.randrange(16))) for _ in range(60)]
     features = [dice.choice([10, 47, 48, 100, 200, 400]) for _ in numbers]
+    sketches = np.array([[3 if dice.random() < 0.85 else dice.randrange(256) for _ in range(80)] for _ in numbers], np.uint8)
+    told = [sketch.tobytes() for sketch in sketches]
     prints = np.array([[one & (1 << 64) - 1, one >> 64] for one in (number & (1 << 128) - 1 for number in numbers)], np.uint64)
 
     for plan in (
@@ -67,14 +69,16 @@ def test_a_scan_takes_what_the_plan_takes() -> None:
         Plan(64, 4, 0, 3),
         Plan(100, 5, 1, 12),
         Plan(128, 8, 1, 19, by_length=((150, 24),), ratio=75),
+        Plan(128, 4, 0, 28, bands=16, similarity=65),
     ):
         expected = {
             (a, b)
             for a, b in itertools.combinations(range(60), 2)
-            if min(features[a], features[b]) >= 48 and plan.within_reach(numbers[a], numbers[b], (features[a], features[b]))
+            if min(features[a], features[b]) >= 48
+            and plan.within_reach(numbers[a], numbers[b], (features[a], features[b]), (told[a], told[b]))
         }
         assert expected
-        assert near_pairs(prints, np.array(features, np.uint32), 48, plan) == expected
+        assert near_pairs(prints, np.array(features, np.uint32), sketches, 48, plan) == expected
 
 
 def test_every_pair_is_counted_once_in_its_group() -> None:
