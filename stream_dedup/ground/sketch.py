@@ -36,3 +36,8 @@ def as_text(equal: int) -> str:
     """Return the similarity of two sketches with so many equal values as headers have it: two decimals, half a hundredth up."""
     share = (100 * equal + SKETCH_VALUES // 2) // SKETCH_VALUES
     return f"{share // 100}.{share % 100:02d}"
+
+
+def share(equal: int) -> float | None:
+    """Return the similarity of two sketches with so many equal values, 0 to 1; None if it is `NOT_COMPARED`."""
+    return None if equal == NOT_COMPARED else equal / SKETCH_VALUES

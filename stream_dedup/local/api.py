@@ -26,6 +26,7 @@ from stream_dedup.ground.document import NO_TOPIC_ID, NONCE_BYTES, Mode, Reason,
 from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.plan import parse as parse_plan
+from stream_dedup.ground.sketch import share
 from stream_dedup.ground.sketch import similarity as sketch_similarity
 from stream_dedup.index.contract import Store
 from stream_dedup.index.index import LogIndex
@@ -84,7 +85,10 @@ class Print:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an index said of a document: `reason` as in the header `dedup.reason`; `of` and `distance` of duplicates only."""
+    """What an index said of a document: `reason` as in the header `dedup.reason`; `of` and `distance` of duplicates only.
+
+    `similarity`, 0 to 1, is told of what is near by a recipe with sketches.
+    """
 
     id: str
     reason: str
@@ -92,6 +96,7 @@ class Answer:
     distance: int | None
     of: str | None
     print: Print
+    similarity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,4 +421,5 @@ def _answer(name: str, of_text: Print, judgement: answers.Judgement | None) -> A
         return Answer(name, Reason.EMPTY.label, False, None, None, of_text)
     of = None if judgement.of is None else judgement.of.id.decode("utf-8", "replace")
     is_duplicate = judgement.reason.verdict is Verdict.DUPLICATE
-    return Answer(name, judgement.reason.label, is_duplicate, judgement.distance if is_duplicate else None, of, of_text)
+    distance = judgement.distance if is_duplicate else None
+    return Answer(name, judgement.reason.label, is_duplicate, distance, of, of_text, share(judgement.agreeing))

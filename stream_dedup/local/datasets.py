@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.ground.document import Verdict
+from stream_dedup.ground.document import Reason, Verdict
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.plan import parse as parse_plan
@@ -55,9 +55,8 @@ def dedup(
 
 
 def similarity_of(judged: Judged) -> float | None:
-    """Return how similar a duplicate is to the kept one, 0 to 1, where the plan measures that; 1 for the same text."""
-    found = getattr(judged, "similarity", None)
-    return None if found is None else float(found)
+    """Return how similar a duplicate is to the kept one, 0 to 1, where the recipe makes sketches; 1 for the same text."""
+    return 1.0 if judged.reason in (Reason.EXACT, Reason.UNCHANGED) else judged.similarity
 
 
 def _add(columns: dict[str, list[Any]], judged: Judged) -> None:

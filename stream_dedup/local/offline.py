@@ -19,6 +19,7 @@ from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, Recipe
 from stream_dedup.ground.document import NO_TOPIC_ID, NONCE_BYTES, Mode, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.sketch import share
 from stream_dedup.index.contract import Store
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
@@ -43,7 +44,10 @@ class OfflineDocument:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A verdict. `number` counts the documents from 0; of a duplicate, `of_number` and `of_id` name the kept one."""
+    """A verdict. `number` counts the documents from 0; of a duplicate, `of_number` and `of_id` name the kept one.
+
+    `similarity`, 0 to 1, is told of what is near by a recipe with sketches.
+    """
 
     number: int
     id: bytes
@@ -52,6 +56,7 @@ class Judged:
     distance: int | None = None
     of_number: int | None = None
     of_id: bytes | None = None
+    similarity: float | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -155,8 +160,9 @@ def _judge(
         if judgement.of is None:
             yield Judged(first + row, identifier, judgement.reason, fingerprint)
         else:
-            of = judgement.of
-            yield Judged(first + row, identifier, judgement.reason, fingerprint, judgement.distance, of.position.offset, of.id)
+            of, alike = judgement.of, share(judgement.agreeing)
+            kept = of.position.offset, of.id
+            yield Judged(first + row, identifier, judgement.reason, fingerprint, judgement.distance, *kept, alike)
 
 
 def _log_record(
