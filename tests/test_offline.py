@@ -37,6 +37,10 @@ def plain_scan(documents: list[OfflineDocument], plan: Plan) -> list[tuple[Reaso
     """Fold the documents one by one: equal text first, else the earliest representative within reach."""
     prints = Fingerprinter(RECIPE).fingerprint([document.text for document in documents])
     numbers = [(int(high) << 64) | int(low) for low, high in prints.prints.tolist()]
+    told = [
+        (number, int(features), sketch.tobytes())
+        for number, features, sketch in zip(numbers, prints.features, prints.sketches, strict=True)
+    ]
     kept: list[int] = []
     outcome: list[tuple[Reason, int | None]] = []
     for one, document in enumerate(documents):
@@ -46,12 +50,15 @@ def plain_scan(documents: list[OfflineDocument], plan: Plan) -> list[tuple[Reaso
         is_full = prints.features[one] >= RECIPE.floor
         mine = [other for other in kept if documents[other].scope == document.scope]
         same = [other for other in mine if prints.digests[other].tobytes() == prints.digests[one].tobytes()]
-        near = [
-            other for other in mine
-            if is_full and prints.features[other] >= RECIPE.floor and plan.within_reach(
-                numbers[other], numbers[one], (prints.features[other], prints.features[one])
-            )
-        ]  # fmt: skip
+        full = [other for other in mine if is_full and prints.features[other] >= RECIPE.floor]
+        if plan.asked:
+            near = [full[place] for place in plan.scan(told[one], [told[other] for other in full])]
+        else:
+            near = [
+                other
+                for other in full
+                if plan.within_reach(numbers[other], numbers[one], (prints.features[other], prints.features[one]))
+            ]
         if same:
             is_same_id = documents[same[0]].id == document.id
             outcome.append((Reason.UNCHANGED if is_same_id else Reason.EXACT, same[0]))

@@ -43,7 +43,7 @@ from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.log.frame import Reader, cut, framed, unframed
 
 MAGIC = b"SDV1"
-VERSION = 2
+VERSION = 1
 KIND_ANSWER = 1
 KIND_REJECTED = 2
 KIND_ANNOUNCE = 3
