@@ -35,7 +35,7 @@ def volume(tmp_path: Path) -> Path:
     prints = Fingerprinter(recipe).fingerprint(list(TEXTS.values()))
     docs = [
         Doc(0, row, row, prints.digests[row].tobytes(), int(prints.prints[row, 1]) << 64 | int(prints.prints[row, 0]),
-            int(prints.features[row]), id=name.encode())
+            int(prints.features[row]), id=name.encode(), sketch=prints.sketches[row].tobytes())
         for row, name in enumerate(TEXTS)
     ]  # fmt: skip
     index = LogIndex(RocksStore(tmp_path / "state" / "index"))
