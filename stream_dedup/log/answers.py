@@ -1,6 +1,6 @@
 """Records on `verdicts`: the index's answers, in log order for each replica.
 
-    record   := frame "SDV1", version 2, kind 1 (answer), 2 (rejected) or 3 (announce)
+    record   := frame "SDV2", version 2, kind 1 (answer), 2 (rejected) or 3 (announce)
     answer   := log_offset(u64) nonce(16) number(u64) documents(u32)
                 reason(u8) distance(u8) agreeing(u8: equal values of the two sketches, or 255 if none were compared)
                 decided_offset(u64) decided_place(u32), each for all documents
@@ -42,7 +42,7 @@ from stream_dedup.ground.lazy import Lazy
 from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.log.frame import Reader, cut, framed, unframed
 
-MAGIC = b"SDV1"
+MAGIC = b"SDV2"
 VERSION = 1
 KIND_ANSWER = 1
 KIND_REJECTED = 2

@@ -1,6 +1,6 @@
 """Records on `fingerprints`, the one order: packed batches of documents, and control records.
 
-    record  := frame "SDF1", version 1, kind 1 (batch), 2 (control), 3 (seed) or 4 (release)
+    record  := frame "SDF2", version 1, kind 1 (batch), 2 (control), 3 (seed) or 4 (release)
     batch   := recipe(str8) mode(u8) print_words(u8) sketch_values(u8) nonce(16) number(u64)
                sources(u16) source* documents(u32) column*
     source  := topic(str8) topic_id(16) partition(u32) epoch(u64) committed(u64)
@@ -38,7 +38,7 @@ from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.log.frame import Reader, cut, framed, unframed
 
-MAGIC = b"SDF1"
+MAGIC = b"SDF2"
 VERSION = 1
 KIND_BATCH = 1
 KIND_CONTROL = 2

@@ -290,6 +290,7 @@ def _verdicts_of(batch: InFlight, count: int) -> Verdicts:
     for places, told in parts:
         verdicts.reasons[places] = told.reasons
         verdicts.distances[places] = told.distances
+        verdicts.agreeing[places] = told.agreeing
         verdicts.decided_offsets[places] = told.decided_offsets
         verdicts.decided_places[places] = told.decided_places
     verdicts.named = NamedRepresentatives.joined([NamedRepresentatives.of(told.named) for _, told in parts])

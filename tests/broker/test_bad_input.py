@@ -215,7 +215,7 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
             worker = crawl.start("worker")
             worker.says("worker started")
             # A stranger may write to the log too; none of this is a record of ours.
-            crawl.produce([(0, None, junk, []) for junk in (b"", b"not a record", b"SDF1" + bytes(40), None)],
+            crawl.produce([(0, None, junk, []) for junk in (b"", b"not a record", b"SDF2" + bytes(40), None)],
                           topic=crawl.names.fingerprints)  # fmt: skip
             for topic in (crawl.names.fingerprints, crawl.names.verdicts):
                 crawl.produce([(0, None, b"not a record", [(LATIN1, b"")])], topic=topic)

@@ -122,7 +122,7 @@ def test_what_is_damaged_or_newer_is_told_apart() -> None:
         layout.check_format(b"SDX1\x04\x00")
     with pytest.raises(FormatError, match=r"version 1, and this program reads \d+; give the index an empty volume"):
         layout.check_format(b"SDX1\x01\x00")
-    for cut in (b"", b"SDX", b"SDF1\x01\x00", layout.encode_format() + b"x"):
+    for cut in (b"", b"SDX", b"SDF2\x01\x00", layout.encode_format() + b"x"):
         with pytest.raises(FormatError, match="not written by stream_dedup"):
             layout.check_format(cut)
     for decode, value in (

@@ -29,7 +29,7 @@ from stream_dedup.worker.prepare import Decided, InFlight, Part
 PLACE = LogPlace(9, 0)
 KEPT = Representative(Position("documents", bytes(16), 1, 5), b"https://a.example/", 0)
 ELSEWHERE = Representative(Position("documents", bytes(16), 2, 77), b"https://b.example/", 1_700_000_000_000)
-COPY = Judgement(Reason.NEAR, LogPlace(8, 0), 3, KEPT)
+COPY = Judgement(Reason.NEAR, LogPlace(8, 0), 3, KEPT, 71)
 NEW = Judgement(Reason.NEW, LogPlace(8, 1))
 
 
