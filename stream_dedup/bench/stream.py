@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.index.apply import Declaration
 from stream_dedup.log.records import Batch, Control, Source, encode_batch, encode_control
 
@@ -72,7 +73,7 @@ class PrintStream:
         count = end - begin
         chance = np.random.default_rng((self.seed, number))
         originals = np.full(count, -1, np.int64)
-        prints = self._prints(np.arange(begin, end))
+        prints, sketches = self._prints(np.arange(begin, end)), self._sketches(np.arange(begin, end))
         if begin:  # the first record is all originals
             copies = np.flatnonzero(self._is_copy(np.arange(begin, end)))
             sources = chance.integers(0, begin, len(copies))
@@ -80,6 +81,7 @@ class PrintStream:
             copies, sources = copies[genuine], sources[genuine]
             originals[copies] = sources
             prints[copies] = self._prints(sources) ^ self._differences(chance, len(copies))
+            sketches[copies] = self._sketches(sources)
         time_ms = BEGIN_MS + number * 10
         ids = tuple(b"https://host-%d.example/page/%d" % (one % 9973, one) for one in range(begin, end))
         batch = Batch(
@@ -93,7 +95,7 @@ class PrintStream:
             value_digest=_mixed(np.arange(begin, end), self.seed + 3),
             text_digest=self._words(np.arange(begin, end), 5).view(np.uint8),
             prints=prints,
-            sketches=np.zeros((count, 0), np.uint8),
+            sketches=sketches,
             features=np.full(count, _FEATURES, np.uint32),
             scope=np.zeros(count, np.uint64),
             time_ms=np.full(count, time_ms, np.int64),
@@ -109,6 +111,10 @@ class PrintStream:
 
     def _prints(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
         return self._words(numbers, 1)
+
+    def _sketches(self, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return sketches of 80 random values, (n, 80); a copy has that of its original."""
+        return np.concatenate([self._words(numbers, 20 + 2 * part) for part in range(SKETCH_VALUES // 16)], 1).view(np.uint8)
 
     def _words(self, numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint64]:
         return np.stack([_mixed(numbers, self.seed + salt), _mixed(numbers, self.seed + salt + 1)], 1)

@@ -75,8 +75,12 @@ def use_index() -> None:
         index = Neighbours(plan, words, identities, values=SKETCH_VALUES)
         index.judge(batch, batch.features, 48)
         index.judge(batch, batch.features, 48)
+        batch.digests[:] += 1  # the same prints of other texts: near
+        index.judge(batch, batch.features, 48)
         index.find_positions(batch)
         index.within_reach(batch.prints[0], 0, None, bytes(SKETCH_VALUES))
+        if index._keyed is not None:
+            index._keyed.merge()
         index._reserve(100_000)  # larger slots
         index.change_plan(plan)
         index.drop(np.arange(1))
