@@ -408,6 +408,29 @@ def size_of(length: int) -> int:
 
 
 @kernel
+def take_block(rows: Any, free: Any, top: Any, length: int) -> int:
+    """Return the first unit of a block for `length` entries: one given back, or the arena's next; -1 if it lacks room."""
+    size = size_of(length)
+    if free[size] > 0:
+        block = free[size] - 1
+        free[size] = int64(rows[block * UNIT])
+        return int(block)
+    block = top[0]
+    if block + (1 << size) > rows.shape[0] // UNIT:
+        return -1
+    top[0] = block + (1 << size)
+    return int(block)
+
+
+@kernel
+def give_back(rows: Any, free: Any, block: int, length: int) -> None:
+    """Let another list have the block of one of `length` entries, which has moved."""
+    size = size_of(length)
+    rows[block * UNIT] = uint32(free[size])
+    free[size] = block + 1
+
+
+@kernel
 def add_open(tables: Any, table: Any, held: Any, added: Any, buckets: Any, first: int) -> int:
     """Add rows `added[first:]` (k,) int64, later than all there, with their `buckets` (k, T), to a table's open part.
 
@@ -415,7 +438,6 @@ def add_open(tables: Any, table: Any, held: Any, added: Any, buckets: Any, first
     """
     number, word, shift, base = table.place[0], table.place[1], uint64(table.place[2]), table.place[3]
     heads, fragments, rows, free, top = table.open_heads, table.open_fragments, table.open_rows, table.free, table.top
-    units = rows.shape[0] // UNIT
     prints, whole = held.prints, tables.whole[word]
     for at in range(first, added.shape[0]):
         if at + 16 < added.shape[0]:
@@ -427,21 +449,14 @@ def add_open(tables: Any, table: Any, held: Any, added: Any, buckets: Any, first
         bucket = buckets[at, number] - base
         block, length = int64(heads[bucket, 0]), int64(heads[bucket, 1])
         if length == 0 or (length >= UNIT and (length & (length - 1)) == 0):
-            size = size_of(length + 1)
-            if free[size] > 0:
-                larger = free[size] - 1
-                free[size] = int64(rows[larger * UNIT])
-            elif top[0] + (1 << size) > units:
+            larger = int64(take_block(rows, free, top, length + 1))
+            if larger < 0:
                 return at
-            else:
-                larger = top[0]
-                top[0] = larger + (1 << size)
             for place in range(length):
                 fragments[larger * UNIT + place] = fragments[block * UNIT + place]
                 rows[larger * UNIT + place] = rows[block * UNIT + place]
             if length > 0:
-                rows[block * UNIT] = uint32(free[size - 1])
-                free[size - 1] = block + 1
+                give_back(rows, free, block, length)
             block = larger
             heads[bucket, 0] = uint32(block)
         row = added[at]

@@ -29,13 +29,14 @@ from stream_dedup.index.kernels import (
     SPREAD,
     UNIT,
     agreeing,
+    give_back,
     mixed_word,
     near_prints,
     prefetch,
     same_in_batch,
-    size_of,
+    take_block,
 )
-from stream_dedup.machine.compiled import kernel
+from stream_dedup.machine.compiled import inlined, kernel
 
 int64: Any = np.int64
 uint8: Any = np.uint8
@@ -127,7 +128,7 @@ def add_open(table: Any, added: Any, keys: Any, first: int) -> int:
     Begins at place `first` of the k * T and returns how many are in; fewer than all if the arena lacks room.
     """
     heads, tags, rows, free, top = table.open_heads, table.open_tags, table.open_rows, table.free, table.top
-    units, count = rows.shape[0] // UNIT, keys.shape[1]
+    count = keys.shape[1]
     mask = uint64(heads.shape[1] - 1)
     for at in range(first, added.shape[0] * count):
         doc, number = at // count, at % count
@@ -138,21 +139,14 @@ def add_open(table: Any, added: Any, keys: Any, first: int) -> int:
         bucket = int64(key & mask)
         block, length = int64(heads[number, bucket, 0]), int64(heads[number, bucket, 1])
         if length == 0 or (length >= UNIT and (length & (length - 1)) == 0):
-            size = size_of(length + 1)
-            if free[size] > 0:
-                larger = free[size] - 1
-                free[size] = int64(rows[larger * UNIT])
-            elif top[0] + (1 << size) > units:
+            larger = int64(take_block(rows, free, top, length + 1))
+            if larger < 0:
                 return at
-            else:
-                larger = top[0]
-                top[0] = larger + (1 << size)
             for place in range(length):
                 tags[larger * UNIT + place] = tags[block * UNIT + place]
                 rows[larger * UNIT + place] = rows[block * UNIT + place]
             if length > 0:
-                rows[block * UNIT] = uint32(free[size - 1])
-                free[size - 1] = block + 1
+                give_back(rows, free, block, length)
             block = larger
             heads[number, bucket, 0] = uint32(block)
         tags[block * UNIT + length] = uint8(key >> _TAG_SHIFT)
@@ -216,6 +210,17 @@ def merge(table: Any, before: int, after: int) -> None:
             open_heads[number, bucket, 1] = uint32(0)
 
 
+@inlined
+def _part(table: Any, number: int, bucket: Any, part: int) -> Any:
+    """Return (tags, rows, first place, end) of a bucket's sealed part (0), whose entries come first, or of its open one (1)."""
+    if part == 0:
+        base = number * (table.rows.shape[0] // table.heads.shape[0])
+        first, stop = base + int64(table.heads[number, bucket]), base + int64(table.heads[number, bucket + 1])
+        return table.tags, table.rows, first, stop
+    first = int64(table.open_heads[number, bucket, 0]) * UNIT
+    return table.open_tags, table.open_rows, first, first + int64(table.open_heads[number, bucket, 1])
+
+
 @kernel
 def _ask_in_order(tables: Any, table: Any, held: Any, batch: Any, doc: int, number: int, key: Any, end: Any) -> Any:
     """Ask the entries of one long bucket in order, at most `asked` of those with the very key, and none from row `end` on.
@@ -223,17 +228,10 @@ def _ask_in_order(tables: Any, table: Any, held: Any, batch: Any, doc: int, numb
     Returns (the row of the first within reach, or NONE; its distance; how many have the key).
     """
     bucket, tag = int64(key & uint64(table.open_heads.shape[1] - 1)), uint8(key >> _TAG_SHIFT)
-    base = number * (table.rows.shape[0] // table.heads.shape[0])
     found = int64(0)
     for part in range(2):
-        if part == 0:
-            tags, rows = table.tags, table.rows
-            at, stop = base + int64(table.heads[number, bucket]), base + int64(table.heads[number, bucket + 1])
-        else:
-            tags, rows = table.open_tags, table.open_rows
-            at = int64(table.open_heads[number, bucket, 0]) * UNIT
-            stop = at + int64(table.open_heads[number, bucket, 1])
-        while at < stop:
+        tags, rows, first, stop = _part(table, number, bucket, part)
+        for at in range(first, stop):
             if tags[at] == tag:
                 row = int64(rows[at])
                 if row >= end:
@@ -245,7 +243,6 @@ def _ask_in_order(tables: Any, table: Any, held: Any, batch: Any, doc: int, numb
                         return row, distance, found
                     if found == tables.asked:
                         return NONE, int64(0), found
-            at += 1
     return NONE, int64(0), found
 
 
@@ -337,8 +334,8 @@ def _look_up(
     """Lower the document's best by those of the rows `passed[0]`, found in the tables `passed[1]`, that are within reach."""
     for at in range(gathered):
         row = passed[0, at]
-        # The print first: it turns nearly all away, by one line of memory.
-        if row < best[doc] and near_prints(tables, held, row, batch, doc) >= 0:
+        if row < best[doc]:
+            # The print first: it turns nearly all away, by one line of memory.
             distance = int64(_alike(tables, held, row, batch, doc))
             if distance >= 0 and _counts(tables, passed[1, at], held, row, batch, doc):
                 best[doc], best_distance[doc] = row, distance
@@ -350,16 +347,9 @@ def collect(
 ) -> int:  # fmt: skip
     """Append every row within reach of document 0 that one table knows; return how many there are, room or not."""
     bucket, tag = int64(key & uint64(table.open_heads.shape[1] - 1)), uint8(key >> _TAG_SHIFT)
-    base = number * (table.rows.shape[0] // table.heads.shape[0])
     asked = int64(0)
     for part in range(2):
-        if part == 0:
-            tags, rows = table.tags, table.rows
-            first, stop = base + int64(table.heads[number, bucket]), base + int64(table.heads[number, bucket + 1])
-        else:
-            tags, rows = table.open_tags, table.open_rows
-            first = int64(table.open_heads[number, bucket, 0]) * UNIT
-            stop = first + int64(table.open_heads[number, bucket, 1])
+        tags, rows, first, stop = _part(table, number, bucket, part)
         for at in range(first, stop):
             row = int64(rows[at])
             if tags[at] != tag or not _counts(tables, number, held, row, batch, 0):
@@ -405,19 +395,14 @@ def _first_in_batch(
 def _held_with_key(tables: Any, table: Any, held: Any, batch: Any, doc: int, number: int, key: Any) -> Any:
     """Return how many entries from before the batch have the document's key in one table, counted up to the cap."""
     bucket, tag = int64(key & uint64(table.open_heads.shape[1] - 1)), uint8(key >> _TAG_SHIFT)
-    base = number * (table.rows.shape[0] // table.heads.shape[0])
     count = int64(0)
-    for at in range(base + int64(table.heads[number, bucket]), base + int64(table.heads[number, bucket + 1])):
-        if count == tables.asked:
-            return count
-        if table.tags[at] == tag and _counts(tables, number, held, int64(table.rows[at]), batch, doc):
-            count += 1
-    first = int64(table.open_heads[number, bucket, 0]) * UNIT
-    for at in range(first, first + int64(table.open_heads[number, bucket, 1])):
-        if count == tables.asked:
-            return count
-        if table.open_tags[at] == tag and _counts(tables, number, held, int64(table.open_rows[at]), batch, doc):
-            count += 1
+    for part in range(2):
+        tags, rows, first, stop = _part(table, number, bucket, part)
+        for at in range(first, stop):
+            if count == tables.asked:
+                return count
+            if tags[at] == tag and _counts(tables, number, held, int64(rows[at]), batch, doc):
+                count += 1
     return count
 
 
