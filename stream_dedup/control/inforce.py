@@ -11,7 +11,7 @@ from typing import Any
 
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.index.apply import Declaration
+from stream_dedup.index.apply import Declaration, refusal
 from stream_dedup.index.window import Window, changed
 from stream_dedup.log.records import Batch, Control, LogRecord, Release, Seed
 
@@ -30,7 +30,9 @@ class InForce:
     def fold(self, record: LogRecord | None) -> None:
         """Take in the next record; what the index ignores is passed over."""
         if self._values is None and isinstance(record, Batch | Seed | Release):
-            self._learn_shape(record if isinstance(record, Batch) else record.batch)
+            batch = record if isinstance(record, Batch) else record.batch
+            if refusal(self.declared, self.plan, (0, 0), batch) is None:
+                self._words, self._values = batch.prints.shape[1], batch.sketches.shape[1]
         if not isinstance(record, Control):
             return
         try:
@@ -41,22 +43,6 @@ class InForce:
                 self._change(record.fields)
         except ConfigurationError:
             pass
-
-    def _learn_shape(self, batch: Batch) -> None:
-        """Take how wide prints and sketches are from the first batch that the index does not refuse."""
-        declared, plan, bits = self.declared, self.plan, 64 * batch.prints.shape[1]
-        values = batch.sketches.shape[1]
-        if (
-            declared is not None
-            and plan is not None
-            and batch.recipe == declared.recipe
-            and batch.mode.delivers is declared.mode.delivers
-            and plan.width <= bits == (declared.width or bits)
-            and (values or not plan.needs_sketch)
-            and int(batch.offset.min()) >= 0
-            and all(source.committed < 1 << 63 for source in batch.sources)
-        ):
-            self._words, self._values = batch.prints.shape[1], values
 
     def _change(self, fields: Mapping[str, Any]) -> None:
         if self.declared is None or self.plan is None:
