@@ -93,14 +93,10 @@ def check_documents(
     """
     from stream_dedup.inputs.sources import find_files, read_documents
     from stream_dedup.local.offline import judge_documents
-    from stream_dedup.settings.layers import load_settings
     from stream_dedup.settings.recipe import recipe_of
 
     files = find_files(target, form)
-    if any(file.form in ("jsonl", "columns") for file in files):
-        overrides = {"value_format": "json", **overrides}  # a line of JSONL is an object, whatever a topic holds
-    settings = load_settings(overrides, config)
-    need_columns(files, settings.text_field)
+    settings = _settings_for(files, overrides, config)
     recipe = recipe_of(settings)
     plan = parse_plan(settings.plan)
     result = _Result(rows_max)
@@ -144,7 +140,6 @@ def check_into(
 
     from stream_dedup.inputs.sources import find_files
     from stream_dedup.local.parts import PartedOutput
-    from stream_dedup.settings.layers import load_settings
     from stream_dedup.settings.recipe import recipe_of
 
     files = find_files(target, form)
@@ -152,10 +147,7 @@ def check_into(
         raise InputError("Standard input cannot be gone back to; name a file or a folder with --to.")
     if folder.resolve().is_relative_to(Path(target).resolve()):
         raise InputError(f"{folder} lies in {target}, so it would be read as well; name a folder outside with --to.")
-    if any(file.form in ("jsonl", "columns") for file in files):
-        overrides = {"value_format": "json", **overrides}
-    settings = load_settings(overrides, config)
-    need_columns(files, settings.text_field)
+    settings = _settings_for(files, overrides, config)
     recipe, plan = recipe_of(settings), parse_plan(settings.plan)
     inputs = ("value_format", "text_is", "text_encoding", "text_field", "id_field", "time_field", "scope_field")
     identity = {
@@ -179,6 +171,16 @@ def check_into(
     else:
         print_table(["", "rows"], [[kind, f"{count:,}"] for kind, count in counts.items()])
     return 0
+
+
+def _settings_for(files: Sequence[SourceFile], overrides: Mapping[str, object], config: Path | None) -> Settings:
+    """Return the settings with which these files are read: a line of JSONL is an object, whatever a topic holds."""
+    from stream_dedup.inputs.sources import hold_objects
+    from stream_dedup.settings.layers import load_settings
+
+    settings = load_settings({"value_format": "json", **overrides} if hold_objects(files) else overrides, config)
+    need_columns(files, settings.text_field)
+    return settings
 
 
 def need_columns(files: Sequence[SourceFile], text_field: str) -> None:

@@ -241,7 +241,9 @@ class Loading:
 
 
 def _hint(settings: Settings, files: Sequence[SourceFile]) -> None:
-    if settings.value_format == "raw" and any(file.form in ("jsonl", "columns") for file in files):
+    from stream_dedup.inputs.sources import hold_objects
+
+    if settings.value_format == "raw" and hold_objects(files):
         note(
             "The values are JSON, and the filter is set to take a whole value as text (STREAM_DEDUP_VALUE_FORMAT=raw); "
             "set it to json, here and for the worker, so that it judges the text alone."

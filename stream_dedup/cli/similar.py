@@ -5,7 +5,6 @@ The text is fingerprinted here, under the recipe and key of the settings; an ind
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import sys
@@ -23,6 +22,7 @@ from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError, StreamDedupError
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
+from stream_dedup.service import asking
 
 if TYPE_CHECKING:
     from stream_dedup.fingerprinting import Content, Fingerprinter, Recipe
@@ -199,8 +199,8 @@ def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int) -
     for base in [url] if url is not None else _addresses(settings):
         try:
             status, fields = _get(base, f"/v1/similar?{query}")
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            tried.append(f"{base} ({getattr(error, 'strerror', None) or error or type(error).__name__})")
+        except asking.NO_ANSWER as error:
+            tried.append(f"{base} ({asking.reason_of(error)})")
             continue
         if status == 200:
             return fields
@@ -226,15 +226,9 @@ def _get(base: str, path: str) -> tuple[int, dict[str, Any]]:
     parts = urllib.parse.urlsplit(base)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError(f"{base!r} is no address of an index; write it as http://HOST:PORT.")
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname, parts.port, timeout=_ANSWER_SECONDS)
-    try:
-        connection.request("GET", parts.path.rstrip("/") + path)
-        answer = connection.getresponse()
-        fields = json.loads(answer.read(_ANSWER_BYTES_MAX))
-        return answer.status, fields if isinstance(fields, dict) else {}
-    finally:
-        connection.close()
+    status, body = asking.get(base, path, _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
+    fields = json.loads(body)
+    return status, fields if isinstance(fields, dict) else {}
 
 
 def look_into(volume: Path, wanted: Wanted, limit: int) -> dict[str, Any]:
@@ -273,11 +267,11 @@ def scan_files(settings: Settings, fingerprinter: Fingerprinter, target: str, wa
     """
     from stream_dedup.cli.check import decode_documents
     from stream_dedup.fingerprinting import number_of
-    from stream_dedup.inputs.sources import find_files, read_documents
+    from stream_dedup.inputs.sources import find_files, hold_objects, read_documents
     from stream_dedup.local.offline import check_widths
 
     files = find_files(target, "auto")
-    if any(file.form == "jsonl" for file in files):
+    if hold_objects(files):
         settings = settings.model_copy(update={"value_format": "json"})
     plan = parse_plan(settings.plan)
     check_widths(wanted.recipe, plan)

@@ -7,7 +7,6 @@ role that was restarted in between shows none; a role that does not answer is a 
 
 from __future__ import annotations
 
-import http.client
 import math
 import time
 import urllib.parse
@@ -32,6 +31,7 @@ from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import console, print_json
+from stream_dedup.service import asking
 
 if TYPE_CHECKING:
     from stream_dedup.settings.settings import Settings
@@ -133,20 +133,13 @@ def show_top(settings: Settings, urls: Sequence[str], interval: float, *, once: 
 
 def read(address: str) -> RoleReading | str:
     """Return a role's metrics, or why there are none."""
-    parts = urllib.parse.urlsplit(address)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=_ANSWER_SECONDS)
     try:
-        connection.request("GET", parts.path.rstrip("/") + "/metrics")
-        answer = connection.getresponse()
-        text = answer.read(_ANSWER_BYTES_MAX).decode("utf-8", "replace")
-        if answer.status != 200:
-            return f"answers {answer.status}; it serves no metrics"
-        return parse(text, time.monotonic())
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        return str(getattr(error, "strerror", None) or error or type(error).__name__)
-    finally:
-        connection.close()
+        status, body = asking.get(address, "/metrics", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
+        if status != 200:
+            return f"answers {status}; it serves no metrics"
+        return parse(body.decode("utf-8", "replace"), time.monotonic())
+    except asking.NO_ANSWER as error:
+        return asking.reason_of(error)
 
 
 def parse(text: str, seconds: float) -> RoleReading:

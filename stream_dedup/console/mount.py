@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-import urllib.parse
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from stream_dedup.console.app import ConsolePages
 from stream_dedup.console.outputs import OutputRecords, OutputsFollower, lag_of
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.service import asking
 from stream_dedup.settings.settings import Settings
 
 _ANSWER_SECONDS: Final = 5.0
@@ -42,22 +42,16 @@ def pages_of(settings: Settings, sources: ConsoleSources) -> ConsolePages:
 
 def index_at(base: str) -> Callable[[], dict[str, Any]]:
     """Return what asks the index at `http://HOST:PORT` for its figures."""
-    parts = urllib.parse.urlsplit(base)
 
     def stats() -> dict[str, Any]:
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=_ANSWER_SECONDS)
         try:
-            connection.request("GET", parts.path.rstrip("/") + "/v1/stats")
-            answer = connection.getresponse()
-            fields = json.loads(answer.read(_ANSWER_BYTES_MAX))
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            status, body = asking.get(base, "/v1/stats", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
+            fields = json.loads(body)
+        except asking.NO_ANSWER as error:
+            why = asking.reason_of(error)
             raise StreamDedupError(f"Nothing that is an index answers at {base} ({why}); see CONSOLE_INDEX.") from error
-        finally:
-            connection.close()
-        if answer.status != http.client.OK or not isinstance(fields, dict) or "entries" not in fields:
-            said = fields.get("text", answer.status) if isinstance(fields, dict) else answer.status
+        if status != http.client.OK or not isinstance(fields, dict) or "entries" not in fields:
+            said = fields.get("text", status) if isinstance(fields, dict) else status
             raise StreamDedupError(f"The index at {base} answers: {said}")
         return fields
 

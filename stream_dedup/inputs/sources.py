@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -49,6 +49,11 @@ class SourceFile:
     def size_bytes(self) -> int:
         """The size on disk; 0 for standard input."""
         return self.path.stat().st_size if self.path else 0
+
+
+def hold_objects(files: Iterable[SourceFile]) -> bool:
+    """Return whether some of the files hold JSON objects: lines of JSONL, or rows, which are read as such."""
+    return any(file.form in ("jsonl", "columns") for file in files)
 
 
 @dataclass(frozen=True, slots=True)

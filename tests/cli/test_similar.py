@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -26,6 +28,8 @@ from tests.index.logs import APPEND_MS, Doc, batch, declare
 
 FAR = text()
 TEXTS = {"http://a/": PAGE, "http://b/": OTHER, "http://c/": "just a few words"}
+
+FILES = ("pages.jsonl", "pages.parquet")
 
 
 @pytest.fixture
@@ -142,6 +146,18 @@ def test_every_copy_in_files_is_found(run: Callable[..., Any], tmp_path: Path) -
         ("http://2/", "pages.jsonl:3"), ("http://4/", "pages.jsonl:5"), ("http://0/", "pages.jsonl:1"),
     ]  # fmt: skip
     assert json.loads(run("similar", PAGE, "--in", tmp_path / "pages.jsonl", "-n", 1, "--json").out)["total"] == 3
+
+
+def test_rows_of_a_table_are_read_as_lines_are(run: Callable[..., Any], tmp_path: Path) -> None:
+    """A row's text is compared, not the whole row: what is found in a Parquet file is what is found in the same JSONL."""
+    texts = [edited(PAGE), FAR, PAGE, OTHER]
+    (tmp_path / "pages.jsonl").write_text(jsonl([{"url": str(number), "text": text} for number, text in enumerate(texts)]))
+    pq.write_table(pa.table({"text": texts}), tmp_path / "pages.parquet")
+
+    by_lines, by_rows = (found(run("similar", PAGE, "--in", tmp_path / name, "--json")) for name in FILES)
+
+    assert [distance for _, distance in by_rows] == [distance for _, distance in by_lines]
+    assert len(by_rows) == 2
 
 
 def test_what_cannot_be_asked_is_a_sentence(run: Callable[..., Any], volume: Path, tmp_path: Path) -> None:
