@@ -31,7 +31,6 @@ TURN_RECORDS: Final = 1_000
 TURN_SECONDS: Final = 2.0
 _HEADERS_MAX: Final = 40
 _HEADER_CHARACTERS_MAX: Final = 500
-_SIMILARITY: Final = "dedup.similarity"
 
 
 def decision_of(message: Message, identifier: bytes, host: str, seen_ms: int, *, is_live: bool = False) -> Decision:
@@ -51,7 +50,7 @@ def decision_of(message: Message, identifier: bytes, host: str, seen_ms: int, *,
         time_ms=time_ms,
         size=len(message.value or b""),
         distance=_whole(text(headers.DISTANCE)),
-        similarity=_share(text(_SIMILARITY)),
+        similarity=_share(text(headers.SIMILARITY)),
         of_position=text(headers.OF_POSITION),
         of_id=text(headers.OF_ID),
         log=text(headers.LOG),

@@ -26,7 +26,6 @@ _REFERENCES_MAX = 100
 _SCHEMAS_MAX = 1_000
 _UNKNOWN_SECONDS = 10.0
 _TIMEOUT_SECONDS = 5
-_SCHEMA_NOT_FOUND = 40403
 
 _Reader = Callable[[io.BytesIO], Any]
 
@@ -123,8 +122,7 @@ class AvroRegistry:
             if target is None or isinstance(target, DeadLetter):
                 why = "the registry does not have it" if target is None else target.message
                 raise RegistryAwayError(f"STREAM_DEDUP_READER_SCHEMA={self._reader_schema_id} cannot be used: {why}")
-        by: Any = target
-        return lambda body: read(body, loaded, by)
+        return lambda body: read(body, loaded, target)
 
     def _load(self, number: int, known: dict[str, Any]) -> Any | DeadLetter | None:
         """Return a parsed schema, None if the registry does not know it; `known` gets its named types."""

@@ -415,8 +415,8 @@ class Fold:
         if "window" in fields:
             window = None if fields["window"] is None else window_of(fields["window"])
         width = self.declared.width or (256 if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS)
-        declared = self.declared.fields.get("sketch_values", SKETCH_VALUES)
-        values = declared if self._rows is None else self._rows.sketches.shape[1]
+        told = self.declared.fields.get("sketch_values", SKETCH_VALUES)
+        values = told if self._rows is None else self._rows.sketches.shape[1]
         if plan is None or plan.width > width or (plan.needs_sketch and values != SKETCH_VALUES):
             return
         self.plan = plan
