@@ -163,3 +163,11 @@ def test_what_is_apart_stays_apart(place: str) -> None:
             full = f"stream_dedup.{closed}"
             bad = {one for one in imported[name] if one == full or one.startswith(full + ".")}
             assert bad == set(), f"{name} must not import {full}"
+
+
+def test_lines_are_as_long_as_the_formatter_makes_them() -> None:
+    """Only tables are kept from the formatter, in at most twenty places."""
+    mark = "# fmt: " + "skip"
+    files = [*PACKAGE.rglob("*.py"), *Path(__file__).parent.rglob("*.py")]
+
+    assert sum(path.read_text(encoding="utf-8").count(mark) for path in files) <= 20

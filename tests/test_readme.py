@@ -51,9 +51,15 @@ def test_from_nothing_to_ones_own_topic(tmp_path: Path) -> None:
     }
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shell = subprocess.Popen(
-        ["bash"], cwd=tmp_path, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, text=True, start_new_session=True,
-    )  # fmt: skip
+        ["bash"],
+        cwd=tmp_path,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
     assert shell.stdin is not None
     shown = {}
     try:

@@ -37,10 +37,13 @@ def test_another_plan_shows_what_would_change() -> None:
 
     assert (found.documents, dict(found.kinds)) == (3, {"duplicate to unique": 1})
     assert found.samples[0].to_fields() == {
-        "change": "duplicate to unique", "log": "1/1", "position": "documents-0@1", "id": "two",
+        "change": "duplicate to unique",
+        "log": "1/1",
+        "position": "documents-0@1",
+        "id": "two",
         "was": {"reason": "near", "distance": 5, "of_position": "documents-0@0", "of_id": ""},
         "would_be": {"reason": "new", "distance": None, "of_position": None, "of_id": None},
-    }  # fmt: skip
+    }
     assert difference(log, "threshold=4").kinds == {"duplicate to unique": 1}
     assert difference(log, "plan=classic", "threshold=5", "radius=3").kinds == {}
 

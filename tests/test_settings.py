@@ -310,7 +310,7 @@ class TestErrors:
             ("FAIL_OPEN", "10ms", "must be at least 1 second"),
             ("PLAN", "64:4:9:3", "must be a whole number from 0 to 3"),
         ],
-    )  # fmt: skip
+    )
     def test_wrong_values_say_what_they_must_be(self, name: str, value: str, must: str) -> None:
         """Each kind of wrong value ends in one sentence that names the variable and what it must be."""
         environ = {f"STREAM_DEDUP_{name}": value, "STREAM_DEDUP_VALUE_FORMAT": "json"}
@@ -435,9 +435,21 @@ class TestErrors:
 class TestAddresses:
     @pytest.mark.parametrize(
         "brokers",
-        ["broker:0", "broker:99999", "999.1.1.1:9092", "1.2.3:9092", "a..b:9092", "-a:9092", "::1:9092", "[::g]:9092",
-         "good:9092, bad!:9092", "[broker]:9092,:::1", f"{'a' * 64}:9092", "http:9092:9092"],
-    )  # fmt: skip
+        [
+            "broker:0",
+            "broker:99999",
+            "999.1.1.1:9092",
+            "1.2.3:9092",
+            "a..b:9092",
+            "-a:9092",
+            "::1:9092",
+            "[::g]:9092",
+            "good:9092, bad!:9092",
+            "[broker]:9092,:::1",
+            f"{'a' * 64}:9092",
+            "http:9092:9092",
+        ],
+    )
     def test_brokers_that_cannot_be(self, brokers: str) -> None:
         """No port, no host name and no address that nobody can have."""
         (problem,) = problems({"STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS": brokers})
@@ -570,7 +582,7 @@ class TestSecretsInFiles:
             ("s.yaml", f"kafka:\n  sasl.password: !{MISTYPED} x\n"),
             ("s.yaml", f"kafka:\n  sasl.password: !!{MISTYPED} x\n"),
             ("s.yaml", f"kafka:\n  sasl.password: !!int {MISTYPED}\n"),
-            ("s.yaml", f"kafka:\n  sasl.password: !!int \"it's {MISTYPED}\"\n"),
+            ("s.yaml", f'kafka:\n  sasl.password: !!int "it\'s {MISTYPED}"\n'),
             ("s.yaml", f"kafka:\n  sasl.password: !!timestamp {MISTYPED}\n"),
             ("s.yaml", f"kafka:\n  sasl.password: @{MISTYPED}\n"),
             ("s.yaml", f"kafka:\n  sasl.password: %{MISTYPED}\n"),
@@ -590,7 +602,7 @@ class TestSecretsInFiles:
             ("s.toml", f"[kafka]\nsasl = {{password = 1, {MISTYPED} = 1, {MISTYPED} = 2}}\n"),
             ("s.toml", f'[kafka]\nsasl.password = ["{MISTYPED}"]\n'),
         ],
-    )  # fmt: skip
+    )
     def test_no_complaint_shows_what_may_be_a_password(self, tmp_path: Path, name: str, text: str) -> None:
         """Whatever was mistyped."""
         found = problems(file=write(tmp_path, name, text))

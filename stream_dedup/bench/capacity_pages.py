@@ -112,9 +112,15 @@ def _crawls(found: Measured) -> str:
             )
         )
     heads = (
-        "pages a month", "documents/s: average; tenfold burst", "workers' cores in the burst", "kept for", "representatives",
-        "one index with `wide`, on one core", "with `classic`", "log a month",
-    )  # fmt: skip
+        "pages a month",
+        "documents/s: average; tenfold burst",
+        "workers' cores in the burst",
+        "kept for",
+        "representatives",
+        "one index with `wide`, on one core",
+        "with `classic`",
+        "log a month",
+    )
     return _table(heads, rows)
 
 

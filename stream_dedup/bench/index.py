@@ -254,14 +254,23 @@ def _child(
     options: IndexOptions, do: str, volume: Path, *, answers: bool = True, snapshot: Path | None = None
 ) -> Iterator[tuple[Iterator[dict[str, Any]], subprocess.Popen[str]]]:
     job = {
-        "do": do, "volume": str(volume), "plan": options.plan.id, "documents": options.documents,
-        "duplicates": options.duplicates, "distance": options.distance, "seed": options.seed, "answers": answers,
-        "memory": options.memory_bytes, "snapshot": None if snapshot is None else str(snapshot),
-    }  # fmt: skip
+        "do": do,
+        "volume": str(volume),
+        "plan": options.plan.id,
+        "documents": options.documents,
+        "duplicates": options.duplicates,
+        "distance": options.distance,
+        "seed": options.seed,
+        "answers": answers,
+        "memory": options.memory_bytes,
+        "snapshot": None if snapshot is None else str(snapshot),
+    }
     process = subprocess.Popen(
         [sys.executable, "-m", "stream_dedup.bench.index_child", json.dumps(job)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         yield _lines(process), process
     finally:

@@ -60,9 +60,14 @@ def main(job: dict[str, Any]) -> None:
         index.close()
         return
     _say(
-        restore_seconds=began - restored, open_seconds=opened, open_cpu_seconds=spent, statistics=index.statistics(),
-        chain=index.chain.hex(), parts=_parts(store) if job["do"] == "open" else {}, **_resident(),
-    )  # fmt: skip
+        restore_seconds=began - restored,
+        open_seconds=opened,
+        open_cpu_seconds=spent,
+        statistics=index.statistics(),
+        chain=index.chain.hex(),
+        parts=_parts(store) if job["do"] == "open" else {},
+        **_resident(),
+    )
     index.close()
     _say(closed_bytes=sum(file.stat().st_size for file in volume.iterdir()))
 
@@ -97,9 +102,17 @@ def _fill(index: LogIndex, stream: PrintStream, *, stored_answers: bool) -> None
                 id_bytes += record.id_bytes
             some = list(itertools.islice(records, APPLY_RECORDS))
         _say(
-            documents=documents, seconds=wall, cpu_seconds=cpu, planted_found=found, wrong=wrong, by_chance=by_chance,
-            id_bytes=id_bytes, load=os.getloadavg()[0], memory=index.statistics()["bytes_in_memory"], **_resident(),
-        )  # fmt: skip
+            documents=documents,
+            seconds=wall,
+            cpu_seconds=cpu,
+            planted_found=found,
+            wrong=wrong,
+            by_chance=by_chance,
+            id_bytes=id_bytes,
+            load=os.getloadavg()[0],
+            memory=index.statistics()["bytes_in_memory"],
+            **_resident(),
+        )
 
 
 def _compile(stream: PrintStream) -> None:

@@ -66,9 +66,13 @@ class Peers:
         self._limit = answer_seconds_max
         try:
             self._child = subprocess.Popen(
-                list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8",
+                list(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
                 env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
-            )  # fmt: skip
+            )
         except OSError as error:
             raise StreamDedupError(f"The peers did not start ({error}): run `make peers` again.") from error
         try:

@@ -145,9 +145,13 @@ def audit(settings: Settings, *, finished: bool, most: int, scan_max: int, as_js
 
 
 def examine(
-    settings: Settings, *, finished: bool = False, most: int = 20, scan_max: int = SCAN_MAX,
+    settings: Settings,
+    *,
+    finished: bool = False,
+    most: int = 20,
+    scan_max: int = SCAN_MAX,
     advance: Advance = lambda _documents, _bytes: None,
-) -> AuditReport:  # fmt: skip
+) -> AuditReport:
     """Hold a filter's topics against its promises.
 
     `finished`: the group should have read all that there is. `most`: how many violations of each kind are told.
@@ -189,9 +193,15 @@ def examine(
             where = f"{message.topic}-{message.partition}@{message.offset}"
             findings.add(Kind.COMMITTED, where, f"{where} is there, and the group has not committed past it.")
     outputs = AuditedOutputs(
-        outline, book, names.outputs, (names.documents, source.topic_id), committed,
-        {part: one.low for part, one in noted.bounds[names.unique].items()}, findings, report.now_ms,
-    )  # fmt: skip
+        outline,
+        book,
+        names.outputs,
+        (names.documents, source.topic_id),
+        committed,
+        {part: one.low for part, one in noted.bounds[names.unique].items()},
+        findings,
+        report.now_ms,
+    )
     for name in names.outputs:
         for message in _read(settings, name, noted.bounds[name], report, advance):
             outputs.take(message)
@@ -282,10 +292,11 @@ def _read(
     for part, offset in reader.open_at.items():
         where = f"{topic}-{part}@{offset}"
         report.findings.add(
-            Kind.OPEN, where,
+            Kind.OPEN,
+            where,
             f"A transaction is open on {topic}-{part} from offset {offset} on, and nobody ends it: readers of what was "
             "committed wait there. kafka-transactions.sh finds and aborts it.",
-        )  # fmt: skip
+        )
 
 
 def _check_committed(settings: Settings, noted: _Noted, spans: dict[int, Span], outline: Outline, findings: Findings) -> None:
@@ -295,10 +306,11 @@ def _check_committed(settings: Settings, noted: _Noted, spans: dict[int, Span], 
         if owned is None or owned.offset is None:
             if outline.partitions(topic, part, (topic, noted.topics[topic].topic_id, part)):
                 findings.add(
-                    Kind.COMMITTED, f"{topic}-{part}",
+                    Kind.COMMITTED,
+                    f"{topic}-{part}",
                     f"The group {settings.group} has no committed offset for {topic}-{part}, though the log "
                     "holds documents of it.",
-                )  # fmt: skip
+                )
             continue
         where = f"{topic}-{part}@{owned.offset}"
         if epochs.from_metadata(owned.metadata) is None:

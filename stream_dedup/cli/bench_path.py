@@ -169,8 +169,12 @@ def show_scaling(options: PathOptions, axes: Sequence[str], *, plot: Path | None
                 plot.write_text(draw_curves(curves), encoding="utf-8")
     finally:
         write_figures({"curves": [curve.as_json() for curve in curves]}, target)
-    complaints = [f"{curve.axis}={value}: {complaint}" for curve in curves for value, report in curve.points.items()
-                  for complaint in report.complaints]  # fmt: skip
+    complaints = [
+        f"{curve.axis}={value}: {complaint}"
+        for curve in curves
+        for value, report in curve.points.items()
+        for complaint in report.complaints
+    ]
     for complaint in complaints:
         note(complaint)
     return 1 if complaints else 0

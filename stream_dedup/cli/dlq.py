@@ -210,10 +210,17 @@ def show(settings: Settings, wanted: Filter, limit: int | None, *, as_json: bool
             print_json(_fields(one, is_settled=settled[one.message.partition].is_settled(one.message.offset)))
         return 0
     rows = [
-        [f"{one.message.partition}@{one.message.offset}", one.source or "-", one.stage or "-", one.error_class or "-",
-         f"{one.size:,}", "yes" if settled[one.message.partition].is_settled(one.message.offset) else "-", one.why]
+        [
+            f"{one.message.partition}@{one.message.offset}",
+            one.source or "-",
+            one.stage or "-",
+            one.error_class or "-",
+            f"{one.size:,}",
+            "yes" if settled[one.message.partition].is_settled(one.message.offset) else "-",
+            one.why,
+        ]
         for one in shown
-    ]  # fmt: skip
+    ]
     if rows:
         print_table(["letter", "source", "stage", "class", "bytes", "sent back", "reason"], rows)
     by_kind = ", ".join(f"{count:,} {stage or '-'}/{kind or '-'}" for (stage, kind), count in counts.most_common())
@@ -354,10 +361,16 @@ def letter_of(message: Message) -> Letter:
     part, offset, full = number(headers.DLQ_PARTITION), number(headers.DLQ_OFFSET), number(headers.ERROR_TRUNCATED)
     is_whole = part is not None and offset is not None
     return Letter(
-        message, text(headers.DLQ_TOPIC), part if is_whole else None, offset if is_whole else None, text(headers.ERROR_STAGE),
-        text(headers.ERROR_CLASS), text(headers.DLQ_MESSAGE), len(message.value or b"") if full is None else full,
+        message,
+        text(headers.DLQ_TOPIC),
+        part if is_whole else None,
+        offset if is_whole else None,
+        text(headers.ERROR_STAGE),
+        text(headers.ERROR_CLASS),
+        text(headers.DLQ_MESSAGE),
+        len(message.value or b"") if full is None else full,
         isinstance(message, UnreadableHeaders) or text(headers.ERROR_CLASS) == UNREADABLE or any(map(text, _lacks())),
-    )  # fmt: skip
+    )
 
 
 def original(letter: Letter) -> Output:
@@ -439,10 +452,14 @@ def _print(settings: Settings, rows: Sequence[Letter], totals: Counter[str], *, 
     unfit = {name: totals[name] for name in ("cut", "foreign", "no such partition") if totals[name]}
     if as_json:
         print_json(
-            {"letters": totals["letters"], "sent": is_sent, "sent_before": totals["before"],
-             "unfit": {name.replace(" ", "_"): count for name, count in unfit.items()},
-             "sources": [one.source for one in rows]}
-        )  # fmt: skip
+            {
+                "letters": totals["letters"],
+                "sent": is_sent,
+                "sent_before": totals["before"],
+                "unfit": {name.replace(" ", "_"): count for name, count in unfit.items()},
+                "sources": [one.source for one in rows],
+            }
+        )
     else:
         counts = Counter((one.stage, one.error_class) for one in rows)
         if counts:

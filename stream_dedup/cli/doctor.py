@@ -122,8 +122,10 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFindin
         name for name in (names.insights, names.host_signals, names.insights_changelog) if name not in admin.topic_ids([name])
     ]
     if extra:
-        yield warning("topics", f"{' and '.join(extra)} do not exist: nothing but insights needs them. "
-                      "Create them with: stream-dedup topics apply")  # fmt: skip
+        yield warning(
+            "topics",
+            f"{' and '.join(extra)} do not exist: nothing but insights needs them. Create them with: stream-dedup topics apply",
+        )
     log = topics.get(names.fingerprints)
     if log is None or recipe is None:
         yield not_checked("declaration", "There is no log, or no recipe to compare with what it declares.")

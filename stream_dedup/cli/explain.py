@@ -77,11 +77,16 @@ def explain(settings: Settings, first: str, second: str, rows: int, *, as_json: 
     prints = Fingerprinter(recipe).fingerprint([document.text for document in documents])
     sides = [
         _Side(
-            name, document, number_of(prints.prints[row]), prints.digests[row].tobytes(),
-            int(prints.features[row]), bool(prints.empty[row]), prints.sketches[row].tobytes(),
+            name,
+            document,
+            number_of(prints.prints[row]),
+            prints.digests[row].tobytes(),
+            int(prints.features[row]),
+            bool(prints.empty[row]),
+            prints.sketches[row].tobytes(),
         )
         for row, (name, document) in enumerate(zip((first, second), documents, strict=True))
-    ]  # fmt: skip
+    ]
     found = compare(recipe, plan, sides[0], sides[1], rows)
     if as_json:
         print_json(found)

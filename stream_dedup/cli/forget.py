@@ -72,9 +72,14 @@ def forget(settings: Settings, identifier: str, *, dry_run: bool, as_json: bool)
     last = known.forgotten_at[-1] if known.forgotten_at else None
     if as_json:
         print_json(
-            {"id": identifier, "documents": known.documents, "since_forgotten": known.since, "forgotten_at": last,
-             "log_offset": written}
-        )  # fmt: skip
+            {
+                "id": identifier,
+                "documents": known.documents,
+                "since_forgotten": known.since,
+                "forgotten_at": last,
+                "log_offset": written,
+            }
+        )
     else:
         print_table(
             ["id", "documents in the log", "since it was last forgotten"],

@@ -223,7 +223,7 @@ def _print_stats(volume: Path, found: dict[str, Any]) -> None:
         ["bytes", f"{found['bytes']['disk']:,} on disk, {found['bytes']['memory']:,} in memory{per_entry}"],
         ["buckets", f"{buckets['used']:,} used of {buckets['all']:,}"],
         ["chain", found["chain"]],
-    ]  # fmt: skip
+    ]
     if digest is not None:
         rows.append(["state digest", f"{digest['digest']} at log offset {digest['log_offset']:,}"])
     print_table(["", "index"], rows)

@@ -107,9 +107,10 @@ def load_documents(
     where = [f"-{os.getpid()}" if file.path is None else str(Path(target).resolve()) for file in files[:1]]
     try:
         journal = Journal(
-            settings.state_dir / "load", [*where, topic, found[topic][0].hex(), form, key_field or "", settings.value_format],
+            settings.state_dir / "load",
+            [*where, topic, found[topic][0].hex(), form, key_field or "", settings.value_format],
             again=again,
-        )  # fmt: skip
+        )
     except OSError as error:
         raise InputError(
             f"The folder {settings.state_dir}, which keeps how far a load came, cannot be written: {error.strerror}. Name "
@@ -235,9 +236,20 @@ class Loading:
         rate = f"{written / seconds:,.0f} documents/s" if seconds else ""
         print_table(
             ["topic", "documents", "before", "bytes", "broken lines", "without key", "too large", "failed", ""],
-            [[self.topic, f"{written:,}", f"{self.resumed:,}", f"{self.size:,}", str(self.broken), str(self.without_key),
-              str(too_large), str(self.failed), rate]],
-        )  # fmt: skip
+            [
+                [
+                    self.topic,
+                    f"{written:,}",
+                    f"{self.resumed:,}",
+                    f"{self.size:,}",
+                    str(self.broken),
+                    str(self.without_key),
+                    str(too_large),
+                    str(self.failed),
+                    rate,
+                ]
+            ],
+        )
 
 
 def _hint(settings: Settings, files: Sequence[SourceFile]) -> None:

@@ -73,11 +73,16 @@ def _show(advice: Advice, documents: int, threshold: int) -> None:
     for one in advice.figures:
         chosen = "> " if one is advice.picked else "  "
         row = [
-            str(one.guaranteed), *(f"{one.recalls[distance]:.4f}" for distance in columns), str(one.plan.tables),
-            f"{one.plan.probes:,}", f"{one.candidates:,.0f}" if one.candidates >= 10 else f"{one.candidates:.2g}",
-            f"{one.memory_bytes / documents:,.0f}", f"{one.memory_bytes / 1e9:,.2f}", f"{one.disk_bytes:,.0f}",
+            str(one.guaranteed),
+            *(f"{one.recalls[distance]:.4f}" for distance in columns),
+            str(one.plan.tables),
+            f"{one.plan.probes:,}",
+            f"{one.candidates:,.0f}" if one.candidates >= 10 else f"{one.candidates:.2g}",
+            f"{one.memory_bytes / documents:,.0f}",
+            f"{one.memory_bytes / 1e9:,.2f}",
+            f"{one.disk_bytes:,.0f}",
             f"{one.documents_per_second:,.0f}",
-        ]  # fmt: skip
+        ]
         table.add_row(chosen + one.plan.name, *row)
     table.print_to(out)
     out.print(f"\n{advice.why}")

@@ -131,11 +131,17 @@ def _print(topic: str, changes: Sequence[rewind.OffsetChange], *, is_written: bo
         print_table(
             ["partition", "committed", "becomes", "epoch", "becomes", "offsets to read again"],
             [
-                [f"{topic}-{one.partition}", _or_none(one.committed), str(one.new_offset), _or_none(one.epoch),
-                 str(one.new_epoch), _or_none(_again(one))]
+                [
+                    f"{topic}-{one.partition}",
+                    _or_none(one.committed),
+                    str(one.new_offset),
+                    _or_none(one.epoch),
+                    str(one.new_epoch),
+                    _or_none(_again(one)),
+                ]
                 for one in changes
             ],
-        )  # fmt: skip
+        )
     for one in changes:
         if one.warning:
             note(f"{topic}-{one.partition}: {one.warning}")

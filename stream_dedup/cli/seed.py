@@ -94,9 +94,14 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None, *, a
         for _, record in read_whole(settings, names.fingerprints, advance):
             done.fold(record)
     preparer = Preparer(
-        Decoder(settings, takes_vectors=recipe.method.takes_vectors), Fingerprinter(recipe), os.urandom(NONCE_BYTES), 1 << 40,
-        settings.judging_mode, digests_ids=settings.log_ids == "digest", encode=encode_seed,
-    )  # fmt: skip
+        Decoder(settings, takes_vectors=recipe.method.takes_vectors),
+        Fingerprinter(recipe),
+        os.urandom(NONCE_BYTES),
+        1 << 40,
+        settings.judging_mode,
+        digests_ids=settings.log_ids == "digest",
+        encode=encode_seed,
+    )
     appender = LogAppender(settings, names.fingerprints, "seed")
     totals = _Totals()
     is_interrupted = False
@@ -193,9 +198,14 @@ def _print(totals: _Totals, *, as_json: bool) -> None:
     unreadable = totals.unreadable.total()
     if as_json:
         print_json(
-            {"seeded": totals.seeded, "seeded_before": totals.resumed, "empty": totals.empty, "unreadable": unreadable,
-             "log_records": totals.records}
-        )  # fmt: skip
+            {
+                "seeded": totals.seeded,
+                "seeded_before": totals.resumed,
+                "empty": totals.empty,
+                "unreadable": unreadable,
+                "log_records": totals.records,
+            }
+        )
     else:
         print_table(
             ["seeded", "seeded before", "empty", "unreadable", "log records"],

@@ -307,9 +307,13 @@ def scan_files(settings: Settings, fingerprinter: Fingerprinter, target: str, wa
                     )
     found.sort(key=lambda one: int(one["distance"]))
     return {
-        "recipe": wanted.recipe.id, "plan": plan.id, "floor": wanted.recipe.floor, "by_digest_only": is_short,
-        "total": len(found), "found": found[:limit],
-    }  # fmt: skip
+        "recipe": wanted.recipe.id,
+        "plan": plan.id,
+        "floor": wanted.recipe.floor,
+        "by_digest_only": is_short,
+        "total": len(found),
+        "found": found[:limit],
+    }
 
 
 def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
@@ -332,8 +336,11 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
         print_table(["distance", "id", "position", "time", "log"], rows)
     what = "an equal text" if is_short else f"within reach of {answer['plan']}"
     more = f", {len(rows)} of them shown (--limit)" if total > len(rows) else ""
-    note(f"{total:,} {'document' if total == 1 else 'documents'} with {what}{more}." if is_short else
-         f"{total:,} {'document' if total == 1 else 'documents'} {what}{more}.")  # fmt: skip
+    note(
+        f"{total:,} {'document' if total == 1 else 'documents'} with {what}{more}."
+        if is_short
+        else f"{total:,} {'document' if total == 1 else 'documents'} {what}{more}."
+    )
     if is_short:
         note(
             f"The text has {wanted.features} features (words and the like), and below {floor} a print says too little: only a "

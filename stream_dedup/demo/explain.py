@@ -73,8 +73,12 @@ def show_duplicate(out: Console, one: Message, page: CrawledPage, kept: CrawledP
     reason, distance = text_of(one.headers, "dedup.reason"), text_of(one.headers, "dedup.distance")
     out.print(Text.assemble(("duplicate", "bold yellow"), f"  {printable(page.id)}"))
     out.print(Text.assemble(("of       ", "bold"), f"  {printable(text_of(one.headers, 'dedup.of.id'))}"))
-    what = {"near": "another page, nearly the same text", "revised": "the same page, a little changed",
-            "exact": "another page, the same text", "unchanged": "the same page, the same text"}  # fmt: skip
+    what = {
+        "near": "another page, nearly the same text",
+        "revised": "the same page, a little changed",
+        "exact": "another page, the same text",
+        "unchanged": "the same page, the same text",
+    }
     out.print(
         f"why        {reason}: {what[reason]}; {distance} of 128 bits differ, exact Jaccard {resemblance:.2f}, "
         f"language {page.language}"

@@ -186,9 +186,18 @@ def _add_alike(values: Any, features: Any, high: Any, weight: Any, lanes: Any, o
         h = values[first + 7]
         low_a, low_one, low_two, low_four = _fold_eight(a, b, c, d, e, f, g, h, low_one, low_two, low_four)
         high_a, high_one, high_two, high_four = _fold_eight(
-            mix(a + high), mix(b + high), mix(c + high), mix(d + high), mix(e + high), mix(f + high), mix(g + high),
-            mix(h + high), high_one, high_two, high_four,
-        )  # fmt: skip
+            mix(a + high),
+            mix(b + high),
+            mix(c + high),
+            mix(d + high),
+            mix(e + high),
+            mix(f + high),
+            mix(g + high),
+            mix(h + high),
+            high_one,
+            high_two,
+            high_four,
+        )
         a = values[first + 8]
         b = values[first + 9]
         c = values[first + 10]
@@ -199,9 +208,18 @@ def _add_alike(values: Any, features: Any, high: Any, weight: Any, lanes: Any, o
         h = values[first + 15]
         low_b, low_one, low_two, low_four = _fold_eight(a, b, c, d, e, f, g, h, low_one, low_two, low_four)
         high_b, high_one, high_two, high_four = _fold_eight(
-            mix(a + high), mix(b + high), mix(c + high), mix(d + high), mix(e + high), mix(f + high), mix(g + high),
-            mix(h + high), high_one, high_two, high_four,
-        )  # fmt: skip
+            mix(a + high),
+            mix(b + high),
+            mix(c + high),
+            mix(d + high),
+            mix(e + high),
+            mix(f + high),
+            mix(g + high),
+            mix(h + high),
+            high_one,
+            high_two,
+            high_four,
+        )
         low_sixteen, low_eight = _carry_save(low_eight, low_a, low_b)
         high_sixteen, high_eight = _carry_save(high_eight, high_a, high_b)
         _add_lanes(low_sixteen, high_sixteen, np.uint32(_FOLD), lanes)
@@ -400,23 +418,56 @@ def fingerprint_batch(
     most = max(most_words, most_points)
     slots = table_size(most)
     _fingerprint_each(
-        data, offsets, kinds, dictionary, scratch, secrets, character_secrets, groups, weights, beyond, bits, needs_words,
+        data,
+        offsets,
+        kinds,
+        dictionary,
+        scratch,
+        secrets,
+        character_secrets,
+        groups,
+        weights,
+        beyond,
+        bits,
+        needs_words,
         needs_points,
         (np.empty(most_words, np.int64), np.empty(most_words, np.int64), np.empty(most_words, np.uint64)),
         (np.empty(most_points, np.uint32), np.empty(most_points + 1, np.int64)),
         np.empty(most, np.uint64),
         (np.empty(slots, np.uint64), np.empty(slots, np.uint32), np.empty(slots, np.uint32)),
         (np.empty(most, np.uint64), np.empty(most, np.uint32), np.empty(most, np.uint64), np.zeros((2, 128), np.uint32)),
-        np.empty(128, np.int64), prints, features, sketching,
-    )  # fmt: skip
+        np.empty(128, np.int64),
+        prints,
+        features,
+        sketching,
+    )
 
 
 @kernel
 def _fingerprint_each(
-    data: Any, offsets: Any, kinds: Any, dictionary: Any, scratch: Any, secrets: Any, character_secrets: Any, groups: Any,
-    weights: Any, beyond: Any, bits: Any, needs_words: Any, needs_points: Any, cut: Any, decoded: Any, chained: Any, table: Any,
-    gathered: Any, ones: Any, prints: Any, features: Any, sketching: Any,
-) -> None:  # fmt: skip
+    data: Any,
+    offsets: Any,
+    kinds: Any,
+    dictionary: Any,
+    scratch: Any,
+    secrets: Any,
+    character_secrets: Any,
+    groups: Any,
+    weights: Any,
+    beyond: Any,
+    bits: Any,
+    needs_words: Any,
+    needs_points: Any,
+    cut: Any,
+    decoded: Any,
+    chained: Any,
+    table: Any,
+    gathered: Any,
+    ones: Any,
+    prints: Any,
+    features: Any,
+    sketching: Any,
+) -> None:
     """Do what `fingerprint_batch` says, in arrays that it made: room for what the longest text may have of anything."""
     starts, stops, hashes = cut
     points, places = decoded

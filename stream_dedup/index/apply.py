@@ -282,9 +282,16 @@ def _judge_batch(state: IndexState, log_offset: int, append_ms: int, batch: Batc
     committed = np.array([committed for _, committed in marks], np.int64)[batch.source]
     columns = _columns(batch, numbers)
     judging = _Judging(
-        batch, log_offset, append_ms, columns, columns.features, epoch_below, epoch_below | (columns.offsets < committed),
-        floor, set(),
-    )  # fmt: skip
+        batch,
+        log_offset,
+        append_ms,
+        columns,
+        columns.features,
+        epoch_below,
+        epoch_below | (columns.offsets < committed),
+        floor,
+        set(),
+    )
     verdicts = _judge_whole(state, judging)
     if verdicts is None:
         keys, record = keys_of(columns), KeptRecord(log_offset)

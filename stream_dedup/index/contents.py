@@ -86,9 +86,18 @@ def read(store: Store) -> Contents:
         raise FormatError("The index volume lacks the log time; give the index an empty volume to rebuild from the log.")
     declared, plan, window = _declared(raw_declared)
     return Contents(
-        store, meta, None if log is None else log.decode("utf-8", "replace"), declared, plan, window,
-        Generations((time, generations)), sources, positions, unanswered, restored is not None,
-    )  # fmt: skip
+        store,
+        meta,
+        None if log is None else log.decode("utf-8", "replace"),
+        declared,
+        plan,
+        window,
+        Generations((time, generations)),
+        sources,
+        positions,
+        unanswered,
+        restored is not None,
+    )
 
 
 def _declared(value: bytes | None) -> tuple[Declaration | None, Plan | None, Window | None]:

@@ -89,11 +89,22 @@ def _row_type(words: int, values: int) -> np.dtype[Any]:
     """Return what of an entry goes into the digest; the fields are named as in `layout.row_type`."""
     return np.dtype(
         [
-            ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (words,)), ("sketch", "u1", (values,)),
-            ("scope", "<u8"), ("features", "<u4"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"),
-            ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u4"), ("append_ms", "<i8"), ("id_bytes", "<u2"),
+            ("state", "u1"),
+            ("text_digest", "u1", (16,)),
+            ("print", "<u8", (words,)),
+            ("sketch", "u1", (values,)),
+            ("scope", "<u8"),
+            ("features", "<u4"),
+            ("source", "<u4"),
+            ("offset", "<i8"),
+            ("value_digest", "<u8"),
+            ("time_ms", "<i8"),
+            ("log_offset", "<u8"),
+            ("place", "<u4"),
+            ("append_ms", "<i8"),
+            ("id_bytes", "<u2"),
         ]
-    )  # fmt: skip
+    )
 
 
 def _head(state: Contents) -> bytes:

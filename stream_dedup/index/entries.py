@@ -102,11 +102,15 @@ class Stored(NamedTuple):
 def columns_of(rows: NDArray[Any]) -> kernels.Columns:
     """Return what the tables in memory take of stored rows (n,)."""
     return kernels.Columns(
-        prints=np.array(rows["print"], np.uint64), scopes=np.array(rows["scope"], np.uint64),
-        digests=np.array(rows["text_digest"], np.uint8).view(np.uint64), sources=np.array(rows["source"], np.uint32),
-        offsets=np.array(rows["offset"], np.int64), values=np.array(rows["value_digest"], np.uint64),
-        features=np.array(rows["features"], np.uint32), sketches=np.array(rows["sketch"], np.uint8),
-    )  # fmt: skip
+        prints=np.array(rows["print"], np.uint64),
+        scopes=np.array(rows["scope"], np.uint64),
+        digests=np.array(rows["text_digest"], np.uint8).view(np.uint64),
+        sources=np.array(rows["source"], np.uint32),
+        offsets=np.array(rows["offset"], np.int64),
+        values=np.array(rows["value_digest"], np.uint64),
+        features=np.array(rows["features"], np.uint32),
+        sketches=np.array(rows["sketch"], np.uint8),
+    )
 
 
 class Entries:
@@ -233,17 +237,24 @@ class Entries:
         found = self._gathered(numbers, _ORIGIN)
         rows = found.rows
         return Origins(
-            rows["source"].copy(), rows["offset"].copy(), rows["time_ms"].copy(), rows["log_offset"].astype(np.int64),
-            rows["place"].astype(np.int64), found.ids(),
-        )  # fmt: skip
+            rows["source"].copy(),
+            rows["offset"].copy(),
+            rows["time_ms"].copy(),
+            rows["log_offset"].astype(np.int64),
+            rows["place"].astype(np.int64),
+            found.ids(),
+        )
 
     def identities(self, numbers: NDArray[np.int64]) -> kernels.Columns:
         """Return what tells the entries of these numbers from others, in their order; columns of anything else are empty."""
         rows = self._gathered(numbers, _IDENTITY).rows
         return kernels.no_columns(self._words, 0, self._values)._replace(
-            scopes=rows["scope"], digests=np.ascontiguousarray(rows["text_digest"]).view(np.uint64), sources=rows["source"],
-            offsets=rows["offset"], values=rows["value_digest"],
-        )  # fmt: skip
+            scopes=rows["scope"],
+            digests=np.ascontiguousarray(rows["text_digest"]).view(np.uint64),
+            sources=rows["source"],
+            offsets=rows["offset"],
+            values=rows["value_digest"],
+        )
 
     def drop(self, numbers: NDArray[np.int64]) -> None:
         """Remove live entries, given in ascending order; costs in proportion to the pages and segments that they lie in."""

@@ -329,14 +329,21 @@ class LogIndex:
             (
                 distance,
                 Entry(
-                    number, sources.position(detail.source, detail.offset), detail.id, detail.time_ms,
-                    LogPlace(detail.log_offset, detail.place), detail.reason,
-                    int.from_bytes(detail.print, "little"), detail.text_digest, detail.scope, detail.features,
+                    number,
+                    sources.position(detail.source, detail.offset),
+                    detail.id,
+                    detail.time_ms,
+                    LogPlace(detail.log_offset, detail.place),
+                    detail.reason,
+                    int.from_bytes(detail.print, "little"),
+                    detail.text_digest,
+                    detail.scope,
+                    detail.features,
                     detail.sketch,
                 ),
             )
             for (distance, number), detail in zip(found, details, strict=True)
-        ]  # fmt: skip
+        ]
 
     def buckets(self, most: int = 10) -> BucketSizes:
         """Return how full the buckets are, with the `most` hottest. Safe from any thread."""
@@ -443,11 +450,18 @@ class LogIndex:
                 layout.KEY_META,
                 layout.encode_meta(
                     Meta(
-                        self._applied, self._answered, state.chain, count, live, state.rejected, state.ignored,
-                        state.print_words, state.sketch_values,
+                        self._applied,
+                        self._answered,
+                        state.chain,
+                        count,
+                        live,
+                        state.rejected,
+                        state.ignored,
+                        state.print_words,
+                        state.sketch_values,
                     )
                 ),
-            )  # fmt: skip
+            )
             self._store.write(writes.puts, writes.deletes, writes.ranges)
         self._writes = Writes()
 
@@ -463,10 +477,18 @@ class LogIndex:
         found = contents.read(self._store)
         meta = found.meta
         self._state = IndexState(
-            found.sources, found.positions, meta.chain, found.generations, declared=found.declared, plan=found.plan,
-            window=found.window, print_words=meta.print_words, sketch_values=meta.sketch_values, rejected=meta.rejected,
+            found.sources,
+            found.positions,
+            meta.chain,
+            found.generations,
+            declared=found.declared,
+            plan=found.plan,
+            window=found.window,
+            print_words=meta.print_words,
+            sketch_values=meta.sketch_values,
+            rejected=meta.rejected,
             ignored=meta.ignored,
-        )  # fmt: skip
+        )
         self._applied, self._answered = meta.applied, meta.answered
         self._unanswered = found.unanswered
         self._log, self._restored = found.log, found.restored

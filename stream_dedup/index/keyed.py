@@ -42,25 +42,57 @@ class Keyed:
         return keys
 
     def search(
-        self, held: HeldRows, batch: Columns, keys: NDArray[np.uint64], docs: NDArray[np.int64], best: NDArray[np.int64],
-        bits: NDArray[np.int64], candidates: NDArray[np.int64],
-    ) -> None:  # fmt: skip
+        self,
+        held: HeldRows,
+        batch: Columns,
+        keys: NDArray[np.uint64],
+        docs: NDArray[np.int64],
+        best: NDArray[np.int64],
+        bits: NDArray[np.int64],
+        candidates: NDArray[np.int64],
+    ) -> None:
         """Lower `best` and `bits` of the documents `docs` to the earliest row within reach; from any thread."""
         passed = np.empty((2, _PASSED), np.int64)
         keyed_kernels.search(self._tables, self._table, held, batch, keys, docs, best, bits, passed, candidates)
 
     def settle(
-        self, held: HeldRows, batch: Columns, floor: int, same: NDArray[np.int64], best: NDArray[np.int64],
-        bits: NDArray[np.int64], next_row: int, tags: NDArray[np.uint32], keys: NDArray[np.uint64], found: Any,
-    ) -> NDArray[np.int64]:  # fmt: skip
+        self,
+        held: HeldRows,
+        batch: Columns,
+        floor: int,
+        same: NDArray[np.int64],
+        best: NDArray[np.int64],
+        bits: NDArray[np.int64],
+        next_row: int,
+        tags: NDArray[np.uint32],
+        keys: NDArray[np.uint64],
+        found: Any,
+    ) -> NDArray[np.int64]:
         """Fill `found` with what becomes of a batch, and return the documents that become entries."""
         count = len(tags)
         made, seen = np.empty(count, np.int64), np.full(2 << count.bit_length(), -1, np.int64)
         heads, tails = np.full((2, self.count, len(seen)), -1, np.int32)
         added = keyed_kernels.settle(
-            self._tables, self._table, held, batch, floor, same, best, bits, next_row, tags, seen, keys, heads, tails,
-            np.empty((count, self.count), np.int32), found.outcome, found.entry, found.distance, made,
-        )  # fmt: skip
+            self._tables,
+            self._table,
+            held,
+            batch,
+            floor,
+            same,
+            best,
+            bits,
+            next_row,
+            tags,
+            seen,
+            keys,
+            heads,
+            tails,
+            np.empty((count, self.count), np.int32),
+            found.outcome,
+            found.entry,
+            found.distance,
+            made,
+        )
         return made[:added]
 
     def add(self, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:

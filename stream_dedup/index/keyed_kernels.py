@@ -248,9 +248,17 @@ def _ask_in_order(tables: Any, table: Any, held: Any, batch: Any, doc: int, numb
 
 @kernel
 def search(
-    tables: Any, table: Any, held: Any, batch: Any, keys: Any, docs: Any, best: Any, best_distance: Any, passed: Any,
+    tables: Any,
+    table: Any,
+    held: Any,
+    batch: Any,
+    keys: Any,
+    docs: Any,
+    best: Any,
+    best_distance: Any,
+    passed: Any,
     candidates: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Lower `best` (n,) int64 and `best_distance` (n,) int64 to the earliest row within reach that any table knows.
 
     `docs` (m,) int64 are those to search for; `passed` (2, any) int64 is scratch: what passes by its tag is gathered, and
@@ -328,9 +336,7 @@ def _resolve(rows: Any, open_rows: Any, prints: Any, words: int, passed: Any, ga
 
 
 @kernel
-def _look_up(
-    tables: Any, held: Any, batch: Any, doc: int, passed: Any, gathered: int, best: Any, best_distance: Any
-) -> None:  # fmt: skip
+def _look_up(tables: Any, held: Any, batch: Any, doc: int, passed: Any, gathered: int, best: Any, best_distance: Any) -> None:
     """Lower the document's best by those of the rows `passed[0]`, found in the tables `passed[1]`, that are within reach."""
     for at in range(gathered):
         row = passed[0, at]
@@ -344,7 +350,7 @@ def _look_up(
 @kernel
 def collect(
     tables: Any, table: Any, held: Any, batch: Any, number: int, key: Any, found: Any, distances: Any, count: int
-) -> int:  # fmt: skip
+) -> int:
     """Append every row within reach of document 0 that one table knows; return how many there are, room or not."""
     bucket, tag = int64(key & uint64(table.open_heads.shape[1] - 1)), uint8(key >> _TAG_SHIFT)
     asked = int64(0)
@@ -408,9 +414,26 @@ def _held_with_key(tables: Any, table: Any, held: Any, batch: Any, doc: int, num
 
 @kernel
 def settle(
-    tables: Any, table: Any, held: Any, batch: Any, floor: int, same: Any, best: Any, best_distance: Any, next_row: int,
-    tags: Any, seen: Any, keys: Any, heads: Any, tails: Any, links: Any, outcome: Any, found: Any, distance: Any, made: Any,
-) -> int:  # fmt: skip
+    tables: Any,
+    table: Any,
+    held: Any,
+    batch: Any,
+    floor: int,
+    same: Any,
+    best: Any,
+    best_distance: Any,
+    next_row: int,
+    tags: Any,
+    seen: Any,
+    keys: Any,
+    heads: Any,
+    tails: Any,
+    links: Any,
+    outcome: Any,
+    found: Any,
+    distance: Any,
+    made: Any,
+) -> int:
     """Judge documents in order, each seeing those before it, as `kernels.settle` does.
 
     `heads`, `tails` (T, as many as `seen`) int32 all -1 and `links` (n, T) int32 are scratch: chains of the batch's new entries

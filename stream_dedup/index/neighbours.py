@@ -110,9 +110,14 @@ class Neighbours:
     """
 
     def __init__(
-        self, plan: Plan, words: int, identities: Identities, threads: int | None = None, budget: Budget | None = None,
+        self,
+        plan: Plan,
+        words: int,
+        identities: Identities,
+        threads: int | None = None,
+        budget: Budget | None = None,
         values: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`words` of a print, `values` of a sketch; 0 for recipes without."""
         self.plan = plan
         self.words = words
@@ -196,18 +201,40 @@ class Neighbours:
         return found
 
     def _settle(
-        self, batch: Columns, floor: int, same: NDArray[np.int64], best: NDArray[np.int64], bits: NDArray[np.int64],
-        tags: NDArray[np.uint32], buckets: NDArray[Any], found: Found,
-    ) -> NDArray[np.int64]:  # fmt: skip
+        self,
+        batch: Columns,
+        floor: int,
+        same: NDArray[np.int64],
+        best: NDArray[np.int64],
+        bits: NDArray[np.int64],
+        tags: NDArray[np.uint32],
+        buckets: NDArray[Any],
+        found: Found,
+    ) -> NDArray[np.int64]:
         count = len(tags)
         made, lows = np.empty(count, np.int64), np.empty(count, np.uint64)
         seen = np.full(2 << count.bit_length(), -1, np.int64)
         chains = len(self._tables) if self._is_chained(count) else 0
         heads, links = np.full((chains, len(seen)), -1, np.int32), np.empty((count, chains), np.int32)
         added = kernels.settle(
-            self._keys, batch, floor, same, best, bits, self._rows, tags, seen, buckets, heads, links,
-            found.outcome, found.entry, found.distance, made, lows,
-        )  # fmt: skip
+            self._keys,
+            batch,
+            floor,
+            same,
+            best,
+            bits,
+            self._rows,
+            tags,
+            seen,
+            buckets,
+            heads,
+            links,
+            found.outcome,
+            found.entry,
+            found.distance,
+            made,
+            lows,
+        )
         return made[:added]
 
     def _is_chained(self, count: int) -> bool:
@@ -398,9 +425,19 @@ class Neighbours:
                 some = len(own) if mapped is None else self._documents_at_once(table)
                 for at in range(0, len(own), max(1, some)):
                     kernels.search(
-                        self._keys, table, self._held, batch, buckets, own[at : at + some], best, bits, first, length,
-                        passed, candidates,
-                    )  # fmt: skip
+                        self._keys,
+                        table,
+                        self._held,
+                        batch,
+                        buckets,
+                        own[at : at + some],
+                        best,
+                        bits,
+                        first,
+                        length,
+                        passed,
+                        candidates,
+                    )
                     if mapped is not None:
                         mapped.release()
 
@@ -411,9 +448,13 @@ class Neighbours:
         self._searches += np.bincount(np.minimum(classes, CANDIDATE_CLASSES - 1), minlength=CANDIDATE_CLASSES)
 
     def _add(
-        self, batch: Columns, made: NDArray[np.int64], tags: NDArray[np.uint32], outcome: NDArray[np.uint8],
+        self,
+        batch: Columns,
+        made: NDArray[np.int64],
+        tags: NDArray[np.uint32],
+        outcome: NDArray[np.uint8],
         buckets: NDArray[Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         count, first = len(made), self._rows
         if not count:
             return

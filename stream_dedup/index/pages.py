@@ -109,9 +109,18 @@ def _u16(raw: Any, at: Any) -> Any:
 
 @kernel
 def _gather(
-    raw: Any, page_stops: Any, counts: Any, row_bytes: Any, before: Any, size: Any, which: Any, places: Any, rows: Any,
-    begins: Any, stops: Any,
-) -> Any:  # fmt: skip
+    raw: Any,
+    page_stops: Any,
+    counts: Any,
+    row_bytes: Any,
+    before: Any,
+    size: Any,
+    which: Any,
+    places: Any,
+    rows: Any,
+    begins: Any,
+    stops: Any,
+) -> Any:
     """Fill `rows` (n, bytes), and where each one's id lies in `raw`; return an entry whose page is damaged, or -1."""
     for i in range(len(which)):
         page, place = which[i], places[i]

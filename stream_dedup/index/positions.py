@@ -296,9 +296,12 @@ class Positions:
         places = [place for place, key in enumerate(record.keys) if (held := self._kept.get(key)) and held[0] is record]
         sources, offsets, values = zip(*(record.keys[place] for place in places), strict=True)
         return self._encode_columns(
-            sources, offsets, values, Verdicts.of([record.judgements[place] for place in places]),
+            sources,
+            offsets,
+            values,
+            Verdicts.of([record.judgements[place] for place in places]),
             [record.about[place] for place in places],
-        )  # fmt: skip
+        )
 
     def _encode_columns(self, sources: Any, offsets: Any, values: Any, verdicts: Verdicts, about: Any) -> bytes:
         named = NamedRepresentatives.of(verdicts.named)

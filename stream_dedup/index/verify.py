@@ -142,8 +142,13 @@ def _heads(mine: Contents, again: Contents) -> Iterator[str]:
     for name in ("chain", "rejected", "ignored", "entries", "print_words"):
         one, other = getattr(mine.meta, name), getattr(again.meta, name)
         if one != other:
-            what = {"chain": "chain of answers", "rejected": "records rejected", "ignored": "control records passed over",
-                    "entries": "representatives ever made", "print_words": "words of a print"}[name]  # fmt: skip
+            what = {
+                "chain": "chain of answers",
+                "rejected": "records rejected",
+                "ignored": "control records passed over",
+                "entries": "representatives ever made",
+                "print_words": "words of a print",
+            }[name]
             yield f"{what}: the volume has {_shown(one)}, the fold {_shown(other)}"
     names, others = ([state.sources.name(one) for one in range(len(state.sources))] for state in (mine, again))
     for number, (one, other) in enumerate(itertools.zip_longest(names, others)):

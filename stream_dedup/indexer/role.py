@@ -263,16 +263,18 @@ class Indexer:
             self._warn_once(
                 "The index nears its memory budget; beyond it, tables go to files and looking up becomes slower. Raise "
                 "index_memory.",
-                bytes_in_memory=statistics["bytes_in_memory"], bytes_mapped=statistics["bytes_mapped"],
+                bytes_in_memory=statistics["bytes_in_memory"],
+                bytes_mapped=statistics["bytes_mapped"],
                 index_memory=self._memory,
-            )  # fmt: skip
+            )
         full = statistics["representatives_full"]
         if statistics["hottest_bucket"] > max(_HOT_BUCKET, full // 100):
             self._warn_once(
                 "One bucket holds far more representatives than its share; each look-up that visits it reads all of it. Many "
                 "documents agree in a block of their prints: a template that they share, or an attack.",
-                hottest_bucket=statistics["hottest_bucket"], representatives=full,
-            )  # fmt: skip
+                hottest_bucket=statistics["hottest_bucket"],
+                representatives=full,
+            )
 
     def _warn_once(self, sentence: str, **figures: int) -> None:
         if sentence not in self._warned:

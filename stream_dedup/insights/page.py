@@ -32,8 +32,18 @@ th, td { padding: .2em .8em; text-align: right; border-bottom: 1px solid #ddd }
 th:first-child, td:first-child, td.text { text-align: left } thead th { position: sticky; top: 0; background: #fff }
 """
 _COLUMNS: Final = (
-    "host", "documents", "duplicates", "unchanged", "exact", "near", "revised", "bytes", "wasted", "last change", "going on",
-)  # fmt: skip
+    "host",
+    "documents",
+    "duplicates",
+    "unchanged",
+    "exact",
+    "near",
+    "revised",
+    "bytes",
+    "wasted",
+    "last change",
+    "going on",
+)
 
 
 class Console:

@@ -206,13 +206,20 @@ class _Insights:
         if event.kind == "one-page":
             _logger.warning(
                 "many ids of one host fell on one document: a template, a login wall, a page that says not found?",
-                event_kind=event.kind, host=begun.host, ids=event.ids, of=event.of, position=event.position,
-            )  # fmt: skip
+                event_kind=event.kind,
+                host=begun.host,
+                ids=event.ids,
+                of=event.of,
+                position=event.position,
+            )
         else:
             _logger.warning(
                 "nearly all documents of a host were dropped in favour of other ids: a mirror, or a template judged as text?",
-                event_kind=event.kind, host=begun.host, documents=event.ids, since=rfc3339(event.since_ms),
-            )  # fmt: skip
+                event_kind=event.kind,
+                host=begun.host,
+                documents=event.ids,
+                since=rfc3339(event.since_ms),
+            )
 
     def _show(self) -> None:
         if self._stream.owns:

@@ -299,9 +299,22 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
     reader.end()
     ids = tuple(cut(blob, stops))
     return Batch(
-        recipe, Mode(mode), nonce, number, tuple(sources), source, offset, value_digest, text_digest, prints,
-        sketches, features, scope, time_ms, ids,
-    )  # fmt: skip
+        recipe,
+        Mode(mode),
+        nonce,
+        number,
+        tuple(sources),
+        source,
+        offset,
+        value_digest,
+        text_digest,
+        prints,
+        sketches,
+        features,
+        scope,
+        time_ms,
+        ids,
+    )
 
 
 def _decode_release(reader: Reader, what: str) -> Release:

@@ -43,10 +43,16 @@ class Scan(Protocol):
     """Finds what is near by looking at everything."""
 
     def find(
-        self, reach: Reach, rows: Rows, first: int, end: int,
-        prints: NDArray[np.uint64], features: NDArray[np.int64], scopes: NDArray[np.uint64],
+        self,
+        reach: Reach,
+        rows: Rows,
+        first: int,
+        end: int,
+        prints: NDArray[np.uint64],
+        features: NDArray[np.int64],
+        scopes: NDArray[np.uint64],
         sketches: NDArray[np.uint8],
-    ) -> NDArray[np.int64]:  # fmt: skip
+    ) -> NDArray[np.int64]:
         """Return for each print the lowest living row of [first, end) within reach and of its scope, or -1."""
 
 
@@ -175,9 +181,15 @@ class Fold:
         return tuple(judgements)
 
     def _judge(
-        self, decided: LogPlace, batch: Batch, place: int, here: tuple[Partition, int, int], epoch: int,
-        near: NDArray[np.int64] | None, named: dict[FoldedEntry, None],
-    ) -> Judgement:  # fmt: skip
+        self,
+        decided: LogPlace,
+        batch: Batch,
+        place: int,
+        here: tuple[Partition, int, int],
+        epoch: int,
+        near: NDArray[np.int64] | None,
+        named: dict[FoldedEntry, None],
+    ) -> Judgement:
         partition, offset, value_digest = here
         memory = self._memories[partition]
         remembered = memory.verdicts.get((offset, value_digest))
@@ -196,9 +208,14 @@ class Fold:
         return judgement
 
     def _compare(
-        self, decided: LogPlace, batch: Batch, place: int, here: tuple[Partition, int, int],
-        near: NDArray[np.int64] | None, named: dict[FoldedEntry, None],
-    ) -> tuple[Judgement, LogPlace]:  # fmt: skip
+        self,
+        decided: LogPlace,
+        batch: Batch,
+        place: int,
+        here: tuple[Partition, int, int],
+        near: NDArray[np.int64] | None,
+        named: dict[FoldedEntry, None],
+    ) -> tuple[Judgement, LogPlace]:
         same, found = self._find(batch, place, near)
         one = same or found
         if one is None:

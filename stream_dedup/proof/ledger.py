@@ -62,9 +62,15 @@ class AuditLedger:
     """
 
     def __init__(
-        self, outline: Outline, topic: str, topic_id: bytes, spans: Mapping[int, Span],
-        lows: Mapping[tuple[str, int], int], findings: Findings, compacted: Collection[str] = (),
-    ) -> None:  # fmt: skip
+        self,
+        outline: Outline,
+        topic: str,
+        topic_id: bytes,
+        spans: Mapping[int, Span],
+        lows: Mapping[tuple[str, int], int],
+        findings: Findings,
+        compacted: Collection[str] = (),
+    ) -> None:
         self._compacted = compacted
         self._first_held: dict[tuple[str, int], int | None] = {}
         self.counts: Counter[str] = Counter()
@@ -86,9 +92,14 @@ class AuditLedger:
         went.wholes.append(content.whole)
 
     def came(
-        self, message: Message, content: Content, source: tuple[Partition, int] | None, *,
-        is_released: bool = False, cut: Cut = Cut.NOTHING,
-    ) -> None:  # fmt: skip
+        self,
+        message: Message,
+        content: Content,
+        source: tuple[Partition, int] | None,
+        *,
+        is_released: bool = False,
+        cut: Cut = Cut.NOTHING,
+    ) -> None:
         """Take in a record of an output; `source` is the position that it names, None if it names none."""
         came = self._came[message.topic, message.partition]
         came.offsets.append(message.offset)
@@ -99,9 +110,10 @@ class AuditLedger:
             self.counts[EARLIER] += 1
         elif source[0][2] != message.partition:
             self._findings.add(
-                Kind.ORDER, _at(message),
+                Kind.ORDER,
+                _at(message),
                 f"{_at(message)} came from {self._position(source[0][2], source[1])}, another partition.",
-            )  # fmt: skip
+            )
         elif is_released:
             self._release(message, source)
         else:
@@ -159,9 +171,10 @@ class AuditLedger:
             self.counts[AGAIN] += 1
         else:
             self._findings.add(
-                Kind.TWICE, where,
+                Kind.TWICE,
+                where,
                 f"{self._position(part, offset)} left {claims} times: first at {went.first[at]}, again at {where}.",
-            )  # fmt: skip
+            )
 
     def _readings(self, part: int, offset: int) -> int:
         return self._outline.readings((self._topic, self._topic_id, part), offset)
@@ -199,10 +212,11 @@ class AuditLedger:
                 self.counts[EARLIER] += 1
             else:
                 self._findings.add(
-                    Kind.NOWHERE, where,
+                    Kind.NOWHERE,
+                    where,
                     f"{where} came from nowhere: every record of {self._topic}-{part} with its key, value, timestamp and "
                     "headers has left elsewhere, or there is none.",
-                )  # fmt: skip
+                )
 
     def _next_unclaimed(self, part: int, went: _Went, places: list[int]) -> int | None:
         for wanted in (0, 1):
@@ -226,10 +240,11 @@ class AuditLedger:
                     backs -= 1
                 else:
                     self._findings.add(
-                        Kind.ORDER, where,
+                        Kind.ORDER,
+                        where,
                         f"{where} came from {self._position(part, source)}, and {before} before it from "
                         f"{self._position(part, last)}: the order of {self._topic}-{part} was not kept.",
-                    )  # fmt: skip
+                    )
             last, before = source, where
 
     def _find_lost(self, part: int) -> None:
@@ -245,10 +260,11 @@ class AuditLedger:
             known = self._outline.first_at((self._topic, self._topic_id, part), offset)
             log = "the log has nothing of it" if known is None else f"the log has it at {known.log}"
             self._findings.add(
-                Kind.LOST, self._position(part, offset),
+                Kind.LOST,
+                self._position(part, offset),
                 f"{self._position(part, offset)} is in none of the outputs, and the group has committed up to "
                 f"{span.committed}; {log}.",
-            )  # fmt: skip
+            )
 
     def _may_be_trimmed(self, part: int, offset: int) -> bool:
         """Return whether an output lost what it held first, and that may have been this record."""

@@ -101,9 +101,16 @@ class Outline:
         digits = batch.prints[at][::-1].astype(">u8").tobytes().hex().encode()
         text = (int(batch.scope[at]), batch.text_digest[at].tobytes())
         return InLog(
-            place, (source.topic, source.topic_id, source.partition), int(batch.offset[at]), batch.ids[at], text,
-            as_number(batch.prints[at]), digits, int(batch.features[at]), batch.sketches[at].tobytes(),
-        )  # fmt: skip
+            place,
+            (source.topic, source.topic_id, source.partition),
+            int(batch.offset[at]),
+            batch.ids[at],
+            text,
+            as_number(batch.prints[at]),
+            digits,
+            int(batch.features[at]),
+            batch.sketches[at].tobytes(),
+        )
 
     def first_at(self, partition: Partition, offset: int) -> InLog | None:
         """Return what the log first had of the document at a position."""

@@ -192,9 +192,12 @@ def _kind(one: Judgement, other: Judgement) -> str:
 
 
 def compare(
-    log: Iterable[Sequence[tuple[int, int, bytes | None]]], recorded: LogIndex, changed: LogIndex, alternative: Alternative,
+    log: Iterable[Sequence[tuple[int, int, bytes | None]]],
+    recorded: LogIndex,
+    changed: LogIndex,
+    alternative: Alternative,
     difference: Difference,
-) -> None:  # fmt: skip
+) -> None:
     """Judge groups of (log offset, LogAppendTime, bytes) twice, in two empty indexes, and compare.
 
     Raises:

@@ -182,10 +182,16 @@ class PlainScan:
     """Row by row, with `Reach.is_near`; numpy only puts aside what differs in too many bits, or is of another scope."""
 
     def find(
-        self, reach: Reach, rows: Rows, first: int, end: int,
-        prints: NDArray[np.uint64], features: NDArray[np.int64], scopes: NDArray[np.uint64],
+        self,
+        reach: Reach,
+        rows: Rows,
+        first: int,
+        end: int,
+        prints: NDArray[np.uint64],
+        features: NDArray[np.int64],
+        scopes: NDArray[np.uint64],
         sketches: NDArray[np.uint8],
-    ) -> NDArray[np.int64]:  # fmt: skip
+    ) -> NDArray[np.int64]:
         """Return for each print the lowest living row of [first, end) within reach and of its scope, or -1."""
         if reach.looks_further or reach.needs_sketch:
             return _find_in_order(reach, rows, first, end, prints, features, scopes, sketches)
@@ -214,10 +220,16 @@ class CompiledScan:
         self._pool = ThreadPoolExecutor(self._threads, "audit-scan")
 
     def find(
-        self, reach: Reach, rows: Rows, first: int, end: int,
-        prints: NDArray[np.uint64], features: NDArray[np.int64], scopes: NDArray[np.uint64],
+        self,
+        reach: Reach,
+        rows: Rows,
+        first: int,
+        end: int,
+        prints: NDArray[np.uint64],
+        features: NDArray[np.int64],
+        scopes: NDArray[np.uint64],
         sketches: NDArray[np.uint8],
-    ) -> NDArray[np.int64]:  # fmt: skip
+    ) -> NDArray[np.int64]:
         """Return for each print the lowest living row of [first, end) within reach and of its scope, or -1."""
         if reach.looks_further or reach.needs_sketch:
             return _find_in_order(reach, rows, first, end, prints, features, scopes, sketches)
@@ -234,9 +246,17 @@ class CompiledScan:
         def scan(part: int) -> None:
             at = slice(cuts[part], cuts[part + 1])
             find_rows(
-                numbers, steps, rows.prints, rows.features, rows.scopes, rows.alive,
-                prints[at], features[at], scopes[at], found[at],
-            )  # fmt: skip
+                numbers,
+                steps,
+                rows.prints,
+                rows.features,
+                rows.scopes,
+                rows.alive,
+                prints[at],
+                features[at],
+                scopes[at],
+                found[at],
+            )
 
         if parts == 1:
             scan(0)
@@ -246,9 +266,15 @@ class CompiledScan:
 
 
 def _find_in_order(
-    reach: Reach, rows: Rows, first: int, end: int, prints: NDArray[np.uint64], features: NDArray[np.int64],
-    scopes: NDArray[np.uint64], sketches: NDArray[np.uint8],
-) -> NDArray[np.int64]:  # fmt: skip
+    reach: Reach,
+    rows: Rows,
+    first: int,
+    end: int,
+    prints: NDArray[np.uint64],
+    features: NDArray[np.int64],
+    scopes: NDArray[np.uint64],
+    sketches: NDArray[np.uint8],
+) -> NDArray[np.int64]:
     """Do what `find` does for a plan that looks at sketches or bounds who is asked: key by key, counting in order."""
     found = np.full(len(prints), -1, np.int64)
     living = first + np.flatnonzero(rows.alive[first:end])
@@ -326,9 +352,17 @@ def _are_blocks_near(numbers: Any, stored: Any, row: int, asked: Any, at: int, i
 
 @allocating_kernel
 def find_rows(
-    numbers: Any, steps: Any, stored: Any, stored_features: Any, stored_scopes: Any, alive: Any,
-    asked: Any, asked_features: Any, asked_scopes: Any, found: Any,
-) -> None:  # fmt: skip
+    numbers: Any,
+    steps: Any,
+    stored: Any,
+    stored_features: Any,
+    stored_scopes: Any,
+    alive: Any,
+    asked: Any,
+    asked_features: Any,
+    asked_scopes: Any,
+    found: Any,
+) -> None:
     """Set `found` (Q,) int64 to the lowest living row within reach of each print asked, where there is one."""
     width, threshold, ratio, first, end = numbers[0], numbers[3], numbers[5], numbers[6], numbers[7]
     limbs = (width + 63) // 64

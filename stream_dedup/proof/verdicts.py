@@ -80,8 +80,9 @@ class AuditedOutputs:
     def _dead_letter(self, message: Message) -> None:
         _, own = split_dead_letter(message.headers)
         where = _at(message)
-        topic, part, offset = (headers.text_of(own, name) for name in
-                               (headers.DLQ_TOPIC, headers.DLQ_PARTITION, headers.DLQ_OFFSET))  # fmt: skip
+        topic, part, offset = (
+            headers.text_of(own, name) for name in (headers.DLQ_TOPIC, headers.DLQ_PARTITION, headers.DLQ_OFFSET)
+        )
         self.reasons[f"dead:{headers.text_of(own, headers.ERROR_STAGE)}"] += 1
         if topic != self.source[0] or not (_is_number(part) and _is_number(offset)):
             self.findings.add(
@@ -108,9 +109,10 @@ class AuditedOutputs:
         document = self.outline.document(place)
         if document is None:
             self.findings.add(
-                Kind.VERDICT, where,
+                Kind.VERDICT,
+                where,
                 f"{where} names {place} in the log (dedup.log), and there is no document there that an index judges.",
-            )  # fmt: skip
+            )
             self.ledger.came(message, content, None)
             return
         self._judged(message, content, own, reason, document)
@@ -129,17 +131,19 @@ class AuditedOutputs:
         expected = self._expected(own, reason, document)
         if expected is None:
             self.findings.add(
-                Kind.VERDICT, _at(message),
+                Kind.VERDICT,
+                _at(message),
                 f"{_at(message)} left as {reason!r}, and log {document.log} gives it no verdict of that kind.",
-            )  # fmt: skip
+            )
         else:
             self.compared += 1
             wrong = differences(own, expected)
             if wrong:
                 self.findings.add(
-                    Kind.VERDICT, _at(message),
+                    Kind.VERDICT,
+                    _at(message),
                     f"{_at(message)} ({_name(*position)}, log {document.log}) is not what the log gives: {wrong}.",
-                )  # fmt: skip
+                )
         if headers.text_of(own, headers.VERDICT) == Verdict.DUPLICATE.value:
             self._duplicate(message, own, reason, document)
 
@@ -255,11 +259,12 @@ class AuditedOutputs:
             return
         self.unemitted = self.unemitted.with_one(appended_ms)
         self.findings.add(
-            Kind.UNEMITTED, _name(partition, offset),
+            Kind.UNEMITTED,
+            _name(partition, offset),
             f"{_name(partition, offset)} became a representative at log {judgement.decided}, appended "
             f"{headers.rfc3339(appended_ms)}; it is not in {self.names[0]}, and the group has committed past it. "
             "Duplicates may name it.",
-        )  # fmt: skip
+        )
 
     def _check_released(self, log_offset: int) -> None:
         document = self.outline.document(LogPlace(log_offset, 0))
@@ -274,10 +279,11 @@ class AuditedOutputs:
         self.unemitted = self.unemitted.with_one(appended_ms)
         where = _name(document.partition, document.offset)
         self.findings.add(
-            Kind.UNEMITTED, where,
+            Kind.UNEMITTED,
+            where,
             f"{where} was released at log {document.log}, appended {headers.rfc3339(appended_ms)}, and is not in "
             f"{self.names[0]} as released. Finish it with: stream-dedup release {document.partition[2]}@{document.offset}",
-        )  # fmt: skip
+        )
 
 
 def expected_headers(judgement: Judgement, recipe: str, fingerprint: bytes) -> Headers:

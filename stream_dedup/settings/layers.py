@@ -56,9 +56,11 @@ def load_settings(
     checked = check_settings(overrides, file, environ)
     settings, problems = checked.settings, checked.problems
     if settings is None or problems:
-        head = "The configuration cannot be used:" if len(problems) == 1 else (
-            f"The configuration cannot be used, for {len(problems)} reasons:"
-        )  # fmt: skip
+        head = (
+            "The configuration cannot be used:"
+            if len(problems) == 1
+            else (f"The configuration cannot be used, for {len(problems)} reasons:")
+        )
         raise ConfigurationError("\n".join([head, *(f"  - {problem}" for problem in problems)]))
     return settings
 

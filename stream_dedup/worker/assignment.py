@@ -98,8 +98,10 @@ class Assignment:
         except InvariantError:
             self.check_topics()  # of a topic that was created again the index knows positions that nobody has committed
             raise
-        self._logger.warning("stale records dropped; reading again from the committed offset",
-                     partitions=[f"{topic}-{part}" for topic, part in keys])  # fmt: skip
+        self._logger.warning(
+            "stale records dropped; reading again from the committed offset",
+            partitions=[f"{topic}-{part}" for topic, part in keys],
+        )
         self.source.restart_at(self._learn(found))
         self._no_longer_unread(found)
 

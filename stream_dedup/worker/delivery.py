@@ -181,9 +181,14 @@ class Delivery:
             self._hosts.committed(transaction.batches)
             self._failpoints.hit("worker.after-commit", self._flow.in_flight + 1)
             return
-        self._logger.warning("a transaction did not commit; its records are read again", outcome=result.outcome.value,
-                     reason=result.why, documents=carried.documents, seconds=round(seconds, 1),
-                     next_documents_max=self._allowance.now.documents)  # fmt: skip
+        self._logger.warning(
+            "a transaction did not commit; its records are read again",
+            outcome=result.outcome.value,
+            reason=result.why,
+            documents=carried.documents,
+            seconds=round(seconds, 1),
+            next_documents_max=self._allowance.now.documents,
+        )
         if result.refused:  # 5
             self._retract(leaving, transaction, result)
         self._abort(rereads=rereads)
@@ -203,8 +208,12 @@ class Delivery:
                     f"The topic {emitted.output.topic} refuses the record {where}: {result.why} Correct the topic's "
                     "settings with: stream-dedup topics apply"
                 )
-            self._logger.error("an output refused a record; it is retracted and becomes a dead letter", position=where,
-                       topic=emitted.output.topic, reason=result.why)  # fmt: skip
+            self._logger.error(
+                "an output refused a record; it is retracted and becomes a dead letter",
+                position=where,
+                topic=emitted.output.topic,
+                reason=result.why,
+            )
             self._send_retraction(emitted.message)
         self._appender.flush(patience=self._patience)
 

@@ -119,8 +119,10 @@ def counter_of(settings: Settings, worker: str, report: Callable[[str], None]) -
     topic = settings.topic_names.insights
     try:
         if topic not in Admin(settings).topic_ids([topic]):
-            _logger.warning(f"The topic {topic} does not exist, so nothing is counted per host; create it with: stream-dedup "
-                         "topics apply, or set STREAM_DEDUP_INSIGHTS=false.")  # fmt: skip
+            _logger.warning(
+                f"The topic {topic} does not exist, so nothing is counted per host; create it with: stream-dedup "
+                "topics apply, or set STREAM_DEDUP_INSIGHTS=false."
+            )
             return HostCounter(worker, None)
         sender = InsightsSender(settings, topic, f"{worker}-insights", report)
     except StreamDedupError as error:

@@ -83,7 +83,7 @@ class EmittedCounts(NamedTuple):
             sizes[reason] += len(message.value or b"")
         return cls(
             np.array(documents), np.array(sizes), stages, np.array(distances, np.int64), np.array(timestamps_ms, np.int64)
-        )  # fmt: skip
+        )
 
 
 def warm_up() -> None:

@@ -88,5 +88,6 @@ class Questions:
             return
         passed = self._flow.fail_open()
         if passed:
-            self._logger.error("the index is silent: documents leave as unique, unjudged", documents=passed,
-                       waited_seconds=patience)  # fmt: skip
+            self._logger.error(
+                "the index is silent: documents leave as unique, unjudged", documents=passed, waited_seconds=patience
+            )

@@ -84,9 +84,18 @@ def test_the_page_and_plan_say_the_same() -> None:
 
 def sample(variant: str) -> Sample:
     return Sample(
-        variant, 1, 1000, 0.1, 1.0, {"worker": 0.02, "index": 0.01, "broker": 0.005}, {}, {}, {"index": 10**9},
-        {"in": 2000, "unique": 2000}, {"fingerprints": 200_000},
-    )  # fmt: skip
+        variant,
+        1,
+        1000,
+        0.1,
+        1.0,
+        {"worker": 0.02, "index": 0.01, "broker": 0.005},
+        {},
+        {},
+        {"index": 10**9},
+        {"in": 2000, "unique": 2000},
+        {"fingerprints": 200_000},
+    )
 
 
 def test_the_figures_are_of_one_run(tmp_path: Path) -> None:
@@ -105,9 +114,13 @@ def test_the_figures_are_of_one_run(tmp_path: Path) -> None:
             for number in range(5)
         ]
         return SimpleNamespace(
-            options=options, curve=curve, representatives=4500, sustained_cpu=10_000.0, complaints=["one"],
+            options=options,
+            curve=curve,
+            representatives=4500,
+            sustained_cpu=10_000.0,
+            complaints=["one"],
             disk={"total": 80.4, "ids as text": 37.0},
-        )  # fmt: skip
+        )
 
     constants = Constants(1.0, 0.1, 0.05, 0.0003, 0.001, 2.0)
     found, complaints = capacity.run_capacity(

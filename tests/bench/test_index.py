@@ -114,9 +114,10 @@ def test_a_wrong_answer_is_no_chance() -> None:
         return encode(replace(answer, judgements=changed), bytes(16))[0]
 
     for wrong in (
-        right[copies[0]]._replace(of=other), right[copies[0]]._replace(distance=2),
+        right[copies[0]]._replace(of=other),
+        right[copies[0]]._replace(distance=2),
         Judgement(Reason.NEW, right[copies[0]].decided),
-    ):  # fmt: skip
+    ):
         planted, found, by_chance = Truth(stream).compare(record, told(copies[0], wrong))
         assert (planted - found, by_chance) == (1, 0)
     new = next(place for place in range(len(right)) if place not in copies)

@@ -435,8 +435,9 @@ class Outcome:
         by_partition: dict[int, list[Message]] = defaultdict(list)
         for one in self.source:
             by_partition[one.partition].append(one)
-        expected = {part: [fingerprint_of(one) for one in sorted(ones, key=lambda m: m.offset)]
-                    for part, ones in by_partition.items()}  # fmt: skip
+        expected = {
+            part: [fingerprint_of(one) for one in sorted(ones, key=lambda m: m.offset)] for part, ones in by_partition.items()
+        }
         source_at = {(one.partition, one.offset): one for one in self.source}
         total = len(self.unique) + len(self.duplicates) + len(self.dead)
         assert len(self.source) == total, f"{len(self.source)} went in and {total} came out"
@@ -515,16 +516,19 @@ def header(message: Message, name: str) -> str:
 
 def fingerprint_of(one: Message) -> tuple[Any, ...]:
     """What must not change between input and output: key, value, timestamp, foreign headers."""
-    foreign = tuple((name, value) for name, value in one.headers
-                    if not name.startswith(("dedup.", "__dlq.errors.")))  # fmt: skip
+    foreign = tuple((name, value) for name, value in one.headers if not name.startswith(("dedup.", "__dlq.errors.")))
     # A dead letter has its timestamp in a header: its topic stamps anew, because it keeps records for days only.
     is_dead = any(name == "dedup.error.timestamp" for name, _ in one.headers)
     timestamp = header(one, "dedup.error.timestamp") if is_dead else str(one.timestamp_ms or "")
     return one.key, one.value, timestamp, foreign
 
 
-_WORDS = [f"{a}{b}{c}" for a in ("ka", "lo", "mi", "ten", "sur") for b in ("ra", "ve", "dol", "nim", "po", "qua")
-          for c in ("s", "n", "tor", "la", "ri", "den", "mos")]  # fmt: skip
+_WORDS = [
+    f"{a}{b}{c}"
+    for a in ("ka", "lo", "mi", "ten", "sur")
+    for b in ("ra", "ve", "dol", "nim", "po", "qua")
+    for c in ("s", "n", "tor", "la", "ri", "den", "mos")
+]
 
 
 def large_documents(count: int, size: int, seed: int, *, partitions: int) -> Iterator[tuple[int, bytes, bytes, Headers]]:

@@ -102,8 +102,11 @@ def test_dead_letters_go_back_once(
     crawl.start("worker")
     bypass: Headers = [("dedup.bypass", b"maybe"), ("n", b"1")]
     letters: list[tuple[int, bytes | None, bytes | None, Headers]] = [
-        (0, b"a", b"{", bypass), (0, b"b", b'{"other": 1}', []), (0, None, b"[", []), (0, b"d", b'{"text": "fine"}', []),
-    ]  # fmt: skip
+        (0, b"a", b"{", bypass),
+        (0, b"b", b'{"other": 1}', []),
+        (0, None, b"[", []),
+        (0, b"d", b'{"text": "fine"}', []),
+    ]
     crawl.produce(letters, timestamp_ms=1_790_000_000_000)
     crawl.wait_until_committed(4)
     for name, value in crawl.environment.items():
@@ -116,13 +119,19 @@ def test_dead_letters_go_back_once(
 
     shown = run("dlq", "show")
     assert [(one["stage"], one["key"], one["sent_back"]) for one in shown] == [
-        ("decode", "a", False), ("field", "b", False), ("decode", None, False),
-    ]  # fmt: skip
+        ("decode", "a", False),
+        ("field", "b", False),
+        ("decode", None, False),
+    ]
     assert [one["source"] for one in shown] == [f"{crawl.names.documents}-0@{offset}" for offset in range(3)]
     assert [one["key"] for one in run("dlq", "show", "--stage", "field", "--contains", "text")] == ["b"]
     assert run("dlq", "redrive")[0] | {"sources": 0} == {
-        "letters": 3, "sent": False, "sent_before": 0, "unfit": {}, "sources": 0,
-    }  # fmt: skip
+        "letters": 3,
+        "sent": False,
+        "sent_before": 0,
+        "unfit": {},
+        "sources": 0,
+    }
     assert len(crawl.read(crawl.names.documents)) == 4
     assert run("dlq", "redrive", "--stage", "decode", "--yes")[0]["letters"] == 2
     crawl.wait_until_committed(6)

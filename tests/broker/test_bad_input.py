@@ -141,11 +141,24 @@ def table() -> list[Row]:
 def large_table() -> list[Row]:
     """Return rows for a topic that takes 1 MB: under zstd or gzip that holds what no output and no letter can."""
     return [
-        Row("a header larger than a letter", text("h"), "dead", "size", [("a", b"1"), ("b", b"x" * 3_000_000), ("c", b"")],
-            codec="zstd"),
+        Row(
+            "a header larger than a letter",
+            text("h"),
+            "dead",
+            "size",
+            [("a", b"1"), ("b", b"x" * 3_000_000), ("c", b"")],
+            codec="zstd",
+        ),
         Row("a key larger than a letter", text("k"), "dead", "size", [("a", b"1")], key=b"k" * 10_000_000, codec="gzip"),
-        Row("all of it larger than a letter", text("c" * 3_000_000), "dead", "size", [("n", b"x" * 400_000)] * 5,
-            key=b"k" * 3_000_000, codec="zstd"),
+        Row(
+            "all of it larger than a letter",
+            text("c" * 3_000_000),
+            "dead",
+            "size",
+            [("n", b"x" * 400_000)] * 5,
+            key=b"k" * 3_000_000,
+            codec="zstd",
+        ),
         Row("a tombstone with a huge header", None, "dead", "size", [("h", b"x" * 3_000_000)], codec="zstd"),
         Row("a large header with a name that is not UTF-8", b"{", "dead", "decode", [(LATIN1, b"x" * 3_000_000)], codec="zstd"),
         Row("a large value beside such a name", text("c" * 3_000_000), "dead", "size", [(LATIN1, b"")], codec="zstd"),
@@ -154,7 +167,7 @@ def large_table() -> list[Row]:
         # What the client does not say nobody knows: see docs/reference/headers.md.
         Row("more headers than the client reads", text("most"), "unique", "too-short", [("", b"")] * 100_001),
         Row("a last good one", text("the last one"), "unique", "too-short"),
-    ]  # fmt: skip
+    ]
 
 
 # Copies beyond the first of what is unique are exact duplicates of it.
@@ -173,8 +186,16 @@ def produce_table(crawl: Filter, table: list[Row]) -> tuple[list[str], list[int]
             if any(row.damaged for row in written):
                 damaged.append(len(names))
             # One batch for copies, so that they are compressed together and damaged together.
-            more = {} if codec == "none" else {"compression.type": codec.codec, "compression.level": 6, "linger.ms": 2000,  # type: ignore[union-attr]
-                                               "batch.size": 500_000_000}  # fmt: skip
+            more = (
+                {}
+                if codec == "none"
+                else {
+                    "compression.type": codec.codec,
+                    "compression.level": 6,
+                    "linger.ms": 2000,  # type: ignore[union-attr]
+                    "batch.size": 500_000_000,
+                }
+            )
             crawl.produce(((0, row.key, row.value, row.headers) for row in written), timestamp_ms, **more)
             names += [row.name for row in written]
     return names, damaged
@@ -215,8 +236,10 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
             worker = crawl.start("worker")
             worker.says("worker started")
             # A stranger may write to the log too; none of this is a record of ours.
-            crawl.produce([(0, None, junk, []) for junk in (b"", b"not a record", b"SDF2" + bytes(40), None)],
-                          topic=crawl.names.fingerprints)  # fmt: skip
+            crawl.produce(
+                [(0, None, junk, []) for junk in (b"", b"not a record", b"SDF2" + bytes(40), None)],
+                topic=crawl.names.fingerprints,
+            )
             for topic in (crawl.names.fingerprints, crawl.names.verdicts):
                 crawl.produce([(0, None, b"not a record", [(LATIN1, b"")])], topic=topic)
             crawl.produce([(0, b"warm", text("the first good one"), [])])
@@ -307,8 +330,11 @@ def ends_of(outcome: Outcome, names: list[str]) -> list[tuple[str, str, str]]:
     """Return (row's name, topic, reason or stage) in the order of the source; the first record is no row's."""
     by_source: dict[int, tuple[str, str]] = {}
     source = {fingerprint_of(one): one.offset for one in outcome.source}
-    places = {(offset, place): outcome.outline.batches[offset].position(place).offset
-              for offset, batch in outcome.outline.batches.items() for place in range(len(batch))}  # fmt: skip
+    places = {
+        (offset, place): outcome.outline.batches[offset].position(place).offset
+        for offset, batch in outcome.outline.batches.items()
+        for place in range(len(batch))
+    }
     for topic in ("unique", "duplicates", "dead"):
         for one in getattr(outcome, topic):
             if topic == "dead":

@@ -81,8 +81,15 @@ def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: Callable[..., Filter])
     in_order = sorted((*outcome.unique, *outcome.duplicates), key=lambda one: (one.timestamp_ms or 0, one.offset))
     assert len(in_order) == 11
     assert outcome.reasons() == {
-        "new": 1, "unchanged": 2, "revised": 1, "exact": 3, "near": 1, "too-short": 1, "empty": 1, "tombstone": 1,
-    }  # fmt: skip
+        "new": 1,
+        "unchanged": 2,
+        "revised": 1,
+        "exact": 3,
+        "near": 1,
+        "too-short": 1,
+        "empty": 1,
+        "tombstone": 1,
+    }
 
 
 def test_backlog_of_near_copies_on_all_partitions(make_filter: Callable[..., Filter]) -> None:

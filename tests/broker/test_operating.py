@@ -21,9 +21,16 @@ pytestmark = pytest.mark.broker
 COPIES, OTHERS, BROKEN = 30, 40, 3
 # The contract's list, as far as the roles of this test move it; an aborted or evicted one has tests of its own.
 WORKER = (
-    "build_info", "records_total", "documents_total", "bytes_total", "dead_letters_total", "distance_bits_count",
-    "verdict_latency_seconds_count", "transactions_total", "rebalances_total",
-)  # fmt: skip
+    "build_info",
+    "records_total",
+    "documents_total",
+    "bytes_total",
+    "dead_letters_total",
+    "distance_bits_count",
+    "verdict_latency_seconds_count",
+    "transactions_total",
+    "rebalances_total",
+)
 INDEX = ("build_info", "candidates_count", "index_entries", "index_size_bytes", "index_applied_offset")
 
 

@@ -28,8 +28,12 @@ VOLUME = "STREAM_DEDUP_INDEX_DIR"
 def command(crawl: Filter, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "stream_dedup", *map(str, arguments)],
-        env=child_environment({}) | crawl.environment, capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+        env=child_environment({}) | crawl.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
 
 
 def json_of(ended: subprocess.CompletedProcess[str]) -> Any:

@@ -43,11 +43,30 @@ _STOP_SECONDS = 90
 SLOW_EACH = 1000
 
 FAULTS = (
-    *("kill worker",) * 5, *("kill index",) * 3, *("kill both",) * 3, "stop worker", "stop index", "end worker", "end index",
-    "new volume", "older volume", "disk full", "kill broker", "stop broker", "broker away", "one more worker",
-    "one transactional id", "cut connections", "dark network", "late commit", "lost answers", "slow outputs", "large documents",
-    "idle connections", "nothing",
-)  # fmt: skip
+    *("kill worker",) * 5,
+    *("kill index",) * 3,
+    *("kill both",) * 3,
+    "stop worker",
+    "stop index",
+    "end worker",
+    "end index",
+    "new volume",
+    "older volume",
+    "disk full",
+    "kill broker",
+    "stop broker",
+    "broker away",
+    "one more worker",
+    "one transactional id",
+    "cut connections",
+    "dark network",
+    "late commit",
+    "lost answers",
+    "slow outputs",
+    "large documents",
+    "idle connections",
+    "nothing",
+)
 DISK_BYTES = 300_000
 # Longer than every time-out of a client: what it ends by itself, no restart of a broker excuses.
 AWAY_SECONDS = 70
@@ -57,8 +76,15 @@ QUOTA_BYTES = 20_000
 IDLE_CONNECTIONS = 600
 # A probe's own time-out in the manifests is shorter; here a role may just be stopped by a slow disk or a full processor.
 PROBE_SECONDS = 30
-LOSABLE = (kproxy.PRODUCE, kproxy.END_TXN, kproxy.TXN_OFFSET_COMMIT, kproxy.ADD_PARTITIONS_TO_TXN, kproxy.HEARTBEAT,
-           kproxy.INIT_PRODUCER_ID, kproxy.METADATA)  # fmt: skip
+LOSABLE = (
+    kproxy.PRODUCE,
+    kproxy.END_TXN,
+    kproxy.TXN_OFFSET_COMMIT,
+    kproxy.ADD_PARTITIONS_TO_TXN,
+    kproxy.HEARTBEAT,
+    kproxy.INIT_PRODUCER_ID,
+    kproxy.METADATA,
+)
 
 
 class Nemesis:
@@ -288,9 +314,13 @@ def main() -> int:
         KafkaProxy(int(broker.bootstrap.rpartition(":")[2])) as proxy,
     ):
         crawl = Filter(
-            *(broker.bootstrap, Path(folder)), partitions=4, batch_documents=500, text_is="html", page_cpu="300ms",
+            *(broker.bootstrap, Path(folder)),
+            partitions=4,
+            batch_documents=500,
+            text_is="html",
+            page_cpu="300ms",
             worker_memory=MEMORY_BYTES,
-        )  # fmt: skip
+        )
         crawl.environment["STREAM_DEDUP_KAFKA_SESSION_TIMEOUT_MS"] = str(round(1000 * asked.session))
         crawl.environment["STREAM_DEDUP_KAFKA_HEARTBEAT_INTERVAL_MS"] = str(round(100 * asked.session))
         crawl.create_topics()

@@ -65,8 +65,16 @@ def test_the_declared_topics_are_well() -> None:
     by_state = found(facts())
 
     assert [one.check for one in by_state[CheckState.OK]] == [
-        "topics", "log", "replicas", "log sizes", "output sizes", "retention", "offsets", "reading", "clock",
-    ]  # fmt: skip
+        "topics",
+        "log",
+        "replicas",
+        "log sizes",
+        "output sizes",
+        "retention",
+        "offsets",
+        "reading",
+        "clock",
+    ]
     assert by_state[CheckState.WARNING] == by_state[CheckState.REFUSED] == []
 
 
@@ -114,7 +122,7 @@ def shape(name: str, **numbers: int) -> Callable[[dict[str, Existing]], object]:
         (config("documents", retention_ms="3600000"), "warning", "retention", "whatever is not judged within that time"),
         (config("documents", cleanup_policy="compact"), "warning", "retention", "before it was judged"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_topic_is_one_sentence(
     change: Callable[[dict[str, Existing]], object], state: str, check: str, says: str
 ) -> None:
@@ -157,7 +165,7 @@ def test_a_named_topic_is_for_its_owner_to_change() -> None:
         ({"appended_ms": NOW_MS + 60_000}, {}, "warning", "at least 60 s behind the broker's"),
         ({"topics": as_declared() | {"unique": Existing(12, 3, {"retention.ms": "9" * 6})}}, {}, "warning", "17 minutes"),
     ],
-)  # fmt: skip
+)
 def test_offsets_log_and_clock(more: dict[str, object], settings: dict[str, object], state: str, says: str) -> None:
     """Where the group stands, what is left of the log, and whose clock is behind."""
     by_state = found(facts(**more), **settings)

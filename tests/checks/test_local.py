@@ -106,7 +106,7 @@ class TestClients:
             ("k:1", {"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"}, "warning", "host name"),
             ("k:1", {"security.protocol": "ssl", "enable.ssl.certificate.verification": "false"}, "warning", "certificate"),
         ],
-    )  # fmt: skip
+    )
     def test_encryption(self, brokers: str, properties: dict[str, str], state: str, says: str) -> None:
         """In the clear only on this machine; verified unless told otherwise."""
         findings = check_clients(Settings(kafka_bootstrap_servers=brokers, kafka=properties), TopicNames(), None)

@@ -38,9 +38,13 @@ def test_a_group_that_works_for_another_filter_is_refused() -> None:
     """Its members read another topic; those that read this one are its own."""
     settings, names = Settings(group="one", topic_prefix="crawl"), TopicNames("crawl")
 
-    found = [list(check_roles(settings, names, RoleFacts(1, 0, None, None, frozenset(reads)))) for reads in (
-        ["crawl.documents"], ["crawl.documents", "news.documents"],
-    )]  # fmt: skip
+    found = [
+        list(check_roles(settings, names, RoleFacts(1, 0, None, None, frozenset(reads))))
+        for reads in (
+            ["crawl.documents"],
+            ["crawl.documents", "news.documents"],
+        )
+    ]
 
     assert [[one.state for one in each] for each in found] == [[CheckState.OK], [CheckState.REFUSED]]
     assert "read news.documents" in found[1][0].sentence

@@ -57,10 +57,13 @@ def test_a_record_that_is_no_letter_is_shown_and_never_sent() -> None:
 @pytest.mark.parametrize(
     "lacks",
     [
-        (headers.ERROR_TRUNCATED, b"5000"), (headers.ERROR_KEY_TRUNCATED, b"5000"), (headers.ERROR_HEADERS_DROPPED, b"1"),
-        (headers.ERROR_HEADERS_UNREADABLE, b"r\\xe9"), (headers.ERROR_CLASS, b"Unreadable"),
+        (headers.ERROR_TRUNCATED, b"5000"),
+        (headers.ERROR_KEY_TRUNCATED, b"5000"),
+        (headers.ERROR_HEADERS_DROPPED, b"1"),
+        (headers.ERROR_HEADERS_UNREADABLE, b"r\\xe9"),
+        (headers.ERROR_CLASS, b"Unreadable"),
     ],
-)  # fmt: skip
+)
 def test_a_letter_that_lacks_something_is_not_sent_back(lacks: tuple[str, bytes]) -> None:
     """It would come back as another record: without its value a tombstone, without its headers one that never had them."""
     assert letter_of(dead([])._replace(headers=[*dead([]).headers, lacks])).is_cut

@@ -38,10 +38,18 @@ def volume(tmp_path: Path) -> Path:
     recipe = Recipe()
     prints = Fingerprinter(recipe).fingerprint(list(TEXTS.values()))
     docs = [
-        Doc(0, row, row, prints.digests[row].tobytes(), int(prints.prints[row, 1]) << 64 | int(prints.prints[row, 0]),
-            int(prints.features[row]), id=name.encode(), sketch=prints.sketches[row].tobytes())
+        Doc(
+            0,
+            row,
+            row,
+            prints.digests[row].tobytes(),
+            int(prints.prints[row, 1]) << 64 | int(prints.prints[row, 0]),
+            int(prints.features[row]),
+            id=name.encode(),
+            sketch=prints.sketches[row].tobytes(),
+        )
         for row, name in enumerate(TEXTS)
-    ]  # fmt: skip
+    ]
     index = LogIndex(RocksStore(tmp_path / "state" / "index"))
     index.bind("cluster/0123")
     declaration = declare(PLANS["wide"], recipe=recipe.id, floor=recipe.floor, mode=int(Mode.ENFORCE))
@@ -143,8 +151,10 @@ def test_every_copy_in_files_is_found(run: Callable[..., Any], tmp_path: Path) -
     rows = json.loads(ended.out)["found"]
 
     assert [(one["id"], one["position"]) for one in rows] == [
-        ("http://2/", "pages.jsonl:3"), ("http://4/", "pages.jsonl:5"), ("http://0/", "pages.jsonl:1"),
-    ]  # fmt: skip
+        ("http://2/", "pages.jsonl:3"),
+        ("http://4/", "pages.jsonl:5"),
+        ("http://0/", "pages.jsonl:1"),
+    ]
     assert json.loads(run("similar", PAGE, "--in", tmp_path / "pages.jsonl", "-n", 1, "--json").out)["total"] == 3
 
 

@@ -47,9 +47,17 @@ def test_what_is_read_whole_is_counted_exactly() -> None:
 
     assert not found.is_estimated
     assert found.fields() == {
-        "documents": 3, "unique": 1, "duplicates": 2, "judged": 0, "bytes": 22, "bytes_saved": 12,
-        "share_saved": 0.5455, "reasons": {"exact": 1, "near": 1, "new": 1}, "ranges": {}, "unseen_below": 0,
-    }  # fmt: skip
+        "documents": 3,
+        "unique": 1,
+        "duplicates": 2,
+        "judged": 0,
+        "bytes": 22,
+        "bytes_saved": 12,
+        "share_saved": 0.5455,
+        "reasons": {"exact": 1, "near": 1, "new": 1},
+        "ranges": {},
+        "unseen_below": 0,
+    }
 
 
 def skewed(kind: str, chance: random.Random) -> dict[tuple[str, int], list[Message]]:

@@ -73,11 +73,24 @@ def test_no_command_draws_a_table_of_another_kind() -> None:
 
 
 FULL = {
-    "documents_rate": 12_345.0, "bytes_rate": 123.4e6, "dead_letters_rate": 0.5, "duplicate_ratio": 0.333, "lag_records": 1.2e6,
-    "latency_p50_seconds": 0.033, "latency_p99_seconds": 119.0, "in_flight_documents": 12_000.0, "aborted_ratio": 1.0,
-    "log_records_rate": 80.0, "applied_offset": 123_456_789.0, "representatives": 1_234_567_890.0, "index_bytes": 40e9,
-    "candidates_mean": 4.5, "insights_records_rate": 3.0, "insights_lag_records": 5.0, "hosts": 1_000_000.0,
-}  # fmt: skip
+    "documents_rate": 12_345.0,
+    "bytes_rate": 123.4e6,
+    "dead_letters_rate": 0.5,
+    "duplicate_ratio": 0.333,
+    "lag_records": 1.2e6,
+    "latency_p50_seconds": 0.033,
+    "latency_p99_seconds": 119.0,
+    "in_flight_documents": 12_000.0,
+    "aborted_ratio": 1.0,
+    "log_records_rate": 80.0,
+    "applied_offset": 123_456_789.0,
+    "representatives": 1_234_567_890.0,
+    "index_bytes": 40e9,
+    "candidates_mean": 4.5,
+    "insights_records_rate": 3.0,
+    "insights_lag_records": 5.0,
+    "hosts": 1_000_000.0,
+}
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -92,9 +92,12 @@ def test_load_needs_its_topic(run: Callable[..., Any], prefix: str, tmp_path: Pa
 
 
 def test_load_run_all_and_tap(
-    run: Callable[..., Any], start: Callable[..., subprocess.Popen[bytes]], prefix: str, tmp_path: Path,
+    run: Callable[..., Any],
+    start: Callable[..., subprocess.Popen[bytes]],
+    prefix: str,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """Documents loaded from a file come out of the filter and are seen in tap; SIGTERM ends everything with 0."""
     monkeypatch.setenv("STREAM_DEDUP_VALUE_FORMAT", "json")
     run("topics", "apply", "--fit-brokers", "--partitions", "1")

@@ -96,7 +96,7 @@ def test_another_topic_or_log_begins_anew(kafka: Kafka) -> None:
         (set(), [batch((0, 0, 0), topic_id=OTHER)], [False, False, False]),
         (set(), [], [False, False, False]),
     ],
-)  # fmt: skip
+)
 def test_what_a_log_held_before_is_told_by_offsets_or_documents(
     kafka: Kafka, committed: set[int], log: list[Batch], begun: list[bool]
 ) -> None:

@@ -20,11 +20,22 @@ def batch(*pairs: tuple[int, int, int], recipe: str = "r", topic_id: bytes = TOP
     """Return a batch of one document that states (partition, epoch, committed offset) of some partitions."""
     sources = tuple(Source(TOPIC, topic_id, part, epoch, committed) for part, epoch, committed in pairs)
     return Batch(
-        recipe, Mode.ENFORCE, bytes(16), 1, sources, np.zeros(1, np.uint16), np.zeros(1, np.int64), np.zeros(1, np.uint64),
-        np.zeros((1, 16), np.uint8), np.zeros((1, 2), np.uint64), np.zeros((1, 0), np.uint8), np.zeros(1, np.uint32),
+        recipe,
+        Mode.ENFORCE,
+        bytes(16),
+        1,
+        sources,
+        np.zeros(1, np.uint16),
+        np.zeros(1, np.int64),
         np.zeros(1, np.uint64),
-        np.zeros(1, np.int64), (b"",),
-    )  # fmt: skip
+        np.zeros((1, 16), np.uint8),
+        np.zeros((1, 2), np.uint64),
+        np.zeros((1, 0), np.uint8),
+        np.zeros(1, np.uint32),
+        np.zeros(1, np.uint64),
+        np.zeros(1, np.int64),
+        (b"",),
+    )
 
 
 def marks(*batches: Batch) -> Marks:
@@ -55,7 +66,7 @@ def test_a_topic_may_hold_hyphens_and_numbers() -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "3", "@5", "3@", "3@-1", "-3@1", "3@1.5", "3@5 ", "3@５", "3@5\n", "@", "3@" + "9" * 20, "documents3@5", "\x1b[2J@1"],
-)  # fmt: skip
+)
 def test_what_is_no_position_is_refused_readably(text: str) -> None:
     """The sentence shows what was written, without anything that a terminal takes for an order, and the form."""
     with pytest.raises(InputError, match=r"is not PARTITION@OFFSET, such as 3@8812 or crawl\.documents-3@8812") as caught:

@@ -67,8 +67,12 @@ def start(
         return subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "sh", "-c", _script(command, kernels)],
             env={"PATH": os.environ["PATH"], "TMPDIR": str(TMP)} | environment,
-            cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stream if log else subprocess.STDOUT, text=True,
-        )  # fmt: skip
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stream if log else subprocess.STDOUT,
+            text=True,
+        )
 
 
 def why_not() -> str | None:

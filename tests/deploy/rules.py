@@ -28,9 +28,14 @@ for _path in sorted((Path(__file__).parent / "schemas").glob("*.yaml")):
     SCHEMAS |= yaml.safe_load(_path.read_text())
 # What an operator or another operator's controller makes.
 FOREIGN_SECRETS = {
-    "stream-dedup-key", "stream-dedup-worker", "stream-dedup-index", "stream-dedup-insights", "stream-dedup-autoscaler",
-    "stream-dedup-operator", "kafka-cluster-ca-cert",
-}  # fmt: skip
+    "stream-dedup-key",
+    "stream-dedup-worker",
+    "stream-dedup-index",
+    "stream-dedup-insights",
+    "stream-dedup-autoscaler",
+    "stream-dedup-operator",
+    "kafka-cluster-ca-cert",
+}
 LAST_TRANSACTION_SECONDS = 30
 NODE_LOCAL_DNS = "169.254.20.10/32"
 
@@ -244,8 +249,9 @@ def drained(manifests: list[Manifest]) -> list[str]:
         if role == "worker" and pod["spec"].get("terminationGracePeriodSeconds", 30) <= needed:
             problems.append(f"{named(workload)} is killed within {needed:.0f} s, before a drain has ended")
         if {one["topologyKey"] for one in pod["spec"].get("topologySpreadConstraints", [])} != {
-            "topology.kubernetes.io/zone", "kubernetes.io/hostname",
-        }:  # fmt: skip
+            "topology.kubernetes.io/zone",
+            "kubernetes.io/hostname",
+        }:
             problems.append(f"{named(workload)} is not spread over zones and nodes")
         problems += [
             f"{named(workload)} is spread among other pods than its own"
@@ -408,6 +414,21 @@ def fenced(manifests: list[Manifest]) -> list[str]:
 
 
 RULES = (
-    schema, restricted, sealed, labelled, probed, sized, pinned, joined, drained, walled, stored, identified, configured,
-    referring, scaled, woken, fenced,
-)  # fmt: skip
+    schema,
+    restricted,
+    sealed,
+    labelled,
+    probed,
+    sized,
+    pinned,
+    joined,
+    drained,
+    walled,
+    stored,
+    identified,
+    configured,
+    referring,
+    scaled,
+    woken,
+    fenced,
+)

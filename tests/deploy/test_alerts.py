@@ -23,8 +23,11 @@ CASES = yaml.safe_load((Path(__file__).parent / "alerts.yaml").read_text())["cas
 HANDBOOK = (ROOT / "docs" / "handbook.md").read_text()
 # What others export: Prometheus itself, Kubernetes.
 FOREIGN = {
-    "up", "kube_pod_container_resource_limits", "kubelet_volume_stats_available_bytes", "kubelet_volume_stats_capacity_bytes",
-}  # fmt: skip
+    "up",
+    "kube_pod_container_resource_limits",
+    "kubelet_volume_stats_available_bytes",
+    "kubelet_volume_stats_capacity_bytes",
+}
 METRIC = re.compile(r"\b(?:stream_dedup|process|kube|kubelet|kafka)[a-z0-9_:]*\b|\bup\b")
 
 

@@ -67,8 +67,13 @@ def test_the_constraints_are_real() -> None:
     said, _ = looked.communicate(timeout=60)
 
     assert json.loads(said.splitlines()[-1]) == {
-        "user": pod.USER, "groups": [], "home": None, "capabilities": 0, "no_new_privileges": 1, "written": ["/mnt/volume/x"],
-    }  # fmt: skip
+        "user": pod.USER,
+        "groups": [],
+        "home": None,
+        "capabilities": 0,
+        "no_new_privileges": 1,
+        "written": ["/mnt/volume/x"],
+    }
 
 
 @pytest.mark.broker

@@ -126,8 +126,10 @@ def test_compose_has_all_that_it_promises() -> None:
             load_settings({}, None, environ=service["environment"])
     scraped = yaml.safe_load((DEPLOY / "compose" / "prometheus.yaml").read_text())["scrape_configs"][0]
     assert {target for one in scraped["static_configs"] for target in one["targets"]} == {
-        "worker:8080", "index:8080", "insights:8080",
-    }  # fmt: skip
+        "worker:8080",
+        "index:8080",
+        "insights:8080",
+    }
 
 
 def test_the_seeded_crawl_prints_documents() -> None:

@@ -95,9 +95,15 @@ def test_the_headers_of_a_dead_letter_are_valid() -> None:
 def test_a_host_signal() -> None:
     """What the contract names is required; a ratio above one is refused."""
     signal = {
-        "host": "a.example", "documents": 1200, "duplicate_ratio": 0.38, "unchanged_ratio": 0.2, "bytes_wasted": 5_000_000,
-        "last_change": None, "window_seconds": 3600, "updated": "2025-03-01T06:00:00Z",
-    }  # fmt: skip
+        "host": "a.example",
+        "documents": 1200,
+        "duplicate_ratio": 0.38,
+        "unchanged_ratio": 0.2,
+        "bytes_wasted": 5_000_000,
+        "last_change": None,
+        "window_seconds": 3600,
+        "updated": "2025-03-01T06:00:00Z",
+    }
     Draft202012Validator.check_schema(SIGNALS)
     Draft202012Validator.check_schema(HEADERS)
     check = Draft202012Validator(SIGNALS)

@@ -253,7 +253,7 @@ def test_both_compiled_ways_agree(features: str, weights: str) -> None:
     """Features spelt one by one, weighed and hashed, give the print that the kernel of whole batches would sum up."""
     text = golden.TEXTS["everything at once"] + " spam" * 1500
     steps = "nfkc case space punctuation"
-    (made, count), = numbers_of(Recipe(f"{steps} | {features} | {weights} | md5 | signs:128"), [text])  # fmt: skip
+    ((made, count),) = numbers_of(Recipe(f"{steps} | {features} | {weights} | md5 | signs:128"), [text])
     shown = explain_features(Recipe(f"{steps} | {features} | {weights} | keyed | signs:128"), text)
     ((_, at_once),) = numbers_of(Recipe(f"{steps} | {features} | {weights} | keyed | signs:128"), [text])
 

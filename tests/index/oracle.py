@@ -244,11 +244,18 @@ class Oracle:
     def _kept(self, batch: Batch, place: int, key: Key, here: LogPlace) -> Kept:
         assert self.declared is not None
         return Kept(
-            key, batch.text_digest[place].tobytes(), int.from_bytes(batch.prints[place].astype("<u8").tobytes(), "little"),
-            int(batch.scope[place]), int(batch.features[place]) >= int(str(self.declared["floor"])), batch.ids[place],
-            int(batch.time_ms[place]), here, int(batch.features[place]), Slice(0),
+            key,
+            batch.text_digest[place].tobytes(),
+            int.from_bytes(batch.prints[place].astype("<u8").tobytes(), "little"),
+            int(batch.scope[place]),
+            int(batch.features[place]) >= int(str(self.declared["floor"])),
+            batch.ids[place],
+            int(batch.time_ms[place]),
+            here,
+            int(batch.features[place]),
+            Slice(0),
             batch.sketches[place].tobytes(),
-        )  # fmt: skip
+        )
 
     def _find(self, batch: Batch, place: int) -> tuple[Kept | None, Kept | None]:
         """Return the live representatives of a document's text, and the earliest near it."""

@@ -17,10 +17,18 @@ from stream_dedup.index.kernels import Columns, no_columns, take_rows
 from stream_dedup.index.neighbours import Identities, Neighbours
 
 SHORT = [
-    Plan(10, 0, 0, 6), Plan(12, 3, 0, 8), Plan(12, 4, 1, 9), Plan(12, 12, 0, 12), Plan(13, 5, 1, 9, key_blocks=2),
-    Plan(12, 6, 0, 7, key_blocks=3), Plan(12, 4, 3, 12, key_blocks=2), Plan(11, 3, 2, 11), Plan(12, 5, 3, 10, key_blocks=4),
-    Plan(8, 8, 1, 8), Plan(1, 1, 0, 1),
-]  # fmt: skip
+    Plan(10, 0, 0, 6),
+    Plan(12, 3, 0, 8),
+    Plan(12, 4, 1, 9),
+    Plan(12, 12, 0, 12),
+    Plan(13, 5, 1, 9, key_blocks=2),
+    Plan(12, 6, 0, 7, key_blocks=3),
+    Plan(12, 4, 3, 12, key_blocks=2),
+    Plan(11, 3, 2, 11),
+    Plan(12, 5, 3, 10, key_blocks=4),
+    Plan(8, 8, 1, 8),
+    Plan(1, 1, 0, 1),
+]
 
 
 @pytest.mark.parametrize("plan", SHORT, ids=lambda plan: plan.id)

@@ -132,9 +132,12 @@ BAD: dict[str, tuple[Callable[[Path], object], type[StreamDedupError], str]] = {
     "the format is newer": (lambda v: put(v, layout.KEY_FORMAT, b"SDX1\x63\x00"), FutureFormatError, "version 99.*upgrade"),
     "the format is another program's": (lambda v: put(v, layout.KEY_FORMAT, b"abc"), StoreError, "not written by stream_dedup"),
     "no format at all": (lambda v: put(v, layout.KEY_FORMAT, None), StoreError, "data that no index wrote"),
-    "the log is another one": (lambda v: put(v, layout.KEY_LOG, b"cluster/4567"), ConfigurationError,
-                               "follows the log 'cluster/4567'.*made anew.*another cluster"),
-}  # fmt: skip
+    "the log is another one": (
+        lambda v: put(v, layout.KEY_LOG, b"cluster/4567"),
+        ConfigurationError,
+        "follows the log 'cluster/4567'.*made anew.*another cluster",
+    ),
+}
 
 
 @pytest.mark.parametrize("what", BAD)

@@ -26,10 +26,19 @@ FROZEN = "95415e653925c6ca"
 
 def small_log() -> list[bytes | None]:
     docs = [
-        Doc(part, offset, 7 * offset + part, bytes([offset, part] * 8), 3**60 * (offset + 1) << part, 2 + 40 * part, part,
-            b"id-%d" % offset)
-        for part in range(2) for offset in range(70)
-    ]  # fmt: skip
+        Doc(
+            part,
+            offset,
+            7 * offset + part,
+            bytes([offset, part] * 8),
+            3**60 * (offset + 1) << part,
+            2 + 40 * part,
+            part,
+            b"id-%d" % offset,
+        )
+        for part in range(2)
+        for offset in range(70)
+    ]
     return [
         declare(Plan(128, 8, 1, 19)),
         batch(docs[:70]),
@@ -133,8 +142,11 @@ def test_a_missing_part_is_an_error(key: bytes) -> None:
 def test_similar_finds_by_digest_and_within_reach() -> None:
     """The same text first, then what is within reach; a short text by its digest alone; `most` cuts, the total tells."""
     base = 3**70
-    docs = [Doc(0, 0, 1, b"a" * 16, base, id=b"first"), Doc(0, 1, 2, b"b" * 16, base ^ (2**40 - 2**20), id=b"near 20"),
-            Doc(0, 2, 3, b"c" * 16, 0, features=1, id=b"short")]  # fmt: skip
+    docs = [
+        Doc(0, 0, 1, b"a" * 16, base, id=b"first"),
+        Doc(0, 1, 2, b"b" * 16, base ^ (2**40 - 2**20), id=b"near 20"),
+        Doc(0, 2, 3, b"c" * 16, 0, features=1, id=b"short"),
+    ]
     index = applied([declare(Plan(128, 8, 1, 19)), batch(docs)], MemoryStore())
     words = [base & (2**64 - 1), base >> 64]
     found = index.similar(words, b"b" * 16, 50)

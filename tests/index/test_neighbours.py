@@ -28,15 +28,30 @@ from stream_dedup.index.kernels import no_columns
 from stream_dedup.index.neighbours import Neighbours
 
 PLANS_TRIED = [
-    *PLANS.values(), Plan(64, 0, 0, 6), Plan(64, 64, 0, 9), Plan(64, 3, 1, 7), Plan(100, 5, 2, 14), Plan(128, 3, 1, 9),
-    Plan(256, 8, 1, 30), Plan(1, 1, 0, 0), Plan(192, 2, 0, 40),
-    Plan(64, 6, 0, 3, key_blocks=3), Plan(32, 5, 2, 9, key_blocks=2),
-    Plan(128, 7, 1, 15, key_blocks=2), Plan(64, 3, 3, 12), Plan(128, 8, 1, 15, by_length=((5, 22), (40, 18))),
-    Plan(64, 4, 1, 9, ratio=60), Plan(128, 5, 0, 9, key_blocks=2, by_length=((8, 4),), ratio=90),
-    Plan(128, 4, 0, 28, bands=16, similarity=65, asked=3), Plan(64, 0, 0, 20, bands=8, asked=2),
-    Plan(128, 8, 0, 30, similarity=50, asked=4), Plan(64, 0, 0, 12, similarity=60), Plan(128, 8, 1, 21, similarity=65),
-    Plan(32, 5, 0, 9, key_blocks=2, bands=5, similarity=30, asked=2, ratio=60), Plan(128, 4, 0, 40, bands=16, similarity=40),
-]  # fmt: skip
+    *PLANS.values(),
+    Plan(64, 0, 0, 6),
+    Plan(64, 64, 0, 9),
+    Plan(64, 3, 1, 7),
+    Plan(100, 5, 2, 14),
+    Plan(128, 3, 1, 9),
+    Plan(256, 8, 1, 30),
+    Plan(1, 1, 0, 0),
+    Plan(192, 2, 0, 40),
+    Plan(64, 6, 0, 3, key_blocks=3),
+    Plan(32, 5, 2, 9, key_blocks=2),
+    Plan(128, 7, 1, 15, key_blocks=2),
+    Plan(64, 3, 3, 12),
+    Plan(128, 8, 1, 15, by_length=((5, 22), (40, 18))),
+    Plan(64, 4, 1, 9, ratio=60),
+    Plan(128, 5, 0, 9, key_blocks=2, by_length=((8, 4),), ratio=90),
+    Plan(128, 4, 0, 28, bands=16, similarity=65, asked=3),
+    Plan(64, 0, 0, 20, bands=8, asked=2),
+    Plan(128, 8, 0, 30, similarity=50, asked=4),
+    Plan(64, 0, 0, 12, similarity=60),
+    Plan(128, 8, 1, 21, similarity=65),
+    Plan(32, 5, 0, 9, key_blocks=2, bands=5, similarity=30, asked=2, ratio=60),
+    Plan(128, 4, 0, 40, bands=16, similarity=40),
+]
 KEYED = [plan for plan in PLANS_TRIED if plan.is_keyed]
 FLOOR = 3
 

@@ -25,10 +25,16 @@ def plans(draw: st.DrawFn) -> Plan:
     steps = tuple((below, min(threshold, width)) for below, threshold in sorted(draw(STEPS)))
     sketch = {} if draw(st.booleans()) else {"bands": draw(st.sampled_from([0, 5, 16, 20])), "asked": draw(st.integers(0, 70))}
     return Plan(
-        width, blocks, 0 if any(sketch.values()) else draw(st.integers(0, 3)), draw(st.integers(0, min(60, width))),
-        key_blocks=draw(st.integers(1, max(1, blocks))), by_length=steps, ratio=draw(st.sampled_from([0, 0, 1, 50, 100])),
-        similarity=draw(st.sampled_from([0, 0, 65, 100])) if sketch else 0, **sketch,
-    )  # fmt: skip
+        width,
+        blocks,
+        0 if any(sketch.values()) else draw(st.integers(0, 3)),
+        draw(st.integers(0, min(60, width))),
+        key_blocks=draw(st.integers(1, max(1, blocks))),
+        by_length=steps,
+        ratio=draw(st.sampled_from([0, 0, 1, 50, 100])),
+        similarity=draw(st.sampled_from([0, 0, 65, 100])) if sketch else 0,
+        **sketch,
+    )
 
 
 def test_the_named_plans_are_what_they_are_called() -> None:
@@ -121,14 +127,24 @@ def test_what_is_no_plan_is_told_in_a_sentence(text: str, told: str) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        None, [], "wide", {}, {"width": 64, "blocks": 4, "radius": 0}, {**WIDE.to_fields(), "more": 1},
-        {**WIDE.to_fields(), "width": "128"}, {**WIDE.to_fields(), "blocks": 8.0}, {**WIDE.to_fields(), "radius": True},
-        {**WIDE.to_fields(), "threshold": None}, {**WIDE.to_fields(), "by_length": {}},
-        {**WIDE.to_fields(), "by_length": [[1]]}, {**WIDE.to_fields(), "by_length": [[1, "2"]]},
+        None,
+        [],
+        "wide",
+        {},
+        {"width": 64, "blocks": 4, "radius": 0},
+        {**WIDE.to_fields(), "more": 1},
+        {**WIDE.to_fields(), "width": "128"},
+        {**WIDE.to_fields(), "blocks": 8.0},
+        {**WIDE.to_fields(), "radius": True},
+        {**WIDE.to_fields(), "threshold": None},
+        {**WIDE.to_fields(), "by_length": {}},
+        {**WIDE.to_fields(), "by_length": [[1]]},
+        {**WIDE.to_fields(), "by_length": [[1, "2"]]},
         {**WIDE.to_fields(), "by_length": [1]},
-        {**WIDE.to_fields(), "ratio": 0.5}, {**WIDE.to_fields(), "key_blocks": None},
+        {**WIDE.to_fields(), "ratio": 0.5},
+        {**WIDE.to_fields(), "key_blocks": None},
     ],
-)  # fmt: skip
+)
 def test_fields_of_no_plan_are_refused(fields: object) -> None:
     """Fields come from the log and may be anything; what is not a plan's fit numbers is refused."""
     with pytest.raises(ConfigurationError):

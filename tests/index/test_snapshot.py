@@ -284,7 +284,9 @@ BAD = {
     "newer volume format": (lambda s: edit_manifest(s, volume_format=99), FutureFormatError, "format version 99"),
     "another log": (lambda s: edit_manifest(s, log="cluster/4567"), ConfigurationError, "the log 'cluster/4567'.*made anew"),
     "another state": (
-        lambda s: edit_manifest(s, state_digest="0" * 32, program="0.0.1"), StoreError, "not the one that was taken",
+        lambda s: edit_manifest(s, state_digest="0" * 32, program="0.0.1"),
+        StoreError,
+        "not the one that was taken",
     ),
     "a file missing": (lambda s: some(s, "*.sst").unlink(), FormatError, r"lacks its file \d+\.sst"),
     "a file too many": (lambda s: (s / VOLUME / "999999.sst").write_bytes(b"x"), FormatError, "no part of the snapshot"),
@@ -293,7 +295,7 @@ BAD = {
     "the manifest of RocksDB flipped": (lambda s: flip(some(s, "MANIFEST-*")), FormatError, "MANIFEST-.* is not what it was"),
     "CURRENT flipped": (lambda s: flip(some(s, "CURRENT")), FormatError, "CURRENT is not what it was"),
     "no files": (lambda s: [one.unlink() for one in (s / VOLUME).iterdir()], FormatError, "lacks its file"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", sorted(BAD))
@@ -345,8 +347,20 @@ def test_the_manifest_tells_what_it_is(volume: Path, tmp_path: Path) -> None:
     fields = json.loads((tmp_path / "s" / MANIFEST).read_text())
 
     assert read_manifest(tmp_path / "s") == taken
-    assert set(fields) == {"format", "program", "taken", "log", "applied", "recipe", "plan", "volume_format", "chain",
-                           "state_digest", "files", "checksum"}  # fmt: skip
+    assert set(fields) == {
+        "format",
+        "program",
+        "taken",
+        "log",
+        "applied",
+        "recipe",
+        "plan",
+        "volume_format",
+        "chain",
+        "state_digest",
+        "files",
+        "checksum",
+    }
     assert fields["volume_format"] == layout.VERSION
     assert {one["name"]: one["bytes"] for one in fields["files"]} == {
         path.name: path.stat().st_size for path in (tmp_path / "s" / VOLUME).iterdir()

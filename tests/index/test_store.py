@@ -58,8 +58,13 @@ class TestContract:
         store.write({b"\x04": b"new"}, [b"\x09"], [(b"\x02", b"\x06"), (b"\x07", b"\x07")])
 
         assert [(key[0], value) for key, value in store.scan(b"")] == [
-            (0, b"old"), (1, b"old"), (4, b"new"), (6, b"old"), (7, b"old"), (8, b"old"),
-        ]  # fmt: skip
+            (0, b"old"),
+            (1, b"old"),
+            (4, b"new"),
+            (6, b"old"),
+            (7, b"old"),
+            (8, b"old"),
+        ]
         store.close()
         assert [key[0] for key, _ in opener().scan(b"")] == [0, 1, 4, 6, 7, 8]
 

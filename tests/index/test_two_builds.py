@@ -72,9 +72,13 @@ class Older:
     def __init__(self, folder: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": str(folder)}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", CHILD], cwd=folder, env=environment, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            [sys.executable, "-c", CHILD],
+            cwd=folder,
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
     def order(self, **what: Any) -> Any:
         assert self.process.stdin is not None

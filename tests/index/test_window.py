@@ -195,9 +195,19 @@ def test_a_declared_window_is_in_force_and_stays_so() -> None:
     assert reopened.statistics()["ignored_control_records"] == 0
 
 
-@pytest.mark.parametrize("fields", [None, {}, {"length_ms": 5000}, {"length_ms": 999, "refresh": False},
-                                    {"length_ms": True, "refresh": False}, {"length_ms": 5000, "refresh": 1},
-                                    {"length_ms": 10**20, "refresh": False}, {"length_ms": 5e3, "refresh": False}])  # fmt: skip
+@pytest.mark.parametrize(
+    "fields",
+    [
+        None,
+        {},
+        {"length_ms": 5000},
+        {"length_ms": 999, "refresh": False},
+        {"length_ms": True, "refresh": False},
+        {"length_ms": 5000, "refresh": 1},
+        {"length_ms": 10**20, "refresh": False},
+        {"length_ms": 5e3, "refresh": False},
+    ],
+)
 def test_what_makes_no_window_is_refused(fields: object) -> None:
     """Missing, foreign, too short, too long and fractional fields are a sentence."""
     with pytest.raises(ConfigurationError, match=r"window"):

@@ -69,11 +69,18 @@ def test_what_is_near_is_found_with_all_that_is_known_of_it(server: HttpServer) 
     assert (found["applied"], found["recipe"], found["plan"], found["total"]) == (2, RECIPE, PLANS["wide"].id, 1)
     assert found["found"] == [
         {
-            "id": "http://a/", "position": "documents-0@0", "topic_id": bytes(range(16)).hex(), "distance": 3,
-            "time": "2026-09-21T14:13:15.000Z", "log": "1/0", "fingerprint": f"{BASE:032x}", "text_digest": "61" * 16,
-            "scope": "0" * 16, "features": 100,
+            "id": "http://a/",
+            "position": "documents-0@0",
+            "topic_id": bytes(range(16)).hex(),
+            "distance": 3,
+            "time": "2026-09-21T14:13:15.000Z",
+            "log": "1/0",
+            "fingerprint": f"{BASE:032x}",
+            "text_digest": "61" * 16,
+            "scope": "0" * 16,
+            "features": 100,
         }
-    ]  # fmt: skip
+    ]
 
 
 def test_scope_digest_and_floor_are_heeded(server: HttpServer) -> None:

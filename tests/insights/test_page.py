@@ -33,8 +33,18 @@ def test_the_page_shows_the_hosts() -> None:
 
     cells = re.findall(r"<td>(.*?)</td>", page)
     assert cells[:11] == [
-        "a.example", "10", "70.0 %", "20.0 %", "4", "1", "0", "12.3 kB", "6.8 kB", "1970-01-01T00:00:01Z", "one-page",
-    ]  # fmt: skip
+        "a.example",
+        "10",
+        "70.0 %",
+        "20.0 %",
+        "4",
+        "1",
+        "0",
+        "12.3 kB",
+        "6.8 kB",
+        "1970-01-01T00:00:01Z",
+        "one-page",
+    ]
     assert "another one has the partition" not in page
     assert "another one has the partition" in page_of(view(), owns=False)
 

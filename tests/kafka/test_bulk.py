@@ -20,9 +20,15 @@ def test_what_is_not_bytes_is_refused(column: str, wrong: Any) -> None:
     parts: dict[str, list[Any]] = {"keys": [b"k", None], "values": [b"v", None], column: [b"k", wrong]}
     no_headers = HeaderColumns([], np.zeros(0, np.uint8), np.zeros(0, np.int64), np.zeros(2, np.int64), np.zeros(0, np.uint8))
     columns = RecordColumns(
-        ["t"], np.zeros(2, np.uint8), np.zeros(2, np.int32), parts["keys"], parts["values"], np.ones(2, np.int64), no_headers,
+        ["t"],
+        np.zeros(2, np.uint8),
+        np.zeros(2, np.int32),
+        parts["keys"],
+        parts["values"],
+        np.ones(2, np.int64),
+        no_headers,
         np.ones(2, np.bool_),
-    )  # fmt: skip
+    )
 
     with pytest.raises(TypeError, match=type(wrong).__name__):
         BulkWriter.of(Producer({}), columns)

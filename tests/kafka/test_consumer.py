@@ -57,16 +57,25 @@ def test_the_acl_that_a_coordinator_misses_is_named(monkeypatch: pytest.MonkeyPa
 def test_columns_are_the_records_one_by_one() -> None:
     """Every field of what the client read; a time that it does not know is none, and so is one of 0 or below."""
     times = [
-        (TIMESTAMP_NOT_AVAILABLE, 0), (TIMESTAMP_CREATE_TIME, 0), (TIMESTAMP_LOG_APPEND_TIME, 1_700_000_000_000),
-        (TIMESTAMP_CREATE_TIME, -1), (TIMESTAMP_CREATE_TIME, -5), (TIMESTAMP_CREATE_TIME, 1),
-    ]  # fmt: skip
+        (TIMESTAMP_NOT_AVAILABLE, 0),
+        (TIMESTAMP_CREATE_TIME, 0),
+        (TIMESTAMP_LOG_APPEND_TIME, 1_700_000_000_000),
+        (TIMESTAMP_CREATE_TIME, -1),
+        (TIMESTAMP_CREATE_TIME, -5),
+        (TIMESTAMP_CREATE_TIME, 1),
+    ]
     raws = [
         RawMessage(
-            topic="documents", partition=at % 3, offset=at, key=None if at % 2 else b"k", value=None if at % 5 == 0 else b"v",
-            timestamp=times[at % 6], headers=[("a", b"1")] if at % 4 == 0 else None,
+            topic="documents",
+            partition=at % 3,
+            offset=at,
+            key=None if at % 2 else b"k",
+            value=None if at % 5 == 0 else b"v",
+            timestamp=times[at % 6],
+            headers=[("a", b"1")] if at % 4 == 0 else None,
         )
         for at in range(12)
-    ]  # fmt: skip
+    ]
 
     assert list(client.to_messages("documents", raws)) == [client.to_message(one) for one in raws]
     found = [one.timestamp_ms for one in client.to_messages("documents", raws[:6])]

@@ -58,9 +58,13 @@ class Raw:
 
 def raws() -> list[Any]:
     return [
-        Raw(0, headers=[("a", b"1")]), Raw(1, "référent".encode("latin-1")), Raw(2), Raw(3, b"\xff", b"\x80", b"\x81"),
-        Raw(4, b"\xfe" * 1000), Raw(5, headers=[("", None)]),
-    ]  # fmt: skip
+        Raw(0, headers=[("a", b"1")]),
+        Raw(1, "référent".encode("latin-1")),
+        Raw(2),
+        Raw(3, b"\xff", b"\x80", b"\x81"),
+        Raw(4, b"\xfe" * 1000),
+        Raw(5, headers=[("", None)]),
+    ]
 
 
 def check(found: list[Message]) -> None:

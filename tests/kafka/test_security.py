@@ -117,7 +117,7 @@ def test_mutual_tls_from_files_and_inline(pki: Path) -> None:
         ({"security.protocol": "SSL", "ssl.keystore.location": "/k.p12"}, "give the certificate and key as PEM"),
         ({"security.protocol": "SSL", "ssl.ca.location": "/does/not/exist"}, "/does/not/exist.* cannot be used: No such file"),
     ],
-)  # fmt: skip
+)
 def test_what_the_other_client_cannot_do_is_refused(properties: dict[str, str], says: str) -> None:
     """Nothing is left out silently: each is a sentence with the property's name, and exit code 78."""
     with pytest.raises(ConfigurationError, match=says) as caught:

@@ -18,9 +18,20 @@ OUTCOMES = [reason for reason in Reason if reason.verdict is not None]
 DAY_MS = 86_400_000
 # Where calendars and decimals are hard: leap days, ends of years and centuries, the calendar's own ends, before 1970.
 TIMES_MS = [
-    0, -1, 1, 951_782_400_000, 951_868_799_999, 4_107_542_400_000, -62_135_596_800_000, -62_135_596_800_001,
-    253_402_300_799_999, 253_402_300_800_000, 2**62, -(2**62), 1_700_000_000_123,
-]  # fmt: skip
+    0,
+    -1,
+    1,
+    951_782_400_000,
+    951_868_799_999,
+    4_107_542_400_000,
+    -62_135_596_800_000,
+    -62_135_596_800_001,
+    253_402_300_799_999,
+    253_402_300_800_000,
+    2**62,
+    -(2**62),
+    1_700_000_000_123,
+]
 
 
 def written(columns: HeaderColumns) -> list[list[tuple[str, bytes]]]:

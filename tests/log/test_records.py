@@ -55,9 +55,12 @@ def test_bytes_are_frozen() -> None:
     golden = json.loads(GOLDEN.read_text())
 
     assert golden["batch"] == records.encode_batch(make_batch()).hex()
-    assert golden["declare"] == records.encode_control(
-        records.Control("declare", {"recipe": "words:128:jieba-0.42.1:1f3a9c", "group": "stream-dedup", "plan": {"t": 18}})
-    ).hex()  # fmt: skip
+    assert (
+        golden["declare"]
+        == records.encode_control(
+            records.Control("declare", {"recipe": "words:128:jieba-0.42.1:1f3a9c", "group": "stream-dedup", "plan": {"t": 18}})
+        ).hex()
+    )
     window = {"length_ms": 2_592_000_000, "refresh": False}
     plan = {"width": 128, "blocks": 8, "radius": 1, "threshold": 19}
     assert golden["plan"] == records.encode_control(records.Control("plan", {"plan": plan, "window": window})).hex()

@@ -85,9 +85,15 @@ def _check_outputs(world: World, outline: Outline, log: list[tuple[int, int, byt
     spans = {part: Span(0, broker.end(names.documents, part), committed[part]) for part in committed}
     ledger = AuditLedger(outline, names.documents, topic.id, spans, {}, findings)
     outputs = _Outputs(
-        outline, ledger, (names.unique, names.duplicates, names.dead_letters), (names.documents, topic.id), committed,
-        dict.fromkeys(spans, 0), findings, 1 << 60,
-    )  # fmt: skip
+        outline,
+        ledger,
+        (names.unique, names.duplicates, names.dead_letters),
+        (names.documents, topic.id),
+        committed,
+        dict.fromkeys(spans, 0),
+        findings,
+        1 << 60,
+    )
     for one in source:
         ledger.source(one, content.of_source(one))
     reasons: Counter[str] = Counter()

@@ -189,9 +189,15 @@ class Broker:
         self.scheduler.version += 1
 
     def append(
-        self, topic: str, partition: int, key: bytes | None, value: bytes | None, timestamp_ms: int | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (), txn: Txn | None = None,
-    ) -> int:  # fmt: skip
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        txn: Txn | None = None,
+    ) -> int:
         """Append a record; without a timestamp it gets the broker's."""
         records = self.topics[topic].partitions[partition]
         stamp = self.now_ms + self.skew_ms if timestamp_ms is None else timestamp_ms
@@ -526,9 +532,16 @@ class Producer(Client):
             broker.appenders.append(self)
 
     def produce(
-        self, topic: str, value: bytes | None, key: bytes | None = None, partition: int = 0, callback: Any = None,
-        on_delivery: Any = None, timestamp: int = 0, headers: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int = 0,
+        callback: Any = None,
+        on_delivery: Any = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
         on_delivery = callback or on_delivery
         if self._txn_id is not None:
             self._buffer.append((topic, partition, key, value, timestamp, headers or [], on_delivery))

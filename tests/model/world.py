@@ -68,11 +68,32 @@ TURNS = 420
 HEALING = 6000
 
 FAULTS: dict[str, int] = {
-    "documents": 9, "crash": 5, "pause": 4, "replace": 3, "commit": 4, "abort": 2, "append": 1, "rebalance": 4,
-    "worker": 1, "index": 4, "rebuild": 2, "restore": 2, "checkpoint": 2, "rewind": 2, "vanish": 1, "recreate": 1,
-    "forget": 1, "seed": 1, "release": 1, "plan": 1, "window": 1, "time": 2, "refuse": 2, "calm": 2,
+    "documents": 9,
+    "crash": 5,
+    "pause": 4,
+    "replace": 3,
+    "commit": 4,
+    "abort": 2,
+    "append": 1,
+    "rebalance": 4,
+    "worker": 1,
+    "index": 4,
+    "rebuild": 2,
+    "restore": 2,
+    "checkpoint": 2,
+    "rewind": 2,
+    "vanish": 1,
+    "recreate": 1,
+    "forget": 1,
+    "seed": 1,
+    "release": 1,
+    "plan": 1,
+    "window": 1,
+    "time": 2,
+    "refuse": 2,
+    "calm": 2,
     "slow": 0,  # which worker gives a text up is chance: without rewinds and zombies alone can be told what must come of it
-}  # fmt: skip
+}
 """What may happen, and how often beside the rest. A rule's test gives other weights to what it needs."""
 
 
@@ -234,8 +255,14 @@ class World:
             window_ms = self.chance.choice([None, None, 1600, 4000])
         self.chosen = parse_plan(self.chance.choice(PLANS))
         window = None if window_ms is None else {"length_ms": window_ms, "refresh": self.chance.random() < 0.3}
-        fields = {"recipe": RECIPE.id, "width": 64, "plan": self.chosen.to_fields(), "group": self.broker.group_name,
-                  "floor": FLOOR, "mode": 0} | ({"window": window} if window else {})  # fmt: skip
+        fields = {
+            "recipe": RECIPE.id,
+            "width": 64,
+            "plan": self.chosen.to_fields(),
+            "group": self.broker.group_name,
+            "floor": FLOOR,
+            "mode": 0,
+        } | ({"window": window} if window else {})
         self._order(records.encode_control(records.Control("declare", fields)))
         if random.Random(seed + 5).random() < self.tuning.foreign:
             # What others say stands in front of the first document, as after a large `seed`.
@@ -318,13 +345,15 @@ class World:
         broker = self.broker
         events: list[Callable[[], None]] = [functools.partial(self._arrive, one) for one in broker.late]
         events += [
-            functools.partial(broker.time_out, name) for name, one in broker.producing.items()
+            functools.partial(broker.time_out, name)
+            for name, one in broker.producing.items()
             if one.txn is not None and (one.process is None or not one.process.runs)
-        ]  # fmt: skip
+        ]
         events += [
-            functools.partial(broker.group.leave, name) for name, one in broker.group.members.items()
+            functools.partial(broker.group.leave, name)
+            for name, one in broker.group.members.items()
             if one.consumer.process is None or not one.consumer.process.runs
-        ]  # fmt: skip
+        ]
         if events:
             self.chance.choice(events)()
             broker.changed()
@@ -417,9 +446,14 @@ class World:
             process.is_paused = False
         for turn in range(HEALING):
             for slot, wanted in self.wanted.items():
-                if wanted and slot not in self.restarts and not any(
-                    one.slot == slot and not one.has_ended and not getattr(one, "is_replaced", False) for one in self.processes
-                ):  # fmt: skip
+                if (
+                    wanted
+                    and slot not in self.restarts
+                    and not any(
+                        one.slot == slot and not one.has_ended and not getattr(one, "is_replaced", False)
+                        for one in self.processes
+                    )
+                ):
                     self.restarts[slot] = self.turn
             self._turn()
             if turn % 10 == 0 and self._rests():
@@ -566,9 +600,13 @@ class World:
         text = f"{chance.choice(self.bases):x} 50 a{mark}"
         for one in (text, text.removesuffix(mark), text):
             self.broker.append(
-                self.names.documents, chance.randrange(self.partitions), b"doc-%d" % self.written,
-                json.dumps({"text": one}).encode(), START_MS + self.written, [("n", b"%d" % self.written)],
-            )  # fmt: skip
+                self.names.documents,
+                chance.randrange(self.partitions),
+                b"doc-%d" % self.written,
+                json.dumps({"text": one}).encode(),
+                START_MS + self.written,
+                [("n", b"%d" % self.written)],
+            )
             self.written += 1
 
     def _on_calm(self, chance: random.Random) -> None:
@@ -699,11 +737,22 @@ class World:
         count, first = len(texts), self.written
         self.written += count
         batch = records.Batch(
-            RECIPE.id, Mode.ENFORCE, bytes(16), 0, (records.Source("elsewhere", b"e" * 16, 0, 0, 0),),
-            np.zeros(count, np.uint16), np.arange(first, first + count, dtype=np.int64), np.arange(count).astype(np.uint64),
-            prints.digests, prints.prints, prints.sketches, prints.features, np.zeros(count, np.uint64),
-            np.full(count, START_MS, np.int64), tuple(b"seed" for _ in texts),
-        )  # fmt: skip
+            RECIPE.id,
+            Mode.ENFORCE,
+            bytes(16),
+            0,
+            (records.Source("elsewhere", b"e" * 16, 0, 0, 0),),
+            np.zeros(count, np.uint16),
+            np.arange(first, first + count, dtype=np.int64),
+            np.arange(count).astype(np.uint64),
+            prints.digests,
+            prints.prints,
+            prints.sketches,
+            prints.features,
+            np.zeros(count, np.uint64),
+            np.full(count, START_MS, np.int64),
+            tuple(b"seed" for _ in texts),
+        )
         self._order(records.encode_seed(batch))
 
     def _on_release(self, chance: random.Random) -> None:
@@ -819,8 +868,9 @@ class World:
         topic_id = self.broker.topics[self.names.documents].id
         return any(
             isinstance(record, records.Batch) and any(one.topic_id == topic_id for one in record.sources)
-            for one in self.broker.read(self.names.fingerprints, 0) for record in [records.decode(one.value)]
-        )  # fmt: skip
+            for one in self.broker.read(self.names.fingerprints, 0)
+            for record in [records.decode(one.value)]
+        )
 
     def _on_recreate(self, chance: random.Random) -> None:
         """The source topic is deleted and created again, with other documents at the same offsets."""
@@ -869,9 +919,15 @@ WORLD: World
 def settings_of(slot: str, batch_documents: int, more: tuple[tuple[str, Any], ...]) -> Settings:
     """Return the settings of a role in a slot."""
     return Settings(
-        worker_id=slot, state_dir=Path(tempfile.gettempdir()), index_dir=Path(tempfile.gettempdir()), value_format="json",
-        batch_documents=batch_documents, batches_in_flight=3, insights=False, **dict(more),
-    )  # fmt: skip
+        worker_id=slot,
+        state_dir=Path(tempfile.gettempdir()),
+        index_dir=Path(tempfile.gettempdir()),
+        value_format="json",
+        batch_documents=batch_documents,
+        batches_in_flight=3,
+        insights=False,
+        **dict(more),
+    )
 
 
 # -- what stands in place of the rest
@@ -891,8 +947,12 @@ class Admin:
         return {name: (self._broker.topics[name].id, len(self._broker.topics[name].partitions)) for name in names}
 
     def describe(self, names: Sequence[str]) -> dict[str, TopicState]:
-        kept = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1",
-                "message.timestamp.type": "LogAppendTime"}  # fmt: skip
+        kept = {
+            "cleanup.policy": "delete",
+            "retention.ms": "-1",
+            "retention.bytes": "-1",
+            "message.timestamp.type": "LogAppendTime",
+        }
         found = self.topic_ids(names)
         return {name: TopicState(name, *found[name], kept, 1) for name in names}
 

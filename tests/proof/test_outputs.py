@@ -52,8 +52,10 @@ class Scene:
         reasons = [(1, 0), (1, 1), None, (2, 0), (2, 1)]
         found, ends = [], dict.fromkeys(NAMES, 0)
         fold = Fold(PlainScan())
-        judged = [fold.judge(at, 0, decode(raw)) for at, raw in enumerate([declare(PLANS["wide"]), batch(DOCS[:2]),
-                  batch(DOCS[2:], {0: (0, 2)})])]  # fmt: skip
+        judged = [
+            fold.judge(at, 0, decode(raw))
+            for at, raw in enumerate([declare(PLANS["wide"]), batch(DOCS[:2]), batch(DOCS[2:], {0: (0, 2)})])
+        ]
         for at, place in enumerate(reasons):
             if place is None:
                 own, topic = headers.of_verdict(Reason.EMPTY, RECIPE, None, None), NAMES[0]
@@ -82,7 +84,7 @@ class Scene:
             book.source(one, content.of_source(one))
         outputs = AuditedOutputs(
             self.outline, book, NAMES, (TOPIC, TOPIC_ID), {0: committed}, {0: all_lows["unique", 0]}, findings
-        )  # fmt: skip
+        )
         for one in sorted(came, key=lambda one: NAMES.index(one.topic)):
             outputs.take(one)
         book.close()
@@ -108,12 +110,16 @@ def test_what_workers_write_is_clean(scan: bool) -> None:
 @pytest.mark.parametrize(
     ("cut", "changed", "is_clean"),
     [
-        ([], {}, True), ([], {"value": b""}, False), ([], {"key": b""}, False),
-        ([(headers.ERROR_TRUNCATED, b"2")], {"value": b""}, True), ([(headers.ERROR_TRUNCATED, b"2")], {"key": b""}, False),
+        ([], {}, True),
+        ([], {"value": b""}, False),
+        ([], {"key": b""}, False),
+        ([(headers.ERROR_TRUNCATED, b"2")], {"value": b""}, True),
+        ([(headers.ERROR_TRUNCATED, b"2")], {"key": b""}, False),
         ([(headers.ERROR_KEY_TRUNCATED, b"2")], {"key": b""}, True),
-        ([(headers.ERROR_HEADERS_DROPPED, b"1")], {"headers": []}, True), ([], {"headers": []}, False),
+        ([(headers.ERROR_HEADERS_DROPPED, b"1")], {"headers": []}, True),
+        ([], {"headers": []}, False),
     ],
-)  # fmt: skip
+)
 def test_a_letter_may_lack_what_it_says(cut: Headers, changed: dict[str, Any], is_clean: bool) -> None:
     """And nothing else of it may differ from its record; one whose key or headers were cut is held to its place."""
     scene = Scene()
@@ -254,9 +260,7 @@ def test_seeds_and_releases_are_exempt() -> None:
     print_hex = b"%032x" % FAR
     source = Message(TOPIC, 0, 0, b"k", b"v", 1, [])
     left = source._replace(topic="duplicates", headers=expected_headers(judgement, RECIPE, print_hex))
-    released = source._replace(
-        topic="unique", headers=headers.of_verdict(Reason.RELEASED, RECIPE, print_hex, LogPlace(3, 0))
-    )  # fmt: skip
+    released = source._replace(topic="unique", headers=headers.of_verdict(Reason.RELEASED, RECIPE, print_hex, LogPlace(3, 0)))
 
     def audit(*came: Message, now_ms: int = APPEND_MS) -> tuple[list[str], int]:
         findings = Findings(9)

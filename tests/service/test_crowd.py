@@ -91,10 +91,13 @@ def test_a_crowd_keeps_no_probe_out_and_takes_no_files_from_the_role(tmp_path: P
         errors.open("wb") as log,
         subprocess.Popen(
             [sys.executable, "-c", ROLE.format(files=FILES_MAX)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
         ) as role,
         ExitStack() as open_connections,
-    ):  # fmt: skip
+    ):
         try:
             assert role.stdout is not None
             port = int(role.stdout.readline())

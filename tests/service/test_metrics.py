@@ -123,9 +123,18 @@ def test_the_worker_s_other_metrics_move() -> None:
 
 
 FIGURES = {
-    "entries": 10, "removed": 3, "applied": 77, "bytes_on_disk": 4096, "bytes_in_memory": 1000, "bytes_mapped": 24,
-    "hottest_bucket": 5, "candidates": 35, "evicted_window": 2, "evicted_forget": 1, "evicted_retract": 0,
-}  # fmt: skip
+    "entries": 10,
+    "removed": 3,
+    "applied": 77,
+    "bytes_on_disk": 4096,
+    "bytes_in_memory": 1000,
+    "bytes_mapped": 24,
+    "hottest_bucket": 5,
+    "candidates": 35,
+    "evicted_window": 2,
+    "evicted_forget": 1,
+    "evicted_retract": 0,
+}
 
 
 def test_the_index_s_metrics_move() -> None:

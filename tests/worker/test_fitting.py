@@ -83,9 +83,14 @@ def test_every_letter_fits(decided: Decided) -> None:
             for _ in range(chance.choice([0, 1, 3, 500]))
         ]
         message = Message(
-            "documents", 0, 7, chance.choice([None, b"k" * chance.randrange(size)]),
-            chance.choice([None, b"v" * chance.randrange(size)]), 1, given,
-        )  # fmt: skip
+            "documents",
+            0,
+            7,
+            chance.choice([None, b"k" * chance.randrange(size)]),
+            chance.choice([None, b"v" * chance.randrange(size)]),
+            1,
+            given,
+        )
         batch = InFlight([message], [decided], [None], [], b"stamp", dict.fromkeys(keys, 0), set(keys))
         (one,) = OutputWriter("unique", "duplicates", "dead", "group", "r", MOST).of(batch)
         out = one.output

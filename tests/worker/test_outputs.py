@@ -170,16 +170,20 @@ def test_columns_are_the_records_one_by_one(seed: int) -> None:
                 for j in range(stops[at], stops[at + 1])
             ]
             output = Output(
-                columns.topics[columns.topic[at]], int(columns.partitions[at]), columns.keys[at], columns.values[at],
-                int(columns.timestamps_ms[at]), headers,
-            )  # fmt: skip
+                columns.topics[columns.topic[at]],
+                int(columns.partitions[at]),
+                columns.keys[at],
+                columns.values[at],
+                int(columns.timestamps_ms[at]),
+                headers,
+            )
             assert output == expected._replace(timestamp_ms=expected.timestamp_ms or NO_TIMESTAMP), f"seed {seed}"
     assert all(
-        columns.packed[at] == (isinstance(one.decided, Judgement) and one.decided.reason is not Reason.FAIL_OPEN
-                               and not one.message.headers)
+        columns.packed[at]
+        == (isinstance(one.decided, Judgement) and one.decided.reason is not Reason.FAIL_OPEN and not one.message.headers)
         for at, one in enumerate(leavings)
         if len(leavings._batches) == 1 and leavings._batches[0].is_whole
-    ), f"seed {seed}"  # fmt: skip
+    ), f"seed {seed}"
     counted, one_by_one = leavings.left(), EmittedCounts.of(leavings)
     assert counted.stages == one_by_one.stages
     for name in ("documents", "bytes", "distances", "timestamps_ms"):

@@ -77,14 +77,21 @@ def test_a_part_is_what_the_whole_would_be(recipe: str) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print("seed", seed)
     chance = random.Random(seed)
-    values = [chance.choice([None, b"{", b'{"text": " "}', json.dumps({"text": f"page {at} " * 9}).encode(), bytes(9000)])
-              for at in range(60)]  # fmt: skip
+    values = [
+        chance.choice([None, b"{", b'{"text": " "}', json.dumps({"text": f"page {at} " * 9}).encode(), bytes(9000)])
+        for at in range(60)
+    ]
     messages = Messages.of(
         [Message("documents", at % 2, at, b"key", value, at, [("n", b"%d" % at)]) for at, value in enumerate(values)]
     )
     sources = {("documents", part): records.Source("documents", TOPIC_ID, part, 2, 7) for part in (0, 1)}
-    preparer = Preparer(Decoder(load_settings({"value_format": "json"}, environ={})), Fingerprinter(Recipe(recipe)), bytes(16),
-                        RECORD_BYTES_MAX, slow_bytes=300)  # fmt: skip
+    preparer = Preparer(
+        Decoder(load_settings({"value_format": "json"}, environ={})),
+        Fingerprinter(Recipe(recipe)),
+        bytes(16),
+        RECORD_BYTES_MAX,
+        slow_bytes=300,
+    )
 
     whole = preparer.prepare(messages, sources, b"")
     parts, done, looks = [], 0, itertools.count(1)
@@ -98,8 +105,13 @@ def test_a_part_is_what_the_whole_would_be(recipe: str) -> None:
     for name in ("decided", "prints", "ids"):
         assert [one for part in parts for one in getattr(part, name)] == getattr(whole, name)
     assert [one for part in parts for one in part.messages] == list(messages)
-    asked = [record.position(place) for part in parts for one in part.parts
-             for record in [records.decode(one.raw)] for place in range(len(record))]  # fmt: skip
+    asked = [
+        record.position(place)
+        for part in parts
+        for one in part.parts
+        for record in [records.decode(one.raw)]
+        for place in range(len(record))
+    ]
     record = records.decode(whole.parts[0].raw)
     assert asked == [record.position(place) for place in range(len(record))]
 
