@@ -44,7 +44,7 @@ def main(job: dict[str, Any]) -> None:
     stream = PrintStream(parse(job["plan"]), job["documents"], job["duplicates"], job["distance"], job["seed"])
     _compile(stream)
     volume = Path(job["volume"])
-    budget = None if job["memory"] is None else Budget(job["memory"], volume.parent)
+    budget = Budget(job["memory"] or 0, volume.parent)
     restored = time.perf_counter()
     if job["do"] == "restore":
         restore(Path(job["snapshot"]), volume)

@@ -1,4 +1,4 @@
-"""A memory budget: which tables stay in memory, and files for those that do not.
+"""A memory budget: which tables stay in memory, and files for those that do not, and for sketches.
 
 Beyond what rows, slots and open parts take, a budget holds as many sealed tables as fit; the others lie in files without
 a name, which go with the process, and are mapped: a search touches a page of them for each bucket it visits, and what it
@@ -12,6 +12,7 @@ a volume again.
 from __future__ import annotations
 
 import mmap
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,16 +21,18 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.errors import ConfigurationError, StoreError
 
 _OTHER_BYTES: Final = 320 << 20  # Python, numba and what RocksDB keeps: 200 to 300 MB were measured
 _TOUCHED_BYTES: Final = 64 << 10  # Linux maps up to 16 pages around one that is touched (fault_around_bytes)
 _SHARE: Final = 20
+_RELEASE_EVERY: Final = 1 << 12  # documents, each of which touches the sketches of one representative or two
+_ROWS_AT_ONCE: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """At most so many bytes of resident memory for the whole process; `folder` takes the files."""
+    """At most so many bytes of resident memory for the whole process, 0 for no bound; `folder` takes the files."""
 
     memory_bytes: int
     folder: Path
@@ -40,6 +43,8 @@ class Budget:
         Raises:
             ConfigurationError: not even the rest fits.
         """
+        if not self.memory_bytes:
+            return tables
         # One table is being made while the others stand; rows and open parts grow by an eighth until the next time.
         room = self.memory_bytes - self.memory_bytes // _SHARE - _OTHER_BYTES - fixed_bytes - fixed_bytes // 8 - table_bytes
         if room < 0:
@@ -74,3 +79,81 @@ class Mapped:
         """Give all resident pages back."""
         for mapped in self._maps:
             mapped.madvise(mmap.MADV_DONTNEED)
+
+
+class SketchRows:
+    """The sketches of all rows, `array` (C, `values`) uint8, in a file without a name if there is a `folder` for it.
+
+    Only what the print lets pass is compared by its sketch, so these bytes are read seldom: the file is written by calls and
+    read through a map, and the system holds of it what it has room for.
+    """
+
+    def __init__(self, values: int, folder: Path | None) -> None:
+        self._values = values
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0) if folder is not None and values else None  # noqa: SIM115
+        self._map: mmap.mmap | None = None
+        self._touched = 0
+        self.array = np.zeros((0, values), np.uint8)
+
+    @property
+    def bytes_mapped(self) -> int:
+        """Bytes that lie in the file."""
+        return 0 if self._file is None else self.array.nbytes
+
+    def reserve(self, count: int) -> None:
+        """Make room for `count` rows; `array` is another one afterwards.
+
+        Raises:
+            StoreError: the file cannot grow.
+        """
+        if self._file is None:
+            self.array.resize((count, self._values), refcheck=False)
+            return
+        try:
+            self._file.truncate(max(1, count * self._values))
+            self._map = mmap.mmap(self._file.fileno(), 0)
+        except OSError as error:
+            raise _no_room(error) from error
+        self.array = np.frombuffer(self._map, np.uint8, count * self._values).reshape(count, self._values)
+
+    def write(self, first: int, sketches: NDArray[np.uint8]) -> None:
+        """Set the rows from `first` on; there is room for them.
+
+        Raises:
+            StoreError: the file cannot grow.
+        """
+        if self._file is None:
+            self.array[first : first + len(sketches)] = sketches
+            return
+        left = memoryview(np.ascontiguousarray(sketches).tobytes())
+        at = first * self._values
+        try:
+            while left:
+                done = os.pwrite(self._file.fileno(), left, at)
+                left, at = left[done:], at + done
+        except OSError as error:
+            raise _no_room(error) from error
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """Leave only the `kept` ones of the first rows, one after another."""
+        to = 0
+        for first in range(0, len(kept), _ROWS_AT_ONCE):
+            some = kept[first : first + _ROWS_AT_ONCE]
+            part = self.array[first : first + len(some)][some]
+            self.write(to, part)
+            to += len(part)
+        self.reserve(to)
+
+    def release(self, documents: int) -> None:
+        """Give resident pages back now and then; `documents` were judged since the last call."""
+        self._touched += documents
+        if self._map is not None and self._touched >= _RELEASE_EVERY:
+            self._map.madvise(mmap.MADV_DONTNEED)
+            self._touched = 0
+
+
+def _no_room(error: OSError) -> StoreError:
+    return StoreError(
+        f"Could not write the sketches beside the index volume ({error.strerror}); make room on that disk, and start the "
+        "index again."
+    )

@@ -28,7 +28,7 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.index import kernels
 from stream_dedup.index.blocks import Tables, tables_of
-from stream_dedup.index.budget import Budget, Mapped
+from stream_dedup.index.budget import Budget, Mapped, SketchRows
 from stream_dedup.index.kernels import (
     FULL,
     NONE,
@@ -133,7 +133,9 @@ class Neighbours:
         self._base = 0  # the entry number from which the rows' numbers count
         self._rows = 0
         self._open_rows = 0
-        self._held = no_rows(words, _SLOTS_MIN, values)
+        self._held = no_rows(words, _SLOTS_MIN)
+        self._sketches = SketchRows(values, None if budget is None else budget.folder)
+        self._reserve_sketches(_SLOTS_MIN)
         self._by_digest = np.full(_SLOTS_MIN, kernels.EMPTY)
         self._by_position = np.full(_SLOTS_MIN, kernels.EMPTY)
         self._searches = np.zeros(CANDIDATE_CLASSES, np.int64)
@@ -160,8 +162,10 @@ class Neighbours:
         self._base, self.entries = first, entries
         if not len(held.states):
             return
-        self._held = held
         self._rows = self.live = len(held.states)
+        self._held = held
+        self._reserve_sketches(self._rows)
+        self._sketches.write(0, held.sketches)
         self.full = int(np.count_nonzero(held.states == FULL))
         size = _slots_for(self._rows)
         self._by_digest, self._by_position = np.full(size, kernels.EMPTY), np.full(size, kernels.EMPTY)
@@ -193,6 +197,7 @@ class Neighbours:
         self._add(batch, made, tags, found.outcome, buckets)
         if self.values and len(near := np.flatnonzero(found.outcome == OUTCOME_NEAR)):
             kernels.agreeing_of(self._held, found.entry, batch, near, found.agreeing)
+        self._sketches.release(count)
         found.entry = self._held.numbers[found.entry].astype(np.int64) + self._base
         if self._open_rows > max(_OPEN_MIN, (self.full - self._open_rows) // SEALED_AGAIN):
             if self._keyed is None or not self._keyed.merge():
@@ -363,8 +368,8 @@ class Neighbours:
 
     @property
     def bytes_mapped(self) -> int:
-        """Bytes of the tables that lie in files because the memory budget does not hold them."""
-        return sum(array.nbytes for mapped in self._mapped.values() for array in mapped.arrays)
+        """Bytes that lie in files: sketches, and the tables that the memory budget does not hold."""
+        return self._sketches.bytes_mapped + sum(array.nbytes for mapped in self._mapped.values() for array in mapped.arrays)
 
     @property
     def hottest_bucket(self) -> int:
@@ -462,7 +467,7 @@ class Neighbours:
         held, rows = self._held, slice(first, first + count)
         held.prints[rows] = batch.prints[made]
         held.features[rows] = batch.features[made]
-        held.sketches[rows] = batch.sketches[made]
+        self._sketches.write(first, batch.sketches[made])
         held.numbers[rows] = np.arange(self.entries - self._base, self.entries - self._base + count)
         held.states[rows] = np.where(outcome[made] == OUTCOME_SHORT, SHORT, FULL)
         scopes = batch.scopes[made]
@@ -498,11 +503,17 @@ class Neighbours:
             )
         capacity = len(self._held.states)
         if needed > capacity:
-            for column in self._held:
+            rows = needed + needed // 8
+            for column in self._held._replace(sketches=np.zeros(0, np.uint8)):
                 if len(column) == capacity:  # in place: the system moves pages, nothing is copied or held twice
-                    column.resize((needed + needed // 8, *column.shape[1:]), refcheck=False)
+                    column.resize((rows, *column.shape[1:]), refcheck=False)
+            self._reserve_sketches(rows)
         if needed > len(self._by_digest) * 3 // 4:
             self._lay_slots(needed, np.empty(0, np.int64))
+
+    def _reserve_sketches(self, rows: int) -> None:
+        self._sketches.reserve(rows)
+        self._held = self._held._replace(sketches=self._sketches.array)
 
     def _lay_slots(self, count: int, moved: NDArray[np.int64]) -> None:
         for name in ("_by_digest", "_by_position"):
@@ -514,8 +525,10 @@ class Neighbours:
         """Lay the rows out anew without the removed ones."""
         keep = self._held.states[: self._rows] != REMOVED
         self._lay_slots(self.live, np.where(keep, np.cumsum(keep) - 1, NONE))
-        columns: list[Any] = [column[: self._rows][keep] if len(column) else column for column in self._held]
-        self._held = HeldRows(*columns)
+        held = self._held._replace(sketches=np.zeros((0, self.values), np.uint8))
+        columns: list[Any] = [column[: self._rows][keep] if len(column) else column for column in held]
+        self._sketches.keep(keep)
+        self._held = HeldRows(*columns)._replace(sketches=self._sketches.array)
         self._rows = self.live
         if self.live:
             self._base += int(self._held.numbers[0])

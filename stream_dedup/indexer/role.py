@@ -125,9 +125,7 @@ class Indexer:
         low, self._catch_up_to = self._log_reader.watermarks()
         self._writer = surroundings.make_verdict_writer(settings, names.verdicts, f"{client}-verdicts")
         folder = Path(settings.index_dir)
-        self._index = LogIndex(
-            surroundings.open_store(folder), Budget(self._memory, folder) if self._memory else None, health.beat
-        )
+        self._index = LogIndex(surroundings.open_store(folder), Budget(self._memory or 0, folder), health.beat)
         try:
             self._begin(folder, log_id, low, names.fingerprints)
         except BaseException:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from numpy.typing import NDArray
 
-from stream_dedup.ground.errors import ConfigurationError, InvariantError
+from stream_dedup.ground.errors import ConfigurationError, InvariantError, StoreError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_VALUES, agreeing
 from stream_dedup.index import budget, kernels, neighbours
@@ -140,7 +142,10 @@ class AgainstAList(RuleBasedStateMachine):
         def identities(numbers: NDArray[np.int64]) -> kernels.Columns:
             return columns_of_all([self.model[number] for number in numbers.tolist()], self.words)
 
-        return Neighbours(self.plan, self.words, identities, threads=self.chance.choice([1, 2]), values=SKETCH_VALUES)
+        # Sketches lie in memory or in a file, with the same answers.
+        sometimes = self.chance.choice([None, budget.Budget(0, Path(tempfile.gettempdir()))])
+        threads = self.chance.choice([1, 2])
+        return Neighbours(self.plan, self.words, identities, threads=threads, budget=sometimes, values=SKETCH_VALUES)
 
     def document(self) -> Modelled:
         chance, number = self.chance, self.chance.choice(self.bases)
@@ -424,20 +429,20 @@ def test_what_a_budget_does_not_hold_is_found_all_the_same(plan: Plan, tmp_path:
     asked.digests[:, 1] = np.arange(300)
     found, mapped = [], []
 
-    def look_up(memory: int | None) -> None:
+    def look_up(memory: int) -> None:
         held = neighbours.no_rows(2, len(prints))
         held.prints[:] = prints
         held.features[:] = FLOOR
         held.numbers[:] = np.arange(len(prints))
         held.states[:] = kernels.FULL
         tags = np.arange(len(prints), dtype=np.uint32)
-        tables = Neighbours(plan, 2, strangers, budget=memory and budget.Budget(memory, tmp_path))
+        tables = Neighbours(plan, 2, strangers, budget=budget.Budget(memory, tmp_path))
         tables.load(held, 0, len(prints), tags, tags)
         one = tables.judge(asked, np.full(300, FLOOR, np.uint32), FLOOR)
         found.append(one.entry.tolist())
         mapped.append(tables.bytes_mapped)
 
-    look_up(None)
+    look_up(0)
     look_up(60 << 20)
     with pytest.raises(ConfigurationError, match=r"need at least \d+ MiB") as refused:
         look_up(1 << 20)
@@ -483,3 +488,37 @@ def test_compiles_where_nothing_can_be_kept(tmp_path: Path) -> None:
     )
 
     assert done.stdout.split() == ["0", "None"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sketches_in_a_file_are_those_that_were_written(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Growing, writing, leaving some out and giving memory back change nothing of what is read."""
+    monkeypatch.setattr(budget, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(budget, "_RELEASE_EVERY", 3)
+    chance = np.random.default_rng(seed)
+    sketches = budget.SketchRows(SKETCH_VALUES, tmp_path)
+    model = np.zeros((0, SKETCH_VALUES), np.uint8)
+    for _ in range(12):
+        more = chance.integers(0, 256, (int(chance.integers(1, 900)), SKETCH_VALUES), dtype=np.uint8)
+        sketches.reserve(len(model) + len(more) + 11)  # with room that is not taken yet
+        sketches.write(len(model), more)
+        model = np.concatenate([model, more])
+        kept = chance.random(len(model)) < chance.choice([0.2, 0.9, 1.0])
+        sketches.keep(kept)
+        model = model[kept]
+        assert np.array_equal(sketches.array[: len(model)], model)
+        sketches.release(2)
+    assert sketches.bytes_mapped == sketches.array.nbytes
+    assert list(tmp_path.iterdir()) == []  # the file has no name: it goes with the process
+
+
+def test_a_full_disk_is_told_of_sketches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sketches = budget.SketchRows(SKETCH_VALUES, tmp_path)
+    sketches.reserve(4)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StoreError, match=r"Could not write the sketches .*No space left.*make room"):
+        sketches.write(0, np.zeros((4, SKETCH_VALUES), np.uint8))
