@@ -54,8 +54,8 @@ def check_declaration(settings: Settings, recipe: Recipe, declared: Mapping[str,
             warning(
                 "plan",
                 f"The log was begun with the plan {plan.id}, and the setting is {wanted.id}; what the log says is in force. "
-                "`stream-dedup declare` changes it by `--plan` or `--similarity`; set STREAM_DEDUP_PLAN and STREAM_DEDUP_SIMILARITY "
-                "to the log's, so that nobody is misled.",
+                "`stream-dedup declare` changes it by `--plan` or `--similarity`; set STREAM_DEDUP_PLAN and "
+                "STREAM_DEDUP_SIMILARITY to the log's, so that nobody is misled.",
             )
         )
     window, own = declared.get("window"), window_of(settings)

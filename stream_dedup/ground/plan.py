@@ -217,8 +217,8 @@ class Plan:
         """
         if not self.needs_sketch:
             raise ConfigurationError(
-                f"The plan {self.name} compares no sketches, so a similarity cannot be asked of it; take one that does, such as "
-                "bands."
+                f"The plan {self.name} compares no sketches, so a similarity cannot be asked of it; take one that does, such "
+                "as bands."
             )
         return replace(self, similarity=similarity)
 
