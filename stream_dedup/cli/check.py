@@ -95,7 +95,7 @@ def check_documents(
     from stream_dedup.settings.recipe import recipe_of
 
     files = find_files(target, form)
-    settings = _settings_for(files, overrides, config)
+    settings = settings_for(files, overrides, config)
     recipe = recipe_of(settings)
     plan = settings.judging_plan
     result = _Result(rows_max)
@@ -146,7 +146,7 @@ def check_into(
         raise InputError("Standard input cannot be gone back to; name a file or a folder with --to.")
     if folder.resolve().is_relative_to(Path(target).resolve()):
         raise InputError(f"{folder} lies in {target}, so it would be read as well; name a folder outside with --to.")
-    settings = _settings_for(files, overrides, config)
+    settings = settings_for(files, overrides, config)
     recipe, plan = recipe_of(settings), settings.judging_plan
     inputs = ("value_format", "text_is", "text_encoding", "text_field", "id_field", "time_field", "scope_field")
     identity = {
@@ -172,7 +172,7 @@ def check_into(
     return 0
 
 
-def _settings_for(files: Sequence[SourceFile], overrides: Mapping[str, object], config: Path | None) -> Settings:
+def settings_for(files: Sequence[SourceFile], overrides: Mapping[str, object], config: Path | None) -> Settings:
     """Return the settings with which these files are read: a line of JSONL is an object, whatever a topic holds."""
     from stream_dedup.inputs.sources import hold_objects
     from stream_dedup.settings.layers import load_settings

@@ -191,8 +191,9 @@ class Settings(BaseSettings):
     similarity: str | None = Field(
         default=None,
         description="From which similarity on two texts are near, as a share from 0 to 1 in hundredths, such as `0.7`: it "
-        "takes the place of the plan's own (`0.65` in `bands`). Higher drops less. Only with a plan that compares sketches. It is taken by the first worker of an empty log; later "
-        "`stream-dedup declare` changes it.",
+        "takes the place of the plan's own (`0.65` in `bands`). Higher drops less. Only with a plan that compares sketches. It "
+        "is taken by the first worker of an empty log; later `stream-dedup declare` changes it. "
+        "`stream-dedup calibrate` proposes one for your documents.",
         json_schema_extra={"default_text": "the plan's own"},
     )
     window: Annotated[timedelta | None, BeforeValidator(parse_window)] = Field(

@@ -22,8 +22,8 @@ from stream_dedup.ground.document import DeadLetter, Message, Mode, Position, Re
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.lazy import Item, Lazy
 from stream_dedup.ground.messages import NO_TIMESTAMP, Messages
-from stream_dedup.kafka import Output, PackedOutputs, RecordColumns, warm_up_writer
 from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_VALUES
+from stream_dedup.kafka import Output, PackedOutputs, RecordColumns, warm_up_writer
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
 from stream_dedup.log.header_columns import of_verdicts
@@ -97,7 +97,7 @@ class EmittedCounts(NamedTuple):
 
 def _similarities(agreeing: NDArray[np.uint8]) -> NDArray[np.float64]:
     """Return the similarities of those whose sketches were compared, by their numbers of equal values."""
-    return agreeing[agreeing != NOT_COMPARED] / SKETCH_VALUES
+    return np.divide(agreeing[agreeing != NOT_COMPARED], SKETCH_VALUES, dtype=np.float64)
 
 
 def warm_up() -> None:
