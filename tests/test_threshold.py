@@ -19,7 +19,7 @@ def random_prints(seed: int, count: int) -> tuple[Prints, np.ndarray]:
     chance = np.random.default_rng(seed)
     family = chance.integers(0, max(1, count // 4), count)
     sketches = chance.integers(0, 256, (count, 80), np.uint8)[family]
-    changed = chance.random((count, 80)) < chance.random((count, 1)) ** 2
+    changed = chance.random((count, 80)) < chance.random((count, 1)) ** 2 * (chance.random((count, 1)) < 0.6)
     sketches = np.where(changed, chance.integers(0, 256, (count, 80), np.uint8), sketches)
     prints = chance.integers(0, 2**64, (count, 2), np.uint64)[family]
     for _ in range(20):

@@ -97,7 +97,8 @@ class EmittedCounts(NamedTuple):
 
 def _similarities(agreeing: NDArray[np.uint8]) -> NDArray[np.float64]:
     """Return the similarities of those whose sketches were compared, by their numbers of equal values."""
-    return np.divide(agreeing[agreeing != NOT_COMPARED], SKETCH_VALUES, dtype=np.float64)
+    similarities: NDArray[np.float64] = agreeing[agreeing != NOT_COMPARED] / SKETCH_VALUES
+    return similarities
 
 
 def warm_up() -> None:
