@@ -209,6 +209,18 @@ def test_a_similarity_is_declared_on_a_living_log(make_filter: Callable[..., Fil
     assert "The plan wide compares no sketches" in refusal
 
 
+def test_a_topic_is_a_sample(make_filter: Callable[..., Filter]) -> None:
+    """`calibrate` reads the newest documents of each partition; a name that is neither file nor topic is told in a sentence."""
+    crawl = make_filter(partitions=2, plan="bands")
+    crawl.produce(synthetic(120, 5, partitions=2, duplicate_share=0.3))
+
+    said = told(crawl, "calibrate", crawl.names.documents, "--documents", "100")
+    assert said["documents"] == 100
+    assert 50 <= said["compared"] < 100
+    _, refusal = run(crawl, "calibrate", "no-such-topic", code=1)
+    assert "There is neither a file nor a topic 'no-such-topic'" in refusal
+
+
 def test_a_window_passes_by_log_time(make_filter: Callable[..., Filter]) -> None:
     """A kept document is named until the window has passed, then a copy is unique; `declare` shows and ends the window."""
     crawl = make_filter(partitions=1, window="2s")
