@@ -48,6 +48,19 @@ def test_another_plan_shows_what_would_change() -> None:
     assert difference(log, "plan=classic", "threshold=5", "radius=3").kinds == {}
 
 
+def test_another_similarity_shows_what_would_change() -> None:
+    """Two texts of which 64 of 80 sketch values are equal: near at 0.8, and kept at 0.81; another plan asks for neither."""
+    one, other = bytes(range(80)), bytes([*range(64), *range(100, 116)])
+    docs = [Doc(0, 0, 1, b"a" * 16, PRINT, sketch=one), Doc(0, 1, 2, b"b" * 16, PRINT ^ 0x1F, sketch=other)]
+    log: list[bytes | None] = [declare(PLANS["bands"], sketch_values=80), batch(docs)]
+
+    assert difference(log, "similarity=0.8").kinds == {}
+    found = difference(log, "similarity=0.81")
+    assert (found.documents, dict(found.kinds)) == (2, {"duplicate to unique": 1})
+    assert difference(log, "plan=wide", "threshold=4").kinds == {"duplicate to unique": 1}
+    assert difference(log, "plan=wide").kinds == {}
+
+
 def test_another_window_shows_what_would_change() -> None:
     """What expired before its copy came would still stand without a window, and the other way round."""
     docs = [Doc(0, at, at, b"a" * 16, PRINT) for at in range(2)]

@@ -564,6 +564,25 @@ class TestReferencePage:
             last = [plan.threshold, *([plan.ratio] if plan.ratio else [])]
             assert [*numbers[:2], *numbers[-len(last) :]] == [str(number) for number in (plan.width, plan.blocks, *last)]
 
+    def test_a_similarity_changes_what_the_plan_asks_for(self) -> None:
+        """However it is written; it is shown as a share, and without it the plan is as it is named."""
+        for text in ("0.8", "80%", ".80"):
+            settings = load_settings({"plan": "bands"}, None, {"STREAM_DEDUP_SIMILARITY": text})
+            assert (settings.similarity, settings.judging_plan.id) == ("0.80", "128:4:0:28~16:80%:64")
+        assert load_settings({"plan": "bands"}, None, {}).judging_plan == PLANS["bands"]
+
+    @pytest.mark.parametrize(
+        ("plan", "similarity", "says"),
+        [
+            ("wide", "0.8", "the plan wide compares no sketches"),
+            ("bands", "8", "a similarity is written as a share from 0 to 1"),
+        ],
+    )
+    def test_a_similarity_that_cannot_be_asked_for_is_refused(self, plan: str, similarity: str, says: str) -> None:
+        """Of a plan without sketches, and one that is no share."""
+        with pytest.raises(ConfigurationError, match=f"STREAM_DEDUP_SIMILARITY is '{similarity}', but {says}"):
+            load_settings({"plan": plan}, None, {"STREAM_DEDUP_SIMILARITY": similarity})
+
 
 MISTYPED = "hunter2"
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 
 from stream_dedup.bench.stream import PrintStream
 from stream_dedup.control.declaration import fields_of
-from stream_dedup.ground.plan import parse
 from stream_dedup.kafka import LogAppender
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.settings.layers import load_settings
@@ -29,6 +28,6 @@ def fill(own: Mapping[str, str], entries: int) -> None:
     recipe, names = recipe_of(settings), settings.topic_names
     appender = LogAppender(settings, names.fingerprints, "fill")
     appender.send(encode_control(Control("declare", fields_of(settings, recipe))), None, lambda _: None)
-    for record in PrintStream(parse(settings.plan), entries, 0.0, 0, recipe=recipe.id).records():
+    for record in PrintStream(settings.judging_plan, entries, 0.0, 0, recipe=recipe.id).records():
         appender.send(record.raw, None, lambda _: None)
     appender.flush()

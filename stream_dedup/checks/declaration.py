@@ -7,7 +7,6 @@ from typing import Any
 
 from stream_dedup.checks.finding import CheckFinding, ok, refused, warning
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.ground import plan as plans
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.window import Window
 from stream_dedup.settings.settings import Settings
@@ -49,13 +48,14 @@ def check_declaration(settings: Settings, recipe: Recipe, declared: Mapping[str,
                 f"would have two names. Set it to {log_ids}, or begin a new log with another STREAM_DEDUP_TOPIC_PREFIX.",
             )
         )
-    plan, wanted = Plan.from_fields(declared.get("plan")), plans.parse(settings.plan)
+    plan, wanted = Plan.from_fields(declared.get("plan")), settings.judging_plan
     if plan != wanted:
         findings.append(
             warning(
                 "plan",
                 f"The log was begun with the plan {plan.id}, and the setting is {wanted.id}; what the log says is in force. "
-                "`stream-dedup declare --plan` changes it; set STREAM_DEDUP_PLAN to the log's, so that nobody is misled.",
+                "`stream-dedup declare` changes it by `--plan` or `--similarity`; set STREAM_DEDUP_PLAN and "
+                "STREAM_DEDUP_SIMILARITY to the log's, so that nobody is misled.",
             )
         )
     window, own = declared.get("window"), window_of(settings)

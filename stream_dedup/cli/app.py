@@ -20,6 +20,7 @@ from stream_dedup.cli.bench_pages import bench_pages_command
 from stream_dedup.cli.bench_path import bench_path_command, bench_scaling_command
 from stream_dedup.cli.bench_quality import bench_quality_command
 from stream_dedup.cli.broker import broker_command
+from stream_dedup.cli.calibrate import calibrate_command
 from stream_dedup.cli.check import check_command
 from stream_dedup.cli.commands import commands_command
 from stream_dedup.cli.compile import compile_command
@@ -109,6 +110,7 @@ PANELS: Final[dict[str, tuple[Command | Group, ...]]] = {
         ),
         doctor_command,
         plan_command,
+        calibrate_command,
         compile_command,
         version_command,
         commands_command,

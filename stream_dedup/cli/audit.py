@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from stream_dedup.proof.scan import CompiledScan, PlainScan
     from stream_dedup.settings.settings import Settings
 
-PLAIN_MAX = 20_000
+PLAIN_MAX = 10_000
 SCAN_MAX = 1_000_000
 _SAID = {
     TRIMMED: "came from source records that the source topic does not hold any more",

@@ -13,7 +13,6 @@ import typer
 from stream_dedup.cli.options import ConfigOption, DocumentFormat, JsonOption, SetOption, assigned, command
 from stream_dedup.ground.document import DeadLetter, Message, Reason, Verdict
 from stream_dedup.ground.errors import InputError, InvariantError
-from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 
 if TYPE_CHECKING:
@@ -96,9 +95,9 @@ def check_documents(
     from stream_dedup.settings.recipe import recipe_of
 
     files = find_files(target, form)
-    settings = _settings_for(files, overrides, config)
+    settings = settings_for(files, overrides, config)
     recipe = recipe_of(settings)
-    plan = parse_plan(settings.plan)
+    plan = settings.judging_plan
     result = _Result(rows_max)
     # What was read and not yet shown: the name of a document that is being judged, or a dead letter beside its name.
     pending: deque[tuple[str, DeadLetter | None]] = deque()
@@ -147,8 +146,8 @@ def check_into(
         raise InputError("Standard input cannot be gone back to; name a file or a folder with --to.")
     if folder.resolve().is_relative_to(Path(target).resolve()):
         raise InputError(f"{folder} lies in {target}, so it would be read as well; name a folder outside with --to.")
-    settings = _settings_for(files, overrides, config)
-    recipe, plan = recipe_of(settings), parse_plan(settings.plan)
+    settings = settings_for(files, overrides, config)
+    recipe, plan = recipe_of(settings), settings.judging_plan
     inputs = ("value_format", "text_is", "text_encoding", "text_field", "id_field", "time_field", "scope_field")
     identity = {
         "files": [[file.name, file.size_bytes, file.path.stat().st_mtime_ns] for file in files if file.path],
@@ -173,7 +172,7 @@ def check_into(
     return 0
 
 
-def _settings_for(files: Sequence[SourceFile], overrides: Mapping[str, object], config: Path | None) -> Settings:
+def settings_for(files: Sequence[SourceFile], overrides: Mapping[str, object], config: Path | None) -> Settings:
     """Return the settings with which these files are read: a line of JSONL is an object, whatever a topic holds."""
     from stream_dedup.inputs.sources import hold_objects
     from stream_dedup.settings.layers import load_settings

@@ -16,7 +16,7 @@ from stream_dedup.cli.options import (
     quiet_settings,
 )
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
-from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.plan import Plan, parse_similarity
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
 from stream_dedup.index.window import Window
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 @command("declare", example="stream-dedup declare --plan wide --window 30d --dry-run")
 def declare_command(
     plan: Annotated[str | None, typer.Option("--plan", help="Plan from now on: wide, classic, or in numbers.")] = None,
+    similarity: Annotated[
+        str | None,
+        typer.Option("--similarity", metavar="SHARE", help="Similarity from which on texts are near from now on, such as 0.7."),
+    ] = None,
     window: Annotated[
         str | None, typer.Option("--window", metavar="TIME|none", help="Window from now on, such as 30d.")
     ] = None,
@@ -50,7 +54,7 @@ def declare_command(
     """Show which plan, window and reading are in force, or change them for all that follows. Nothing has to stop for it."""
     settings = quiet_settings(config, assignments, brokers)
     try:
-        code = declare(settings, plan, window, refresh, reads=reading, dry_run=dry_run, as_json=as_json)
+        code = declare(settings, plan, similarity, window, refresh, reads=reading, dry_run=dry_run, as_json=as_json)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--window") from error
     return code
@@ -59,6 +63,7 @@ def declare_command(
 def declare(
     settings: Settings,
     plan: str | None,
+    similarity: str | None,
     window: str | None,
     refresh: bool | None,
     *,
@@ -69,7 +74,8 @@ def declare(
     """Show what is in force, or change what is named; return 0.
 
     Raises:
-        ConfigurationError: the log is missing, empty or another's, or the plan does not fit its prints.
+        ConfigurationError: the log is missing, empty or another's, the plan does not fit its prints, or it compares no
+            sketches and a similarity is asked of it.
         ValueError: the window is no time.
     """
     from stream_dedup.cli.orders import append, log_names
@@ -80,6 +86,7 @@ def declare(
     from stream_dedup.settings.recipe import recipe_of
 
     wanted_plan = None if plan is None else parse_plan(plan)
+    asked = None if similarity is None else parse_similarity(similarity)
     names = log_names(settings, [settings.topic_names.begun])
     recipe = recipe_of(settings)
     declaration.follow(settings, names, recipe, begins=False)
@@ -94,7 +101,8 @@ def declare(
             now.fold(record)
     if now.plan is None or now.declared is None:
         raise InvariantError("The log was begun, and no plan is in force; the declaration is damaged.")
-    becomes = (wanted_plan or now.plan, _window(now.window, window, refresh))
+    plan_then = wanted_plan or now.plan
+    becomes = (plan_then if asked is None else plan_then.with_similarity(asked), _window(now.window, window, refresh))
     fields = change_fields(now, *becomes)
     log_offset = append(settings, names, encode_control(Control("plan", fields))) if fields and not dry_run else None
     first, was, will_be = _reading(settings, reads=reads, dry_run=dry_run)

@@ -14,7 +14,6 @@ from stream_dedup.cli.options import BrokersOption, ConfigOption, JsonOption, Se
 from stream_dedup.ground.document import DeadLetter, Message, Reason
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.sketch import agreeing, similarity
 from stream_dedup.ground.terminal import console, print_json, print_table
@@ -71,7 +70,7 @@ def explain(settings: Settings, first: str, second: str, rows: int, *, as_json: 
     from stream_dedup.settings.recipe import recipe_of
 
     recipe = recipe_of(settings)
-    plan = parse_plan(settings.plan)
+    plan = settings.judging_plan
     check_widths(recipe, plan)
     documents = [_read(settings, one, takes_vectors=recipe.method.takes_vectors) for one in (first, second)]
     prints = Fingerprinter(recipe).fingerprint([document.text for document in documents])

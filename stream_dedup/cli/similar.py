@@ -20,7 +20,6 @@ import typer
 from stream_dedup.cli.options import ConfigOption, JsonOption, SetOption, command, quiet_settings
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError, StreamDedupError
-from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
 from stream_dedup.service import asking
 
@@ -273,7 +272,7 @@ def scan_files(settings: Settings, fingerprinter: Fingerprinter, target: str, wa
     files = find_files(target, "auto")
     if hold_objects(files):
         settings = settings.model_copy(update={"value_format": "json"})
-    plan = parse_plan(settings.plan)
+    plan = settings.judging_plan
     check_widths(wanted.recipe, plan)
     is_short = wanted.features < wanted.recipe.floor
     pending: deque[tuple[str, DeadLetter | None]] = deque()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from stream_dedup.console.app import ConsolePages
 from stream_dedup.console.outputs import OutputRecords, OutputsFollower, lag_of
 from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.ground import plan as plans
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.service import asking
 from stream_dedup.settings.settings import Settings
@@ -31,6 +32,7 @@ def sources_of(settings: Settings, stop: threading.Event) -> ConsoleSources:
     sources.trouble = follower.trouble
     if settings.console_index is not None:
         sources.index = index_at(settings.console_index)
+        sources.threshold = threshold_in(sources.index)
     follower.start()
     return sources
 
@@ -56,3 +58,14 @@ def index_at(base: str) -> Callable[[], dict[str, Any]]:
         return fields
 
     return stats
+
+
+def threshold_in(stats: Callable[[], Mapping[str, Any]]) -> Callable[[], float | None]:
+    """Return what tells the similarity that the plan in force asks for, by the index's figures; None if it asks for none."""
+
+    def threshold() -> float | None:
+        plan = stats().get("plan")
+        similarity = plans.parse(plan).similarity if isinstance(plan, str) else 0
+        return similarity / 100 if similarity else None
+
+    return threshold

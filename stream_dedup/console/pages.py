@@ -73,6 +73,7 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
     none: Sequence[Remark] = []
     lag = await _asked(notices, call, sources.lag, "Nobody here knows the lag.", "The lag is not known", None)
     remarks = await _asked(notices, call, sources.remarks, "", "The checks of doctor could not be run", none)
+    threshold = await _asked(notices, call, sources.threshold, "", "The threshold is not known", None)
     duplicates = sum(figures.by_reason.get(one, 0) for one in ("exact", "near", "unchanged", "revised"))
     return {
         "notices": [one for one in notices if one],
@@ -80,7 +81,7 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
         "duplicates": duplicates,
         "lag": lag,
         "remarks": list(remarks),
-        "threshold": sources.threshold,
+        "threshold": threshold,
     }
 
 

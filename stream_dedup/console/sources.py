@@ -17,7 +17,7 @@ class ConsoleSources:
 
     `trouble` says what keeps decisions from coming, or nothing. `opened` gives a record by its position, with its text or why
     there is none. `find` takes a clue and how many documents at most; `groups` takes `largest` or `newest` and how many.
-    `threshold`: similarity from which on the plan calls two documents near.
+    `threshold`: similarity from which on the plan in force calls two documents near, or None if it asks for none.
     """
 
     recent: Recent = field(default_factory=Recent)
@@ -30,4 +30,4 @@ class ConsoleSources:
     index: Callable[[], Mapping[str, Any]] | None = None
     lag: Callable[[], int] | None = None
     remarks: Callable[[], Sequence[Remark]] | None = None
-    threshold: float | None = None
+    threshold: Callable[[], float | None] | None = None

@@ -16,7 +16,6 @@ from stream_dedup.checks.declaration import check_declaration, window_of
 from stream_dedup.checks.finding import raise_refusals
 from stream_dedup.control.beginnings import open_new
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.ground import plan as plans
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import LogAppender, read_whole
@@ -32,7 +31,7 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
     Raises:
         ConfigurationError: the plan is wider than the recipe's prints, or compares sketches that it does not make.
     """
-    plan = plans.parse(settings.plan)
+    plan = settings.judging_plan
     if plan.width > recipe.width:
         raise ConfigurationError(
             f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes {recipe.width}; choose a plan of "
@@ -68,7 +67,7 @@ def begin(settings: Settings, names: TopicNames, recipe: Recipe) -> None:
     appender = LogAppender(settings, names.fingerprints, "declare")
     appender.send(records.encode_control(records.Control("declare", fields)), None, lambda _: None)
     appender.flush()
-    plan = plans.parse(settings.plan).id
+    plan = settings.judging_plan.id
     _logger.info("log begun", topic=names.fingerprints, recipe=recipe.id, plan=plan, group=settings.group)
 
 

@@ -35,7 +35,7 @@ import difflib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
@@ -208,6 +208,19 @@ class Plan:
             return 0 if self.bands else lowest
         fullest = -(-(self.radius + 1) // self.key_blocks)
         return min(lowest, self.radius + (self.blocks - self.key_blocks) * fullest)
+
+    def with_similarity(self, similarity: int) -> Plan:
+        """Return the plan that finds as this one does and asks for so many per cent of similarity.
+
+        Raises:
+            ConfigurationError: this plan compares no sketches.
+        """
+        if not self.needs_sketch:
+            raise ConfigurationError(
+                f"The plan {self.name} compares no sketches, so a similarity cannot be asked of it; take one that does, such "
+                "as bands."
+            )
+        return replace(self, similarity=similarity)
 
     def distance(self, one: int, other: int) -> int:
         """Return in how many of the low `width` bits two prints differ."""

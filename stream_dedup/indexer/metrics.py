@@ -26,6 +26,11 @@ class IndexMetrics(RoleMetrics):
             _CANDIDATE_BUCKETS,
             self.registry,
         )
+        self._threshold = Gauge(
+            "stream_dedup_similarity_threshold",
+            "Similarity from which on the plan in force calls two documents near, 0 to 1; 0 where it asks for none.",
+            registry=self.registry,
+        )
         self._size = Gauge("stream_dedup_index_size_bytes", "Bytes that the index takes on its volume.", registry=self.registry)
         self._applied = Gauge(
             "stream_dedup_index_applied_offset",
@@ -63,6 +68,10 @@ class IndexMetrics(RoleMetrics):
     def restored_empty(self) -> None:
         """Count a start with an empty volume that has to be rebuilt from the log."""
         self._restored_empty.inc()
+
+    def threshold(self, similarity: float) -> None:
+        """Say from which similarity on the plan in force calls two documents near."""
+        self._threshold.set(similarity)
 
     def state(self, statistics: Mapping[str, int], searches: Sequence[int] = ()) -> None:
         """Report the index's state, as `Index.statistics` and `Index.searches` give it."""

@@ -242,6 +242,7 @@ class Indexer:
         applied = self._index.applied
         statistics = self._index.statistics()
         self._metrics.state(statistics, self._index.searches())
+        self._metrics.threshold(0.0 if self._index.plan is None else self._index.plan.similarity / 100)
         self._warn(statistics)
         declared = self._index.declared
         if declared is not None and declared.recipe != self._recipe:

@@ -6,11 +6,14 @@ other thresholds, `ratio` asks that the shorter has so many per cent of the long
 of `bands` blocks of their sketches is equal; at least `similarity` per cent of the sketches' values must be. Of those that
 share a block, or the key of a choice of blocks, only the first `asked` living ones are looked at.
 
-Invariant: `Reach.is_near` is the definition; the compiled scan gives the lowest row for which it holds, whatever the plan.
+Invariants: `Reach.is_near` is the definition; the compiled scan gives the lowest row for which it holds, whatever the plan.
+Where keys are compared whole, and more than a pair says who is near, it looks only at the rows that share a key, from a
+dictionary: the plain scan, which looks at every row, names the same.
 """
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import os
 from collections.abc import Mapping
@@ -28,6 +31,8 @@ from stream_dedup.machine.compiled import allocating_kernel, kernel, popcount
 LIMB_BITS: Final = 64
 _ROWS_AT_ONCE: Final = 2048  # 32 kB of prints: they stay in the cache while all that is asked passes over them
 _THREAD_FROM: Final = 2_000_000  # pairs below which starting threads costs more than it saves
+_DEAD_MAX: Final = 64  # so many dead rows of a key are stepped over; with more they are dropped
+_KEY_BITS_MAX: Final = 8 * SKETCH_VALUES
 int64: Any = np.int64
 uint64: Any = np.uint64
 
@@ -212,10 +217,87 @@ class PlainScan:
         return found
 
 
+class KeyedRows:
+    """Which rows have which keys under one plan, for plans that compare whole keys: a dictionary a key, from its value to rows.
+
+    A key's value is held with the scope, as one number; its rows ascend, and one alone stands without a list.
+    """
+
+    def __init__(self, reach: Reach, rows: Rows) -> None:
+        self.reach = reach
+        self.rows = rows
+        self._count = 0
+        cuts = [reach.width * block // reach.blocks for block in range(reach.blocks + 1)] if reach.blocks else []
+        blocks = [(low, (1 << (high - low)) - 1) for low, high in itertools.pairwise(cuts)]
+        if reach.blocks or not reach.bands:
+            self._chosen = list(itertools.combinations(blocks, reach.key_blocks if blocks else 0))
+        else:
+            self._chosen = []
+        size = SKETCH_VALUES // reach.bands if reach.bands else 0
+        self._cuts = [slice(size * block, size * (block + 1)) for block in range(reach.bands)]
+        self._of_key: list[dict[int, int | list[int]]] = [{} for _ in range(len(self._chosen) + len(self._cuts))]
+
+    def take_in(self, end: int) -> None:
+        """Enter the rows below `end` that are not entered yet."""
+        rows = self.rows
+        for row in range(self._count, end):
+            keys = self._keys(rows.prints[row], int(rows.scopes[row]), rows.sketches[row])
+            for of_key, key in zip(self._of_key, keys, strict=True):
+                found = of_key.setdefault(key, row)
+                if isinstance(found, list):
+                    found.append(row)
+                elif found != row:
+                    of_key[key] = [found, row]
+        self._count = max(self._count, end)
+
+    def find(
+        self, first: int, end: int, limbs: NDArray[np.uint64], features: int, scope: int, sketch: NDArray[np.uint8]
+    ) -> int:
+        """Return the lowest living row of [first, end) within reach of one text, or -1."""
+        candidates: set[int] = set()
+        for of_key, key in zip(self._of_key, self._keys(limbs, scope, sketch), strict=True):
+            found = of_key.get(key)
+            if found is not None:
+                candidates.update(self._asked([found] if isinstance(found, int) else found, first, end))
+        if not candidates:
+            return -1
+        some = np.array(sorted(candidates), np.int64)
+        different = (self.rows.prints[some, : self.reach.limbs] ^ limbs[: self.reach.limbs]).astype("<u8").view(np.uint8)
+        bits = np.unpackbits(different, axis=1, bitorder="little")[:, : self.reach.width]
+        near = _are_alike(self.reach, self.rows.features[some], features, bits, self.rows.sketches[some] == sketch)
+        return int(some[np.argmax(near)]) if near.any() else -1
+
+    def _asked(self, sharing: list[int], first: int, end: int) -> list[int]:
+        """Return the living of [first, end) among the rows of one key, as many as are asked; drop the dead if they are many."""
+        alive, asked, dead = self.rows.alive, list[int](), 0
+        for place in range(bisect.bisect_left(sharing, first), len(sharing)):
+            row = sharing[place]
+            if row >= end or len(asked) == (self.reach.asked or -1):
+                break
+            if alive[row]:
+                asked.append(row)
+            else:
+                dead += 1
+        if dead > _DEAD_MAX:
+            sharing[:] = [row for row in sharing if alive[row]]
+        return asked
+
+    def _keys(self, limbs: NDArray[np.uint64], scope: int, sketch: NDArray[np.uint8]) -> list[int]:
+        number, raw, above = as_number(limbs), sketch.tobytes(), scope << _KEY_BITS_MAX
+        keys = []
+        for chosen in self._chosen:
+            key = 0
+            for low, mask in chosen:
+                key = key << mask.bit_length() | number >> low & mask
+            keys.append(above | key)
+        return keys + [above | int.from_bytes(raw[cut], "little") for cut in self._cuts]
+
+
 class CompiledScan:
-    """The same by compiled brute force, on all processors."""
+    """The same by compiled brute force, on all processors, or by whole keys where the plan looks further."""
 
     def __init__(self) -> None:
+        self._keyed: KeyedRows | None = None
         self._threads = os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self._threads, "audit-scan")
 
@@ -231,7 +313,13 @@ class CompiledScan:
         sketches: NDArray[np.uint8],
     ) -> NDArray[np.int64]:
         """Return for each print the lowest living row of [first, end) within reach and of its scope, or -1."""
-        if reach.looks_further or reach.needs_sketch:
+        if reach.looks_further:
+            if self._keyed is None or self._keyed.reach != reach or self._keyed.rows is not rows:
+                self._keyed = KeyedRows(reach, rows)
+            self._keyed.take_in(end)
+            columns = zip(prints, features.tolist(), scopes.tolist(), sketches, strict=True)
+            return np.array([self._keyed.find(first, end, *one) for one in columns], np.int64)
+        if reach.needs_sketch:
             return _find_in_order(reach, rows, first, end, prints, features, scopes, sketches)
         found = np.full(len(prints), -1, np.int64)
         numbers = np.array(
@@ -292,16 +380,24 @@ def _find_in_order(
             order = counts + np.cumsum(shared, axis=0)
             counts = order[-1]
             is_asked = (shared & (order <= reach.asked if reach.asked else True)).any(axis=1)
-            shorter, longer = np.minimum(rows.features[some], features[at]), np.maximum(rows.features[some], features[at])
-            limit = np.full(len(some), reach.threshold)
-            for below, threshold in reversed(reach.by_length):
-                limit[shorter < below] = threshold
-            is_near = is_asked & (bits.sum(axis=1) <= limit) & (100 * shorter >= reach.ratio * longer)
-            is_near &= 100 * equal.sum(axis=1) >= reach.similarity * SKETCH_VALUES
+            is_near = is_asked & _are_alike(reach, rows.features[some], int(features[at]), bits, equal)
             if is_near.any():
                 found[at] = some[np.argmax(is_near)]
                 break
     return found
+
+
+def _are_alike(
+    reach: Reach, stored: NDArray[np.int64], features: int, bits: NDArray[np.uint8], equal: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Return which rows are near a text if they are found, by feature counts, differing bits and equal values of each."""
+    shorter, longer = np.minimum(stored, features), np.maximum(stored, features)
+    limit = np.full(len(stored), reach.threshold)
+    for below, threshold in reversed(reach.by_length):
+        limit[shorter < below] = threshold
+    is_near: NDArray[np.bool_] = (bits.sum(axis=1) <= limit) & (100 * shorter >= reach.ratio * longer)
+    is_near &= 100 * equal.sum(axis=1) >= reach.similarity * SKETCH_VALUES
+    return is_near
 
 
 def _print_keys(reach: Reach, bits: NDArray[np.uint8]) -> NDArray[np.bool_]:

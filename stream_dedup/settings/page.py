@@ -69,7 +69,7 @@ GROUPS = {
         "time_field",
         "scope_field",
     ),
-    "What is alike": ("recipe", "plan", "window", "window_refresh", "key_file", "log_ids"),
+    "What is alike": ("recipe", "plan", "similarity", "window", "window_refresh", "key_file", "log_ids"),
     "Languages": ("user_dictionary", "stop_words", "segmenter", "han_variants"),
     "Throughput and memory": ("batch_documents", "batches_in_flight", "worker_memory", "index_memory"),
     "Folders": ("state_dir", "index_dir"),

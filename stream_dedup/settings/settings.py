@@ -34,6 +34,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.plan import Plan, parse_similarity
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.topics import NAMED, TopicNames, normalise_prefix
 from stream_dedup.settings.environment import PREFIX
@@ -186,6 +187,14 @@ class Settings(BaseSettings):
         "bits, 4 blocks, within 3 bits; cheaper to look up, and finds about half of the near-duplicates. Or in numbers, "
         "`WIDTH:BLOCKS:RADIUS:THRESHOLD`, as in `128:8:1:21:75%`. It is taken by the first worker of an empty log; later the "
         "log's own plan is in force.",
+    )
+    similarity: str | None = Field(
+        default=None,
+        description="From which similarity on two texts are near, as a share from 0 to 1 in hundredths, such as `0.7`: it "
+        "takes the place of the plan's own (`0.65` in `bands`). Higher drops less. Only with a plan that compares sketches. It "
+        "is taken by the first worker of an empty log; later `stream-dedup declare` changes it. "
+        "`stream-dedup calibrate` proposes one for your documents.",
+        json_schema_extra={"default_text": "the plan's own"},
     )
     window: Annotated[timedelta | None, BeforeValidator(parse_window)] = Field(
         default=None,
@@ -521,6 +530,20 @@ class Settings(BaseSettings):
             raise ValueError(sentence[:1].lower() + sentence[1:]) from error
         return value.strip().lower()
 
+    @field_validator("similarity")
+    @classmethod
+    def _check_similarity(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None:
+            return None
+        try:
+            similarity = parse_similarity(value)
+            if "plan" in info.data:
+                parse_plan(info.data["plan"]).with_similarity(similarity)
+        except ConfigurationError as error:
+            sentence = str(error).removesuffix(".")
+            raise ValueError(sentence[:1].lower() + sentence[1:]) from error
+        return f"{similarity / 100:.2f}"
+
     @field_validator("text_field", "id_field", "time_field", "scope_field")
     @classmethod
     def _check_needs_json(cls, value: str | None, info: ValidationInfo) -> str | None:
@@ -539,6 +562,12 @@ class Settings(BaseSettings):
     def judging_mode(self) -> Mode:
         """The mode as log batches carry it."""
         return Mode[self.mode.upper()]
+
+    @property
+    def judging_plan(self) -> Plan:
+        """The plan that the settings name, with their similarity in place of its own."""
+        plan = parse_plan(self.plan)
+        return plan if self.similarity is None else plan.with_similarity(parse_similarity(self.similarity))
 
     @property
     def topic_names(self) -> TopicNames:

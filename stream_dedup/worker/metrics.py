@@ -35,6 +35,7 @@ _LATENCY_BUCKETS_SECONDS = (
     86400.0,
 )
 _DISTANCE_BUCKETS_BITS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 24, 32)
+_SIMILARITY_BUCKETS = (0.25, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
 class WorkerMetrics(RoleMetrics):
@@ -102,6 +103,12 @@ class WorkerMetrics(RoleMetrics):
             _DISTANCE_BUCKETS_BITS,
             registry,
         )
+        self._similarity = BatchHistogram(
+            "stream_dedup_similarity",
+            "Similarity of near and revised duplicates to the document they name, 0 to 1.",
+            _SIMILARITY_BUCKETS,
+            registry,
+        )
         self._latency = BatchHistogram(
             "stream_dedup_verdict_latency_seconds",
             "Age of a document, by its record's timestamp, when its verdict was committed. Crawlers that send the "
@@ -145,6 +152,7 @@ class WorkerMetrics(RoleMetrics):
         for stage, count in left.stages.items():
             self._dead_letters.labels(stage).inc(count)
         self._distance.observe_many(left.distances)
+        self._similarity.observe_many(left.similarities)
         ages_ms = time.time() * 1000 - left.timestamps_ms
         self._latency.observe_many(np.maximum(ages_ms, 0.0) / 1000)
 

@@ -22,6 +22,7 @@ from stream_dedup.ground.document import DeadLetter, Message, Mode, Position, Re
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.lazy import Item, Lazy
 from stream_dedup.ground.messages import NO_TIMESTAMP, Messages
+from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_VALUES
 from stream_dedup.kafka import Output, PackedOutputs, RecordColumns, warm_up_writer
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
@@ -56,20 +57,22 @@ _REASONS = max(Reason) + 1
 class EmittedCounts(NamedTuple):
     """What left, in numbers: documents and bytes of values by number of the reason; dead letters by stage.
 
-    `distances` (duplicates,) and `timestamps_ms` (records that have one,) are in no order.
+    `distances` (duplicates,), `similarities` (duplicates whose sketches were compared, 0 to 1) and `timestamps_ms` (records
+    that have one,) are in no order.
     """
 
     documents: NDArray[np.int64]
     bytes: NDArray[np.int64]
     stages: Counter[str]
     distances: NDArray[np.int64]
+    similarities: NDArray[np.float64]
     timestamps_ms: NDArray[np.int64]
 
     @classmethod
     def of(cls, leaving: Iterable[EmittedRecord]) -> EmittedCounts:
         """Count records one by one."""
         documents, sizes, stages = [0] * _REASONS, [0] * _REASONS, Counter[str]()
-        distances, timestamps_ms = [], []
+        distances, agreeing, timestamps_ms = [], [], []
         for _, message, decided in leaving:
             if message.timestamp_ms is not None:
                 timestamps_ms.append(message.timestamp_ms)
@@ -79,11 +82,23 @@ class EmittedCounts(NamedTuple):
             reason = decided.reason if isinstance(decided, Judgement) else decided
             if isinstance(decided, Judgement) and decided.of is not None:
                 distances.append(decided.distance)
+                agreeing.append(decided.agreeing)
             documents[reason] += 1
             sizes[reason] += len(message.value or b"")
         return cls(
-            np.array(documents), np.array(sizes), stages, np.array(distances, np.int64), np.array(timestamps_ms, np.int64)
+            np.array(documents),
+            np.array(sizes),
+            stages,
+            np.array(distances, np.int64),
+            _similarities(np.array(agreeing, np.uint8)),
+            np.array(timestamps_ms, np.int64),
         )
+
+
+def _similarities(agreeing: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Return the similarities of those whose sketches were compared, by their numbers of equal values."""
+    similarities: NDArray[np.float64] = agreeing[agreeing != NOT_COMPARED] / SKETCH_VALUES
+    return similarities
 
 
 def warm_up() -> None:
@@ -225,13 +240,14 @@ class EmittedBatch(Lazy[EmittedRecord]):
         rest = EmittedCounts.of(self[place] for place in np.flatnonzero(~columns.packed).tolist())
         packed = verdicts.reasons[columns.packed]
         sizes = self._messages.value_bytes[columns.packed]
-        distances = verdicts.distances[columns.packed & verdicts.names_another]
+        named = columns.packed & verdicts.names_another
         times = self._messages.timestamps_ms
         return EmittedCounts(
             rest.documents + np.bincount(packed, minlength=_REASONS),
             rest.bytes + np.bincount(packed, sizes, _REASONS).astype(np.int64),
             rest.stages,
-            np.concatenate([rest.distances, distances]),
+            np.concatenate([rest.distances, verdicts.distances[named]]),
+            np.concatenate([rest.similarities, _similarities(verdicts.agreeing[named])]),
             times[times != NO_TIMESTAMP],
         )
 

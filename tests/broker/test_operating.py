@@ -27,6 +27,7 @@ WORKER = (
     "bytes_total",
     "dead_letters_total",
     "distance_bits_count",
+    "similarity_count",
     "verdict_latency_seconds_count",
     "transactions_total",
     "rebalances_total",

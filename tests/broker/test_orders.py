@@ -192,6 +192,35 @@ def test_a_release_takes_what_a_person_sees(make_filter: Callable[..., Filter]) 
         assert why in " ".join(run(crawl, "release", text, code=1)[1].split())
 
 
+def test_a_similarity_is_declared_on_a_living_log(make_filter: Callable[..., Filter]) -> None:
+    """`declare --similarity` changes that of the plan in force and nothing else; a plan without sketches refuses it."""
+    crawl = make_filter(partitions=1, plan="bands")
+    crawl.start("index")
+    crawl.start("worker")
+    crawl.produce([(0, b"0", TEXTS[0].encode(), [])])
+    crawl.wait_until_committed(1)
+
+    shown = told(crawl, "declare", "--similarity", "0.7")
+    assert shown["plan"]["becomes"] == "128:4:0:28~16:70%:64"
+    assert shown["log_offset"] is not None
+    assert told(crawl, "declare")["plan"]["in_force"] == "128:4:0:28~16:70%:64"
+    assert told(crawl, "declare", "--plan", "wide")["plan"]["becomes"] == "wide (128:8:1:21:75%)"
+    _, refusal = run(crawl, "declare", "--similarity", "0.7", code=78)
+    assert "The plan wide compares no sketches" in refusal
+
+
+def test_a_topic_is_a_sample(make_filter: Callable[..., Filter]) -> None:
+    """`calibrate` reads the newest documents of each partition; a name that is neither file nor topic is told in a sentence."""
+    crawl = make_filter(partitions=2, plan="bands")
+    crawl.produce(synthetic(120, 5, partitions=2, duplicate_share=0.3))
+
+    said = told(crawl, "calibrate", crawl.names.documents, "--documents", "100")
+    assert said["documents"] == 100
+    assert 50 <= said["compared"] < 100
+    _, refusal = run(crawl, "calibrate", "no-such-topic", code=1)
+    assert "There is neither a file nor a topic 'no-such-topic'" in refusal
+
+
 def test_a_window_passes_by_log_time(make_filter: Callable[..., Filter]) -> None:
     """A kept document is named until the window has passed, then a copy is unique; `declare` shows and ends the window."""
     crawl = make_filter(partitions=1, window="2s")

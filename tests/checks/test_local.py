@@ -193,6 +193,9 @@ class TestRecipe:
         assert states(plan=PLANS["classic"].to_fields()) == [CheckState.WARNING]
         assert states(window={"length_ms": 60_000, "refresh": False}) == [CheckState.WARNING]
         assert states(log_ids="digest") == [CheckState.REFUSED]
+        stricter = Settings(plan="bands", similarity="0.8")
+        bands = {**good, "plan": PLANS["bands"].to_fields()}
+        assert [one.state for one in check_declaration(stricter, recipe, bands)] == [CheckState.WARNING]
 
 
 class TestVolume:

@@ -106,7 +106,7 @@ def sources(count: int = 500, **given: object) -> ConsoleSources:
         "find": find,
         "index": lambda: INDEX,
         "lag": lambda: 42,
-        "threshold": 0.65,
+        "threshold": lambda: 0.65,
         "remarks": lambda: [Remark("warning", "The topic insights is not read by anybody.")],
     }
     return ConsoleSources(**(fields | given))  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from stream_dedup.console import app
 from stream_dedup.console.app import ConsolePages
+from stream_dedup.console.mount import threshold_in
 from stream_dedup.console.nouns import FoundDocument, Opened
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
@@ -174,6 +175,18 @@ def test_a_text_kept_no_longer_is_said(address: str) -> None:
     assert status == (200 if "900008" in address else 404)
 
 
+def test_the_threshold_is_that_of_the_plan_in_force() -> None:
+    """As the index says it, so that a declared one shows at once; without sketches, or without a plan, there is none."""
+    told: dict[str, Any] = {"plan": "128:4:0:28~16:70%:64"}
+    with serving(sources(threshold=threshold_in(lambda: told))) as port:
+        assert json.loads(get(port, "now.json")[1])["threshold"] == 0.7
+        assert "threshold 0.7" in get(port, "")[1]
+        told["plan"] = "128:8:1:21:75%"
+        assert json.loads(get(port, "now.json")[1])["threshold"] is None
+        told["plan"] = None
+        assert json.loads(get(port, "now.json")[1])["threshold"] is None
+
+
 def test_what_is_away_is_a_sentence() -> None:
     """Empty system, dead index, dead broker, no search: every page still answers, and says it."""
 
@@ -190,6 +203,7 @@ def test_what_is_away_is_a_sentence() -> None:
         hosts=dead,
         group=dead,
         remarks=dead,
+        threshold=dead,
     )
     for given, said in (
         (ConsoleSources(), r"No decision has been seen yet|not searched here|not told where"),

@@ -241,6 +241,14 @@ def test_a_similarity_is_written_as_a_share_or_in_per_cent() -> None:
             parse_similarity(text)
 
 
+def test_a_similarity_takes_the_place_of_a_plan_s_own() -> None:
+    """Nothing else of the plan changes; a plan that compares no sketches is refused by name."""
+    assert PLANS["bands"].with_similarity(80) == parse("128:4:0:28~16:80%:64")
+    assert parse("128:8:1:21~0:50%:0").with_similarity(65) == parse("128:8:1:21~0:65%:0")
+    with pytest.raises(ConfigurationError, match="The plan wide compares no sketches"):
+        PLANS["wide"].with_similarity(65)
+
+
 def sketch(**changed: int) -> bytes:
     """The sketch 0, 1, 2, ... with some values changed, named v0, v1, ..."""
     values = list(range(80))

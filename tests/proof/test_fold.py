@@ -77,3 +77,37 @@ def test_both_scans_find_the_lowest_row(kind: str) -> None:
             first = next(near(parse(kind).to_fields(), new, texts), None)
             assert plain[at] == (-1 if first is None else peers[first])
     assert (plain >= 17).any()
+
+
+@pytest.mark.parametrize("text", ["128:4:0:28~16:65%:64", "64:6/3:0:20:50%~0:0%:3", "100:0:0:40~8:0%:2", "90:0:0:30~0:30%:5"])
+def test_whole_keys_find_what_a_plain_scan_finds(text: str) -> None:
+    """As rows come and die between the questions, in families that share keys, from any row on: each time the same row."""
+    chance, values = np.random.default_rng(SEEDS[1]), random.Random(SEEDS[1])
+    reach = Reach.from_fields(parse(text).to_fields())
+    rows, plain, compiled, found = Rows(2, 80), PlainScan(), CompiledScan(), 0
+    families = [(chance.integers(0, 2**64, 2, np.uint64), random_sketch(values)) for _ in range(5)]
+
+    def text_of_a_family() -> tuple[np.ndarray, int, int, np.ndarray]:
+        limbs, sketch = families[chance.integers(5)]
+        limbs, changed = limbs.copy(), np.frombuffer(sketch, np.uint8).copy()
+        for _ in range(chance.integers(0, 12)):
+            limbs[chance.integers(2)] ^= np.uint64(1) << np.uint64(chance.integers(64))
+        at = chance.integers(0, 80, chance.integers(0, 40))
+        changed[at] = chance.integers(0, 256, len(at))
+        return limbs, int(chance.integers(20, 60)), int(chance.choice([0, 0, 7])), changed
+
+    for _ in range(60):
+        for _ in range(chance.integers(0, 30)):
+            rows.add(*text_of_a_family())
+        if rows.count:
+            rows.alive[chance.integers(0, rows.count, rows.count // 6)] = False
+            if chance.random() < 0.1:
+                rows.alive[: rows.count] = False
+        first = int(chance.integers(0, rows.count // 2 + 1))
+        asked = [text_of_a_family() for _ in range(8)]
+        limbs, features, scopes, sketches = zip(*asked, strict=True)
+        columns = np.array(limbs), np.array(features), np.array(scopes, np.uint64), np.array(sketches)
+        expected = plain.find(reach, rows, first, rows.count, *columns).tolist()
+        assert compiled.find(reach, rows, first, rows.count, *columns).tolist() == expected
+        found += sum(one >= 0 for one in expected)
+    assert found > 20

@@ -40,7 +40,7 @@ def test_what_left_is_counted_by_verdict_reason_and_stage() -> None:
     batch = [
         leaving(Judgement(Reason.NEW, place)),
         leaving(Judgement(Reason.NEW, place)),
-        leaving(Judgement(Reason.NEAR, place, 9, OF)),
+        leaving(Judgement(Reason.NEAR, place, 9, OF, 60)),
         leaving(Judgement(Reason.EXACT, place, 0, OF)),
         leaving(Reason.EMPTY, b""),
         leaving(Reason.TOMBSTONE, None),
@@ -62,6 +62,8 @@ def test_what_left_is_counted_by_verdict_reason_and_stage() -> None:
     assert value(found, "dead_letters_total", stage="size") == 1
     assert value(found, "distance_bits_count") == 2
     assert value(found, "distance_bits_sum") == 9
+    assert value(found, "similarity_count") == 1, "of an exact copy none is told"
+    assert value(found, "similarity_sum") == 0.75
     samples = [sample for metric in found.collect() for sample in metric.samples]
     out = sum(one.value for one in samples if one.name.endswith(("documents_total", "dead_letters_total")))
     assert out == len(batch)
@@ -144,8 +146,10 @@ def test_the_index_s_metrics_move() -> None:
     metrics.state(FIGURES | {"evicted_window": 5}, (4, 1, 2, *[0] * 29, 1))
     metrics.recipe("words:128:y")
     metrics.restored_empty()
+    metrics.threshold(0.65)
 
     found = metrics.registry
+    assert value(found, "similarity_threshold") == 0.65
     counts = {le: value(found, "candidates_bucket", le=le) for le in ("0.0", "1.0", "3.0", "7.0", "1048575.0", "+Inf")}
     assert counts == {"0.0": 4, "1.0": 5, "3.0": 7, "7.0": 7, "1048575.0": 7, "+Inf": 8}
     assert value(found, "candidates_sum") == 35
@@ -210,6 +214,8 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
         "stream_dedup_index_memory_bytes": {"where"},
         "stream_dedup_dead_letters": {"stage"},
         "stream_dedup_distance_bits": {"le"},
+        "stream_dedup_similarity": {"le"},
+        "stream_dedup_similarity_threshold": set(),
         "stream_dedup_index_evicted": {"reason"},
         "stream_dedup_stage_duration_seconds": {"stage", "le"},
         "stream_dedup_verdict_latency_seconds": {"le"},

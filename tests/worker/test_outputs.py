@@ -186,7 +186,7 @@ def test_columns_are_the_records_one_by_one(seed: int) -> None:
     ), f"seed {seed}"
     counted, one_by_one = leavings.left(), EmittedCounts.of(leavings)
     assert counted.stages == one_by_one.stages
-    for name in ("documents", "bytes", "distances", "timestamps_ms"):
+    for name in ("documents", "bytes", "distances", "similarities", "timestamps_ms"):
         assert sorted(getattr(counted, name).tolist()) == sorted(getattr(one_by_one, name).tolist()), f"seed {seed}: {name}"
     assert counted.documents.tolist() == one_by_one.documents.tolist()
 

@@ -1,0 +1,114 @@
+"""`calibrate`: a threshold of similarity from a sample of one's own."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORDS = [f"word{number}" for number in range(3000)]
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copies with a few words changed, which are alike, and with twenty, which are hardly: nothing in between."""
+    chance = random.Random(4)
+    lines = []
+    for number in range(300):
+        text = [chance.choice(WORDS) for _ in range(150)]
+        lines.append(text)
+        for count in (2, 22) if number % 3 == 0 else ():
+            copy = list(text)
+            for _ in range(count):
+                copy[chance.randrange(150)] = chance.choice(WORDS)
+            lines.append(copy)
+    path = tmp_path_factory.mktemp("calibrate") / "pages.jsonl"
+    rows = [{"url": f"http://a/{number}\x1b[31m", "body": " ".join(text)} for number, text in enumerate(lines)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_threshold_is_proposed_with_what_it_drops(run: Callable[..., Any], pages: Path, tmp_path: Path) -> None:
+    """Between the two kinds of copies; with pairs on either side, the command to declare it, and a picture."""
+    picture = tmp_path / "similarity.svg"
+
+    said = json.loads(run("calibrate", str(pages), "--text-field", "body", "--svg", str(picture), "--json").out)
+
+    assert (said["documents"], said["compared"], said["plan"]) == (500, 500, "bands")
+    proposed = said["proposed"]
+    assert 0.65 <= proposed["similarity"] <= 0.88
+    assert proposed["low"] <= proposed["similarity"] <= proposed["high"]
+    assert f"--similarity {proposed['similarity']:.2f}" in said["declare"]
+    assert sum(said["histogram"]) >= 150
+    dropped = {one["similarity"]: one["dropped"] for one in said["thresholds"]}
+    assert dropped[proposed["similarity"]] == pytest.approx(100, abs=5)
+    assert dropped[0.5] > dropped[0.9]
+    for name, lies in (("dropped", float.__ge__), ("kept", float.__lt__)):
+        assert len(said["pairs"][name]) == 3
+        assert all(lies(one["similarity"], proposed["similarity"]) for one in said["pairs"][name])
+    first = said["pairs"]["dropped"][0]
+    assert first["text"].startswith("word")
+    assert first["of_text"].startswith("word")
+    assert len(first["text"]) <= 160
+    drawn = ET.fromstring(picture.read_text())  # noqa: S314 - our own
+    bars = [one for one in drawn.iter("{http://www.w3.org/2000/svg}rect") if one.get("height") != "240"]
+    assert len(bars) == 20
+    assert f"{proposed['similarity']:.2f}" in picture.read_text()
+
+
+def test_people_read_a_histogram_and_pairs(run: Callable[..., Any], pages: Path) -> None:
+    """Nothing of a document reaches the terminal as an order."""
+    ended = run("calibrate", str(pages), "--text-field", "body", "--set", "plan=bands", "--set", "similarity=0.7")
+
+    assert ended.code == 0
+    for part in ("0.95 to 1.00", "█", "drops at most", "Just similar enough", "Just not", "Proposed: 0.", "500 documents"):
+        assert part in ended.out
+    assert "stream-dedup declare --similarity 0." in ended.out, "the plan in force stays"
+    assert "http://a/" in ended.out
+    assert "\x1b[31m" not in ended.out
+
+
+def test_from_a_sample_with_too_few_pairs_nothing_is_proposed(run: Callable[..., Any], tmp_path: Path) -> None:
+    """The threshold in force stays, and is said to."""
+    path = tmp_path / "pages.txt"
+    path.write_text("".join(" ".join(random.Random(row).sample(WORDS, 60)) + "\n" for row in range(60)))
+
+    ended = run("calibrate", str(path), "--format", "lines")
+
+    assert ended.code == 0
+    assert "No proposal: 0 pairs are .50 alike or more" in ended.out
+    assert "declare --plan bands --similarity 0.65" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "code", "says"),
+    [
+        ("", (), 1, "There is no document in"),
+        (f"{' '.join(WORDS[:60])}\n" * 80, (), 1, "80 documents in .* 1 can be compared"),
+        ("x\n", ("--set", "recipe=chars"), 78, "makes no sketches"),
+    ],
+)
+def test_what_says_nothing_is_told_in_a_sentence(
+    run: Callable[..., Any], tmp_path: Path, content: str, more: tuple[str, ...], code: int, says: str
+) -> None:
+    """An empty file, one text again and again, a recipe without sketches."""
+    path = tmp_path / "pages.txt"
+    path.write_text(content)
+
+    ended = run("calibrate", str(path), "--format", "lines", *more)
+
+    assert ended.code == code
+    assert re.search(says, " ".join(ended.err.split()))
+
+
+def test_a_picture_that_cannot_be_written_is_told(run: Callable[..., Any], pages: Path, tmp_path: Path) -> None:
+    """In a sentence that names it."""
+    ended = run("calibrate", str(pages), "--text-field", "body", "--svg", str(tmp_path / "no" / "where.svg"))
+    assert ended.code == 1
+    assert "where.svg cannot be written: No such file" in " ".join(ended.err.split())
