@@ -16,7 +16,11 @@ _FIELDS = ("value_format", "text_field", "text_is", "text_encoding", "id_field",
 def reading_of(settings: Settings) -> dict[str, str | None]:
     """Return the settings that decide what a document's text, id and scope are."""
     found = {name: getattr(settings, name) for name in _FIELDS}
-    return found | ({"text_field": None} if settings.value_format == "raw" else {})
+    if settings.value_format == "raw":
+        found["text_field"] = None
+    if settings.value_format == "avro" and settings.reader_schema is not None:  # else left out: older logs do not name it
+        found["reader_schema"] = str(settings.reader_schema)
+    return found
 
 
 def check_reading(settings: Settings, in_force: Mapping[str, str | None] | None) -> CheckFinding:

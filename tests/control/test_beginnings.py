@@ -173,3 +173,14 @@ def test_what_a_setting_does_not_decide_is_left_free() -> None:
     assert reading_of(Settings()) == reading_of(Settings(batch_documents=7, page_cpu="5s", allow_bypass=True))
     for changed in ({"value_format": "json"}, {"text_is": "html"}, {"text_encoding": "base64"}):
         assert reading_of(Settings()) != reading_of(Settings(**changed))  # type: ignore[arg-type]
+
+
+def test_workers_of_a_log_read_avro_by_one_schema(kafka: Kafka) -> None:
+    """Another reader's schema may give a field another name or none; a log whose reading does not name one still fits."""
+    plain, renamed = (Settings(topic_prefix="crawl", value_format="avro", reader_schema=one) for one in (None, 7))
+    assert "reader_schema" not in reading_of(plain)
+    kafka.known(plain).hold_reading()
+    kafka.known(plain).hold_reading()
+
+    with pytest.raises(ConfigurationError, match=r"STREAM_DEDUP_READER_SCHEMA=, and the settings say \S+READER_SCHEMA=7:"):
+        kafka.known(renamed).hold_reading()
