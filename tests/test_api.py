@@ -66,7 +66,7 @@ def test_verdicts_are_those_of_the_filter(tmp_path: Path, on_disk: bool) -> None
     """However the documents are grouped, as texts or as prints, also over restarts, the answers are those of `check`."""
     dice = random.Random(7)
     pages = mini_crawl(3, 200)
-    expected = list(judge_documents([OfflineDocument(page.id.encode(), page.text) for page in pages], Recipe(), parse("wide")))
+    expected = list(judge_documents([OfflineDocument(page.id.encode(), page.text) for page in pages], Recipe(), parse("bands")))
     path = tmp_path / "index" if on_disk else None
     index = Index(path)
     found: list[Answer] = []

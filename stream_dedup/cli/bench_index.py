@@ -24,7 +24,7 @@ from stream_dedup.cli.bench import megabytes, number, out_of, stamped, table_of,
 )
 def bench_index_command(
     documents: Annotated[int, typer.Option("--documents", min=2000, help="How many; below 1,000,000 it is only a try.")],
-    plan: Annotated[str, typer.Option("--plan", help="Plan to judge with: wide, classic, or in numbers.")] = "wide",
+    plan: Annotated[str, typer.Option("--plan", help="Plan to judge with: bands, wide, classic, or in numbers.")] = "bands",
     duplicates: Annotated[float, typer.Option("--duplicates", min=0, max=0.9, help="Share of planted copies.")] = 0.1,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the prints.")] = 1,
     memory: Annotated[

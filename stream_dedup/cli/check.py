@@ -41,7 +41,7 @@ def check_command(
     recipe: Annotated[
         str | None, typer.Option("--recipe", help="Recipe of the prints: words, chars, chars:64, keywords, ... or its stages.")
     ] = None,
-    plan: Annotated[str | None, typer.Option("--plan", help="Plan to judge with: wide, classic, or in numbers.")] = None,
+    plan: Annotated[str | None, typer.Option("--plan", help="Plan to judge with: bands, wide, classic, or in numbers.")] = None,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Most duplicates to list in the table; 0 lists all.")] = 50,
     to: Annotated[
         Path | None,

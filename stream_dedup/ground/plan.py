@@ -348,6 +348,11 @@ PLANS["wide"] = Plan(width=128, blocks=8, radius=1, threshold=21, ratio=75)
 PLANS["classic"] = Plan(width=64, blocks=4, radius=0, threshold=3)
 
 
+def plan_for(*, has_sketches: bool) -> Plan:
+    """Return the plan of those who name none, for a recipe that makes sketches or none."""
+    return PLANS["bands" if has_sketches else "wide"]
+
+
 def parse_similarity(text: str) -> int:
     """Return a similarity in per cent, written as a share (0.65) or in per cent (65%).
 

@@ -24,7 +24,7 @@ import numpy as np
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.document import NO_TOPIC_ID, NONCE_BYTES, Mode, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError
-from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.plan import Plan, plan_for
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.sketch import share
 from stream_dedup.ground.sketch import similarity as sketch_similarity
@@ -130,7 +130,8 @@ class Index:
     ) -> None:
         """Open the index at `path`, or begin one there; without a path it lives in memory.
 
-        `recipe` None is `words` with the public demonstration key; `plan` None is what the index has, `wide` for a new one.
+        `recipe` None is `words` with the public demonstration key; `plan` None is what the index has; for a new one
+        `bands`, or `wide` if the recipe makes no sketches.
 
         Raises:
             ConfigurationError: the index there has another recipe or plan, or belongs to a filter on Kafka.
@@ -239,7 +240,7 @@ class Index:
         """Declare recipe and plan in a new index; hold them against those of an old one."""
         declared = self._index.declared
         if declared is None:
-            plan = wanted or parse_plan("wide")
+            plan = wanted or plan_for(has_sketches=bool(self.recipe.sketch_values))
             words = -(-self.recipe.width // _WORD_BITS)
             if plan.width > words * _WORD_BITS:
                 raise ConfigurationError(

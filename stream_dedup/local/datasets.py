@@ -13,7 +13,7 @@ from typing import Any
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import Reason, Verdict
 from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.plan import Plan, plan_for
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.columnar import need_pyarrow
@@ -30,7 +30,7 @@ def dedup(
     text: str = "text",
     id: str | None = None,  # noqa: A002 - what the column is called by those who have one
     recipe: Recipe | None = None,
-    plan: Plan | str = "wide",
+    plan: Plan | str | None = None,
 ) -> dict[str, list[Any]]:
     """Return for each row of `source` whether it is a duplicate, and of what: columns, a list of n values each.
 
@@ -48,8 +48,9 @@ def dedup(
         ConfigurationError: the plan judges more bits than the recipe's prints have.
     """
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-    chosen = parse_plan(plan) if isinstance(plan, str) else plan
-    for judged in judge_documents(_documents(source, text, id), recipe or Recipe(), chosen):
+    made_by = recipe or Recipe()
+    chosen = parse_plan(plan) if isinstance(plan, str) else plan or plan_for(has_sketches=bool(made_by.sketch_values))
+    for judged in judge_documents(_documents(source, text, id), made_by, chosen):
         _add(columns, judged)
     return columns
 

@@ -34,7 +34,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.plan import Plan, parse_similarity
+from stream_dedup.ground.plan import Plan, parse_similarity, plan_for
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.topics import NAMED, TopicNames, normalise_prefix
 from stream_dedup.settings.environment import PREFIX
@@ -180,13 +180,15 @@ class Settings(BaseSettings):
         "`recipes.md`). Fingerprints of two recipes cannot be compared, so changing it needs a new `fingerprints` topic. "
         "One narrower than 128 bits needs a plan of its width, such as `classic` for 64.",
     )
-    plan: str = Field(
-        default="wide",
-        description="Which fingerprints count as near. `wide`: 128 bits, 8 blocks, one block within 1 bit and the "
-        "whole within 21, the shorter text with at least 75 % of the longer's features. `classic`: the textbook's 64 "
-        "bits, 4 blocks, within 3 bits; cheaper to look up, and finds about half of the near-duplicates. Or in numbers, "
-        "`WIDTH:BLOCKS:RADIUS:THRESHOLD`, as in `128:8:1:21:75%`. It is taken by the first worker of an empty log; later the "
-        "log's own plan is in force.",
+    plan: str | None = Field(
+        default=None,
+        description="Which texts count as near. `bands`: found by a block of the sketch or of the print, then at most 28 "
+        "bits apart and at least 65 % alike; its look-ups cost the same however much is remembered. `wide`: without sketches, "
+        "128 bits, 8 blocks, one block within 1 bit and the whole within 21, the shorter text with at least 75 % of the "
+        "longer's features; costs more the more is remembered. `classic`: the textbook's 64 bits, 4 blocks, within 3 bits; "
+        "finds about half of the near-duplicates. Or in numbers, as in `128:8:1:21:75%` (see `plans.md`). It is taken by the "
+        "first worker of an empty log; later the log's own plan is in force.",
+        json_schema_extra={"default_text": "`bands`; `wide` for recipes that make no sketches"},
     )
     similarity: str | None = Field(
         default=None,
@@ -522,8 +524,10 @@ class Settings(BaseSettings):
 
     @field_validator("plan")
     @classmethod
-    def _check_plan(cls, value: str) -> str:
+    def _check_plan(cls, value: str | None) -> str | None:
         try:
+            if value is None:
+                return None
             parse_plan(value)
         except ConfigurationError as error:
             sentence = str(error).removesuffix(".")
@@ -537,7 +541,7 @@ class Settings(BaseSettings):
             return None
         try:
             similarity = parse_similarity(value)
-            if "plan" in info.data:
+            if info.data.get("plan") is not None:
                 parse_plan(info.data["plan"]).with_similarity(similarity)
         except ConfigurationError as error:
             sentence = str(error).removesuffix(".")
@@ -564,9 +568,17 @@ class Settings(BaseSettings):
         return Mode[self.mode.upper()]
 
     @property
+    def _makes_sketches(self) -> bool:
+        if self.recipe == _DEFAULT_RECIPE:
+            return True
+        from stream_dedup.fingerprinting.grammar import parse as parse_recipe  # noqa: PLC0415 - it takes a second
+
+        return parse_recipe(self.recipe).makes_sketches
+
+    @property
     def judging_plan(self) -> Plan:
-        """The plan that the settings name, with their similarity in place of its own."""
-        plan = parse_plan(self.plan)
+        """The plan that the settings name, or else the one for their recipe, with their similarity in place of its own."""
+        plan = plan_for(has_sketches=self._makes_sketches) if self.plan is None else parse_plan(self.plan)
         return plan if self.similarity is None else plan.with_similarity(parse_similarity(self.similarity))
 
     @property

@@ -183,7 +183,7 @@ class TestRecipe:
     def test_the_declaration_must_be_this_worker_s(self) -> None:
         """Another recipe or group is refused, another plan is a warning, and a log of somebody else is an error."""
         recipe, settings = Recipe(), Settings()
-        good = {"recipe": recipe.id, "group": "stream-dedup", "plan": PLANS["wide"].to_fields()}
+        good = {"recipe": recipe.id, "group": "stream-dedup", "plan": PLANS["bands"].to_fields()}
 
         def states(**changed: object) -> list[CheckState]:
             return [one.state for one in check_declaration(settings, recipe, {**good, **changed})]

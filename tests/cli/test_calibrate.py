@@ -83,7 +83,7 @@ def test_from_a_sample_with_too_few_pairs_nothing_is_proposed(run: Callable[...,
 
     assert ended.code == 0
     assert "No proposal: 0 pairs are .50 alike or more" in ended.out
-    assert "declare --plan bands --similarity 0.65" in ended.out
+    assert "stream-dedup declare --similarity 0.65" in ended.out
 
 
 @pytest.mark.parametrize(

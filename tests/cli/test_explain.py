@@ -25,8 +25,8 @@ def files(tmp_path: Path) -> Callable[[str, str], tuple[Path, Path]]:
 
 CASES = {
     "the same text": (PAGE, PAGE.upper() + "  ", "duplicate", "exact", "the same text"),
-    "nearly the same": (PAGE, edited(PAGE), "duplicate", "near", "bits differ, and up to 21 may"),
-    "another text": (PAGE, OTHER, "unique", None, "bits differ, and only up to 21 may"),
+    "nearly the same": (PAGE, edited(PAGE), "duplicate", "near", "alike, and at least 65 % is asked for; "),
+    "another text": (PAGE, OTHER, "unique", None, "alike, and at least 65 % is asked for."),
     "a short one": (PAGE, "a few words", "unique", None, "fewer than 48 features"),
     "an empty one": (PAGE, " ", "unique", None, "no text once it is normalised"),
 }
@@ -40,6 +40,16 @@ def test_the_verdict_and_its_reason(run: Callable[..., Any], files: Callable[...
 
     assert (found["verdict"], found["reason"]) == (verdict, reason)
     assert why in found["why"]
+
+
+@pytest.mark.parametrize(
+    ("other", "why"), [(edited(PAGE), "bits differ, and up to 21 may"), (OTHER, "bits differ, and only up to 21 may")]
+)
+def test_a_plan_without_sketches_speaks_of_bits(
+    run: Callable[..., Any], files: Callable[..., Any], other: str, why: str
+) -> None:
+    """`wide` knows one witness."""
+    assert why in json.loads(run("explain", *files(PAGE, other), "--plan", "wide", "--json").out)["why"]
 
 
 def test_the_figures_are_those_of_plan_and_recipe(run: Callable[..., Any], files: Callable[..., Any]) -> None:
@@ -70,7 +80,7 @@ def test_near_enough_but_in_no_block_is_said(run: Callable[..., Any], files: Cal
 
 def test_the_page_can_be_read(run: Callable[..., Any], files: Callable[..., Any]) -> None:
     """Verdict and sentence first, then prints, blocks, and the features that differ most with both weights."""
-    lines = run("explain", *files(PAGE, edited(PAGE)), "--rows", 2).out.splitlines()
+    lines = run("explain", *files(PAGE, edited(PAGE)), "--plan", "wide", "--rows", 2).out.splitlines()
 
     assert lines[0].startswith("duplicate (near): ")
     assert any(line.startswith("blocks") and "of 8 within 1 bit; differences" in line for line in lines)
