@@ -78,7 +78,8 @@ class _Result:
         if judged.verdict is Verdict.DUPLICATE and (not self.rows_max or len(self.rows) < self.rows_max):
             of = (judged.of_id or b"").decode("utf-8", "replace") or f"number {judged.of_number}"
             name = judged.id.decode("utf-8", "replace")
-            self.rows.append([name or where, judged.reason.label, str(judged.distance), of, where])
+            similarity = "" if judged.similarity is None else f"{judged.similarity:.2f}"
+            self.rows.append([name or where, judged.reason.label, similarity, str(judged.distance), of, where])
 
 
 def check_documents(
@@ -249,7 +250,7 @@ def _as_json(where: str, judged: Judged) -> dict[str, object]:
 
 def _print(result: _Result) -> None:
     if result.rows:
-        print_table(["id", "reason", "distance", "of", "where"], result.rows)
+        print_table(["id", "reason", "similarity", "distance", "of", "where"], result.rows)
         left = result.verdicts["duplicate"] - len(result.rows)
         if left:
             console().print(f"... and {left:,} more; --rows 0 lists all, --json every document.", style="dim")

@@ -71,6 +71,9 @@ def show_duplicate(out: Console, one: Message, page: CrawledPage, kept: CrawledP
     """Print one duplicate: what its headers say, how much the texts share, and the first differences."""
     resemblance = _resemblance(page, kept)
     reason, distance = text_of(one.headers, "dedup.reason"), text_of(one.headers, "dedup.distance")
+    similarity = text_of(one.headers, "dedup.similarity")
+    witnesses = [f"{similarity} alike by its sketch"] if similarity else []
+    witnesses.append(f"{distance} of 128 bits differ")
     out.print(Text.assemble(("duplicate", "bold yellow"), f"  {printable(page.id)}"))
     out.print(Text.assemble(("of       ", "bold"), f"  {printable(text_of(one.headers, 'dedup.of.id'))}"))
     what = {
@@ -80,8 +83,7 @@ def show_duplicate(out: Console, one: Message, page: CrawledPage, kept: CrawledP
         "unchanged": "the same page, the same text",
     }
     out.print(
-        f"why        {reason}: {what[reason]}; {distance} of 128 bits differ, exact Jaccard {resemblance:.2f}, "
-        f"language {page.language}"
+        f"why        {reason}: {what[reason]}; {', '.join(witnesses)}, exact Jaccard {resemblance:.2f}, language {page.language}"
     )
     for line in _differences(kept, page):
         out.print(line)
