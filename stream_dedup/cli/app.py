@@ -39,7 +39,7 @@ from stream_dedup.cli.plan import plan_command
 from stream_dedup.cli.release import release_command
 from stream_dedup.cli.replay import replay_command
 from stream_dedup.cli.rewind import rewind_command
-from stream_dedup.cli.run import run_all_command, run_index_command, run_insights_command, run_worker_command
+from stream_dedup.cli.run import RUN_COMMANDS
 from stream_dedup.cli.seed import seed_command
 from stream_dedup.cli.similar import similar_command
 from stream_dedup.cli.stats import stats_command
@@ -71,10 +71,7 @@ PANELS: Final[dict[str, tuple[Command | Group, ...]]] = {
         Group(
             "run",
             "Run a role of the filter until SIGTERM or Ctrl-C.",
-            run_worker_command,
-            run_index_command,
-            run_insights_command,
-            run_all_command,
+            *RUN_COMMANDS,
         ),
         demo_command,
         broker_command,

@@ -1,4 +1,4 @@
-"""`run worker`, `run index`, `run insights`: one role in this process, with logs, signals and exit codes."""
+"""`run worker`, `run index`, `run insights`, `run console`: one role in this process, with logs, signals and exit codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stream_dedup.service.signals import stop_on_signals
 if TYPE_CHECKING:
     from stream_dedup.settings.settings import Settings
 
-Role = Literal["worker", "index", "insights"]
+Role = Literal["worker", "index", "insights", "console"]
 
 
 @command("run worker", example="stream-dedup run worker --set value_format=json --set text_field=page.body")
@@ -64,6 +64,18 @@ def run_insights_command(
     return run_role("insights", settings, stop_with_parent=stop_with_parent)
 
 
+@command("run console", example="stream-dedup run console --set console_index=http://127.0.0.1:8081 --set http_port=8090")
+def run_console_command(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    stop_with_parent: StopWithParentOption = False,
+) -> int:
+    """Serve the pages for people: what is decided now, one decision with both texts, groups of copies, hosts, the index."""
+    settings = settings_of(config, assignments, brokers)
+    return run_role("console", settings, stop_with_parent=stop_with_parent)
+
+
 @command("run all", example="stream-dedup run all --bootstrap-servers localhost:9092")
 def run_all_command(
     config: ConfigOption = None,
@@ -84,6 +96,9 @@ def run_all_command(
     if brokers is not None:
         common += ["--bootstrap-servers", brokers]
     return supervise(settings, common, ["--first-start"] if first_start else [], with_insights=insights)
+
+
+RUN_COMMANDS = (run_worker_command, run_index_command, run_insights_command, run_console_command, run_all_command)
 
 
 def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) -> int:
@@ -126,6 +141,16 @@ def _run(role: Role, settings: Settings, stop: threading.Event) -> None:
                 "The role insights needs Faust, which is not installed; install it with: pip install 'stream-dedup[insights]'"
             ) from error
         run_insights(settings, stop)
+    elif role == "console":
+        try:
+            from stream_dedup.console.role import run as run_console
+        except ImportError as error:
+            if (error.name or "").partition(".")[0] != "jinja2":
+                raise
+            raise ConfigurationError(
+                "The role console needs Jinja2, which is not installed; install it with: pip install 'stream-dedup[search]'"
+            ) from error
+        run_console(settings, stop)
     else:
         from stream_dedup.indexer.role import run as run_index
 

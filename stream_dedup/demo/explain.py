@@ -83,7 +83,8 @@ def show_duplicate(out: Console, one: Message, page: CrawledPage, kept: CrawledP
         "unchanged": "the same page, the same text",
     }
     out.print(
-        f"why        {reason}: {what[reason]}; {', '.join(witnesses)}, exact Jaccard {resemblance:.2f}, language {page.language}"
+        f"why        {reason}: {what[reason]}; {', '.join(witnesses)}, exact Jaccard {resemblance:.2f}, "
+        f"language {page.language}"
     )
     for line in _differences(kept, page):
         out.print(line)

@@ -1,0 +1,45 @@
+"""The role console on a real broker: decisions come, a killed one is replaced, and an away index is told in a sentence."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import Any
+
+import pytest
+
+from tests.broker.harness import Filter, Role, wait_until
+
+pytestmark = pytest.mark.broker
+
+TEXT = " ".join(f"word{number}" for number in range(200))
+
+
+def asked(role: Role, path: str) -> Any:
+    """Return what a page's JSON twin says; {} while it does not answer."""
+    try:
+        with urllib.request.urlopen(f"{role.address()}{path}", timeout=10) as answer:  # noqa: S310 - our own address
+            return json.loads(answer.read())
+    except OSError:
+        return {}
+
+
+def reasons(role: Role) -> list[str]:
+    return sorted(one["reason"] for one in asked(role, "/decisions.json").get("decisions", []))
+
+
+def test_a_console_shows_what_leaves_and_can_be_killed(make_filter: Any) -> None:
+    """It shows decisions within seconds, says that it is ready, and one that begins anew shows the same ones."""
+    crawl: Filter = make_filter(partitions=2)
+    crawl.start("index")
+    crawl.start("worker")
+    first = crawl.start("console")
+    crawl.produce([(0, b"a", TEXT.encode(), []), (0, b"b", TEXT.encode(), []), (0, b"c", (TEXT + " more").encode(), [])])
+    wait_until(lambda: reasons(first) == ["exact", "near", "new"], "the decisions are shown")
+    wait_until(lambda: asked(first, "/readyz").get("ready") is True, "the console is ready")
+
+    first.kill()
+    second = crawl.start("console", STREAM_DEDUP_CONSOLE_INDEX="http://127.0.0.1:9")
+    wait_until(lambda: reasons(second) == ["exact", "near", "new"], "another console shows them")
+    assert "The index does not answer" in asked(second, "/index.json")["notices"][0]
+    assert second.stop() == 0
