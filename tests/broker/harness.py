@@ -358,8 +358,8 @@ class Filter:
         return found
 
 
-# A plain scan compares every document with every representative: bearable for so many.
-PLAIN_MAX = 20_000
+# A plain scan compares every document with every representative: bearable for so many. The compiled one is held equal to it.
+PLAIN_MAX = 2_000
 
 
 class Outcome:
