@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from stream_dedup.fingerprinting import Prints
 from stream_dedup.ground.plan import PLANS, parse
-from stream_dedup.local.threshold import NearestPairs, agreeing_min, distinct_rows, nearest_pairs, propose, wilson
+from stream_dedup.ground.sketch import agreeing_min
+from stream_dedup.local.threshold import NearestPairs, distinct_rows, nearest_pairs, propose, wilson
 
 
 def random_prints(seed: int, count: int) -> tuple[Prints, np.ndarray]:

@@ -15,9 +15,9 @@ import typer
 from stream_dedup.cli.options import BrokersOption, ConfigOption, DocumentFormat, JsonOption, SetOption, assigned, command
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, InputError
-from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.ground.plan import Plan, plan_for
 from stream_dedup.ground.printable import printable
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import SKETCH_VALUES, agreeing_min
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 
 if TYPE_CHECKING:
@@ -103,7 +103,8 @@ def calibrate(
             "STREAM_DEDUP_RECIPE=words, or judge by distance."
         )
     is_other_plan = not plan.needs_sketch
-    plan = PLANS["bands"] if is_other_plan else plan
+    usual = plan_for(has_sketches=True)
+    plan = usual if is_other_plan else plan
     check_widths(recipe, plan)
     with progress(f"reading {target}", None) as advance:
         sample = _sample(islice(found, documents), recipe, advance)
@@ -116,7 +117,7 @@ def calibrate(
             f"texts, long enough), and fewer than {DOCUMENTS_MIN} say nothing about a threshold; give a larger sample."
         )
     pairs = nearest_pairs(sample.prints, sample.scopes, rows, plan)
-    proposal = propose(pairs.agreeing, plan.similarity or PLANS["bands"].similarity)
+    proposal = propose(pairs.agreeing, plan.similarity or usual.similarity)
     said = _said(sample, len(rows), pairs, proposal, plan, is_other_plan=is_other_plan)
     if svg is not None:
         _write(svg, said["histogram"], proposal.similarity)
@@ -200,7 +201,7 @@ def _said(
     sample: _Sample, compared: int, pairs: NearestPairs, proposal: ThresholdProposal, plan: Plan, *, is_other_plan: bool
 ) -> dict[str, Any]:
     """Return all that the sample says, as the JSON that the command prints."""
-    from stream_dedup.local.threshold import agreeing_min, wilson
+    from stream_dedup.local.threshold import wilson
 
     bins = [0] * _BINS
     for agreeing in pairs.agreeing.tolist():
@@ -233,7 +234,7 @@ def _said(
             "of_text": sample.extracts[of],
         }
 
-    plan_option = " --plan bands" if is_other_plan else ""
+    plan_option = f" --plan {plan.name}" if is_other_plan else ""
     return {
         "documents": len(sample.names),
         "compared": compared,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @command("declare", example="stream-dedup declare --plan wide --window 30d --dry-run")
 def declare_command(
-    plan: Annotated[str | None, typer.Option("--plan", help="Plan from now on: wide, classic, or in numbers.")] = None,
+    plan: Annotated[str | None, typer.Option("--plan", help="Plan from now on: bands, wide, classic, or in numbers.")] = None,
     similarity: Annotated[
         str | None,
         typer.Option("--similarity", metavar="SHARE", help="Similarity from which on texts are near from now on, such as 0.7."),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
     from stream_dedup.settings.settings import Settings
 
 Role = Literal["worker", "index", "insights", "console"]
+_MODULES: Final[dict[Role, str]] = {
+    "worker": "stream_dedup.worker.role",
+    "index": "stream_dedup.indexer.role",
+    "insights": "stream_dedup.insights.role",
+    "console": "stream_dedup.console.role",
+}
+# The package without which a role cannot run, and the extra that brings it.
+_NEEDS: Final[dict[Role, tuple[str, str]]] = {"insights": ("faust", "insights"), "console": ("jinja2", "search")}
 
 
 @command("run worker", example="stream-dedup run worker --set value_format=json --set text_field=page.body")
@@ -127,34 +136,17 @@ def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) 
 
 
 def _run(role: Role, settings: Settings, stop: threading.Event) -> None:
-    if role == "worker":
-        from stream_dedup.worker.role import run as run_worker
-
-        run_worker(settings, stop)
-    elif role == "insights":
-        try:
-            from stream_dedup.insights.role import run as run_insights
-        except ImportError as error:
-            if (error.name or "").partition(".")[0] != "faust":
-                raise
-            raise ConfigurationError(
-                "The role insights needs Faust, which is not installed; install it with: pip install 'stream-dedup[insights]'"
-            ) from error
-        run_insights(settings, stop)
-    elif role == "console":
-        try:
-            from stream_dedup.console.role import run as run_console
-        except ImportError as error:
-            if (error.name or "").partition(".")[0] != "jinja2":
-                raise
-            raise ConfigurationError(
-                "The role console needs Jinja2, which is not installed; install it with: pip install 'stream-dedup[search]'"
-            ) from error
-        run_console(settings, stop)
-    else:
-        from stream_dedup.indexer.role import run as run_index
-
-        run_index(settings, stop)
+    try:
+        module = importlib.import_module(_MODULES[role])
+    except ImportError as error:
+        package, extra = _NEEDS.get(role, ("", ""))
+        if not package or (error.name or "").partition(".")[0] != package:
+            raise
+        raise ConfigurationError(
+            f"The role {role} needs the package {package}, which is not installed; install it with: "
+            f"pip install 'stream-dedup[{extra}]'"
+        ) from error
+    module.run(settings, stop)
 
 
 def _stop_at_end_of_input(stop: threading.Event) -> None:

@@ -40,7 +40,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
-from stream_dedup.ground.sketch import SKETCH_VALUES, agreeing
+from stream_dedup.ground.sketch import SKETCH_VALUES, agreeing, agreeing_min
 
 WIDTH_MAX: Final = 256
 BLOCKS_MAX: Final = 64
@@ -148,7 +148,7 @@ class Plan:
     @property
     def agreeing_min(self) -> int:
         """How many values of two sketches must be equal."""
-        return -(-self.similarity * SKETCH_VALUES // 100)
+        return agreeing_min(self.similarity)
 
     @property
     def sketch_bounds(self) -> tuple[tuple[int, int], ...]:

@@ -32,6 +32,11 @@ def similarity(one: bytes, other: bytes) -> float:
     return agreeing(one, other) / len(one) if one or other else 0.0
 
 
+def agreeing_min(similarity: int) -> int:
+    """Return how many values of two sketches must be equal for so many per cent of similarity."""
+    return -(-similarity * SKETCH_VALUES // 100)
+
+
 def as_text(equal: int) -> str:
     """Return the similarity of two sketches with so many equal values as headers have it: two decimals, half a hundredth up."""
     share = (100 * equal + SKETCH_VALUES // 2) // SKETCH_VALUES

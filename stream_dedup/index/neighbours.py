@@ -504,8 +504,10 @@ class Neighbours:
         capacity = len(self._held.states)
         if needed > capacity:
             rows = needed + needed // 8
-            for column in self._held._replace(sketches=np.zeros(0, np.uint8)):
-                if len(column) == capacity:  # in place: the system moves pages, nothing is copied or held twice
+            for column in self._held:
+                if (
+                    len(column) == capacity and column is not self._sketches.array
+                ):  # in place: the system moves pages, nothing is copied or held twice
                     column.resize((rows, *column.shape[1:]), refcheck=False)
             self._reserve_sketches(rows)
         if needed > len(self._by_digest) * 3 // 4:
@@ -525,9 +527,9 @@ class Neighbours:
         """Lay the rows out anew without the removed ones."""
         keep = self._held.states[: self._rows] != REMOVED
         self._lay_slots(self.live, np.where(keep, np.cumsum(keep) - 1, NONE))
-        held = self._held._replace(sketches=np.zeros((0, self.values), np.uint8))
-        columns: list[Any] = [column[: self._rows][keep] if len(column) else column for column in held]
         self._sketches.keep(keep)
+        held = self._held._replace(sketches=self._sketches.array[:0])
+        columns: list[Any] = [column[: self._rows][keep] if len(column) else column for column in held]
         self._held = HeldRows(*columns)._replace(sketches=self._sketches.array)
         self._rows = self.live
         if self.live:

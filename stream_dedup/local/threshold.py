@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import Prints
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import SKETCH_VALUES, agreeing_min
 
 SHARING_MAX: Final = 64
 PAIRS_MIN: Final = 30
@@ -65,11 +65,6 @@ class ThresholdProposal:
     def is_sure(self) -> bool:
         """Whether there were enough pairs, and samples of them agree about the threshold."""
         return self.pairs >= PAIRS_MIN and self.high - self.low <= _SURE_WITHIN
-
-
-def agreeing_min(similarity: int) -> int:
-    """Return how many values of two sketches must be equal for so many per cent."""
-    return -(-similarity * SKETCH_VALUES // 100)
 
 
 def distinct_rows(prints: Prints, scopes: NDArray[np.uint64], floor: int) -> NDArray[np.int64]:

@@ -108,6 +108,12 @@ class Reach:
         return ways
 
     @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """The (first bit, end bit) of each block of the print."""
+        cuts = [self.width * block // self.blocks for block in range(self.blocks + 1)] if self.blocks else []
+        return list(itertools.pairwise(cuts))
+
+    @property
     def looks_further(self) -> bool:
         """Whether sketch blocks find, or who is asked is bounded: then it takes more than a pair to say who is near."""
         return bool(self.bands or self.asked)
@@ -132,10 +138,8 @@ class Reach:
 
     def shared(self, one: int, other: int, sketches: tuple[bytes, bytes]) -> list[bool]:
         """Return which keys two texts share: those of the print, in the order of their choices of blocks, and of the sketch."""
-        different, inside = one ^ other, []
-        for block in range(self.blocks):
-            first, end = self.width * block // self.blocks, self.width * (block + 1) // self.blocks
-            inside.append(((different >> first) & ((1 << (end - first)) - 1)).bit_count())
+        different = one ^ other
+        inside = [((different >> first) & ((1 << (end - first)) - 1)).bit_count() for first, end in self.bounds]
         if not self.blocks:
             of_print = [] if self.bands else [True]
         elif self.asked:
@@ -227,8 +231,7 @@ class KeyedRows:
         self.reach = reach
         self.rows = rows
         self._count = 0
-        cuts = [reach.width * block // reach.blocks for block in range(reach.blocks + 1)] if reach.blocks else []
-        blocks = [(low, (1 << (high - low)) - 1) for low, high in itertools.pairwise(cuts)]
+        blocks = [(low, (1 << (high - low)) - 1) for low, high in reach.bounds]
         if reach.blocks or not reach.bands:
             self._chosen = list(itertools.combinations(blocks, reach.key_blocks if blocks else 0))
         else:
@@ -404,8 +407,7 @@ def _print_keys(reach: Reach, bits: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Return which keys of the print are shared, (rows, keys), of the differing bits (rows, width)."""
     if not reach.blocks:
         return np.ones((len(bits), 0 if reach.bands else 1), np.bool_)
-    cuts = [reach.width * block // reach.blocks for block in range(reach.blocks + 1)]
-    inside = [bits[:, low:high].sum(axis=1) for low, high in itertools.pairwise(cuts)]
+    inside = [bits[:, low:high].sum(axis=1) for low, high in reach.bounds]
     keys = [sum(chosen) for chosen in itertools.combinations(inside, reach.key_blocks)]
     return np.stack(keys, axis=1) <= reach.radius
 
