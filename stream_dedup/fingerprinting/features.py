@@ -1,4 +1,4 @@
-"""Texts -> weighed features that can be read: for every recipe but those that `simhash.fingerprint_batch` does at once.
+"""Texts -> weighed features that can be read: for every recipe but those that `prints.fingerprint_batch` does at once.
 
 Invariants: the features of a text follow from the text and the recipe alone, in the order in which they first occur (of
 keywords: the greatest weight first); a run of words is spelt with one space between them, whatever stood there; two
@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from stream_dedup.fingerprinting import characters, jieba_cut, jieba_data, simhash
 from stream_dedup.fingerprinting.grammar import Feature, RecipeMethod
 from stream_dedup.fingerprinting.languages import Languages
-from stream_dedup.fingerprinting.simhash import (
+from stream_dedup.fingerprinting.prints import (
     OF_CHARACTERS,
     OF_WORDS,
-    WEIGHT_ONE,
     chain_words,
     count_one,
     decode_points,
@@ -29,6 +28,7 @@ from stream_dedup.fingerprinting.simhash import (
     hash_words,
     table_size,
 )
+from stream_dedup.fingerprinting.simhash import WEIGHT_ONE
 from stream_dedup.fingerprinting.tokens import BYTES_PER_WORD_MIN, words_between
 from stream_dedup.fingerprinting.variants import keywords
 from stream_dedup.machine.compiled import allocating_kernel

@@ -26,6 +26,7 @@ from stream_dedup.fingerprinting.grammar import PRESETS, RecipeMethod
 from stream_dedup.fingerprinting.key import PUBLIC_DEMO_KEY, check_key
 from stream_dedup.fingerprinting.languages import Languages
 from stream_dedup.fingerprinting.normalise import normalise_batch
+from stream_dedup.fingerprinting.prints import Cutting, Secrets, Texts, Weighing, Written, fingerprint_batch
 from stream_dedup.fingerprinting.variants import keywords
 from stream_dedup.fingerprinting.variants import vectors as projection
 from stream_dedup.fingerprinting.variants.vectors import Vector, as_vector
@@ -248,8 +249,8 @@ class _Maker:
         self.speller = (
             None if method.takes_vectors else FeatureSpeller(method, languages, self._secrets, self._character_secrets)
         )
-        self._groups = groups(method)
-        self._weights, self._beyond = simhash.count_weights(method.weights)
+        weights, beyond = simhash.count_weights(method.weights)
+        self._weighing = Weighing(groups(method), weights, beyond, method.width)
 
     def forms(self, texts: Sequence[str]) -> tuple[Batch, Batch]:
         """Return the texts normalised, which the digest is of, and in the form that the features are taken from."""
@@ -262,21 +263,14 @@ class _Maker:
         sketching = sketch.sketching(self._sketch_secrets, len(texts), self._sketch_values)
         features = np.zeros(len(texts), np.uint32)
         if self._method.is_at_once:
-            simhash.fingerprint_batch(
-                data,
-                bounds,
-                characters.table(),
-                self._languages.dictionary if self._method.cuts_words else jieba_data.dictionary(),
-                jieba_cut.scratch(self._languages.marks(data, bounds)),
-                self._secrets,
-                self._character_secrets,
-                self._groups,
-                self._weights,
-                self._beyond,
-                self._method.width,
-                prints,
-                features,
-                sketching,
+            dictionary = self._languages.dictionary if self._method.cuts_words else jieba_data.dictionary()
+            scratch = jieba_cut.scratch(self._languages.marks(data, bounds))
+            fingerprint_batch(
+                Texts(data, bounds),
+                Cutting(characters.table(), dictionary, scratch),
+                Secrets(self._secrets, self._character_secrets),
+                self._weighing,
+                Written(prints, features, sketching),
             )
         else:
             for row, (start, stop) in enumerate(itertools.pairwise(bounds.tolist())):

@@ -23,6 +23,7 @@ from stream_dedup.fingerprinting import (
     format_print,
     hamming,
     jieba_data,
+    prints,
     recipe,
     simhash,
 )
@@ -259,7 +260,7 @@ def test_every_kernel_has_one_signature(fingerprinter: Fingerprinter) -> None:
     fingerprinter.fingerprint(["i\u0307 \u0301\u0300", "plain"])
     fingerprinter.fingerprint(["\ufdfa" * 100])
 
-    signatures = simhash.fingerprint_batch.signatures  # type: ignore[attr-defined]
+    signatures = prints.fingerprint_batch.signatures  # type: ignore[attr-defined]
     assert len(signatures) == 1
 
 
