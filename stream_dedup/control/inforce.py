@@ -11,7 +11,8 @@ from typing import Any
 
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.index.apply import Declaration, refusal
+from stream_dedup.index.apply import refusal
+from stream_dedup.index.declaration import Declaration
 from stream_dedup.index.window import Window, changed
 from stream_dedup.log.records import Batch, Control, LogRecord, Release, Seed
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import ConfigurationError, FormatError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index import layout
-from stream_dedup.index.apply import Declaration
 from stream_dedup.index.contract import Store
+from stream_dedup.index.declaration import Declaration
 from stream_dedup.index.entries import Entries
 from stream_dedup.index.layout import Meta
 from stream_dedup.index.positions import Positions

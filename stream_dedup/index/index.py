@@ -38,14 +38,16 @@ from stream_dedup.ground.errors import (
 )
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index import contents, layout
-from stream_dedup.index.apply import Declaration, IndexState, step
+from stream_dedup.index.apply import step
 from stream_dedup.index.budget import Budget
 from stream_dedup.index.contract import Store
+from stream_dedup.index.declaration import Declaration
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.entries import Entries
 from stream_dedup.index.kernels import HeldRows
 from stream_dedup.index.layout import Meta
 from stream_dedup.index.neighbours import BucketSizes, Neighbours
+from stream_dedup.index.state import IndexState
 from stream_dedup.index.window import Window
 from stream_dedup.index.writes import Writes
 from stream_dedup.log import records as log_records

@@ -17,10 +17,12 @@ from unittest import mock
 import numpy as np
 
 from stream_dedup.control import beginnings, rewind
-from stream_dedup.index import apply, layout
+from stream_dedup.index import judging as index_judging
+from stream_dedup.index import layout
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.positions import Positions
+from stream_dedup.index.state import IndexState
 from stream_dedup.indexer import role as indexer
 from stream_dedup.kafka import transaction
 from stream_dedup.kafka.outputs import Outcome, Result
@@ -66,9 +68,9 @@ def _all(*offs: Off) -> Off:
 
 
 def _expires_with_its_representative(stack: contextlib.ExitStack) -> None:
-    drop = apply._drop
+    drop = IndexState.drop
 
-    def forgetful(state: apply.IndexState, entries: Any, why: str) -> None:
+    def forgetful(state: IndexState, entries: Any, why: str) -> None:
         gone = {(one.log_offset, one.place) for one in state.rooms()[0].details(entries.tolist())}
         drop(state, entries, why)
         positions = state.positions
@@ -78,24 +80,26 @@ def _expires_with_its_representative(stack: contextlib.ExitStack) -> None:
                 positions._drop(key)
                 positions._changed[record.log_offset] = record
 
-    stack.enter_context(mock.patch.object(apply, "_drop", forgetful))
+    stack.enter_context(mock.patch.object(IndexState, "drop", forgetful))
 
 
 def _no_stale(stack: contextlib.ExitStack) -> None:
     """A document below the mark is judged like any other."""
-    judging = apply._Judging
+    judging = index_judging._Judging
 
     def open_to_all(*fields: Any) -> Any:
         made = judging(*fields)
         return replace(made, epoch_below=np.zeros_like(made.epoch_below), below=np.zeros_like(made.below))
 
-    stack.enter_context(mock.patch.object(apply, "_Judging", open_to_all))
+    stack.enter_context(mock.patch.object(index_judging, "_Judging", open_to_all))
 
 
 def _retraction_keeps(stack: contextlib.ExitStack) -> None:
-    drop = apply._drop
+    drop = IndexState.drop
     stack.enter_context(
-        mock.patch.object(apply, "_drop", lambda state, entries, why: None if why == "retract" else drop(state, entries, why))
+        mock.patch.object(
+            IndexState, "drop", lambda state, entries, why: None if why == "retract" else drop(state, entries, why)
+        )
     )
 
 

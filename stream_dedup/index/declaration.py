@@ -1,0 +1,99 @@
+"""What a log declares: under which recipe, plan, window, group, floor and mode its documents are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stream_dedup.ground.document import Mode
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.plan import WIDTH_MAX, Plan
+from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.index.window import Window
+
+U32_MAX: Final = (1 << 32) - 1
+_NAME_BYTES_MAX: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What the log's first record says: under which recipe, plan, window, group, floor of features and mode it is judged.
+
+    `width` is the recipe's, in bits, and `sketch_values` the recipe's too; what is not declared the first batch tells.
+    """
+
+    recipe: str
+    plan: Plan
+    group: str
+    floor: int
+    mode: Mode = Mode.ENFORCE
+    width: int | None = None
+    window: Window | None = None
+    sketch_values: int | None = None
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the fields of a `declare` control record."""
+        fields: dict[str, Any] = {
+            "recipe": self.recipe,
+            "plan": self.plan.to_fields(),
+            "group": self.group,
+            "floor": self.floor,
+            "mode": int(self.mode),
+        }
+        if self.width is not None:
+            fields["width"] = self.width
+        if self.sketch_values is not None:
+            fields["sketch_values"] = self.sketch_values
+        if self.window is not None:
+            fields["window"] = self.window.to_fields()
+        return fields
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Declaration:
+        """Return what a `declare` control record says; a missing mode is `enforce`, foreign fields are passed over.
+
+        Raises:
+            ConfigurationError: a field is missing or cannot be.
+        """
+        plan = Plan.from_fields(fields.get("plan"))
+        width = number_field(fields, "width", WIDTH_MAX) if "width" in fields else None
+        if width is not None and (width % 64 or width < plan.width):
+            raise ConfigurationError(f"The plan {plan.id} cannot judge prints of {width} bits; name a narrower plan.")
+        values = number_field(fields, "sketch_values", SKETCH_VALUES) if "sketch_values" in fields else None
+        if plan.needs_sketch and values not in (None, SKETCH_VALUES):
+            raise ConfigurationError(f"The plan {plan.id} compares sketches, and the recipe makes none; name another plan.")
+        return cls(
+            recipe=name_field(fields, "recipe"),
+            plan=plan,
+            group=name_field(fields, "group"),
+            floor=number_field(fields, "floor", U32_MAX),
+            mode=Mode(number_field(fields, "mode", len(Mode) - 1)) if "mode" in fields else Mode.ENFORCE,
+            width=width,
+            window=None if fields.get("window") is None else Window.from_fields(fields["window"]),
+            sketch_values=values,
+        )
+
+
+def text_field(fields: Mapping[str, Any], name: str) -> str:
+    """Return a field that is a text; ConfigurationError if it is none."""
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise ConfigurationError(f"The field {name} of a control record must be a text, not {value!r:.100}.")
+    return value
+
+
+def name_field(fields: Mapping[str, Any], name: str) -> str:
+    """Return a field that is a printable text of 1 to 255 bytes; ConfigurationError if it is none."""
+    value = text_field(fields, name)
+    if not 0 < len(value.encode("utf-8", "surrogatepass")) <= _NAME_BYTES_MAX or not value.isprintable():
+        raise ConfigurationError(f"The field {name} of a control record must be a printable name, not {value!r:.100}.")
+    return value
+
+
+def number_field(fields: Mapping[str, Any], name: str, highest: int) -> int:
+    """Return a field that is a whole number from 0 to `highest`; ConfigurationError if it is none."""
+    value = fields.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
+        raise ConfigurationError(f"The field {name} of a control record must be a whole number, not {value!r:.100}.")
+    return value

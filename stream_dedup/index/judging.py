@@ -1,0 +1,252 @@
+"""One batch judged: each document by what was said of its position before, by its text digest, then by the tables.
+
+The steps:
+  1  raise the marks of the batch's source partitions
+  2  for each document: kept verdict, own live representative, stale, or judge (see `positions`)
+  3  new representatives get their rows, verdicts at or above the marks are kept
+  4  where duplicates refresh, renew the representatives that were named
+
+Nothing here writes, and nothing reads but the pages of entries that a duplicate or a redelivered document names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.ground.document import LogPlace, Reason
+from stream_dedup.index.entries import columns_of
+from stream_dedup.index.judge import reason_of_duplicate
+from stream_dedup.index.kernels import OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_SHORT, Columns, take_rows
+from stream_dedup.index.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
+from stream_dedup.index.positions import KeptRecord, Key, cut_at_repeats, handle_of, handles_of, keys_of, spans_of
+from stream_dedup.index.state import IndexState
+from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
+from stream_dedup.log.records import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Judging:
+    """A batch on its way through step 2."""
+
+    batch: Batch
+    log_offset: int
+    append_ms: int
+    columns: Columns
+    features: NDArray[np.uint32]
+    epoch_below: NDArray[np.bool_]
+    below: NDArray[np.bool_]
+    floor: int
+    named: set[int]
+
+
+def judge_batch(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> Verdicts:
+    """Judge the documents of a batch that breaks no rule, in order; return a verdict for each."""
+    numbers = state.numbers(batch)
+    for number, source in zip(numbers, batch.sources, strict=True):
+        state.positions.raise_mark(number, source.epoch, source.committed)
+    marks = [state.positions.mark(number) for number in numbers]
+    epoch_below = np.array([source.epoch < epoch for source, (epoch, _) in zip(batch.sources, marks, strict=True)])[
+        batch.source
+    ]
+    committed = np.array([committed for _, committed in marks], np.int64)[batch.source]
+    columns = columns_of_batch(batch, numbers)
+    judging = _Judging(
+        batch,
+        log_offset,
+        append_ms,
+        columns,
+        columns.features,
+        epoch_below,
+        epoch_below | (columns.offsets < committed),
+        floor,
+        set(),
+    )
+    verdicts = _judge_whole(state, judging)
+    if verdicts is None:
+        keys, record = keys_of(columns), KeptRecord(log_offset)
+        state.positions.split(numbers)
+        judgements: list[Judgement] = []
+        for first, end in cut_at_repeats(keys):
+            judgements += _judge_stretch(state, judging, keys, record, first, end)
+        verdicts = Verdicts.of(judgements)
+        state.positions.close(record)
+    if state.window is not None and state.window.refresh:
+        _renew(state, judging.named)
+    return verdicts
+
+
+def _judge_whole(state: IndexState, judging: _Judging) -> Verdicts | None:
+    """Judge a batch in which every document is new to the index, and none occurs twice, at once; else do nothing.
+
+    That is nearly every batch; after a crash, a rebalance or a rewind `_judge_stretch` asks for each document by itself.
+    """
+    positions, columns = state.positions, judging.columns
+    if judging.below.any() or (spans := spans_of(columns)) is None or not positions.none_near(columns, spans):
+        return None
+    if (state.rooms()[1].find_positions(columns) >= 0).any():
+        return None
+    verdicts, about = _judge_fresh(state, judging, np.arange(len(columns.offsets)))
+    positions.keep_whole(judging.log_offset, columns, spans, verdicts, about)
+    return verdicts
+
+
+def columns_of_batch(batch: Batch, numbers: Sequence[int]) -> Columns:
+    """Return what tables compare of a batch, with the numbers of its source partitions."""
+    # Fresh arrays throughout: what was decoded lies unaligned and read-only in the record, another type to numba.
+    return Columns(
+        prints=np.array(batch.prints, np.uint64),
+        scopes=np.array(batch.scope, np.uint64),
+        digests=np.array(batch.text_digest, np.uint8).view(np.uint64),
+        sources=np.array(numbers, np.uint32)[batch.source],
+        offsets=np.array(batch.offset, np.int64),
+        values=np.array(batch.value_digest, np.uint64),
+        features=np.array(batch.features, np.uint32),
+        sketches=np.array(batch.sketches, np.uint8),
+    )
+
+
+def _judge_stretch(
+    state: IndexState, judging: _Judging, keys: Sequence[Key], record: KeptRecord, first: int, end: int
+) -> list[Judgement]:
+    """Judge the documents [first, end), in which no document occurs twice."""
+    entries, neighbours = state.rooms()
+    log_offset, positions = judging.log_offset, state.positions
+    part = take_rows(judging.columns, slice(first, end))
+    below = judging.below[first:end]
+    judgements: list[Judgement | None] = [None] * (end - first)
+    about = [0] * (end - first)
+    open_places = np.ones(end - first, np.bool_)
+    if not positions.none_kept(keys[first:end]):
+        for place in range(end - first):
+            kept = None if judging.epoch_below[first + place] else positions.kept(keys[first + place])
+            if kept is not None:
+                judgements[place] = kept
+                open_places[place] = False
+    own = neighbours.find_positions(part)
+    own[~open_places] = -1  # what is kept needs no second look-up
+    found_own = np.flatnonzero(own >= 0)
+    if len(found_own):
+        details = entries.details(own[found_own].tolist())
+        for place, detail in zip(found_own.tolist(), details, strict=True):
+            judgements[place] = Judgement(detail.reason, LogPlace(detail.log_offset, detail.place))
+            about[place] = handle_of(detail.log_offset, detail.place)
+    stale = np.flatnonzero(open_places & (own < 0) & below)
+    for place in stale.tolist():
+        judgements[place] = Judgement(Reason.STALE, LogPlace(log_offset, first + place))
+    fresh = np.flatnonzero(open_places & (own < 0) & ~below)
+    if len(fresh):
+        verdicts, handles = _judge_fresh(state, judging, first + fresh)
+        for place, judgement, handle in zip(fresh.tolist(), verdicts.judgements(), handles.tolist(), strict=True):
+            judgements[place], about[place] = judgement, handle
+    decided = [judgement for judgement in judgements if judgement is not None]
+    keep = np.flatnonzero(open_places & ~below).tolist()
+    if len(keep) == end - first:
+        positions.keep(record, keys[first:end], decided, about)
+    elif keep:
+        positions.keep(
+            record,
+            [keys[first + place] for place in keep],
+            [decided[place] for place in keep],
+            [about[place] for place in keep],
+        )
+    return decided
+
+
+def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]) -> tuple[Verdicts, NDArray[np.int64]]:
+    """Judge the documents at `places` of the batch; return also the handle of the representative each verdict is about."""
+    entries, neighbours = state.rooms()
+    batch, log_offset = judging.batch, judging.log_offset
+    whole = len(places) == len(batch)
+    columns = judging.columns if whole else take_rows(judging.columns, places)
+    features = judging.features if whole else judging.features[places]
+    found = neighbours.judge(columns, features, judging.floor)
+    outcome = found.outcome
+    duplicates = np.flatnonzero(outcome >= OUTCOME_DIGEST)
+    named = found.entry[duplicates]
+    entries.expect(named)
+    added = np.flatnonzero(outcome <= OUTCOME_SHORT)
+    if len(added):
+        append_rows(
+            state, batch, places[added], judging.columns, outcome[added] == OUTCOME_SHORT, log_offset, judging.append_ms
+        )
+    reasons = np.where(outcome == OUTCOME_SHORT, np.uint8(Reason.TOO_SHORT), np.uint8(Reason.NEW))
+    distances = np.zeros(len(places), np.uint8)
+    about = handle_of(log_offset, 0) + places
+    of = entries.origins(named)
+    if len(named):
+        judging.named.update(named.tolist())
+        same = (outcome[duplicates] != OUTCOME_NEAR).tolist()
+        ids = [batch.ids[place] for place in places[duplicates].tolist()]
+        reasons[duplicates] = [
+            reason_of_duplicate(same_text=is_same, identifier=identifier, representative=other)
+            for is_same, identifier, other in zip(same, ids, of.ids.each(), strict=True)
+        ]
+        distances[duplicates] = found.distance[duplicates]
+        about[duplicates] = handles_of(of.log_offsets, of.places)
+    partitions, sources = state.sources.named(of.sources)
+    representatives = NamedRepresentatives(partitions, sources, of.offsets, of.times_ms, of.ids.stops, of.ids.joined)
+    verdicts = Verdicts(
+        reasons,
+        distances,
+        np.full(len(places), log_offset, np.uint64),
+        places.astype(np.uint32),
+        representatives,
+        found.agreeing,
+    )
+    return verdicts, about
+
+
+def append_rows(
+    state: IndexState,
+    batch: Batch,
+    places: NDArray[np.int64],
+    columns: Columns,
+    short: NDArray[np.bool_],
+    log_offset: int,
+    append_ms: int,
+) -> None:
+    """Give the documents at `places` of a batch their rows, in the generation of now."""
+    entries, _ = state.rooms()
+    rows = np.zeros(len(places), row_type(state.print_words, state.sketch_values))
+    rows["state"] = np.where(short, STATE_DIGEST_ONLY, STATE_FULL)
+    rows["text_digest"] = batch.text_digest[places]
+    rows["print"] = batch.prints[places]
+    rows["sketch"] = batch.sketches[places]
+    rows["scope"] = batch.scope[places]
+    rows["features"] = batch.features[places]
+    rows["source"] = columns.sources[places]
+    rows["offset"] = batch.offset[places]
+    rows["value_digest"] = batch.value_digest[places]
+    rows["time_ms"] = batch.time_ms[places]
+    rows["log_offset"] = log_offset
+    rows["place"] = places
+    rows["append_ms"] = append_ms
+    state.generations.open(entries.count, state.window)
+    entries.append(rows, [batch.ids[place] for place in places.tolist()])
+
+
+def _renew(state: IndexState, named: set[int]) -> None:
+    """Move the named representatives of earlier generations to the generation of now, in their order."""
+    entries, neighbours = state.rooms()
+    current = state.generations.current(entries.count)
+    old = sorted(entry for entry in named if entry < current)
+    if not old:
+        return
+    rows = np.zeros(len(old), row_type(state.print_words, state.sketch_values))
+    details = entries.details(old)
+    for row, detail in enumerate(details):
+        for name in rows.dtype.names or ():
+            if name not in ("ids_end", "print", "sketch", "text_digest"):
+                rows[name][row] = getattr(detail, name)
+        rows["print"][row] = np.frombuffer(detail.print, "<u8")
+        rows["sketch"][row] = np.frombuffer(detail.sketch, np.uint8)
+        rows["text_digest"][row] = np.frombuffer(detail.text_digest, np.uint8)
+    neighbours.drop(np.array(old))
+    entries.drop(np.array(old))
+    neighbours.add(columns_of(rows), rows["state"] == STATE_FULL)
+    state.generations.open(entries.count, state.window)
+    entries.append(rows, [detail.id for detail in details])

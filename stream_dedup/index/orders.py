@@ -1,0 +1,154 @@
+"""What operators told the log, carried out: declarations, changes of plan, take-downs, seeds and releases.
+
+What each says is told in docs/reference/control-records.md. `proof/fold.py` carries them out a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from stream_dedup.ground.document import ID_BYTES_MAX, TOPIC_ID_BYTES, LogPlace, Reason
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.index.declaration import U32_MAX, Declaration, number_field, text_field
+from stream_dedup.index.judging import append_rows, columns_of_batch
+from stream_dedup.index.kernels import OUTCOME_SHORT, no_columns, take_rows
+from stream_dedup.index.positions import cut_at_repeats, handle_of, keys_of
+from stream_dedup.index.state import IndexState
+from stream_dedup.index.window import changed
+from stream_dedup.log.answers import Judgement
+from stream_dedup.log.records import Batch, Control
+
+_OFFSET_MAX: Final = (1 << 63) - 1
+_U64_MAX: Final = (1 << 64) - 1
+_IDS_MAX: Final = 1000
+
+
+def seed(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
+    """Make representatives of documents that were delivered elsewhere, unless one within reach stands already."""
+    _, neighbours = state.rooms()
+    numbers = state.numbers(batch)
+    for number in numbers:
+        state.positions.raise_mark(number, 0, 0)
+    columns = columns_of_batch(batch, numbers)
+    for first, end in cut_at_repeats(keys_of(columns)):
+        part = take_rows(columns, slice(first, end))
+        fresh = first + np.flatnonzero(neighbours.find_positions(part) < 0)
+        if not len(fresh):
+            continue
+        found = neighbours.judge(take_rows(columns, fresh), columns.features[fresh], floor)
+        added = np.flatnonzero(found.outcome <= OUTCOME_SHORT)
+        if len(added):
+            short = found.outcome[added] == OUTCOME_SHORT
+            append_rows(state, batch, fresh[added], columns, short, log_offset, append_ms)
+
+
+def release(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
+    """Let a dropped document be unique after all; it represents itself, unless its text is represented already."""
+    _, neighbours = state.rooms()
+    numbers = state.numbers(batch)
+    for number in numbers:
+        state.positions.raise_mark(number, 0, 0)
+    columns = columns_of_batch(batch, numbers)
+    if int(neighbours.find_positions(columns)[0]) >= 0:
+        return
+    short = np.array([int(batch.features[0]) < floor])
+    reason = Reason.TOO_SHORT if short[0] else Reason.NEW
+    (key,) = keys_of(columns)
+    state.positions.replace(key, handle_of(log_offset, 0), Judgement(reason, LogPlace(log_offset, 0)))
+    if int(neighbours.find_digests(columns)[0]) < 0:
+        neighbours.add(columns, ~short)
+        append_rows(state, batch, np.zeros(1, np.int64), columns, short, log_offset, append_ms)
+
+
+def carry_out(state: IndexState, log_offset: int, control: Control) -> bool:
+    """Carry out a control record; return False for one that says nothing to this version, or nothing that can be."""
+    try:
+        if control.type == "declare":
+            return _declare(state, Declaration.from_fields(control.fields))
+        if control.type == "plan":
+            return _change_plan(state, control.fields)
+        if control.type == "retract":
+            return _retract(state, log_offset, control.fields)
+        if control.type == "forget":
+            return _forget(state, control.fields)
+    except ConfigurationError:
+        pass
+    return False
+
+
+def _declare(state: IndexState, declared: Declaration) -> bool:
+    if state.declared is not None:
+        return state.declared == declared
+    state.declared, state.plan, state.window = declared, declared.plan, declared.window
+    state.declaration_changed = True
+    return True
+
+
+def _change_plan(state: IndexState, fields: Mapping[str, Any]) -> bool:
+    """Change plan, window, or both."""
+    if state.declared is None or state.plan is None:
+        return False
+    found = changed(fields, state.plan, state.window, state.width(), state.values())
+    if found is None:
+        return False
+    plan, window = found
+    if plan != state.plan:
+        state.plan = plan
+        state.declaration_changed = True
+        if state.neighbours is not None:
+            state.neighbours.change_plan(plan)
+    if window != state.window:
+        state.window = window
+        state.declaration_changed = True
+        state.generations.close()
+        state.expire()
+    return True
+
+
+def _retract(state: IndexState, log_offset: int, fields: Mapping[str, Any]) -> bool:
+    try:
+        topic_id = bytes.fromhex(text_field(fields, "topic_id"))
+    except ValueError:
+        return False
+    partition = number_field(fields, "partition", U32_MAX)
+    offset = number_field(fields, "offset", _OFFSET_MAX)
+    value_digest = number_field(fields, "value_digest", _U64_MAX)
+    source = state.sources.find(text_field(fields, "topic"), topic_id, partition)
+    if len(topic_id) != TOPIC_ID_BYTES:
+        return False
+    if source is None or state.neighbours is None or state.entries is None:
+        return True
+    wanted = no_columns(state.print_words, 1, state.sketch_values)
+    wanted.sources[0], wanted.offsets[0], wanted.values[0] = source, offset, value_digest
+    entry = int(state.neighbours.find_positions(wanted)[0])
+    handle = None
+    if entry >= 0:
+        (detail,) = state.entries.details([entry])
+        handle = handle_of(detail.log_offset, detail.place)
+        state.drop(np.array([entry]), "retract")
+    # A duplicate can be refused by its output too: it represents nobody, and still must not be given its verdict again.
+    state.positions.retract((source, offset, value_digest), handle, Judgement(Reason.RETRACTED, LogPlace(log_offset, 0)))
+    return True
+
+
+def _forget(state: IndexState, fields: Mapping[str, Any]) -> bool:
+    """Take representatives of these ids down, and the ids with them; verdicts that were given stay what they were."""
+    texts = fields.get("ids")
+    if not isinstance(texts, list) or not 0 < len(texts) <= _IDS_MAX:
+        return False
+    try:
+        ids = {bytes.fromhex(text) for text in texts}
+    except (ValueError, TypeError):
+        return False
+    if b"" in ids or max(map(len, ids)) > ID_BYTES_MAX:
+        return False
+    if state.neighbours is None or state.entries is None:
+        return True
+    found, is_live = state.entries.find_ids(ids)
+    state.drop(found[is_live], "forget")
+    state.entries.wipe(found)
+    state.positions.forget(ids)
+    return True

@@ -1,0 +1,79 @@
+"""All that the log's prefix has led to, in one object that the steps of `apply`, `judging` and `orders` change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.ground.errors import InvariantError
+from stream_dedup.ground.plan import Plan
+from stream_dedup.index.declaration import Declaration
+from stream_dedup.index.entries import Entries
+from stream_dedup.index.neighbours import Neighbours
+from stream_dedup.index.positions import Positions
+from stream_dedup.index.sources import Sources
+from stream_dedup.index.window import Generations, Window
+from stream_dedup.log.records import Batch
+
+
+@dataclass(slots=True)
+class IndexState:
+    """All that the log's prefix has led to. `entries` and `neighbours` exist from the first judged batch on."""
+
+    sources: Sources
+    positions: Positions
+    chain: bytes
+    generations: Generations = field(default_factory=Generations)
+    declared: Declaration | None = None
+    plan: Plan | None = None
+    window: Window | None = None
+    entries: Entries | None = None
+    neighbours: Neighbours | None = None
+    print_words: int = 0
+    sketch_values: int = 0
+    rejected: int = 0
+    ignored: int = 0
+    declaration_changed: bool = False
+    evicted: Counter[str] = field(default_factory=Counter)
+
+    def rooms(self) -> tuple[Entries, Neighbours]:
+        """Return entries and neighbours, which a batch being judged has."""
+        if self.entries is None or self.neighbours is None:
+            raise InvariantError(
+                "A batch is judged before there are entries to compare it with; this is a fault of the program."
+            )
+        return self.entries, self.neighbours
+
+    def width(self) -> int | None:
+        """Return how many bits prints have, if the declaration or a batch told."""
+        declared = None if self.declared is None else self.declared.width
+        return declared or self.print_words * 64 or None
+
+    def values(self) -> int | None:
+        """Return how many values sketches have, if the declaration or a batch told."""
+        if self.print_words:
+            return self.sketch_values
+        return None if self.declared is None else self.declared.sketch_values
+
+    def expire(self) -> None:
+        """Drop what the window has left behind. Kept verdicts stay: a redelivered document must not be judged again."""
+        if self.entries is None or self.neighbours is None:
+            return
+        first = self.generations.expire(self.window, self.entries.count)
+        if first is not None:
+            self.drop(self.neighbours.live_below(first), "window")
+
+    def drop(self, gone: NDArray[np.int64], why: str) -> None:
+        """Take live representatives, given in ascending order, out of the index."""
+        entries, neighbours = self.rooms()
+        if len(gone):
+            neighbours.drop(gone)
+            entries.drop(gone)
+            self.evicted[why] += len(gone)
+
+    def numbers(self, batch: Batch) -> list[int]:
+        """Return the number of each source partition that a batch names."""
+        return [self.sources.number(source.topic, source.topic_id, source.partition) for source in batch.sources]
