@@ -171,3 +171,31 @@ def test_lines_are_as_long_as_the_formatter_makes_them() -> None:
     files = [*PACKAGE.rglob("*.py"), *Path(__file__).parent.rglob("*.py")]
 
     assert sum(path.read_text(encoding="utf-8").count(mark) for path in files) <= 20
+
+
+@cache
+def kernels() -> dict[str, int]:
+    """Return how many parameters each compiled function has, by file and name."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                marks = {one.id for one in node.decorator_list if isinstance(one, ast.Name)}
+                if marks & {"kernel", "allocating_kernel", "inlined"}:
+                    found[f"{path.relative_to(PACKAGE).as_posix()}: {node.name}"] = len(node.args.args)
+    return found
+
+
+def test_no_kernel_takes_more_than_twelve_parameters() -> None:
+    """What belongs together is a named tuple: of twenty arrays in a row, two are soon exchanged."""
+    assert len(kernels()) > 50
+
+    assert {name: count for name, count in kernels().items() if count > 12} == {}
+
+
+def test_no_module_is_longer_than_a_colleague_reads_at_once() -> None:
+    """No file has more than 500 lines, but for the table of settings."""
+    tables = {"settings/settings.py"}
+    lengths = {name: (PACKAGE / name).read_text(encoding="utf-8").count("\n") for name in imports_of_files()}
+
+    assert {name: length for name, length in lengths.items() if length > 500 and name not in tables} == {}

@@ -21,10 +21,10 @@ from stream_dedup.fingerprinting.variants import segmenter
 from stream_dedup.ground.document import LogPlace, Reason
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.ground.sketch import SKETCH_VALUES
-from stream_dedup.index.kernels import FULL, Columns, no_columns, take_rows
 from stream_dedup.index.layout import row_type
 from stream_dedup.index.neighbours import Neighbours, no_rows
 from stream_dedup.index.pages import EntryPage, gather
+from stream_dedup.index.rows import FULL, Columns, no_columns, take_rows
 from stream_dedup.kafka import warm_up_writer
 from stream_dedup.log import header_columns
 from stream_dedup.log.answers import Judgement, Verdicts
@@ -79,8 +79,7 @@ def use_index() -> None:
         index.judge(batch, batch.features, 48)
         index.find_positions(batch)
         index.within_reach(batch.prints[0], 0, None, bytes(SKETCH_VALUES))
-        if index._keyed is not None:
-            index._keyed.merge()
+        index._tables.merge()
         index._reserve(100_000)  # larger slots
         index.change_plan(plan)
         index.drop(np.arange(1))

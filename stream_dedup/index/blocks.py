@@ -3,7 +3,7 @@
 A table's key is some blocks of the print, put side by side, low block first. Its address is the key folded to at most
 `ADDRESS_BITS_MAX` bits: key bit i is XORed onto address bit i modulo their number. A key within r bits of another has an
 address within r bits of the other's, so visiting all addresses within r bits finds every key within r bits, and what a
-shorter address lets in besides is turned away by `kernels.within_reach`, which applies the plan's whole predicate. Folding
+shorter address lets in besides is turned away by `near_kernels.within_reach`, which applies the plan's whole predicate. Folding
 rather than cutting, because tables that share their low blocks would else share their buckets' content. Within a table,
 the bucket of (key, scope) is the address XOR the scope's low bits: scopes that share a text do not share its bucket.
 
@@ -101,7 +101,7 @@ def to_words(number: int, words: int) -> NDArray[np.uint64]:
 
 
 def addresses_of(plan: Plan, number: int) -> tuple[int, ...]:
-    """Return a print's address in each table, in plain Python: what `kernels.find_buckets` must agree with."""
+    """Return a print's address in each table, in plain Python: what `table_kernels.find_buckets` must agree with."""
     addresses = []
     for key in plan.keys:
         bits = [number >> bit & 1 for first, end in key for bit in range(first, end)]

@@ -19,10 +19,11 @@ import numpy as np
 
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.arithmetic import candidates_of_plan
+from stream_dedup.index.blocked import fragment_bytes
 from stream_dedup.index.blocks import tables_of
-from stream_dedup.index.kernels import FULL, Columns, no_columns, take_rows
 from stream_dedup.index.measured import MEASURED
-from stream_dedup.index.neighbours import SEALED_AGAIN, Neighbours, fragment_bytes, no_rows
+from stream_dedup.index.neighbours import SEALED_AGAIN, Neighbours, no_rows
+from stream_dedup.index.rows import FULL, Columns, no_columns, take_rows
 
 ENTRIES: Final = 200_000
 DOCUMENTS: Final = 2_000

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import Reason
 from stream_dedup.ground.errors import FormatError, InvariantError
-from stream_dedup.index import kernels
+from stream_dedup.index import slot_kernels
 from stream_dedup.index.contract import Store
 from stream_dedup.index.idtags import IdTags
 from stream_dedup.index.layout import (
@@ -42,6 +42,7 @@ from stream_dedup.index.layout import (
     view_segment,
 )
 from stream_dedup.index.pages import EntryPage, Gathered, Ids, gather
+from stream_dedup.index.rows import Columns, no_columns
 from stream_dedup.index.writes import Writes
 
 _PAGES_KEPT: Final = 512
@@ -99,9 +100,9 @@ class Stored(NamedTuple):
     rows: dict[str, NDArray[Any]]
 
 
-def columns_of(rows: NDArray[Any]) -> kernels.Columns:
+def columns_of(rows: NDArray[Any]) -> Columns:
     """Return what the tables in memory take of stored rows (n,)."""
-    return kernels.Columns(
+    return Columns(
         prints=np.array(rows["print"], np.uint64),
         scopes=np.array(rows["scope"], np.uint64),
         digests=np.array(rows["text_digest"], np.uint8).view(np.uint64),
@@ -245,10 +246,10 @@ class Entries:
             found.ids(),
         )
 
-    def identities(self, numbers: NDArray[np.int64]) -> kernels.Columns:
+    def identities(self, numbers: NDArray[np.int64]) -> Columns:
         """Return what tells the entries of these numbers from others, in their order; columns of anything else are empty."""
         rows = self._gathered(numbers, _IDENTITY).rows
-        return kernels.no_columns(self._words, 0, self._values)._replace(
+        return no_columns(self._words, 0, self._values)._replace(
             scopes=rows["scope"],
             digests=np.ascontiguousarray(rows["text_digest"]).view(np.uint64),
             sources=rows["source"],
@@ -398,10 +399,10 @@ class Entries:
             made[name] = rows[name]
         tags = np.empty(len(rows), np.uint32)
         digests = np.ascontiguousarray(rows["text_digest"]).view(np.uint64)
-        kernels.tag_digests(digests, np.ascontiguousarray(rows["scope"]), tags)
+        slot_kernels.tag_digests(digests, np.ascontiguousarray(rows["scope"]), tags)
         made["digest_tag"] = tags
         source, offset, value = (np.ascontiguousarray(rows[name]) for name in ("source", "offset", "value_digest"))
-        kernels.tag_positions(source, offset, value, tags)
+        slot_kernels.tag_positions(source, offset, value, tags)
         made["position_tag"] = tags
         return made
 

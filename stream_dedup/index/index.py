@@ -21,13 +21,11 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.document import LogPlace, Position, Reason
 from stream_dedup.ground.errors import (
     ConfigurationError,
     FormatError,
@@ -44,44 +42,15 @@ from stream_dedup.index.contract import Store
 from stream_dedup.index.declaration import Declaration
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.entries import Entries
-from stream_dedup.index.kernels import HeldRows
 from stream_dedup.index.layout import Meta
+from stream_dedup.index.look_up import Entry, Similar, asked_words, check_sketch, described
 from stream_dedup.index.neighbours import BucketSizes, Neighbours
+from stream_dedup.index.rows import HeldRows
 from stream_dedup.index.state import IndexState
 from stream_dedup.index.window import Window
 from stream_dedup.index.writes import Writes
 from stream_dedup.log import records as log_records
 from stream_dedup.log.records import LogRecord
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A live representative, as a look-up shows it. `print` is a number, its low bits the print's low word."""
-
-    number: int
-    position: Position
-    id: bytes
-    time_ms: int
-    decided: LogPlace
-    reason: Reason
-    print: int
-    text_digest: bytes
-    scope: int
-    features: int
-    sketch: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Similar:
-    """What a look-up found: (distance in bits, entry) by distance, of `total`; `applied` is the log offset it holds for.
-
-    `by_digest_only`: the text is below the floor of features, so only an equal text could be found.
-    """
-
-    applied: int
-    found: tuple[tuple[int, Entry], ...]
-    total: int
-    by_digest_only: bool
 
 
 class LogIndex:
@@ -273,14 +242,9 @@ class LogIndex:
             state, tables, entries = self._state, self._state.neighbours, self._state.entries
             if tables is None or entries is None:
                 return []
-            words = np.array(print_words, np.uint64)
-            if words.shape != (tables.words,):
-                raise ConfigurationError(
-                    f"The index holds prints of {tables.words * 64} bits, and {len(words) * 64} were asked for; use the "
-                    "recipe that its log declares."
-                )
-            _check_sketch(state.plan, tables, sketch)
-            return self._described(entries, tables.within_reach(words, scope, features, sketch))
+            words = asked_words(tables, print_words)
+            check_sketch(state.plan, tables, sketch)
+            return described(entries, state.sources, tables.within_reach(words, scope, features, sketch))
 
     def similar(
         self,
@@ -309,43 +273,15 @@ class LogIndex:
             is_short = features < state.declared.floor
             if tables is None or entries is None:
                 return Similar(self._applied, (), 0, by_digest_only=is_short)
-            words = np.array(print_words, np.uint64)
-            if words.shape != (tables.words,):
-                raise ConfigurationError(
-                    f"The index holds prints of {tables.words * 64} bits, and {len(words) * 64} were asked for; use the "
-                    "recipe that its log declares."
-                )
+            words = asked_words(tables, print_words)
             number = tables.find_digest(text_digest, scope)
             if not is_short:
-                _check_sketch(state.plan, tables, sketch)
+                check_sketch(state.plan, tables, sketch)
             near = [] if is_short else tables.within_reach(words, scope, features, sketch)
             # The same text has the same print, unless the entry is short: then only its digest was kept to be compared.
             found = ([(0, number)] if number >= 0 else []) + [one for one in near if one[1] != number]
-            described = self._described(entries, found[:most])
-            return Similar(self._applied, tuple(described), len(found), by_digest_only=is_short)
-
-    def _described(self, entries: Entries, found: Sequence[tuple[int, int]]) -> list[tuple[int, Entry]]:
-        details = entries.details(number for _, number in found)
-        sources = self._state.sources
-        return [
-            (
-                distance,
-                Entry(
-                    number,
-                    sources.position(detail.source, detail.offset),
-                    detail.id,
-                    detail.time_ms,
-                    LogPlace(detail.log_offset, detail.place),
-                    detail.reason,
-                    int.from_bytes(detail.print, "little"),
-                    detail.text_digest,
-                    detail.scope,
-                    detail.features,
-                    detail.sketch,
-                ),
-            )
-            for (distance, number), detail in zip(found, details, strict=True)
-        ]
+            shown = tuple(described(entries, state.sources, found[:most]))
+            return Similar(self._applied, shown, len(found), by_digest_only=is_short)
 
     def buckets(self, most: int = 10) -> BucketSizes:
         """Return how full the buckets are, with the `most` hottest. Safe from any thread."""
@@ -518,14 +454,6 @@ class LogIndex:
             sketches=stored.rows["sketch"],
         )
         neighbours.load(held, first, count, stored.rows["digest_tag"], stored.rows["position_tag"])
-
-
-def _check_sketch(plan: Plan | None, tables: Neighbours, sketch: bytes) -> None:
-    if (sketch or (plan is not None and plan.needs_sketch)) and len(sketch) != tables.values:
-        raise ConfigurationError(
-            f"The index holds sketches of {tables.values} values, and one of {len(sketch)} was asked for; send the one that "
-            "the recipe makes of the text, which its log declares."
-        )
 
 
 def _decode(log_offset: int, value: bytes | None) -> LogRecord | FormatError:

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from stream_dedup.index import keyed_kernels
 from stream_dedup.index.blocks import Tables
-from stream_dedup.index.kernels import SIZES, UNIT, Columns, HeldRows
 from stream_dedup.index.keyed_kernels import KeyTables
+from stream_dedup.index.rows import Columns, HeldRows, Known, Settled, new_chains
+from stream_dedup.index.table_kernels import SIZES, UNIT
 
 _BUCKET_ENTRIES: Final = 32  # at most, on average: as many tags are read in half a line of memory
 _BUCKETS_MIN: Final = 64
@@ -55,47 +56,12 @@ class Keyed:
         passed = np.empty((2, _PASSED), np.int64)
         keyed_kernels.search(self._tables, self._table, held, batch, keys, docs, best, bits, passed, candidates)
 
-    def settle(
-        self,
-        held: HeldRows,
-        batch: Columns,
-        floor: int,
-        same: NDArray[np.int64],
-        best: NDArray[np.int64],
-        bits: NDArray[np.int64],
-        next_row: int,
-        tags: NDArray[np.uint32],
-        keys: NDArray[np.uint64],
-        found: Any,
-    ) -> NDArray[np.int64]:
-        """Fill `found` with what becomes of a batch, and return the documents that become entries."""
-        count = len(tags)
-        made, seen = np.empty(count, np.int64), np.full(2 << count.bit_length(), -1, np.int64)
-        heads, tails = np.full((2, self.count, len(seen)), -1, np.int32)
-        added = keyed_kernels.settle(
-            self._tables,
-            self._table,
-            held,
-            batch,
-            floor,
-            same,
-            best,
-            bits,
-            next_row,
-            tags,
-            seen,
-            keys,
-            heads,
-            tails,
-            np.empty((count, self.count), np.int32),
-            found.outcome,
-            found.entry,
-            found.distance,
-            made,
-        )
-        return made[:added]
+    def settle(self, held: HeldRows, batch: Columns, known: Known, keys: NDArray[Any], settled: Settled) -> int:
+        """Fill `settled` with what becomes of a batch, and return how many documents become entries."""
+        chains = new_chains(len(known.tags), self.count)
+        return int(keyed_kernels.settle(self._tables, self._table, held, batch, known, keys, chains, settled))
 
-    def add(self, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
+    def add(self, _: HeldRows, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
         """Add rows (k,), later than all there, with their keys (k, T)."""
         done = keyed_kernels.add_open(self._table, rows, keys, 0)
         while done < keys.size:
@@ -119,7 +85,7 @@ class Keyed:
                 return rows[:count], distances[:count]
             room = count
 
-    def seal(self, held: HeldRows, rows: int, full: int, each: Each) -> None:
+    def seal(self, held: HeldRows, rows: int, full: int, each: Each, _: int) -> None:
         """Sort the `full` live entries of the first `rows` rows into sealed parts, from nothing."""
         self._table = _new_tables(self.count, 0, _BUCKETS_MIN)  # nothing of the old ones is needed
         self._table = table = _new_tables(self.count, full, _buckets_for(full))
@@ -150,6 +116,11 @@ class Keyed:
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """Everything that is held."""
         return tuple(self._table)
+
+    @property
+    def bytes_mapped(self) -> int:
+        """Bytes of the arrays that lie in files: none."""
+        return 0
 
     @property
     def lengths(self) -> NDArray[np.int64]:

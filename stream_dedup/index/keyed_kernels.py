@@ -3,13 +3,13 @@
 A key is hashed, with its scope and the number of its table, to 64 bits: the low ones choose the bucket, the top eight are the
 *tag* that lies beside each row. A bucket holds some 24 entries, so a search reads a line of tags for each table and looks up
 one entry in ten tables by chance, however many there are. Its sealed part is sorted by bucket, without a gap; what came since
-lies in an arena of blocks, as in `kernels`, which all tables share. Tables of one plan hold the same entries, so their sealed
-parts are rows of one array.
+lies in an arena of blocks, as in `table_kernels`, which all tables share. Tables of one plan hold the same entries, so their
+sealed parts are rows of one array.
 
 The cap: where a bucket holds more than `asked` entries, they are gone through in order, each that has the very key is counted,
 and after so many no other is asked. In a shorter bucket nothing is to be counted.
 
-Invariants: as those of `kernels`; a tag never decides: the key itself is compared before an entry counts or is found.
+Invariants: as those of `table_kernels`; a tag never decides: the key itself is compared before an entry counts or is found.
 """
 
 from __future__ import annotations
@@ -19,24 +19,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.index.kernels import (
-    FULL,
-    NONE,
-    OUTCOME_DIGEST,
-    OUTCOME_NEAR,
-    OUTCOME_NEW,
-    OUTCOME_SHORT,
-    SPREAD,
-    UNIT,
-    agreeing,
-    give_back,
-    mixed_word,
-    near_prints,
-    prefetch,
-    same_in_batch,
-    take_block,
-)
-from stream_dedup.machine.compiled import inlined, kernel
+from stream_dedup.index.near_kernels import agreeing, near_prints, same_in_batch
+from stream_dedup.index.rows import FULL, NONE, OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT
+from stream_dedup.index.slot_kernels import SPREAD, mixed_word
+from stream_dedup.index.table_kernels import UNIT, give_back, take_block
+from stream_dedup.machine.compiled import inlined, kernel, prefetch
 
 int64: Any = np.int64
 uint8: Any = np.uint8
@@ -52,7 +39,7 @@ class KeyTables(NamedTuple):
     """T tables of B buckets, B a power of two, over m entries.
 
     Sealed: `heads` (T, B + 1) uint32 where each bucket begins, `tags`, `rows` (T * m,), table after table. Open: `open_heads`
-    (T, B, 2) uint32 first unit and length, `open_tags`, `open_rows` (units * 4,), `free` and `top` as in `kernels.Table`.
+    (T, B, 2) uint32 first unit and length, `open_tags`, `open_rows` (units * 4,), `free` and `top` as in `table_kernels.Table`.
     """
 
     heads: NDArray[np.uint32]
@@ -413,32 +400,11 @@ def _held_with_key(tables: Any, table: Any, held: Any, batch: Any, doc: int, num
 
 
 @kernel
-def settle(
-    tables: Any,
-    table: Any,
-    held: Any,
-    batch: Any,
-    floor: int,
-    same: Any,
-    best: Any,
-    best_distance: Any,
-    next_row: int,
-    tags: Any,
-    seen: Any,
-    keys: Any,
-    heads: Any,
-    tails: Any,
-    links: Any,
-    outcome: Any,
-    found: Any,
-    distance: Any,
-    made: Any,
-) -> int:
-    """Judge documents in order, each seeing those before it, as `kernels.settle` does.
-
-    `heads`, `tails` (T, as many as `seen`) int32 all -1 and `links` (n, T) int32 are scratch: chains of the batch's new entries
-    by their keys, earliest first.
-    """
+def settle(tables: Any, table: Any, held: Any, batch: Any, known: Any, keys: Any, chains: Any, settled: Any) -> int:
+    """Judge documents in order, each seeing those before it, as `near_kernels.settle` does; chains begin with the earliest."""
+    floor, next_row, same, best, best_distance, tags = known
+    seen, heads, tails, links = chains
+    outcome, found, distance, made = settled
     mask = int64(seen.shape[0] - 1)
     count = 0
     for doc in range(outcome.shape[0]):

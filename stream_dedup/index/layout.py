@@ -34,7 +34,7 @@
 Numbers in keys are big-endian, so that a scan goes in their order; in values little-endian. A page of entries is
 written anew when entries join it (it then is the last page) or one of its entries is removed, a segment when one of its
 entries is removed, the tags of its ids when one is wiped; all other values but `m`, `k`, `t`, `g` and `v` are written once.
-A page or segment whose entries are all removed goes, with the tags. Tags: `kernels.tag_digests`, `kernels.tag_positions`.
+A page or segment whose entries are all removed goes, with the tags. Tags: `slot_kernels`.
 
 Invariants: the bytes are a function of the fields alone; a volume of a newer version is told apart from a damaged one.
 Frozen in tests/golden/index_layout.json; a change of any byte is a new version.

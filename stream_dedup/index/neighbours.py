@@ -26,10 +26,13 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import NOT_COMPARED
-from stream_dedup.index import kernels
-from stream_dedup.index.blocks import Tables, tables_of
-from stream_dedup.index.budget import Budget, Mapped, SketchRows
-from stream_dedup.index.kernels import (
+from stream_dedup.index import near_kernels, slot_kernels
+from stream_dedup.index.blocked import Blocked
+from stream_dedup.index.blocks import tables_of
+from stream_dedup.index.budget import Budget, SketchRows
+from stream_dedup.index.keyed import Keyed
+from stream_dedup.index.rows import (
+    FEATURES_UNKNOWN,
     FULL,
     NONE,
     OUTCOME_NEAR,
@@ -37,25 +40,21 @@ from stream_dedup.index.kernels import (
     OUTCOME_SHORT,
     REMOVED,
     SHORT,
-    SIZES,
-    UNIT,
     Columns,
     HeldRows,
-    Table,
+    Known,
+    Settled,
+    no_columns,
+    take_rows,
 )
-from stream_dedup.index.keyed import Keyed
 
 ROWS_MAX: Final = 0xFFFFFFF0
 _SLOTS_MIN: Final = 2048
-_UNITS_MIN: Final = 1024
 SEALED_AGAIN: Final = 8  # the open part is sealed when it is an eighth of what is sealed, and of at least:
 _OPEN_MIN: Final = 32_768
 _THREAD_DOCUMENTS: Final = 128
-_STEP_COMPARISONS: Final = 16  # as many prints are compared in the time of one step from bucket to bucket
-_PASSED: Final = 64
 # Class k counts searches that compared 2^(k-1) to 2^k - 1 prints; class 0 those that compared none.
 CANDIDATE_CLASSES: Final = 33
-_NARROW_THRESHOLD: Final = 7  # up to it, 32 bits turn away all but one in a thousand of strangers; beyond it, 64 are held
 
 Identities = Callable[[NDArray[np.int64]], Columns]
 """Returns digests, scopes, sources, offsets and values of entries by their numbers."""
@@ -74,7 +73,7 @@ def no_rows(words: int, count: int, values: int = 0) -> HeldRows:
 
 
 class Found:
-    """What became of a batch. `outcome` (n,) uint8, `entry` (n,) int64, `distance` (n,) uint8; see `kernels.settle`.
+    """What became of a batch. `outcome` (n,) uint8, `entry` (n,) int64, `distance` (n,) uint8; see `near_kernels.settle`.
 
     `agreeing` (n,) uint8: how many values of the sketches of a document and what it is near are equal, else `NOT_COMPARED`.
     """
@@ -127,7 +126,6 @@ class Neighbours:
         self.full = 0
         self._identities = identities
         self._budget = budget
-        self._mapped: dict[int, Mapped] = {}  # by table
         self._threads = threads or min(2, os.cpu_count() or 1)
         self._pool = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
         self._base = 0  # the entry number from which the rows' numbers count
@@ -136,8 +134,8 @@ class Neighbours:
         self._held = no_rows(words, _SLOTS_MIN)
         self._sketches = SketchRows(values, None if budget is None else budget.folder)
         self._reserve_sketches(_SLOTS_MIN)
-        self._by_digest = np.full(_SLOTS_MIN, kernels.EMPTY)
-        self._by_position = np.full(_SLOTS_MIN, kernels.EMPTY)
+        self._by_digest = np.full(_SLOTS_MIN, slot_kernels.EMPTY)
+        self._by_position = np.full(_SLOTS_MIN, slot_kernels.EMPTY)
         self._searches = np.zeros(CANDIDATE_CLASSES, np.int64)
         self._candidates = 0
         self._lay_tables()
@@ -168,9 +166,9 @@ class Neighbours:
         self._sketches.write(0, held.sketches)
         self.full = int(np.count_nonzero(held.states == FULL))
         size = _slots_for(self._rows)
-        self._by_digest, self._by_position = np.full(size, kernels.EMPTY), np.full(size, kernels.EMPTY)
+        self._by_digest, self._by_position = np.full(size, slot_kernels.EMPTY), np.full(size, slot_kernels.EMPTY)
         self._each(
-            lambda pair: kernels.add_tags(pair[0], pair[1], 0),
+            lambda pair: slot_kernels.add_tags(pair[0], pair[1], 0),
             [(self._by_digest, digest_tags), (self._by_position, position_tags)],
         )
         self._seal()
@@ -185,87 +183,42 @@ class Neighbours:
         batch = batch._replace(features=features)
         found = Found(count)
         tags = np.empty(count, np.uint32)
-        kernels.tag_digests(batch.digests, batch.scopes, tags)
+        slot_kernels.tag_digests(batch.digests, batch.scopes, tags)
         same = self._find(self._by_digest, tags, batch, _same_digest)
-        buckets = self._buckets_of(batch)
+        buckets = self._tables.keys(batch)
         best, bits = np.full(count, NONE), np.zeros(count, np.int64)
         self._search(batch, buckets, np.flatnonzero((same < 0) & (features >= floor)), best, bits)
-        if self._keyed is None:
-            made = self._settle(batch, floor, same, best, bits, tags, buckets, found)
-        else:
-            made = self._keyed.settle(self._held, batch, floor, same, best, bits, self._rows, tags, buckets, found)
-        self._add(batch, made, tags, found.outcome, buckets)
+        known = Known(floor, self._rows, same, best, bits, tags)
+        settled = Settled(found.outcome, found.entry, found.distance, np.empty(count, np.int64))
+        added = self._tables.settle(self._held, batch, known, buckets, settled)
+        self._add(batch, settled.made[:added], tags, found.outcome, buckets)
         if self.values and len(near := np.flatnonzero(found.outcome == OUTCOME_NEAR)):
-            kernels.agreeing_of(self._held, found.entry, batch, near, found.agreeing)
+            near_kernels.agreeing_of(self._held, found.entry, batch, near, found.agreeing)
         self._sketches.release(count)
         found.entry = self._held.numbers[found.entry].astype(np.int64) + self._base
         if self._open_rows > max(_OPEN_MIN, (self.full - self._open_rows) // SEALED_AGAIN):
-            if self._keyed is None or not self._keyed.merge():
+            if not self._tables.merge():
                 self._seal()
             self._open_rows = 0
         return found
 
-    def _settle(
-        self,
-        batch: Columns,
-        floor: int,
-        same: NDArray[np.int64],
-        best: NDArray[np.int64],
-        bits: NDArray[np.int64],
-        tags: NDArray[np.uint32],
-        buckets: NDArray[Any],
-        found: Found,
-    ) -> NDArray[np.int64]:
-        count = len(tags)
-        made, lows = np.empty(count, np.int64), np.empty(count, np.uint64)
-        seen = np.full(2 << count.bit_length(), -1, np.int64)
-        chains = len(self._tables) if self._is_chained(count) else 0
-        heads, links = np.full((chains, len(seen)), -1, np.int32), np.empty((count, chains), np.int32)
-        added = kernels.settle(
-            self._keys,
-            batch,
-            floor,
-            same,
-            best,
-            bits,
-            self._rows,
-            tags,
-            seen,
-            buckets,
-            heads,
-            links,
-            found.outcome,
-            found.entry,
-            found.distance,
-            made,
-            lows,
-        )
-        return made[:added]
-
-    def _is_chained(self, count: int) -> bool:
-        """Return whether documents of one batch find each other by their buckets, or are better compared one by one."""
-        if self.plan.radius:
-            return False
-        sizes = np.diff(self._keys.base, append=self._keys.buckets)
-        return float((1 + count / np.minimum(count, sizes)).sum()) * _STEP_COMPARISONS < count
-
     def find_positions(self, batch: Columns) -> NDArray[np.int64]:
         """Return, for each document, the live entry at its own source position and with its value digest, or -1."""
         tags = np.empty(len(batch.scopes), np.uint32)
-        kernels.tag_positions(batch.sources, batch.offsets, batch.values, tags)
+        slot_kernels.tag_positions(batch.sources, batch.offsets, batch.values, tags)
         found = self._find(self._by_position, tags, batch, _same_position)
         return np.where(found < 0, -1, self._held.numbers[found].astype(np.int64) + self._base)
 
     def find_digests(self, batch: Columns) -> NDArray[np.int64]:
         """Return, for each document, the live entry with its text digest in its scope, or -1."""
         tags = np.empty(len(batch.scopes), np.uint32)
-        kernels.tag_digests(batch.digests, batch.scopes, tags)
+        slot_kernels.tag_digests(batch.digests, batch.scopes, tags)
         found = self._find(self._by_digest, tags, batch, _same_digest)
         return np.where(found < 0, -1, self._held.numbers[found].astype(np.int64) + self._base)
 
     def find_digest(self, text_digest: bytes, scope: int) -> int:
         """Return the live entry with a text digest in a scope, or -1."""
-        wanted = kernels.no_columns(self.words, 1)
+        wanted = no_columns(self.words, 1)
         wanted.digests[0] = np.frombuffer(text_digest, np.uint64)
         wanted.scopes[0] = scope
         return int(self.find_digests(wanted)[0])
@@ -280,39 +233,24 @@ class Neighbours:
         Raises:
             InvariantError: a plan that looks at sketches is asked without one.
         """
-        wanted = kernels.no_columns(self.words, 1, self.values)
+        wanted = no_columns(self.words, 1, self.values)
         if sketch or self.plan.needs_sketch:
             if len(sketch) != self.values:
                 raise InvariantError(f"A sketch of {len(sketch)} values was looked up among sketches of {self.values}.")
             wanted.sketches[0] = np.frombuffer(sketch, np.uint8)
         wanted.prints[0] = print_words
         wanted.scopes[0] = scope
-        wanted.features[0] = kernels.FEATURES_UNKNOWN if features is None else features
-        if self._keyed is not None:
-            rows, distances = self._keyed.collect(self._held, wanted)
-            entries = self._held.numbers[rows].astype(np.int64) + self._base
-            return sorted(set(zip(distances.tolist(), entries.tolist(), strict=True)))
-        buckets = self._buckets_of(wanted)
-        first, length = self._scratch()
-        room = 256
-        while True:
-            rows, distances = np.empty(room, np.int64), np.empty(room, np.int64)
-            count = 0
-            for number, table in enumerate(self._tables):
-                count = kernels.collect(
-                    self._keys, table, self._held, wanted, buckets[0, number], first, length, rows, distances, count
-                )
-            if count <= room:
-                entries = self._held.numbers[rows[:count]].astype(np.int64) + self._base
-                return sorted(set(zip(distances[:count].tolist(), entries.tolist(), strict=True)))
-            room = count
+        wanted.features[0] = FEATURES_UNKNOWN if features is None else features
+        rows, distances = self._tables.collect(self._held, wanted)
+        entries = self._held.numbers[rows].astype(np.int64) + self._base
+        return sorted(set(zip(distances.tolist(), entries.tolist(), strict=True)))
 
     def add(self, columns: Columns, full: NDArray[np.bool_]) -> None:
         """Add entries without judging them; no live one has the digest or position of any. `full` (n,): has neighbours."""
         count = len(full)
         tags = np.empty(count, np.uint32)
-        kernels.tag_digests(columns.digests, columns.scopes, tags)
-        buckets = self._buckets_of(columns)
+        slot_kernels.tag_digests(columns.digests, columns.scopes, tags)
+        buckets = self._tables.keys(columns)
         outcome = np.where(full, OUTCOME_NEW, OUTCOME_SHORT).astype(np.uint8)
         self._add(columns, np.arange(count), tags, outcome, buckets)
 
@@ -346,45 +284,32 @@ class Neighbours:
 
     def _lay_tables(self) -> None:
         """Make empty tables for the plan."""
-        self._keys = tables_of(self.plan)
-        self._keyed = Keyed(self._keys) if self.plan.is_keyed else None
-        count = 0 if self.plan.is_keyed else len(self._keys.base)
-        self._tables = [_new_table(self._keys, table, 0) for table in range(count)]
-
-    def _buckets_of(self, batch: Columns) -> NDArray[Any]:
-        """Return the bucket, or for a keyed plan the hashed key, of each document in each table, (n, T)."""
-        if self._keyed is not None:
-            return self._keyed.keys(batch)
-        buckets = np.empty((len(batch.scopes), len(self._tables)), np.int64)
-        kernels.buckets_of(self._keys, batch, buckets)
-        return buckets
+        tables = tables_of(self.plan)
+        self._tables: Keyed | Blocked = Keyed(tables) if self.plan.is_keyed else Blocked(tables, self._budget)
 
     @property
     def bytes_used(self) -> int:
         """Bytes of memory that the arrays hold, without those that are mapped."""
-        arrays = [*self._held, self._by_digest, self._by_position, *(array for table in self._tables for array in table)]
-        arrays += () if self._keyed is None else self._keyed.arrays
-        return sum(array.nbytes for array in arrays) - self.bytes_mapped
+        return self._other_bytes + sum(array.nbytes for array in self._tables.arrays) - self._tables.bytes_mapped
+
+    @property
+    def _other_bytes(self) -> int:
+        arrays: list[NDArray[Any]] = [*self._held, self._by_digest, self._by_position]
+        return sum(array.nbytes for array in arrays) - self._sketches.bytes_mapped
 
     @property
     def bytes_mapped(self) -> int:
         """Bytes that lie in files: sketches, and the tables that the memory budget does not hold."""
-        return self._sketches.bytes_mapped + sum(array.nbytes for mapped in self._mapped.values() for array in mapped.arrays)
+        return self._sketches.bytes_mapped + self._tables.bytes_mapped
 
     @property
     def hottest_bucket(self) -> int:
         """How many entries the longest bucket holds."""
-        return max(int(lengths.max()) for lengths in self._lengths())
-
-    def _lengths(self) -> list[NDArray[np.int64]]:
-        """Return how many entries each bucket of each table holds."""
-        if self._keyed is not None:
-            return list(self._keyed.lengths)
-        return [(np.diff(table.heads) + table.open_heads[:, 1]).astype(np.int64) for table in self._tables]
+        return max(int(lengths.max()) for lengths in self._tables.lengths)
 
     def bucket_sizes(self, most: int) -> BucketSizes:
         """Return how full the buckets are, with the `most` longest."""
-        by_table = self._lengths()
+        by_table = list(self._tables.lengths)
         bases, lengths = np.cumsum([0, *map(len, by_table[:-1])]), np.concatenate(by_table)
         used = lengths[lengths > 0]
         classes = np.bincount(np.frexp(used.astype(np.float64) - 0.5)[1]) if len(used) else np.zeros(0, np.int64)
@@ -402,13 +327,13 @@ class Neighbours:
     ) -> NDArray[np.int64]:
         """Return the row of each document, or -1: what the tags find and the stored identities confirm."""
         at, found = np.full(len(tags), -1), np.empty(len(tags), np.int64)
-        kernels.find_tags(slots, tags, self._held.states, at, found)
+        slot_kernels.find_tags(slots, tags, self._held.states, at, found)
         unsure = np.flatnonzero(found >= 0)
         while len(unsure):
             known = self._identities(self._held.numbers[found[unsure]].astype(np.int64) + self._base)
-            wrong = unsure[~same(known, kernels.take_rows(batch, unsure))]
+            wrong = unsure[~same(known, take_rows(batch, unsure))]
             next_at, next_found = at[wrong], np.empty(len(wrong), np.int64)
-            kernels.find_tags(slots, tags[wrong], self._held.states, next_at, next_found)
+            slot_kernels.find_tags(slots, tags[wrong], self._held.states, next_at, next_found)
             at[wrong], found[wrong] = next_at, next_found
             unsure = wrong[next_found >= 0]
         return found
@@ -420,31 +345,7 @@ class Neighbours:
         candidates = np.zeros(len(best), np.int64)
 
         def search(own: NDArray[np.int64]) -> None:
-            if self._keyed is not None:
-                self._keyed.search(self._held, batch, buckets, own, best, bits, candidates)
-                return
-            first, length = self._scratch()
-            passed = np.empty(_PASSED, np.int64)
-            for number, table in enumerate(self._tables):
-                mapped = self._mapped.get(number)
-                some = len(own) if mapped is None else self._documents_at_once(table)
-                for at in range(0, len(own), max(1, some)):
-                    kernels.search(
-                        self._keys,
-                        table,
-                        self._held,
-                        batch,
-                        buckets,
-                        own[at : at + some],
-                        best,
-                        bits,
-                        first,
-                        length,
-                        passed,
-                        candidates,
-                    )
-                    if mapped is not None:
-                        mapped.release()
+            self._tables.search(self._held, batch, buckets, own, best, bits, candidates)
 
         self._each(search, np.array_split(docs, parts))
         compared = candidates[docs]
@@ -475,19 +376,13 @@ class Neighbours:
             self._held = held = held._replace(scopes=np.zeros(len(held.states), np.uint64))
         if len(held.scopes):
             held.scopes[rows] = scopes
-        kernels.add_tags(self._by_digest, tags[made], first)
+        slot_kernels.add_tags(self._by_digest, tags[made], first)
         position_tags = np.empty(count, np.uint32)
-        kernels.tag_positions(batch.sources[made], batch.offsets[made], batch.values[made], position_tags)
-        kernels.add_tags(self._by_position, position_tags, first)
+        slot_kernels.tag_positions(batch.sources[made], batch.offsets[made], batch.values[made], position_tags)
+        slot_kernels.add_tags(self._by_position, position_tags, first)
         is_full = outcome[made] != OUTCOME_SHORT
         added, keys = first + np.flatnonzero(is_full), buckets[made[is_full]]
-        if self._keyed is not None:
-            self._keyed.add(added, keys)
-        for table in self._tables:
-            done = kernels.add_open(self._keys, table, held, added, keys, 0)
-            while done < len(added):
-                _grow(table)
-                done = kernels.add_open(self._keys, table, held, added, keys, done)
+        self._tables.add(held, added, keys)
         self._rows += count
         self.entries += count
         self.live += count
@@ -519,8 +414,8 @@ class Neighbours:
 
     def _lay_slots(self, count: int, moved: NDArray[np.int64]) -> None:
         for name in ("_by_digest", "_by_position"):
-            larger = np.full(_slots_for(count), kernels.EMPTY)
-            kernels.copy_slots(getattr(self, name), larger, moved)
+            larger = np.full(_slots_for(count), slot_kernels.EMPTY)
+            slot_kernels.copy_slots(getattr(self, name), larger, moved)
             setattr(self, name, larger)
 
     def _compact(self) -> None:
@@ -539,40 +434,8 @@ class Neighbours:
 
     def _seal(self) -> None:
         """Sort everything into the sealed parts of the tables."""
-        if self._keyed is not None:
-            self._keyed.seal(self._held, self._rows, self.full, self._each)
-            self._open_rows = 0
-            return
-        count = len(self._tables)
-        self._tables = [_new_table(self._keys, number, 0) for number in range(count)]  # nothing of the old ones is needed
-        self._mapped = {}
-        resident = count
-        if self._budget is not None:
-            entry_bytes = self._tables[0].fragments.itemsize + self._tables[0].rows.itemsize
-            resident = self._budget.tables_resident(self.bytes_used, self.full * entry_bytes, count)
-
-        def seal(number: int) -> None:
-            table = _new_table(self._keys, number, self.full)
-            keys, cursor = np.empty(self._rows, np.uint32), np.empty(len(table.open_heads), np.uint32)
-            kernels.seal(self._keys, table, self._held, keys, cursor)
-            if number >= resident and self._budget is not None:
-                mapped = self._mapped[number] = Mapped(self._budget.folder, [table.fragments, table.rows])
-                table = table._replace(fragments=mapped.arrays[0], rows=mapped.arrays[1])
-            self._tables[number] = table
-
-        if resident < count:
-            for number in range(count - 1, -1, -1):  # one at a time, those that leave memory first
-                seal(number)
-        else:
-            self._each(seal, range(count))
+        self._tables.seal(self._held, self._rows, self.full, self._each, self._other_bytes)
         self._open_rows = 0
-
-    def _documents_at_once(self, table: Table) -> int:
-        if self._budget is None:
-            raise InvariantError("A table is mapped without a memory budget; this is a fault of the program.")
-        probes = int(np.diff(self._keys.flips_end, prepend=0).max())
-        longest = int(np.diff(table.heads).max()) * table.fragments.itemsize
-        return self._budget.documents_at_once(probes, longest)
 
     def _each(self, work: Callable[[Any], None], parts: Sequence[Any]) -> None:
         if self._pool is None or len(parts) == 1:
@@ -594,50 +457,10 @@ class Neighbours:
             for other in others:
                 other.result()
 
-    def _scratch(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        probes = int(np.diff(self._keys.flips_end, prepend=0).max())
-        return np.empty((2, probes, 2), np.int64), np.empty((2, probes, 2), np.int64)
-
-
-def fragment_bytes(keys: Tables) -> int:
-    """Return how much of a print the tables of a plan hold beside each row."""
-    return 4 if keys.threshold <= _NARROW_THRESHOLD else 8
-
 
 def _slots_for(count: int) -> int:
     """Return how many slots `count` rows get: 6 in 10 taken, and 3 in 4 before they get more."""
     return max(_SLOTS_MIN, count * 10 // 6)
-
-
-def _new_table(keys: Tables, number: int, sealed: int) -> Table:
-    """Return a table with room for `sealed` entries and an empty open part."""
-    bits = 8 * fragment_bytes(keys)
-    free = [
-        (int(keys.whole[word] & ~keys.masks[number, word]) >> shift & ((1 << bits) - 1)).bit_count()
-        for word in range(len(keys.whole))
-        for shift in range(0, 64, bits)
-    ]
-    word, part = divmod(free.index(max(free)), 64 // bits)
-    kind = np.uint32 if bits == 32 else np.uint64
-    ends = [*keys.base.tolist(), keys.buckets]
-    buckets = ends[number + 1] - ends[number]
-    return Table(
-        place=np.array([number, word, part * bits, ends[number]], np.int64),
-        heads=np.zeros(buckets + 1, np.uint32),
-        fragments=np.empty(sealed, kind),
-        rows=np.empty(sealed, np.uint32),
-        open_heads=np.zeros((buckets, 2), np.uint32),
-        open_fragments=np.zeros(_UNITS_MIN * UNIT, kind),
-        open_rows=np.zeros(_UNITS_MIN * UNIT, np.uint32),
-        free=np.zeros(SIZES, np.int64),
-        top=np.zeros(1, np.int64),
-    )
-
-
-def _grow(table: Table) -> None:
-    places = len(table.open_rows) * 3 // 2 // UNIT * UNIT
-    table.open_rows.resize(places, refcheck=False)
-    table.open_fragments.resize(places, refcheck=False)
 
 
 def _same_digest(one: Columns, other: Columns) -> NDArray[np.bool_]:

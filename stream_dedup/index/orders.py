@@ -14,8 +14,8 @@ from stream_dedup.ground.document import ID_BYTES_MAX, TOPIC_ID_BYTES, LogPlace,
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.index.declaration import U32_MAX, Declaration, number_field, text_field
 from stream_dedup.index.judging import append_rows, columns_of_batch
-from stream_dedup.index.kernels import OUTCOME_SHORT, no_columns, take_rows
 from stream_dedup.index.positions import cut_at_repeats, handle_of, keys_of
+from stream_dedup.index.rows import OUTCOME_SHORT, no_columns, take_rows
 from stream_dedup.index.state import IndexState
 from stream_dedup.index.window import changed
 from stream_dedup.log.answers import Judgement

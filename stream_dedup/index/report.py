@@ -10,7 +10,8 @@ import datetime as dt
 from typing import Any
 
 from stream_dedup.index.digest import StateDigest
-from stream_dedup.index.index import Entry, LogIndex, Similar
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.look_up import Entry, Similar
 
 
 def stats(index: LogIndex, digest: StateDigest | None, hottest: int = 10) -> dict[str, Any]:

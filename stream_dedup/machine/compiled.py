@@ -47,7 +47,8 @@ import numba
 import numpy as np
 import platformdirs
 from llvmlite import binding as llvm
-from numba.core import caching, compiler, registry, serialize
+from llvmlite import ir
+from numba.core import caching, cgutils, compiler, registry, serialize
 from numba.extending import intrinsic
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -352,6 +353,26 @@ def _popcount(typing_context: Any, word: Any) -> Any:  # noqa: ARG001 - numba's 
 
 
 popcount: Any = intrinsic(_popcount)
+
+
+def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:  # noqa: ARG001
+    """Ask for the cache line of array[index], which need not exist, without waiting for it."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, value=arguments[0]).data
+        byte = ir.IntType(8).as_pointer()
+        number = ir.IntType(32)
+        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        insert: Any = cgutils.get_or_insert_function
+        call = insert(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(call, [pointer, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return numba.types.void(array, numba.types.int64), build
+
+
+prefetch: Any = intrinsic(_prefetch)
 
 
 @inlined

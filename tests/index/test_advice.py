@@ -14,8 +14,8 @@ from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index.advice import advise, figures_of
 from stream_dedup.index.calibration import Constants, calibrate
-from stream_dedup.index.kernels import Columns, no_columns, take_rows
 from stream_dedup.index.neighbours import Neighbours
+from stream_dedup.index.rows import Columns, no_columns, take_rows
 
 CONSTANTS = Constants(document_us=3, table_us=0.1, probe_us=0.05, narrow_us=0.0005, wide_us=0.001, far=2)
 

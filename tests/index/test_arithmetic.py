@@ -13,8 +13,8 @@ import pytest
 
 from stream_dedup.ground.plan import PLANS, TABLES_MAX, Plan
 from stream_dedup.index.arithmetic import candidates, candidates_of_plan, chance, distance_guaranteed, recalls
-from stream_dedup.index.kernels import Columns, no_columns, take_rows
 from stream_dedup.index.neighbours import Identities, Neighbours
+from stream_dedup.index.rows import Columns, no_columns, take_rows
 
 SHORT = [
     Plan(10, 0, 0, 6),

@@ -24,10 +24,21 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import ConfigurationError, InvariantError, StoreError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_VALUES, agreeing
-from stream_dedup.index import budget, kernels, neighbours
+from stream_dedup.index import blocked, budget, near_kernels, neighbours, slot_kernels, table_kernels
 from stream_dedup.index.blocks import addresses_of, tables_of, to_words
-from stream_dedup.index.kernels import no_columns
 from stream_dedup.index.neighbours import Neighbours
+from stream_dedup.index.rows import (
+    FEATURES_UNKNOWN,
+    FULL,
+    OUTCOME_DIGEST,
+    OUTCOME_NEAR,
+    OUTCOME_NEW,
+    OUTCOME_SHORT,
+    SHORT,
+    Columns,
+    no_columns,
+    take_rows,
+)
 
 PLANS_TRIED = [
     *PLANS.values(),
@@ -68,7 +79,7 @@ def test_compiled_addresses_and_reach_equal_plain_python(plan: Plan) -> None:
     bucket = np.zeros(len(tables.base), np.int64)
     for _ in range(200):
         number, scope = chance.getrandbits(256), chance.choice([0, chance.getrandbits(64)])
-        kernels.find_buckets(tables, to_words(number, 4).reshape(1, 4), 0, np.uint64(scope), bucket)
+        table_kernels.find_buckets(tables, to_words(number, 4).reshape(1, 4), 0, np.uint64(scope), bucket)
         for table, key in enumerate(addresses_of(plan, number)):
             address = int(tables.address[table])
             assert int(tables.base[table]) + ((key ^ scope) & address) == bucket[table]
@@ -82,11 +93,11 @@ def test_compiled_addresses_and_reach_equal_plain_python(plan: Plan) -> None:
         pair.sketches[:] = [list(one) for one in sketches]
         pair.prints[0], pair.prints[1], pair.features[:] = to_words(number, 4), to_words(other, 4), features
         expected = plan.distance(number, other) if plan.within_reach(number, other, features, sketches) else -1
-        assert expected == kernels.within_reach(tables, pair, 0, pair, 1)
-        pair.features[1] = kernels.FEATURES_UNKNOWN
+        assert expected == near_kernels.within_reach(tables, pair, 0, pair, 1)
+        pair.features[1] = FEATURES_UNKNOWN
         alike = plan.within_reach(number, other, (features[0], features[0]), sketches)
         expected = plan.distance(number, other) if alike else -1
-        assert expected == kernels.within_reach(tables, pair, 0, pair, 1)
+        assert expected == near_kernels.within_reach(tables, pair, 0, pair, 1)
 
 
 @dataclass
@@ -111,7 +122,7 @@ class Modelled:
         return self.print, self.features, self.sketch
 
 
-def columns_of_all(documents: Sequence[Modelled], words: int) -> kernels.Columns:
+def columns_of_all(documents: Sequence[Modelled], words: int) -> Columns:
     columns = no_columns(words, len(documents), SKETCH_VALUES)
     for row, one in enumerate(documents):
         columns.prints[row] = to_words(one.print, words)
@@ -139,7 +150,7 @@ class AgainstAList(RuleBasedStateMachine):
         self.bases = [self.chance.getrandbits(64 * words) for _ in range(3)]
 
     def new_tables(self) -> Neighbours:
-        def identities(numbers: NDArray[np.int64]) -> kernels.Columns:
+        def identities(numbers: NDArray[np.int64]) -> Columns:
             return columns_of_all([self.model[number] for number in numbers.tolist()], self.words)
 
         # Sketches lie in memory or in a file, with the same answers.
@@ -176,11 +187,11 @@ class AgainstAList(RuleBasedStateMachine):
         peers = [(number, one) for number, one in enumerate(self.model) if one.live and one.scope == document.scope]
         for number, one in peers:
             if one.digest == document.digest:
-                return kernels.OUTCOME_DIGEST, number, 0
+                return OUTCOME_DIGEST, number, 0
         for number in self.near(document) if document.full else []:
-            return kernels.OUTCOME_NEAR, number, self.plan.distance(document.print, self.model[number].print)
+            return OUTCOME_NEAR, number, self.plan.distance(document.print, self.model[number].print)
         self.model.append(document)
-        return kernels.OUTCOME_NEW if document.full else kernels.OUTCOME_SHORT, len(self.model) - 1, 0
+        return OUTCOME_NEW if document.full else OUTCOME_SHORT, len(self.model) - 1, 0
 
     @rule(count=st.integers(1, 60))
     def judge(self, count: int) -> None:
@@ -191,7 +202,7 @@ class AgainstAList(RuleBasedStateMachine):
 
         assert expected == list(zip(found.outcome.tolist(), found.entry.tolist(), found.distance.tolist(), strict=True))
         assert found.agreeing.tolist() == [
-            agreeing(one.sketch, self.model[entry].sketch) if outcome == kernels.OUTCOME_NEAR else NOT_COMPARED
+            agreeing(one.sketch, self.model[entry].sketch) if outcome == OUTCOME_NEAR else NOT_COMPARED
             for one, (outcome, entry, _) in zip(documents, expected, strict=True)
         ]
 
@@ -233,10 +244,10 @@ class AgainstAList(RuleBasedStateMachine):
             prints=documents.prints, scopes=documents.scopes, features=documents.features, sketches=documents.sketches
         )
         held.numbers[:] = live - first
-        held.states[:] = [kernels.FULL if one.full else kernels.SHORT for one in self.model if one.live]
+        held.states[:] = [FULL if one.full else SHORT for one in self.model if one.live]
         tags = np.empty((2, len(live)), np.uint32)
-        kernels.tag_digests(documents.digests, documents.scopes, tags[0])
-        kernels.tag_positions(documents.sources, documents.offsets, documents.values, tags[1])
+        slot_kernels.tag_digests(documents.digests, documents.scopes, tags[0])
+        slot_kernels.tag_positions(documents.sources, documents.offsets, documents.values, tags[1])
         self.tables = self.new_tables()
         self.tables.load(held, first, len(self.model), *tags)
 
@@ -252,7 +263,7 @@ class AgainstAList(RuleBasedStateMachine):
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seal and compact after tens of entries, chain, and search with two threads, as happens at scale after thousands."""
     monkeypatch.setattr(neighbours, "_OPEN_MIN", 40)
-    monkeypatch.setattr(neighbours, "_STEP_COMPARISONS", 0)
+    monkeypatch.setattr(blocked, "_STEP_COMPARISONS", 0)
     monkeypatch.setattr(neighbours, "_THREAD_DOCUMENTS", 8)
 
 
@@ -269,7 +280,7 @@ TestAgainstAList.settings = TestKeyedAgainstAList.settings = settings(
 )
 
 
-def columns_of(prints: list[int], words: int = 2) -> kernels.Columns:
+def columns_of(prints: list[int], words: int = 2) -> Columns:
     columns = no_columns(words, len(prints))
     for row, number in enumerate(prints):
         columns.prints[row] = to_words(number, words)
@@ -278,7 +289,7 @@ def columns_of(prints: list[int], words: int = 2) -> kernels.Columns:
     return columns
 
 
-def strangers(numbers: NDArray[np.int64]) -> kernels.Columns:
+def strangers(numbers: NDArray[np.int64]) -> Columns:
     """Return identities that are none of the documents' that these tests make: all of them are distinct."""
     return no_columns(2, len(numbers))._replace(sources=np.full(len(numbers), 9, np.uint32))
 
@@ -292,7 +303,7 @@ def test_one_bucket_may_hold_everything() -> None:
 
     assert tables.live == 2048
     assert tables.hottest_bucket == 2048
-    assert set(found.outcome.tolist()) == {kernels.OUTCOME_NEW}
+    assert set(found.outcome.tolist()) == {OUTCOME_NEW}
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -303,7 +314,7 @@ def test_the_earliest_of_a_batch_wins_whatever_table_has_it(first: int) -> None:
     tables = Neighbours(PLANS["classic"], 2, strangers)
     found = tables.judge(columns_of([*strangers_in_order, 0]), np.full(3, FLOOR, np.uint32), FLOOR)
 
-    assert found.outcome.tolist() == [kernels.OUTCOME_NEW, kernels.OUTCOME_NEW, kernels.OUTCOME_NEAR]
+    assert found.outcome.tolist() == [OUTCOME_NEW, OUTCOME_NEW, OUTCOME_NEAR]
     assert (int(found.entry[2]), int(found.distance[2])) == (0, 3)
 
 
@@ -324,9 +335,9 @@ def test_a_search_goes_to_the_end_of_a_bucket() -> None:
 def test_searches_are_counted_by_how_many_prints_they_compare() -> None:
     """With one bucket for all, the n-th new document is compared with the n before it; one known by its text with none."""
     columns = columns_of(list(range(9)))
-    tables = Neighbours(Plan(128, 0, 0, 0), 2, lambda numbers: kernels.take_rows(columns, np.array(numbers)))
+    tables = Neighbours(Plan(128, 0, 0, 0), 2, lambda numbers: take_rows(columns, np.array(numbers)))
     for number in range(9):
-        tables.judge(kernels.take_rows(columns, slice(number, number + 1)), np.full(1, FLOOR, np.uint32), FLOOR)
+        tables.judge(take_rows(columns, slice(number, number + 1)), np.full(1, FLOOR, np.uint32), FLOOR)
     tables.judge(columns, np.full(9, FLOOR, np.uint32), FLOOR)
 
     assert tables.candidates == sum(range(9))
@@ -390,7 +401,7 @@ def test_a_bucket_of_a_million_costs_what_it_holds() -> None:
         held = neighbours.no_rows(1, count)
         held.prints[:, 0] = chance.integers(0, 1 << 48, count, dtype=np.uint64) << np.uint64(16)  # the low block is 0
         held.numbers[:] = np.arange(count)
-        held.states[:] = kernels.FULL
+        held.states[:] = FULL
         tables = Neighbours(plan, 1, strangers, threads=1)
         tags = chance.integers(0, 1 << 32, count, dtype=np.uint32)
         tables.load(held, 0, count, tags, tags)
@@ -402,13 +413,13 @@ def test_a_bucket_of_a_million_costs_what_it_holds() -> None:
             begin = time.thread_time()
             found = tables.judge(documents, np.full(200, FLOOR, np.uint32), FLOOR)
             times.append(time.thread_time() - begin)
-            assert np.count_nonzero(found.outcome == kernels.OUTCOME_NEW) >= 190
+            assert np.count_nonzero(found.outcome == OUTCOME_NEW) >= 190
         searching.append(sorted(times)[2] / 200)
         times = []
         for _ in range(5):  # short ones go into no table, so what is left is the cost of full ones' places
             keys = np.zeros((200, 4), np.int64)
             begin = time.thread_time()
-            kernels.add_open(tables._keys, tables._tables[0], tables._held, np.arange(200), keys, 0)
+            table_kernels.add_open(tables._tables._tables, tables._tables.parts[0], tables._held, np.arange(200), keys, 0)
             times.append(time.thread_time() - begin)
         adding.append(sorted(times)[2] / 200)
     print(f"microseconds a document: searching {searching[0] * 1e6:.0f}, {searching[1] * 1e6:.0f}; adding {adding}")
@@ -434,7 +445,7 @@ def test_what_a_budget_does_not_hold_is_found_all_the_same(plan: Plan, tmp_path:
         held.prints[:] = prints
         held.features[:] = FLOOR
         held.numbers[:] = np.arange(len(prints))
-        held.states[:] = kernels.FULL
+        held.states[:] = FULL
         tags = np.arange(len(prints), dtype=np.uint32)
         tables = Neighbours(plan, 2, strangers, budget=budget.Budget(memory, tmp_path))
         tables.load(held, 0, len(prints), tags, tags)
@@ -475,10 +486,10 @@ def test_compiles_where_nothing_can_be_kept(tmp_path: Path) -> None:
     program = (
         f"import tempfile; tempfile.tempdir = {str(nowhere)!r}\n"
         "import numpy as np\n"
-        "from stream_dedup.index import kernels\n"
+        "from stream_dedup.index import slot_kernels\n"
         "tags = np.empty(3, np.uint32)\n"
-        "kernels.tag_digests(np.zeros((3, 2), np.uint64), np.zeros(3, np.uint64), tags)\n"
-        "print(tags.sum(), kernels.tag_digests.stats.cache_path or None)"
+        "slot_kernels.tag_digests(np.zeros((3, 2), np.uint64), np.zeros(3, np.uint64), tags)\n"
+        "print(tags.sum(), slot_kernels.tag_digests.stats.cache_path or None)"
     )
     environment = {**os.environ, "HOME": str(nowhere), "XDG_CACHE_HOME": str(nowhere)}
     for name in ("NUMBA_CACHE_DIR", "STREAM_DEDUP_CACHE_DIR"):

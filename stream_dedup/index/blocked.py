@@ -1,0 +1,190 @@
+"""Tables of a print's blocks, for plans that judge by the print alone; see `table_kernels` for their layout.
+
+Invariants: what they find equals `Plan.scan` over the live entries; with a memory budget, tables that it does not hold lie in
+files and find the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.ground.errors import InvariantError
+from stream_dedup.index import near_kernels, table_kernels
+from stream_dedup.index.blocks import Tables
+from stream_dedup.index.budget import Budget, Mapped
+from stream_dedup.index.keyed import Each
+from stream_dedup.index.rows import Columns, HeldRows, Known, Settled, new_chains
+from stream_dedup.index.table_kernels import SIZES, UNIT, Table
+
+_UNITS_MIN: Final = 1024
+_STEP_COMPARISONS: Final = 16  # as many prints are compared in the time of one step from bucket to bucket
+_PASSED: Final = 64
+_NARROW_THRESHOLD: Final = 7  # up to it, 32 bits turn away all but one in a thousand of strangers; beyond it, 64 are held
+
+
+class Blocked:
+    """The tables of a plan that is not keyed over the rows of one index; not safe for use by several threads at once."""
+
+    def __init__(self, tables: Tables, budget: Budget | None) -> None:
+        self._tables = tables
+        self._budget = budget
+        self._mapped: dict[int, Mapped] = {}  # by table
+        self.count = len(tables.base)
+        self.parts = [_new_table(tables, number, 0) for number in range(self.count)]
+
+    def keys(self, batch: Columns) -> NDArray[np.int64]:
+        """Return the buckets (n, T) of documents."""
+        buckets = np.empty((len(batch.scopes), self.count), np.int64)
+        table_kernels.buckets_of(self._tables, batch, buckets)
+        return buckets
+
+    def search(
+        self,
+        held: HeldRows,
+        batch: Columns,
+        keys: NDArray[np.int64],
+        docs: NDArray[np.int64],
+        best: NDArray[np.int64],
+        bits: NDArray[np.int64],
+        candidates: NDArray[np.int64],
+    ) -> None:
+        """Lower `best` and `bits` of the documents `docs` to the earliest row within reach; from any thread."""
+        first, length = self._scratch()
+        passed = np.empty(_PASSED, np.int64)
+        for number, table in enumerate(self.parts):
+            mapped = self._mapped.get(number)
+            some = max(1, len(docs) if mapped is None else self._documents_at_once(table))
+            for at in range(0, len(docs), some):
+                own = docs[at : at + some]
+                table_kernels.search(self._tables, table, held, batch, keys, own, best, bits, first, length, passed, candidates)
+                if mapped is not None:
+                    mapped.release()
+
+    def settle(self, _: HeldRows, batch: Columns, known: Known, keys: NDArray[Any], settled: Settled) -> int:
+        """Fill `settled` with what becomes of a batch, and return how many documents become entries."""
+        chains = new_chains(len(known.tags), self.count if self._is_chained(len(known.tags)) else 0)
+        return int(near_kernels.settle(self._tables, batch, known, keys, chains, settled))
+
+    def _is_chained(self, count: int) -> bool:
+        """Return whether documents of one batch find each other by their buckets, or are better compared one by one."""
+        if self._tables.radius:
+            return False
+        sizes = np.diff(self._tables.base, append=self._tables.buckets)
+        return float((1 + count / np.minimum(count, sizes)).sum()) * _STEP_COMPARISONS < count
+
+    def add(self, held: HeldRows, rows: NDArray[np.int64], keys: NDArray[np.int64]) -> None:
+        """Add rows (k,), later than all there, with their buckets (k, T)."""
+        for table in self.parts:
+            done = table_kernels.add_open(self._tables, table, held, rows, keys, 0)
+            while done < len(rows):
+                places = len(table.open_rows) * 3 // 2 // UNIT * UNIT
+                table.open_rows.resize(places, refcheck=False)
+                table.open_fragments.resize(places, refcheck=False)
+                done = table_kernels.add_open(self._tables, table, held, rows, keys, done)
+
+    def collect(self, held: HeldRows, wanted: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return (rows, distances) of everything within reach of one document; a row may come from several tables."""
+        buckets, room = self.keys(wanted)[0], 256
+        first, length = self._scratch()
+        while True:
+            rows, distances = np.empty(room, np.int64), np.empty(room, np.int64)
+            count = 0
+            for number, table in enumerate(self.parts):
+                count = table_kernels.collect(
+                    self._tables, table, held, wanted, buckets[number], first, length, rows, distances, count
+                )
+            if count <= room:
+                return rows[:count], distances[:count]
+            room = count
+
+    def seal(self, held: HeldRows, rows: int, full: int, each: Each, other_bytes: int) -> None:
+        """Sort the `full` live entries of the first `rows` rows into sealed parts, from nothing.
+
+        `other_bytes`: what the index holds beside its tables, which the memory budget counts.
+        """
+        count, tables = self.count, self._tables
+        self.parts = [_new_table(tables, number, 0) for number in range(count)]  # nothing of the old ones is needed
+        self._mapped = {}
+        resident = count
+        if self._budget is not None:
+            entry_bytes = self.parts[0].fragments.itemsize + self.parts[0].rows.itemsize
+            empty = sum(array.nbytes for array in self.arrays)
+            resident = self._budget.tables_resident(other_bytes + empty, full * entry_bytes, count)
+
+        def seal(number: int) -> None:
+            table = _new_table(tables, number, full)
+            keys, cursor = np.empty(rows, np.uint32), np.empty(len(table.open_heads), np.uint32)
+            table_kernels.seal(tables, table, held, keys, cursor)
+            if number >= resident and self._budget is not None:
+                mapped = self._mapped[number] = Mapped(self._budget.folder, [table.fragments, table.rows])
+                table = table._replace(fragments=mapped.arrays[0], rows=mapped.arrays[1])
+            self.parts[number] = table
+
+        if resident < count:
+            for number in range(count - 1, -1, -1):  # one at a time, those that leave memory first
+                seal(number)
+        else:
+            each(seal, range(count))
+
+    def merge(self) -> bool:
+        """Return False: the open parts of these tables go into sealed ones by `seal` alone."""
+        return False
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """Everything that is held."""
+        return tuple(array for table in self.parts for array in table)
+
+    @property
+    def bytes_mapped(self) -> int:
+        """Bytes of the arrays that lie in files."""
+        return sum(array.nbytes for mapped in self._mapped.values() for array in mapped.arrays)
+
+    @property
+    def lengths(self) -> list[NDArray[np.int64]]:
+        """How many entries each bucket of each table holds."""
+        return [(np.diff(table.heads) + table.open_heads[:, 1]).astype(np.int64) for table in self.parts]
+
+    def _documents_at_once(self, table: Table) -> int:
+        if self._budget is None:
+            raise InvariantError("A table is mapped without a memory budget; this is a fault of the program.")
+        probes = int(np.diff(self._tables.flips_end, prepend=0).max())
+        longest = int(np.diff(table.heads).max()) * table.fragments.itemsize
+        return self._budget.documents_at_once(probes, longest)
+
+    def _scratch(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        probes = int(np.diff(self._tables.flips_end, prepend=0).max())
+        return np.empty((2, probes, 2), np.int64), np.empty((2, probes, 2), np.int64)
+
+
+def fragment_bytes(keys: Tables) -> int:
+    """Return how much of a print the tables of a plan hold beside each row."""
+    return 4 if keys.threshold <= _NARROW_THRESHOLD else 8
+
+
+def _new_table(keys: Tables, number: int, sealed: int) -> Table:
+    """Return a table with room for `sealed` entries and an empty open part."""
+    bits = 8 * fragment_bytes(keys)
+    free = [
+        (int(keys.whole[word] & ~keys.masks[number, word]) >> shift & ((1 << bits) - 1)).bit_count()
+        for word in range(len(keys.whole))
+        for shift in range(0, 64, bits)
+    ]
+    word, part = divmod(free.index(max(free)), 64 // bits)
+    kind = np.uint32 if bits == 32 else np.uint64
+    ends = [*keys.base.tolist(), keys.buckets]
+    buckets = ends[number + 1] - ends[number]
+    return Table(
+        place=np.array([number, word, part * bits, ends[number]], np.int64),
+        heads=np.zeros(buckets + 1, np.uint32),
+        fragments=np.empty(sealed, kind),
+        rows=np.empty(sealed, np.uint32),
+        open_heads=np.zeros((buckets, 2), np.uint32),
+        open_fragments=np.zeros(_UNITS_MIN * UNIT, kind),
+        open_rows=np.zeros(_UNITS_MIN * UNIT, np.uint32),
+        free=np.zeros(SIZES, np.int64),
+        top=np.zeros(1, np.int64),
+    )

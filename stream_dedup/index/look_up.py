@@ -1,0 +1,90 @@
+"""What a look-up is asked with and what it shows: nothing here changes an index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.ground.document import LogPlace, Position, Reason
+from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.plan import Plan
+from stream_dedup.index.entries import Entries
+from stream_dedup.index.neighbours import Neighbours
+from stream_dedup.index.sources import Sources
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A live representative, as a look-up shows it. `print` is a number, its low bits the print's low word."""
+
+    number: int
+    position: Position
+    id: bytes
+    time_ms: int
+    decided: LogPlace
+    reason: Reason
+    print: int
+    text_digest: bytes
+    scope: int
+    features: int
+    sketch: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Similar:
+    """What a look-up found: (distance in bits, entry) by distance, of `total`; `applied` is the log offset it holds for.
+
+    `by_digest_only`: the text is below the floor of features, so only an equal text could be found.
+    """
+
+    applied: int
+    found: tuple[tuple[int, Entry], ...]
+    total: int
+    by_digest_only: bool
+
+
+def asked_words(tables: Neighbours, words: Sequence[int] | NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the words of a print, low word first; ConfigurationError if those in the index have more or fewer."""
+    asked = np.array(words, np.uint64)
+    if asked.shape != (tables.words,):
+        raise ConfigurationError(
+            f"The index holds prints of {tables.words * 64} bits, and {len(asked) * 64} were asked for; use the recipe that "
+            "its log declares."
+        )
+    return asked
+
+
+def check_sketch(plan: Plan | None, tables: Neighbours, sketch: bytes) -> None:
+    """Raise ConfigurationError if a sketch has not as many values as those in the index, or is missing where it counts."""
+    if (sketch or (plan is not None and plan.needs_sketch)) and len(sketch) != tables.values:
+        raise ConfigurationError(
+            f"The index holds sketches of {tables.values} values, and one of {len(sketch)} was asked for; send the one that "
+            "the recipe makes of the text, which its log declares."
+        )
+
+
+def described(entries: Entries, sources: Sources, found: Sequence[tuple[int, int]]) -> list[tuple[int, Entry]]:
+    """Return (distance in bits, entry) of each (distance, number of an entry)."""
+    details = entries.details(number for _, number in found)
+    return [
+        (
+            distance,
+            Entry(
+                number,
+                sources.position(detail.source, detail.offset),
+                detail.id,
+                detail.time_ms,
+                LogPlace(detail.log_offset, detail.place),
+                detail.reason,
+                int.from_bytes(detail.print, "little"),
+                detail.text_digest,
+                detail.scope,
+                detail.features,
+                detail.sketch,
+            ),
+        )
+        for (distance, number), detail in zip(found, details, strict=True)
+    ]

@@ -1,0 +1,117 @@
+"""Documents to be judged and entries that are held, as columns: what the compiled code of the index takes in and gives out.
+
+Rows are in log order. Hashes and prints are uint64 throughout and places int64, because numba turns a mixture of signed and
+unsigned words into floats.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+NONE: Final = np.int64(0xFFFFFFFF)  # no row: later than every row
+FEATURES_UNKNOWN: Final = 0xFFFFFFFF
+OUTCOME_NEW: Final = 0
+OUTCOME_SHORT: Final = 1
+OUTCOME_DIGEST: Final = 2
+OUTCOME_NEAR: Final = 3
+REMOVED: Final = 0
+SHORT: Final = 1
+FULL: Final = 2
+
+
+class Columns(NamedTuple):
+    """Documents to be judged. Shapes: `prints` (n, W), `digests` (n, 2), `sketches` (n, S), S maybe 0, the rest (n,)."""
+
+    prints: NDArray[np.uint64]
+    scopes: NDArray[np.uint64]
+    digests: NDArray[np.uint64]
+    sources: NDArray[np.uint32]
+    offsets: NDArray[np.int64]
+    values: NDArray[np.uint64]
+    features: NDArray[np.uint32]
+    sketches: NDArray[np.uint8]
+
+
+def no_columns(words: int, count: int, values: int = 0) -> Columns:
+    """Return columns for `count` documents with prints of `words` words and sketches of `values` values, all zero."""
+    return Columns(
+        prints=np.zeros((count, words), np.uint64),
+        scopes=np.zeros(count, np.uint64),
+        digests=np.zeros((count, 2), np.uint64),
+        sources=np.zeros(count, np.uint32),
+        offsets=np.zeros(count, np.int64),
+        values=np.zeros(count, np.uint64),
+        features=np.zeros(count, np.uint32),
+        sketches=np.zeros((count, values), np.uint8),
+    )
+
+
+def take_rows(columns: Columns, rows: slice | NDArray[np.int64]) -> Columns:
+    """Return some rows of columns: views for a slice, copies for row numbers."""
+    taken: list[Any] = [column[rows] for column in columns]
+    return Columns(*taken)
+
+
+class HeldRows(NamedTuple):
+    """What is held of every entry, by row. Shapes: `prints` (C, W), `sketches` (C, S), the rest (C,); `scopes` (0,) while
+    all are 0.
+
+    `states` are REMOVED, SHORT or FULL; `numbers` are entry numbers, counted from the first row's when they were laid out.
+    """
+
+    prints: NDArray[np.uint64]
+    scopes: NDArray[np.uint64]
+    features: NDArray[np.uint32]
+    numbers: NDArray[np.uint32]
+    states: NDArray[np.uint8]
+    sketches: NDArray[np.uint8]
+
+
+class Known(NamedTuple):
+    """What is known of the documents of a batch from the entries before it.
+
+    `floor` of features; `next_row`, which the first gets that becomes an entry; `same` (n,) int64, the row with its digest or
+    -1; `best` (n,) int64, the earliest row within reach or NONE, and its `best_distance` (n,) int64; `tags` (n,) uint32 of the
+    digests.
+    """
+
+    floor: int
+    next_row: int
+    same: NDArray[np.int64]
+    best: NDArray[np.int64]
+    best_distance: NDArray[np.int64]
+    tags: NDArray[np.uint32]
+
+
+class Chains(NamedTuple):
+    """How the new entries of a batch find each other; all -1 to begin with, but `links`, which are filled as they are made.
+
+    By digest: `seen` (S,) int64, S a power of two above 2n. By the keys of T tables, T maybe 0: `heads`, `tails` (T, S) int32,
+    `links` (n, T) int32.
+    """
+
+    seen: NDArray[np.int64]
+    heads: NDArray[np.int32]
+    tails: NDArray[np.int32]
+    links: NDArray[np.int32]
+
+
+def new_chains(count: int, tables: int) -> Chains:
+    """Return chains for a batch of `count` documents, by the keys of so many tables."""
+    seen = np.full(2 << count.bit_length(), -1, np.int64)
+    heads, tails = np.full((2, tables, len(seen)), -1, np.int32)
+    return Chains(seen, heads, tails, np.empty((count, tables), np.int32))
+
+
+class Settled(NamedTuple):
+    """What became of a batch: `outcome` (n,) uint8, `found` (n,) int64 row, `distance` (n,) uint8 in bits, and the documents
+    that became entries, `made` (n,) int64, of which the first so many count.
+    """
+
+    outcome: NDArray[np.uint8]
+    found: NDArray[np.int64]
+    distance: NDArray[np.uint8]
+    made: NDArray[np.int64]
