@@ -77,6 +77,52 @@ class Datasketch:
         return found
 
 
+class DatasketchBloom(Datasketch):
+    """It says whether a document is a duplicate of something before it, and not of what."""
+
+    def __init__(self):
+        from datasketch import MinHash, MinHashLSHBloom
+
+        self.MinHash = MinHash
+        self.lsh = lambda count: MinHashLSHBloom(threshold=0.7, num_perm=PERMUTATIONS, n=count, fp=1e-5)
+        self.lsh(1)  # its Bloom filter is a package of its own
+
+    def drops(self, texts, languages):
+        index = self.lsh(max(1, len(texts)))
+        found = []
+        for text, language in zip(texts, languages, strict=True):
+            signature = self.sign(text, language)
+            found.append(not signature.is_empty() and bool(index.query(signature)))
+            if not signature.is_empty() and not found[-1]:
+                index.insert(signature)
+        return found
+
+
+class Rensa:
+    def __init__(self):
+        from rensa import RMinHash, RMinHashLSH
+
+        self.make = lambda: RMinHash(num_perm=PERMUTATIONS, seed=42)
+        self.lsh = lambda: RMinHashLSH(threshold=0.7, num_perm=PERMUTATIONS, num_bands=16)
+
+    def sign(self, text, language):
+        signature = self.make()
+        signature.update(sorted(shingles(text, language)))
+        return signature
+
+    def pairs(self, texts, languages):
+        index = self.lsh()
+        signed, found = {}, []
+        for place, (text, language) in enumerate(zip(texts, languages, strict=True)):
+            if not shingles(text, language):
+                continue
+            signature = signed[place] = self.sign(text, language)
+            # As its own deduplicator does: a bucket only proposes, the signatures' estimate decides.
+            found += [(other, place) for other in index.query(signature) if signed[other].jaccard(signature) >= 0.7]
+            index.insert(place, signature)
+        return found
+
+
 class Gaoya:
     """One index for each kind of features, because an index has one analyzer."""
 
@@ -206,6 +252,14 @@ METHODS = (
     ("text-dedup minhash", "250 permutations, 0.7", "word 5-grams, sha1; its defaults", "text-dedup", TextDedupMinHash),
     ("datasketch", "128 permutations, 0.7", "MinHashLSH, the truth's shingles", "datasketch", lambda: Datasketch(0.7)),
     ("datasketch 0.8", "128 permutations, 0.8", "MinHashLSH, the truth's shingles", "datasketch", lambda: Datasketch(0.8)),
+    (
+        "datasketch bloom",
+        "128 permutations, 0.7",
+        "MinHashLSHBloom, the truth's shingles",
+        "datasketch[bloom]",
+        DatasketchBloom,
+    ),
+    ("rensa", "128 permutations, 16 bands, 0.7", "RMinHashLSH, the truth's shingles", "rensa", Rensa),
     ("gaoya minhash", "20 bands of 5, 0.75", "its defaults, the truth's shingles", "gaoya", GaoyaMinHash),
     ("gaoya simhash", "64 bits, k = 5", "its defaults, the truth's shingles", "gaoya", GaoyaSimHash),
     ("simhash", "64 bits, k = 3", "character 4-grams, MD5; its defaults", "simhash", SimhashPyPI),
@@ -218,8 +272,8 @@ def load():
     for name, plan, does, package, make in METHODS:
         try:
             loaded[name] = make()
-            versions[package] = importlib.metadata.version(package)
-            methods.append({"name": name, "plan": plan, "does": does})
+            versions[package] = importlib.metadata.version(package.partition("[")[0])
+            methods.append({"name": name, "plan": plan, "does": does, "names": not hasattr(loaded[name], "drops")})
         except Exception as error:
             missing[package] = f"{type(error).__name__}: {error}"
     return loaded, {"versions": versions, "missing": missing, "methods": methods}
@@ -231,6 +285,10 @@ def answer(loaded, question):
         start = time.process_time()
         pairs = sorted({(min(pair), max(pair)) for pair in method.pairs(question["texts"], question["languages"])})
         return {"pairs": pairs, "seconds": time.process_time() - start}
+    if question["ask"] == "drops":
+        start = time.process_time()
+        drops = method.drops(question["texts"], question["languages"])
+        return {"drops": drops, "seconds": time.process_time() - start}
     return {"seconds": timed(method.sign, question["texts"], question["languages"], question["rounds"])}
 
 

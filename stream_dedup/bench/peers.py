@@ -1,16 +1,18 @@
 """Other programs for the same work, in an environment of their own: the other end of `peers/answer.py`.
 
 The child speaks JSON, one object a line, over its standard input and output. The first line it writes, unasked, is
-`{"versions": {package: version}, "missing": {package: reason}, "methods": [{"name", "plan", "does"}]}`. Then, to each line
-in, one line out:
+`{"versions": {package: version}, "missing": {package: reason}, "methods": [{"name", "plan", "does", "names"}]}`; `names` tells
+whether it says what a document is a copy of. Then, to each line in, one line out:
 
     {"ask": "pairs", "method", "texts", "languages"}             -> {"pairs": [[place, place], ..], "seconds"}: all that it
                                                                     takes, and the CPU of one thread for it
+    {"ask": "drops", "method", "texts", "languages"}             -> {"drops": [true, ..], "seconds"}: which of the texts, in
+                                                                    this order, it drops, of a method that names nothing
     {"ask": "speed", "method", "texts", "languages", "rounds"}   -> {"seconds": [..]}: CPU of one thread, text to signature
     any that fails                                               -> {"error": "..."}
 
 Invariants: no peer is ever imported here; one child at a time, ended with this object; a child that is silent for too long
-is ended, and that is an error.
+is ended, and that is an error; whatever ended a child, the next question is asked of a new one.
 """
 
 from __future__ import annotations
@@ -35,11 +37,12 @@ _ANSWER_SECONDS_MAX: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class PeerMethod:
-    """One way a peer finds near-duplicates: its name, what it calls near, and what makes the signature."""
+    """One way a peer finds near-duplicates: its name, what it calls near, what makes the signature; does it name originals."""
 
     name: str
     plan: str
     does: str
+    names: bool = True
 
 
 def peers_command(root: Path = _ROOT) -> list[str]:
@@ -64,9 +67,13 @@ class Peers:
             StreamDedupError: it did not start.
         """
         self._limit = answer_seconds_max
+        self._command = list(command)
+        self._start()
+
+    def _start(self) -> None:
         try:
             self._child = subprocess.Popen(
-                list(command),
+                self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -80,7 +87,7 @@ class Peers:
             self.versions: Mapping[str, str] = hello["versions"]
             self.missing: Mapping[str, str] = hello["missing"]
             self.methods: tuple[PeerMethod, ...] = tuple(
-                PeerMethod(one["name"], one["plan"], one["does"]) for one in hello["methods"]
+                PeerMethod(one["name"], one["plan"], one["does"], one.get("names", True)) for one in hello["methods"]
             )
         except BaseException:
             self.close()
@@ -105,6 +112,14 @@ class Peers:
         answer = self._ask(ask="pairs", method=method.name, texts=texts, languages=languages)
         pairs = {(min(one, other), max(one, other)) for one, other in answer["pairs"] if one != other}
         return pairs, float(answer["seconds"])
+
+    def drops(self, method: PeerMethod, texts: Sequence[str], languages: Sequence[str]) -> list[bool]:
+        """Return which of the texts, in their order, a method drops that does not say what they are copies of.
+
+        Raises:
+            StreamDedupError: the peer failed.
+        """
+        return [bool(one) for one in self._ask(ask="drops", method=method.name, texts=texts, languages=languages)["drops"]]
 
     def signature_seconds(self, method: PeerMethod, texts: Sequence[str], languages: Sequence[str], rounds: int) -> list[float]:
         """Return the CPU seconds of one thread for the signatures of all texts, once for each round.
@@ -132,6 +147,9 @@ class Peers:
         self.close()
 
     def _ask(self, **question: object) -> dict[str, Any]:
+        if self._child.poll() is not None:
+            self.close()
+            self._start()
         stdin = self._child.stdin
         if stdin is None:
             raise StreamDedupError("The peers have no standard input; this is a fault of stream-dedup.")
@@ -153,6 +171,8 @@ class Peers:
         finally:
             timer.cancel()
         if not line:
+            self._child.kill()
+            self._child.wait()
             raise StreamDedupError(
                 f"The peers ended without an answer, or gave none within {self._limit:.0f} s; see their lines above, "
                 "and run `make peers` again."

@@ -9,7 +9,7 @@ Of every set, recipe and plan two things are measured:
   dropped one by 0.5, or the one named does not. The rate is per 100,000 documents that are distinct from all kept before.
 
 Peers (other programs) say which pairs they take; their stream is a greedy pass over these pairs in the same order, which
-is what any index that gives all its neighbours would do.
+is what any index that gives all its neighbours would do. A peer that says only which documents it drops has no pairs.
 
 Invariants: counts are of whole pairs and documents and add up over sets, groups and hash keys; a pair counts for `en` or
 `zh` if both its texts are of it, else for `ja+others`.
@@ -36,7 +36,7 @@ from stream_dedup.demo.texts import Dice
 from stream_dedup.fingerprinting import PRESETS as ALL_PRESETS
 from stream_dedup.fingerprinting import PUBLIC_DEMO_KEY, Content, Fingerprinter, Prints, Recipe
 from stream_dedup.ground.document import Verdict
-from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.local.offline import OfflineDocument, judge_documents
 
@@ -130,12 +130,16 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class QualityReport:
-    """All findings, and what is needed to read them: `templates` is (pages, quantiles of the nearest page's Jaccard)."""
+    """All findings, and what is needed to read them: `templates` is (pages, quantiles of the nearest page's Jaccard).
+
+    `peers_failed`: of each method that failed, on which set and why; of it the sets before are among the findings.
+    """
 
     findings: tuple[QualityFinding, ...]
     templates: Mapping[str, tuple[int, tuple[float, float, float]]]
     peer_versions: Mapping[str, str]
     peers_missing: Mapping[str, str]
+    peers_failed: Mapping[str, str]
 
     def summaries(self) -> list[Summary]:
         """Return one line for each method and set, then for each method and group, and for all of it together."""
@@ -149,7 +153,7 @@ class QualityReport:
             ]
             for method in methods
         ]
-        return [line for line in lines if line.counts.diff or line.counts.dup]
+        return [line for line in lines if line.counts.diff or line.counts.dup or line.counts.distinct]
 
     def _summary(self, method: str, plan: str, name: str, of_set: str | None, of_group: Group | None) -> Summary:
         by_key: defaultdict[int, PairCounts] = defaultdict(PairCounts)
@@ -175,19 +179,19 @@ class QualityReport:
             },
             "peers": dict(self.peer_versions),
             "peers_missing": dict(self.peers_missing),
+            "peers_failed": dict(self.peers_failed),
         }
 
 
 def run_quality(options: QualityOptions, peers: Peers | None, say: Say) -> QualityReport:
-    """Measure every set with every recipe and plan, then with every method of the peers.
+    """Measure every set with every recipe and plan, then with every method of the peers; one that fails is put down as such.
 
     Raises:
         InputError: the corpora cannot be read.
         ConfigurationError: there is no such recipe.
-        StreamDedupError: a peer failed.
     """
     streams = [QualityStream(corpus, options.seed) for corpus in read_corpora(options.corpus)]
-    findings = []
+    findings, failed = [], {}
     for preset, number in itertools.product(options.presets, range(options.keys)):
         fingerprinter = Fingerprinter(recipe_of(preset, hash_key(number)))
         for stream in streams:
@@ -196,13 +200,18 @@ def run_quality(options: QualityOptions, peers: Peers | None, say: Say) -> Quali
     for method in peers.methods if peers is not None else ():
         for stream in streams:
             say(f"{method.name}: {stream.corpus.name}")
-            findings.append(_measure_peer(stream, method, peers))  # type: ignore[arg-type] # there are methods
+            try:
+                findings.append(_measure_peer(stream, method, peers))  # type: ignore[arg-type] # there are methods
+            except StreamDedupError as error:
+                failed[method.name] = f"{stream.corpus.name}: {error}"
+                break
     used = {code: pages for stream in streams for code, pages in stream.templates.items()}
     return QualityReport(
         tuple(findings),
         {code: (len(pages.documents), pages.quantiles()) for code, pages in used.items()},
         {} if peers is None else peers.versions,
         {} if peers is None else peers.missing,
+        failed,
     )
 
 
@@ -253,7 +262,22 @@ class QualityStream:
         counts: defaultdict[Group, PairCounts] = defaultdict(PairCounts)
         for language, tally in score.by_language.items():
             counts[group_of(language, language)] += PairCounts(distinct=tally.negatives, false_drops=tally.false_drops)
-        return counts
+        return dict(counts)
+
+    def with_originals(self, drops: Mapping[int, bool]) -> dict[int, truth.TrueJudgement]:
+        """Return a verdict for each place of a peer that names no originals: each is given the best that it kept before."""
+        alike: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
+        for pair in self._known:
+            alike[pair.earlier].append((pair.resemblance, pair.later))
+            alike[pair.later].append((pair.resemblance, pair.earlier))
+        kept: set[int] = set()
+        verdicts = {}
+        for place in self.order:
+            _, best = max((one for one in alike[place] if one[1] in kept), default=(0.0, None))
+            verdicts[place] = truth.TrueJudgement(drops[place], best if drops[place] else None)
+            if not drops[place]:
+                kept.add(place)
+        return verdicts
 
 
 class _Known:
@@ -295,6 +319,11 @@ def _measure(
 
 def _measure_peer(stream: QualityStream, method: PeerMethod, peers: Peers) -> QualityFinding:
     texts = [document.text for document in stream.documents]
+    if not method.names:
+        ordered = [stream.documents[place] for place in stream.order]
+        drops = peers.drops(method, [one.text for one in ordered], [one.language for one in ordered])
+        counts = stream.drops(stream.with_originals(dict(zip(stream.order, drops, strict=True))))
+        return QualityFinding(method.name, method.plan, stream.corpus.name, 0, counts)
     pairs = peers.near_pairs(method, texts, [document.language for document in stream.documents])
     own = {pair for pair in pairs if max(pair) < len(stream.corpus.documents)}
     counts = _together(count_pairs(stream.corpus, own), stream.drops(greedy(pairs, stream.order)))

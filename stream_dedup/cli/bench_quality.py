@@ -44,7 +44,7 @@ def show_quality(options: quality.QualityOptions, *, with_peers: bool, target: s
 
     Raises:
         InputError: the corpora cannot be read, the file cannot be written, or the peers are not set up.
-        StreamDedupError: a peer failed.
+        StreamDedupError: the peers did not start.
     """
     from stream_dedup.bench import quality
 
@@ -53,6 +53,8 @@ def show_quality(options: quality.QualityOptions, *, with_peers: bool, target: s
         report = quality.run_quality(options, peers, note)
     out.print()
     out.print(about_peers(report.peer_versions, report.peers_missing))
+    for name, reason in report.peers_failed.items():
+        out.print(f"failed: {name} on {reason}")
     out.print(f"hash keys: {options.keys}; seed of orders and pages: {options.seed}")
     for code, (count, cuts) in report.templates.items():
         out.print(

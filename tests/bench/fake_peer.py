@@ -7,6 +7,13 @@ import sys
 MODE = sys.argv[1] if len(sys.argv) > 1 else "good"
 
 
+METHODS = [
+    {"name": "first letter", "plan": "equal", "does": "first letters"},
+    {"name": "broken", "plan": "none", "does": "nothing"},
+    {"name": "seen letter", "plan": "equal", "does": "first letters", "names": False},
+]
+
+
 def say(reply: object) -> None:
     sys.stdout.write((reply if isinstance(reply, str) else json.dumps(reply)) + "\n")
     sys.stdout.flush()
@@ -16,7 +23,7 @@ say(
     {
         "versions": {"fake": "1.0"},
         "missing": {"absent": "ModuleNotFoundError: No module named 'absent'"},
-        "methods": [{"name": "first letter", "plan": "equal", "does": "first letters"}],
+        "methods": METHODS if MODE == "mixed" else METHODS[:1],
     }
 )
 for line in sys.stdin:
@@ -29,6 +36,11 @@ for line in sys.stdin:
         sys.exit(3)
     elif MODE == "silent":
         sys.stdin.read()
+    elif question["method"] == "broken":
+        sys.exit(3)
+    elif question["ask"] == "drops":
+        letters = [text[:1] for text in question["texts"]]
+        say({"drops": [letter in letters[:place] for place, letter in enumerate(letters)], "seconds": 0.25})
     elif question["ask"] == "pairs":
         texts = question["texts"]
         # Larger place first, and each with itself: order and such pairs are not the peer's to get right.

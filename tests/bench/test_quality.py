@@ -166,6 +166,29 @@ def test_peers_are_measured_beside(tiny: Path) -> None:
     assert report.peers_missing
 
 
+def test_a_peer_that_names_nothing_is_measured_by_what_it_drops(tiny: Path) -> None:
+    """It has no pairs; a drop is false if nothing that it kept before is like it."""
+    with Peers([sys.executable, str(FAKE), "mixed"]) as peers:
+        report = run_quality(QualityOptions(tiny, plans=()), peers, lambda _: None)
+    lines = {line.method: line for line in report.summaries() if line.name == "all"}
+
+    named, flagged = lines["first letter"].counts, lines["seen letter"].counts
+    assert (flagged.dup, flagged.diff, flagged.found) == (0, 0, 0)
+    assert json.loads(json.dumps(report.as_json()))["peers_failed"].keys() == {"broken"}
+    assert flagged.distinct == named.distinct
+    assert 0 < flagged.false_drops <= named.false_drops  # what it would have named falsely is not held against it
+
+
+def test_a_peer_that_fails_costs_its_own_figures_only(tiny: Path) -> None:
+    """The failed method is named with the set and the reason; the methods after it are asked of a new child."""
+    with Peers([sys.executable, str(FAKE), "mixed"]) as peers:
+        report = run_quality(QualityOptions(tiny, plans=()), peers, lambda _: None)
+
+    assert set(report.peers_failed) == {"broken"}
+    assert "tiny: The peers ended without an answer" in report.peers_failed["broken"]
+    assert {one.method for one in report.findings} == {"first letter", "seen letter"}
+
+
 def test_the_command_prints_a_table_and_writes_the_same_figures(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
