@@ -28,7 +28,7 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.index import kernels
 from stream_dedup.index.blocks import Tables, tables_of
-from stream_dedup.index.budget import Budget, Mapped, SketchRows
+from stream_dedup.index.budget import Budget, FileRows, Mapped
 from stream_dedup.index.kernels import (
     FULL,
     NONE,
@@ -134,7 +134,7 @@ class Neighbours:
         self._rows = 0
         self._open_rows = 0
         self._held = no_rows(words, _SLOTS_MIN)
-        self._sketches = SketchRows(values, None if budget is None else budget.folder)
+        self._sketches = FileRows(values, None if budget is None else budget.folder)
         self._reserve_sketches(_SLOTS_MIN)
         self._by_digest = np.full(_SLOTS_MIN, kernels.EMPTY)
         self._by_position = np.full(_SLOTS_MIN, kernels.EMPTY)
@@ -198,9 +198,11 @@ class Neighbours:
         if self.values and len(near := np.flatnonzero(found.outcome == OUTCOME_NEAR)):
             kernels.agreeing_of(self._held, found.entry, batch, near, found.agreeing)
         self._sketches.release(count)
+        if self._keyed is not None:
+            self._keyed.release()
         found.entry = self._held.numbers[found.entry].astype(np.int64) + self._base
         if self._open_rows > max(_OPEN_MIN, (self.full - self._open_rows) // SEALED_AGAIN):
-            if self._keyed is None or not self._keyed.merge():
+            if self._keyed is None or not self._keyed.merge(self._other_bytes):
                 self._seal()
             self._open_rows = 0
         return found
@@ -347,7 +349,7 @@ class Neighbours:
     def _lay_tables(self) -> None:
         """Make empty tables for the plan."""
         self._keys = tables_of(self.plan)
-        self._keyed = Keyed(self._keys) if self.plan.is_keyed else None
+        self._keyed = Keyed(self._keys, self._budget) if self.plan.is_keyed else None
         count = 0 if self.plan.is_keyed else len(self._keys.base)
         self._tables = [_new_table(self._keys, table, 0) for table in range(count)]
 
@@ -362,14 +364,23 @@ class Neighbours:
     @property
     def bytes_used(self) -> int:
         """Bytes of memory that the arrays hold, without those that are mapped."""
-        arrays = [*self._held, self._by_digest, self._by_position, *(array for table in self._tables for array in table)]
-        arrays += () if self._keyed is None else self._keyed.arrays
-        return sum(array.nbytes for array in arrays) - self.bytes_mapped
+        tables: list[NDArray[Any]] = [array for table in self._tables for array in table]
+        if self._keyed is not None:
+            tables += self._keyed.arrays
+        return self._other_bytes + sum(array.nbytes for array in tables) + self._sketches.bytes_mapped - self.bytes_mapped
+
+    @property
+    def _other_bytes(self) -> int:
+        """Bytes of memory that the arrays hold apart from tables."""
+        arrays: list[NDArray[Any]] = [*self._held, self._by_digest, self._by_position]
+        return sum(array.nbytes for array in arrays) - self._sketches.bytes_mapped
 
     @property
     def bytes_mapped(self) -> int:
         """Bytes that lie in files: sketches, and the tables that the memory budget does not hold."""
-        return self._sketches.bytes_mapped + sum(array.nbytes for mapped in self._mapped.values() for array in mapped.arrays)
+        keyed = 0 if self._keyed is None else self._keyed.bytes_mapped
+        tables = sum(array.nbytes for mapped in self._mapped.values() for array in mapped.arrays)
+        return self._sketches.bytes_mapped + keyed + tables
 
     @property
     def hottest_bucket(self) -> int:
@@ -540,7 +551,7 @@ class Neighbours:
     def _seal(self) -> None:
         """Sort everything into the sealed parts of the tables."""
         if self._keyed is not None:
-            self._keyed.seal(self._held, self._rows, self.full, self._each)
+            self._keyed.seal(self._held, self._rows, self.full, self._each, self._other_bytes)
             self._open_rows = 0
             return
         count = len(self._tables)
