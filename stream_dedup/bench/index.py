@@ -1,6 +1,6 @@
 """`bench index`: the index alone, durable, over a stream whose duplicates are known; beside peers on the same prints.
 
-The order of a run, each step in a process of its own:
+The order of a run, each step in a process of its own; with `judging_only` the first alone:
   1  fill      apply all records, check every answer, say sizes; killed with SIGKILL at its end
   2  open      what the kill left
   3  open      after that clean stop
@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from stream_dedup.bench.index_peers import Run, run_peers
-from stream_dedup.bench.index_truth import expected_by_chance
 from stream_dedup.bench.peers import Peers, peers_command
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.ground.plan import Plan
@@ -49,7 +48,10 @@ _SAID_EVERY_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """What to measure. Planted copies differ in `distance` bits, by default as many as the plan finds for sure."""
+    """What to measure. Planted copies differ in as many bits as the plan finds for sure.
+
+    `template`: all documents are pages of one site. `judging_only`: leave out what comes after the first step.
+    """
 
     documents: int
     plan: Plan
@@ -58,6 +60,8 @@ class IndexOptions:
     peers: bool = False
     memory_bytes: int | None = None
     folder: Path | None = None
+    template: bool = False
+    judging_only: bool = False
 
     @property
     def distance(self) -> int:
@@ -133,9 +137,27 @@ class IndexReport:
         return sum(int(one["by_chance"]) for one in self.curve)
 
     @property
-    def by_chance_expected(self) -> float:
-        """How many are to be expected of random prints."""
-        return expected_by_chance(self.options.plan, self.options.documents)
+    def candidates(self) -> float:
+        """How many entries a document's search looked up, over the second half of the documents."""
+        half = self.curve[len(self.curve) // 2 :]
+        return float(sum(one["candidates"] for one in half) / sum(one["documents"] for one in half))
+
+    @property
+    def growth(self) -> float:
+        """How much longer a document took in the last fifth than in the second one, by CPU time."""
+        fifth = max(1, len(self.curve) // 5)
+        return _rate(self.curve[fifth : 2 * fifth], "cpu_seconds") / max(_rate(self.curve[-fifth:], "cpu_seconds"), 1e-9)
+
+    @property
+    def resident_bytes(self) -> float | None:
+        """By how many bytes of resident memory the process grew for a representative, from the first fifth to the end.
+
+        None where the system does not tell.
+        """
+        first, last = self.curve[len(self.curve) // 5], self.curve[-1]
+        if first["rss_bytes"] is None or first["entries"] == last["entries"]:
+            return None
+        return float((last["rss_bytes"] - first["rss_bytes"]) / (last["entries"] - first["entries"]))
 
     @property
     def threads(self) -> str:
@@ -152,6 +174,7 @@ class IndexReport:
             "documents": options.documents,
             "duplicates": options.duplicates,
             "distance": options.distance,
+            "template": options.template,
             "seed": options.seed,
             "memory_bytes_allowed": options.memory_bytes,
             "cores": os.cpu_count(),
@@ -161,26 +184,33 @@ class IndexReport:
             "sustained_documents_per_second": self.sustained,
             "sustained_documents_per_cpu_second": self.sustained_cpu,
             "whole_run_documents_per_second": _rate(self.curve, "seconds"),
+            "planted_found": sum(one["planted_found"] for one in self.curve),
+            "planted_missed": sum(one["wrong"] for one in self.curve),
+            "near_by_chance": self.by_chance,
+            "candidates_per_document": self.candidates,
+            "growth_of_cpu": self.growth,
+            "resident_bytes_per_representative": self.resident_bytes,
+            "curve": self.curve,
+            "filled": self.filled,
+            **({} if options.judging_only else self._after()),
+            "peers": [one.as_json() for one in self.peers],
+            "complaints": self.complaints,
+        }
+
+    def _after(self) -> dict[str, Any]:
+        return {
             "rebuild_documents_per_second": self.rebuild,
             "rebuild_documents_per_cpu_second": self.rebuild_cpu,
             "open_after_kill_seconds": self.after_kill["open_seconds"],
             "open_after_close_seconds": self.after_close["open_seconds"],
             "restored_entries_per_second": self.restored_entries_per_second,
             "loaded_entries_per_second": self.loaded_entries_per_second,
-            "planted_found": sum(one["planted_found"] for one in self.curve),
-            "planted_missed": sum(one["wrong"] for one in self.curve),
-            "near_by_chance": self.by_chance,
-            "near_by_chance_expected": self.by_chance_expected,
             "disk_bytes_per_representative": dict(self.disk),
-            "curve": self.curve,
-            "filled": self.filled,
             "open_after_kill": self.after_kill,
             "open_after_close": self.after_close,
             "restored": self.restored,
             "rebuild_curve": self.rebuild_curve,
             "rebuilt": self.rebuilt,
-            "peers": [one.as_json() for one in self.peers],
-            "complaints": self.complaints,
         }
 
 
@@ -194,22 +224,11 @@ def run_index(options: IndexOptions, say: Say) -> IndexReport:
     command = peers_command() if options.peers else None  # says what is missing before anything is measured
     with tempfile.TemporaryDirectory(prefix="stream-dedup-bench-", dir=options.folder) as name:
         folder = Path(name)
-        first, second, copied = folder / "volume", folder / "rebuilt", folder / "snapshot"
-        with _child(options, "fill", first) as (lines, process):
+        with _child(options, "fill", folder / "volume") as (lines, process):
             report.filled = _collect(lines, report.curve, options, say, "judged")
             process.kill()
-        say("opening what the kill left, and again after a clean stop")
-        report.after_kill = _opened(options, "open", first)
-        report.after_close = _opened(options, "open", first)
-        say("restoring a snapshot")
-        snapshot.take(first, copied, wait_seconds=_SNAPSHOT_WAIT_SECONDS)
-        shutil.rmtree(first)
-        report.restored = _opened(options, "restore", folder / "restored", snapshot=copied)
-        shutil.rmtree(folder / "restored")
-        shutil.rmtree(copied)
-        with _child(options, "fill", second, answers=False) as (lines, process):
-            report.rebuilt = _collect(lines, report.rebuild_curve, options, say, "rebuilt")
-            process.kill()
+        if not options.judging_only:
+            _restart(report, folder, say)
         _complain(report)
         if command is not None:
             with Peers(command) as peers:
@@ -217,11 +236,28 @@ def run_index(options: IndexOptions, say: Say) -> IndexReport:
     return report
 
 
+def _restart(report: IndexReport, folder: Path, say: Say) -> None:
+    options, first, copied = report.options, folder / "volume", folder / "snapshot"
+    say("opening what the kill left, and again after a clean stop")
+    report.after_kill = _opened(options, "open", first)
+    report.after_close = _opened(options, "open", first)
+    say("restoring a snapshot")
+    snapshot.take(first, copied, wait_seconds=_SNAPSHOT_WAIT_SECONDS)
+    shutil.rmtree(first)
+    report.restored = _opened(options, "restore", folder / "restored", snapshot=copied)
+    shutil.rmtree(folder / "restored")
+    shutil.rmtree(copied)
+    with _child(options, "fill", folder / "rebuilt", answers=False) as (lines, process):
+        report.rebuilt = _collect(lines, report.rebuild_curve, options, say, "rebuilt")
+        process.kill()
+
+
 def _complain(report: IndexReport) -> None:
     missed = sum(one["wrong"] for one in report.curve) + sum(one["wrong"] for one in report.rebuild_curve)
     if missed:
         report.complaints.append(f"{missed} planted copies were not found with their original and distance.")
-    steps = (report.filled, report.after_kill, report.after_close, report.restored, report.rebuilt)
+    found = (report.filled, report.after_kill, report.after_close, report.restored, report.rebuilt)
+    steps = [step for step in found if step]
     applied, chains = {step["statistics"]["applied"] for step in steps}, {step["chain"] for step in steps}
     if len(applied) > 1 or len(chains) > 1:
         report.complaints.append(f"The volume after a restart or rebuild is another one: {applied} records, chains {chains}.")
@@ -261,6 +297,7 @@ def _child(
         "duplicates": options.duplicates,
         "distance": options.distance,
         "seed": options.seed,
+        "template": options.template,
         "answers": answers,
         "memory": options.memory_bytes,
         "snapshot": None if snapshot is None else str(snapshot),

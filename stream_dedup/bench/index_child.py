@@ -41,7 +41,8 @@ _STRETCHES: Final = 40
 
 def main(job: dict[str, Any]) -> None:
     """Carry out one job."""
-    stream = PrintStream(parse(job["plan"]), job["documents"], job["duplicates"], job["distance"], job["seed"])
+    plan, seed, is_template = parse(job["plan"]), job["seed"], job["template"]
+    stream = PrintStream(plan, job["documents"], job["duplicates"], job["distance"], seed, template=is_template)
     _compile(stream)
     volume = Path(job["volume"])
     budget = Budget(job["memory"] or 0, volume.parent)
@@ -82,6 +83,7 @@ def _fill(index: LogIndex, stream: PrintStream, *, stored_answers: bool) -> None
     stretch = max(APPLY_RECORDS * RECORD_DOCUMENTS, stream.documents // _STRETCHES)
     truth = Truth(stream)
     some = list(itertools.islice(records, APPLY_RECORDS))
+    looked_up = 0
     while some:
         documents = found = wrong = by_chance = id_bytes = 0
         wall = cpu = 0.0
@@ -101,8 +103,12 @@ def _fill(index: LogIndex, stream: PrintStream, *, stored_answers: bool) -> None
                 documents += len(record.originals)
                 id_bytes += record.id_bytes
             some = list(itertools.islice(records, APPLY_RECORDS))
+        statistics = index.statistics()
+        candidates, looked_up = statistics["candidates"] - looked_up, statistics["candidates"]
         _say(
             documents=documents,
+            entries=statistics["entries"],
+            candidates=candidates,
             seconds=wall,
             cpu_seconds=cpu,
             planted_found=found,
@@ -110,7 +116,7 @@ def _fill(index: LogIndex, stream: PrintStream, *, stored_answers: bool) -> None
             by_chance=by_chance,
             id_bytes=id_bytes,
             load=os.getloadavg()[0],
-            memory=index.statistics()["bytes_in_memory"],
+            memory=statistics["bytes_in_memory"],
             **_resident(),
         )
 

@@ -10,12 +10,13 @@
 Each runs over as many documents as it can do in a minute or so, and says how many; a rate falls as an index grows, so
 a rate over fewer documents flatters its program.
 
-Invariants: all over prints get the stream that ours gets, and apply the plan's own predicate; rates are of CPU time, for
+Invariants: the first two get the stream that ours gets, and apply the plan's own predicate; rates are of CPU time, for
 one thread each.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -27,9 +28,10 @@ from numpy.typing import NDArray
 
 from stream_dedup.bench.peers import Peers
 from stream_dedup.bench.quality import recipe_of
-from stream_dedup.bench.stream import WORDS, PrintStream
+from stream_dedup.bench.stream import WORDS, PrintStream, StreamRecord
 from stream_dedup.demo.crawl import endless
 from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.index.blocks import Tables, tables_of
 from stream_dedup.index.store import RocksStore
 from stream_dedup.local.api import Index
@@ -41,6 +43,7 @@ PROBES_MAX: Final = 800_000
 
 TEXTS: Final = {"gaoya minhash": 3000, "gaoya simhash": 3000, "simhash": 1000, "datasketch": 1500}
 TEXT_BYTES: Final = 1000
+_TEXT_WORDS: Final = WORDS + SKETCH_VALUES // 8
 _OURS: Final = "stream-dedup, texts"
 _MERGE_SHARE: Final = 16
 _MERGE_MIN: Final = 4096
@@ -92,10 +95,10 @@ def run_peers(plan: Plan, documents: int, duplicates: float, seed: int, peers: P
 
 
 def run_layouts(plan: Plan, documents: int, duplicates: float, seed: int, folder: Path, say: Say) -> list[Run]:
-    """Measure the other layouts over the prints of the stream."""
+    """Measure the other layouts over the stream; they know no bound on who is asked."""
     count = max(2 * _WRITE_DOCUMENTS, min(documents, PROBES_MAX // max(1, plan.probes)) // _WRITE_DOCUMENTS * _WRITE_DOCUMENTS)
     stream = PrintStream(plan, count, duplicates, plan.distance_guaranteed, seed)
-    if not plan.tables or plan.blocks == 0:
+    if plan.blocks == 0:
         return []
     runs = []
     for name, layout, durable in (
@@ -107,12 +110,12 @@ def run_layouts(plan: Plan, documents: int, duplicates: float, seed: int, folder
         seconds = 0.0
         for record in stream.records():
             started = time.process_time()
-            named = layout.judge(record.prints, record.offset)
+            named = layout.judge(record)
             seconds += time.process_time() - started
             planted += int(np.count_nonzero(record.originals >= 0))
             found += int(np.count_nonzero((named == record.originals) & (record.originals >= 0)))
         layout.close()
-        runs.append(Run(name, count, seconds, found, planted, durable, "the same prints as ours"))
+        runs.append(Run(name, count, seconds, found, planted, durable, "the same prints and sketches as ours"))
     return runs
 
 
@@ -121,16 +124,17 @@ class SortedArrays:
 
     def __init__(self, plan: Plan) -> None:
         self._reach = _Reach(plan)
-        tables = len(self._reach.tables.base)
+        tables = plan.tables
         self._keys = [np.empty(0, np.int64) for _ in range(tables)]
         self._numbers = [np.empty(0, np.int64) for _ in range(tables)]
-        self._prints = np.empty((0, WORDS), np.uint64)
+        self._prints = np.empty((0, _TEXT_WORDS), np.uint64)
         self._documents = np.empty(0, np.int64)
         self._sorted = 0
 
-    def judge(self, prints: NDArray[np.uint64], record: int) -> NDArray[np.int64]:
+    def judge(self, record: StreamRecord) -> NDArray[np.int64]:
         """Return the document that each one duplicates, or -1, and take the new ones in."""
-        reach, first = self._reach, (record - 1) * len(prints)
+        prints = _texts(record)
+        reach, first = self._reach, (record.offset - 1) * len(prints)
         named = np.full(len(prints), -1)
         keys = reach.keys(prints)
         added: list[int] = []
@@ -183,11 +187,12 @@ class ValuePerKey:
     def __init__(self, plan: Plan, folder: Path) -> None:
         self._reach = _Reach(plan)
         self._store = RocksStore(folder)
-        self._row = np.dtype([("document", "<i8"), ("print", "<u8", (WORDS,))])
+        self._row = np.dtype([("document", "<i8"), ("print", "<u8", (_TEXT_WORDS,))])
 
-    def judge(self, prints: NDArray[np.uint64], record: int) -> NDArray[np.int64]:
+    def judge(self, record: StreamRecord) -> NDArray[np.int64]:
         """Return the document that each one duplicates, or -1, and write the new ones."""
-        reach, first = self._reach, (record - 1) * len(prints)
+        prints = _texts(record)
+        reach, first = self._reach, (record.offset - 1) * len(prints)
         named = np.full(len(prints), -1)
         keys = reach.keys(prints)
         for place, print_words in enumerate(prints):
@@ -216,22 +221,27 @@ class ValuePerKey:
         self._store.close()
 
     def _name(self, table: int, key: int) -> bytes:
-        return bytes((table,)) + key.to_bytes(4, "big")
+        return bytes((table,)) + key.to_bytes(8, "big", signed=True)
+
+
+def _texts(record: StreamRecord) -> NDArray[np.uint64]:
+    """Return the prints of a record with their sketches behind them, as words (n, 12)."""
+    return np.concatenate([record.prints, record.sketches.view(np.uint64)], 1)
 
 
 class _Reach:
-    """The plan's keys and predicate for arrays of prints, in numpy; lengths do not matter here, all are equal."""
+    """The plan's keys and predicate for arrays of `_texts`, in numpy; lengths do not matter here, all are equal."""
 
     def __init__(self, plan: Plan) -> None:
         self.tables: Tables = tables_of(plan)
-        self._radius, self._threshold = plan.radius, plan.threshold
+        self._plan = plan
         self._flips = [
             self.tables.flips[begin:end].astype(np.int64)
             for begin, end in zip([0, *self.tables.flips_end[:-1].tolist()], self.tables.flips_end.tolist(), strict=True)
         ]
 
     def keys(self, prints: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the keys (n, T) of prints (n, W)."""
+        """Return the keys (n, T)."""
         tables, ends = self.tables, self.tables.piece_end.tolist()
         keys = np.zeros((len(prints), len(ends)), np.uint64)
         for table, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
@@ -241,20 +251,32 @@ class _Reach:
                 if low and word + 1 < prints.shape[1]:
                     bits = bits | prints[:, word + 1] << np.uint64(64 - low)
                 keys[:, table] ^= (bits & tables.piece[piece]) << tables.onto[piece]
-        return keys.astype(np.int64)
+        bands = np.zeros((len(prints), tables.bands), np.int64)
+        for value in (
+            _sketches(prints).reshape(len(prints), max(1, tables.bands), -1).transpose(2, 0, 1) if tables.bands else ()
+        ):
+            bands = bands * 257 + value
+        return np.concatenate([keys.astype(np.int64), bands], 1)
 
     def visited(self, keys: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         """Yield, table by table, the keys that a search visits, given a print's own (T,)."""
-        return (key ^ flips for key, flips in zip(keys, self._flips, strict=True))
+        return (key ^ flips for key, flips in itertools.zip_longest(keys, self._flips, fillvalue=np.zeros(1, np.int64)))
 
     def near(self, prints: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return which prints (n, W) are within reach of another (W,)."""
-        whole, masks = self.tables.whole, self.tables.masks
+        """Return which texts (n, W) are within reach of another (W,)."""
+        whole, masks, plan = self.tables.whole, self.tables.masks, self._plan
         differing = (prints[:, : len(whole)] ^ wanted[: len(whole)]) & whole
-        near: NDArray[np.bool_] = np.bitwise_count(differing).sum(axis=1) <= self._threshold
+        near: NDArray[np.bool_] = np.bitwise_count(differing).sum(axis=1) <= plan.threshold
         for row in np.flatnonzero(near).tolist():
-            near[row] = np.bitwise_count(differing[row] & masks).sum(axis=1).min() <= self._radius
+            equal = (_sketches(prints[row]) == _sketches(wanted)).reshape(max(1, plan.bands), -1)
+            is_found = bool(np.bitwise_count(differing[row] & masks).sum(axis=1).min() <= plan.radius)
+            is_found |= bool(plan.bands and equal.all(axis=1).any())
+            near[row] = is_found and equal.sum() >= plan.agreeing_min
         return near
+
+
+def _sketches(texts: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(texts[..., WORDS:]).view(np.uint8)
 
 
 def _ours(plan: Plan, texts: Sequence[str], folder: Path) -> Run:

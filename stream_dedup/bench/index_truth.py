@@ -1,26 +1,19 @@
 """What must be judged of each document of a `Stream`, and whether it was.
 
-Prints are random bits, so in a long stream some documents are near an earlier one that nobody planted: of 10^8 prints of
-64 bits, a dozen are within 3 bits of a stranger. Such a verdict is right if the two prints, made again from their numbers,
-are within the plan's reach at the distance that the verdict states.
+In a long stream some documents are near an earlier one that nobody planted. Such a verdict is right if the two texts, made
+again from their numbers, are within the plan's reach at the distance that the verdict states.
 
 Invariant: every answer is either what was planted, or so explained; anything else counts as missed, or ends the run.
 """
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from stream_dedup.bench.stream import RECORD_DOCUMENTS, PrintStream, StreamRecord
+from stream_dedup.bench.stream import FEATURES, RECORD_DOCUMENTS, PrintStream, StreamRecord
 from stream_dedup.fingerprinting import number_of
 from stream_dedup.ground.document import Verdict
 from stream_dedup.ground.errors import InvariantError
-from stream_dedup.ground.plan import Plan
-from stream_dedup.index.arithmetic import recalls
 from stream_dedup.log.answers import Judgement, LogAnswer, decode
 
 
@@ -30,12 +23,6 @@ class Counted(NamedTuple):
     planted: int
     found: int
     by_chance: int
-
-
-def expected_by_chance(plan: Plan, documents: int) -> float:
-    """Return in how many of `documents` with random prints an earlier stranger is found by the plan."""
-    share = sum(recall * math.comb(plan.width, bits) for bits, recall in enumerate(recalls(plan, plan.threshold)))
-    return float(share / 2**plan.width) * documents * documents / 2
 
 
 class Truth:
@@ -61,7 +48,7 @@ class Truth:
             if named == original and (original >= 0 or judgement.reason.verdict is Verdict.UNIQUE):
                 planted += original >= 0
                 found += original >= 0 and judgement.distance == self._stream.distance
-            elif self._is_explained(first + place, record.prints[place], original, judgement):
+            elif self._is_explained(record, place, judgement):
                 by_chance += 1
             elif original >= 0:
                 planted += 1
@@ -73,18 +60,18 @@ class Truth:
                 self._not_kept.add(first + place)
         return Counted(planted, found, by_chance)
 
-    def _is_explained(self, number: int, print_words: NDArray[np.uint64], original: int, judgement: Judgement) -> bool:
+    def _is_explained(self, record: StreamRecord, place: int, judgement: Judgement) -> bool:
         """Return whether a verdict that was not planted is right: of a stranger, or because the original was one's copy."""
+        original = int(record.originals[place])
         if judgement.of is None:
             return original in self._not_kept
         named = judgement.of.position.offset
+        number = (record.offset - 1) * RECORD_DOCUMENTS + place
         if not 0 <= named < number or (0 <= original < named and original not in self._not_kept):
             return False
-        own, other = number_of(print_words), number_of(self._print_of(named))
+        its_record, its_place = divmod(named, RECORD_DOCUMENTS)
+        _, prints, sketches = self._stream.texts(its_record)
+        own, other = number_of(record.prints[place]), number_of(prints[its_place])
+        both = record.sketches[place].tobytes(), sketches[its_place].tobytes()
         plan = self._stream.plan
-        return plan.within_reach(own, other) and plan.distance(own, other) == judgement.distance
-
-    def _print_of(self, number: int) -> NDArray[np.uint64]:
-        record, place = divmod(number, RECORD_DOCUMENTS)
-        made: NDArray[np.uint64] = next(self._stream.records(record)).prints[place]
-        return made
+        return plan.within_reach(own, other, (FEATURES, FEATURES), both) and plan.distance(own, other) == judgement.distance

@@ -1,7 +1,13 @@
 """A seeded stream of log records whose near-duplicates are known: what `bench index` feeds to an index.
 
-Document n is an original, with a print of random bits that are a function of (seed, n), or a copy of an earlier original
-that differs from it in exactly `distance` random bits; so nothing has to be remembered, and every record can be made again.
+Document n is an original, whose print and sketch are a function of (seed, n), or a copy of an earlier original that differs
+from it in exactly `distance` random bits and has four values of the sketch drawn anew; so nothing has to be remembered, and
+every record can be made again.
+
+Originals are as near as unrelated real pages are. There are two languages; a quarter of the bits of a print and a sixteenth
+of the values of a sketch are those of its language, the others are random: prints of one language lie 60 bits apart, those
+of two 64. Of `template` pages three quarters of the bits and two thirds of the values are those of one site: any two are 28
+bits apart and 0.43 alike. How that compares with texts: docs/explanation/index-layout.md.
 
 Invariants: the same numbers make the same bytes; a copy's original comes before it in the stream; the sources' committed
 offsets follow a few records behind, as they do when workers commit.
@@ -29,7 +35,11 @@ _TOPIC: Final = "documents"
 _TOPIC_ID: Final = bytes(range(16))
 _RECIPE: Final = "bench:128:random:000000"
 BEGIN_MS: Final = 1_790_000_000_000
-_FEATURES: Final = 200
+FEATURES: Final = 200
+_LANGUAGES: Final = 2
+_LANGUAGE_VALUES: Final = 16  # of 256
+_SITE_VALUES: Final = 168
+_VALUES_ANEW: Final = 4
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX_ONE: Final = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_TWO: Final = np.uint64(0x94D049BB133111EB)
@@ -44,12 +54,16 @@ class StreamRecord:
     raw: bytes
     originals: NDArray[np.int64]
     prints: NDArray[np.uint64]
+    sketches: NDArray[np.uint8]
     id_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class PrintStream:
-    """`documents` in all, of which the share `duplicates` are copies `distance` bits off, within the plan's width."""
+    """`documents` in all, of which the share `duplicates` are copies `distance` bits off, within the plan's width.
+
+    With `template` all are pages of one site.
+    """
 
     plan: Plan
     documents: int
@@ -57,6 +71,7 @@ class PrintStream:
     distance: int
     seed: int = 1
     recipe: str = _RECIPE
+    template: bool = False
 
     def declare(self) -> bytes:
         """Return the log's first record, at offset 0."""
@@ -68,7 +83,8 @@ class PrintStream:
         for number in range(first, -(-self.documents // RECORD_DOCUMENTS)):
             yield self._record(number)
 
-    def _record(self, number: int) -> StreamRecord:
+    def texts(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint8]]:
+        """Return (originals, prints, sketches) of the documents of record `number`."""
         begin, end = number * RECORD_DOCUMENTS, min(self.documents, (number + 1) * RECORD_DOCUMENTS)
         count = end - begin
         chance = np.random.default_rng((self.seed, number))
@@ -82,6 +98,14 @@ class PrintStream:
             originals[copies] = sources
             prints[copies] = self._prints(sources) ^ self._differences(chance, len(copies))
             sketches[copies] = self._sketches(sources)
+            anew = (len(copies), _VALUES_ANEW)
+            sketches[copies[:, None], chance.integers(0, SKETCH_VALUES, anew)] = chance.integers(0, 256, anew, np.uint8)
+        return originals, prints, sketches
+
+    def _record(self, number: int) -> StreamRecord:
+        originals, prints, sketches = self.texts(number)
+        begin, count = number * RECORD_DOCUMENTS, len(originals)
+        end = begin + count
         time_ms = BEGIN_MS + number * 10
         ids = tuple(b"https://host-%d.example/page/%d" % (one % 9973, one) for one in range(begin, end))
         batch = Batch(
@@ -96,12 +120,12 @@ class PrintStream:
             text_digest=self._words(np.arange(begin, end), 5).view(np.uint8),
             prints=prints,
             sketches=sketches,
-            features=np.full(count, _FEATURES, np.uint32),
+            features=np.full(count, FEATURES, np.uint32),
             scope=np.zeros(count, np.uint64),
             time_ms=np.full(count, time_ms, np.int64),
             ids=ids,
         )
-        return StreamRecord(number + 1, time_ms, encode_batch(batch), originals, prints, sum(map(len, ids)))
+        return StreamRecord(number + 1, time_ms, encode_batch(batch), originals, prints, sketches, sum(map(len, ids)))
 
     def _is_copy(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which documents may be copies, by a die that follows from their numbers; those are not copied."""
@@ -110,11 +134,22 @@ class PrintStream:
         return is_copy
 
     def _prints(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-        return self._words(numbers, 1)
+        one, other = self._words(numbers, 11), self._words(numbers, 13)
+        is_shared = one | other if self.template else one & other
+        own, shared = self._words(numbers, 1), self._words(self._groups(numbers), 15)
+        return own ^ (own ^ shared) & is_shared
 
     def _sketches(self, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return sketches of 80 random values, (n, 80); a copy has that of its original."""
-        return np.concatenate([self._words(numbers, 20 + 2 * part) for part in range(SKETCH_VALUES // 16)], 1).view(np.uint8)
+        """Return sketches of 80 values, (n, 80)."""
+        is_shared = self._bytes(numbers, 40) < (_SITE_VALUES if self.template else _LANGUAGE_VALUES)
+        return np.where(is_shared, self._bytes(self._groups(numbers), 60), self._bytes(numbers, 20))
+
+    def _groups(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of each document's site, or language."""
+        return numbers * 0 if self.template else numbers % _LANGUAGES
+
+    def _bytes(self, numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint8]:
+        return np.concatenate([self._words(numbers, salt + 2 * part) for part in range(SKETCH_VALUES // 16)], 1).view(np.uint8)
 
     def _words(self, numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint64]:
         return np.stack([_mixed(numbers, self.seed + salt), _mixed(numbers, self.seed + salt + 1)], 1)

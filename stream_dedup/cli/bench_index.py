@@ -16,6 +16,7 @@ from stream_dedup.ground.terminal import note
 
 if TYPE_CHECKING:
     from stream_dedup.bench import index
+    from stream_dedup.ground.plan import Plan
 from stream_dedup.cli.bench import megabytes, number, out_of, stamped, table_of, write_figures
 
 
@@ -23,8 +24,13 @@ from stream_dedup.cli.bench import megabytes, number, out_of, stamped, table_of,
     "bench index", example="stream-dedup bench index --documents 10000000 --plan classic --duplicates 0.1 --json figures.json"
 )
 def bench_index_command(
-    documents: Annotated[int, typer.Option("--documents", min=2000, help="How many; below 1,000,000 it is only a try.")],
-    plan: Annotated[str, typer.Option("--plan", help="Plan to judge with: bands, wide, classic, or in numbers.")] = "bands",
+    documents: Annotated[
+        int, typer.Option("--documents", min=2000, help="How many; below 1,000,000 it is only a try.")
+    ] = 1_000_000,
+    plans: Annotated[
+        list[str] | None,
+        typer.Option("--plan", help="Plan to judge with, one after another if several are given.  [default: bands]"),
+    ] = None,
     duplicates: Annotated[float, typer.Option("--duplicates", min=0, max=0.9, help="Share of planted copies.")] = 0.1,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the prints.")] = 1,
     memory: Annotated[
@@ -35,22 +41,37 @@ def bench_index_command(
         typer.Option("--folder", metavar="DIR", help="Where the volumes go.  [default: the system's for such files]"),
     ] = None,
     peers: Annotated[bool, typer.Option("--peers", help="Measure other layouts and programs too; needs `make peers`.")] = False,
+    template: Annotated[bool, typer.Option("--template", help="All documents are pages of one site.")] = False,
+    judging_only: Annotated[bool, typer.Option("--judging-only", help="Leave out restarts, snapshot and rebuild.")] = False,
+    corpus: Annotated[
+        Path | None,
+        typer.Option("--corpus", metavar="DIR", help="Only compare how near the documents are with the texts of these sets."),
+    ] = None,
     target: FiguresOption = None,
 ) -> int:
     """Measure the index alone: judging, restarts, a kill, a snapshot, a rebuild, sizes; every planted copy is checked.
 
-    The planted copies differ in as many bits as the plan finds for sure. Exit code 1 if one was not found.
+    Prints and sketches are as near as those of real pages, which `--corpus` compares. The planted copies differ in as many bits
+    as the plan finds for sure. Exit code 1 if one was not found.
     """
     from stream_dedup.bench.index import IndexOptions
     from stream_dedup.cli.plan import read_size
     from stream_dedup.ground.plan import parse as parse_plan
 
+    chosen = [parse_plan(plan) for plan in plans or ["bands"]]
+    if corpus is not None:
+        return _show_nearness(corpus, chosen, seed)
     room = None if memory is None else read_size(memory)
-    options = IndexOptions(documents, parse_plan(plan), duplicates, seed, peers, room, folder)
-    return show_index(options, target=target)
+    return show_index(
+        [
+            IndexOptions(documents, plan, duplicates, seed, peers, room, folder, template=template, judging_only=judging_only)
+            for plan in chosen
+        ],
+        target=target,
+    )
 
 
-def show_index(options: index.IndexOptions, *, target: str | None) -> int:
+def show_index(runs: list[index.IndexOptions], *, target: str | None) -> int:
     """Measure and print the tables; return the exit code, 1 if there is a complaint. JSON goes to `target` as in `show_path`.
 
     Raises:
@@ -59,13 +80,53 @@ def show_index(options: index.IndexOptions, *, target: str | None) -> int:
     """
     from stream_dedup.bench import index
 
-    out = out_of(target)
-    report = index.run_index(options, note)
-    _show_index(report, out)
-    write_figures(stamped(report.as_json()), target)
-    for complaint in report.complaints:
+    out, reports = out_of(target), list[index.IndexReport]()
+    for options in runs:
+        reports.append(index.run_index(options, note))
+        _show_index(reports[-1], out)
+    if len(reports) > 1:
+        _compare(reports, out)
+    write_figures(stamped({"runs": [report.as_json() for report in reports]}), target)
+    complaints = [complaint for report in reports for complaint in report.complaints]
+    for complaint in complaints:
         note(complaint)
-    return 1 if report.complaints else 0
+    return 1 if complaints else 0
+
+
+def _show_nearness(corpus: Path, plans: list[Plan], seed: int) -> int:
+    from stream_dedup.bench.nearness import candidates, generated, real
+
+    texts = real(corpus)
+    table = table_of("entries looked up for a document", f"{len(texts.features):,} distinct texts", "as many generated")
+    for plan in plans:
+        made = candidates(plan, generated(plan, len(texts.features), seed))
+        table.add_row(plan.name, number(candidates(plan, texts), 3), number(made, 3))
+    table.print_to(out_of(None))
+    return 0
+
+
+def _compare(reports: list[index.IndexReport], out: Console) -> None:
+    """Show plans beside each other; the last one is what the others are measured by."""
+    by = reports[-1]
+    last = by.options.plan.name
+    table = table_of("plan", "documents/s", f"of {last}", "by CPU time", f"of {last}", "candidates", "growth", "resident bytes")
+    for one in reports:
+        table.add_row(
+            one.options.plan.name,
+            number(one.sustained),
+            number(one.sustained / by.sustained, 2),
+            number(one.sustained_cpu),
+            number(one.sustained_cpu / by.sustained_cpu, 2),
+            number(one.candidates, 1),
+            number(one.growth, 2),
+            number(one.resident_bytes),
+        )
+    out.print()
+    table.print_to(out)
+    out.print(
+        "\nSecond half of the documents. Candidates: entries looked up for a document. Growth: CPU of a document in the last "
+        "fifth over that in the second. Resident bytes: by which the process grew for a representative."
+    )
 
 
 def _show_index(report: index.IndexReport, out: Console) -> None:
@@ -80,19 +141,36 @@ def _show_index(report: index.IndexReport, out: Console) -> None:
     )
     found, missed = figures["planted_found"], figures["planted_missed"]
     out.print(f"planted copies found with their original and distance: {found:,} of {found + missed:,}")
-    expected = f"{report.by_chance_expected:,.1f} to be expected of random prints"
-    out.print(f"near a stranger by chance, each seen to be: {report.by_chance:,} ({expected})\n")
+    out.print(
+        f"near a stranger, each seen to be: {report.by_chance:,}; entries looked up for a document: {report.candidates:.1f}\n"
+    )
     table = table_of("", "documents/s", "by CPU time", "bytes in memory", "resident MB", "documents/s, by stretch")
-    filled, rebuilt = report.filled, report.rebuilt
     for name, wall, cpu, last, curve in (
-        ("judged, second half", report.sustained, report.sustained_cpu, filled, report.curve),
-        ("rebuilt", report.rebuild, report.rebuild_cpu, rebuilt, report.rebuild_curve),
+        ("judged, second half", report.sustained, report.sustained_cpu, report.filled, report.curve),
+        *(
+            ()
+            if options.judging_only
+            else (("rebuilt", report.rebuild, report.rebuild_cpu, report.rebuilt, report.rebuild_curve),)
+        ),
     ):
         samples = [curve[place] for place in sorted({len(curve) * part // 5 for part in range(5)} | {len(curve) - 1})]
         rates = ", ".join(number(one["documents"] / max(one["seconds"], 1e-9)) for one in samples)
         memory = last["statistics"]["bytes_in_memory"] / report.representatives
         table.add_row(name, number(wall), number(cpu), f"{memory:.0f} a document", megabytes(last["rss_bytes_max"]), rates)
     table.print_to(out)
+    if not options.judging_only:
+        _show_restarts(report, out)
+    if report.peers:
+        out.print()
+        table = table_of("", "documents", "by CPU time/s", "found", "durable", "")
+        for run in report.peers:
+            found_text = f"{run.found:,}" + ("" if run.planted is None else f" of {run.planted:,}")
+            durable = "yes" if run.durable else "no"
+            table.add_row(run.name, f"{run.documents:,}", number(run.documents_per_cpu_second), found_text, durable, run.note)
+        table.print_to(out)
+
+
+def _show_restarts(report: index.IndexReport, out: Console) -> None:
     out.print()
     table = table_of("opening", "seconds", "of CPU", "entries/s", "resident MB")
     for name, one in (("after SIGKILL", report.after_kill), ("after a clean stop", report.after_close)):
@@ -113,11 +191,3 @@ def _show_index(report: index.IndexReport, out: Console) -> None:
     for name, size in report.disk.items():
         table.add_row(name, number(size, 1))
     table.print_to(out)
-    if report.peers:
-        out.print()
-        table = table_of("", "documents", "by CPU time/s", "found", "durable", "")
-        for run in report.peers:
-            found_text = f"{run.found:,}" + ("" if run.planted is None else f" of {run.planted:,}")
-            durable = "yes" if run.durable else "no"
-            table.add_row(run.name, f"{run.documents:,}", number(run.documents_per_cpu_second), found_text, durable, run.note)
-        table.print_to(out)

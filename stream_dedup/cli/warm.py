@@ -79,7 +79,7 @@ def use_index() -> None:
         index.judge(batch, batch.features, 48)
         index.find_positions(batch)
         index.within_reach(batch.prints[0], 0, None, bytes(SKETCH_VALUES))
-        index._tables.merge()
+        index._tables.merge(0)
         index._reserve(100_000)  # larger slots
         index.change_plan(plan)
         index.drop(np.arange(1))

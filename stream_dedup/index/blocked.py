@@ -129,7 +129,10 @@ class Blocked:
         else:
             each(seal, range(count))
 
-    def merge(self) -> bool:
+    def release(self) -> None:
+        """Do nothing: a search gives back itself what it touched of a file."""
+
+    def merge(self, _: int) -> bool:
         """Return False: the open parts of these tables go into sealed ones by `seal` alone."""
         return False
 

@@ -1,8 +1,9 @@
 """A memory budget: which tables stay in memory, and files for those that do not, and for sketches.
 
-Beyond what rows, slots and open parts take, a budget holds as many sealed tables as fit; the others lie in files without
-a name, which go with the process, and are mapped: a search touches a page of them for each bucket it visits, and what it
-touched is given back after every `share` of the budget. Their answers are the same, only slower: the price is in
+Beyond what rows, slots and open parts take, a budget holds as many sealed tables as fit (of tables of whole keys the tags, and
+either all row numbers or none); the others lie in files without a name, which go with the process, and are mapped: a search
+touches a page of them for each bucket it visits (of whole keys, for each row number it reads), and what it touched
+is given back after every `share` of the budget. Their answers are the same, only slower: the price is in
 docs/explanation/index-layout.md.
 
 Invariants: what cannot be held even so is refused with a sentence before memory is taken; nothing here is needed to open
@@ -26,7 +27,7 @@ from stream_dedup.ground.errors import ConfigurationError, StoreError
 _OTHER_BYTES: Final = 320 << 20  # Python, numba and what RocksDB keeps: 200 to 300 MB were measured
 _TOUCHED_BYTES: Final = 64 << 10  # Linux maps up to 16 pages around one that is touched (fault_around_bytes)
 _SHARE: Final = 20
-_RELEASE_EVERY: Final = 1 << 12  # documents, each of which touches the sketches of one representative or two
+RELEASE_EVERY: Final = 1 << 12
 _ROWS_AT_ONCE: Final = 1 << 16
 
 
@@ -68,7 +69,7 @@ class Mapped:
         for array in arrays:
             with tempfile.TemporaryFile(dir=folder) as file:
                 array.tofile(file)
-                file.flush()
+                file.truncate(max(1, array.nbytes))
                 # Private and writable only so that the compiled functions see the same kind of array; nothing writes.
                 mapped = mmap.mmap(file.fileno(), max(1, array.nbytes), mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
             mapped.madvise(mmap.MADV_RANDOM)
@@ -81,19 +82,20 @@ class Mapped:
             mapped.madvise(mmap.MADV_DONTNEED)
 
 
-class SketchRows:
-    """The sketches of all rows, `array` (C, `values`) uint8, in a file without a name if there is a `folder` for it.
+class FileRows:
+    """Rows `array` (C, `values`) of one kind of number, in a file without a name if there is a `folder` for it.
 
-    Only what the print lets pass is compared by its sketch, so these bytes are read seldom: the file is written by calls and
-    read through a map, and the system holds of it what it has room for.
+    For what is read seldom, as sketches are, because only what the print lets pass is compared by them. The file is written by
+    calls, or through the map by which it is read, and the system holds of it what it has room for.
     """
 
-    def __init__(self, values: int, folder: Path | None) -> None:
-        self._values = values
+    def __init__(self, values: int, folder: Path | None, kind: type[np.uint8 | np.uint32] = np.uint8) -> None:
+        self._values, self._kind = values, kind
+        self._row_bytes = values * np.dtype(kind).itemsize
         self._file = tempfile.TemporaryFile(dir=folder, buffering=0) if folder is not None and values else None  # noqa: SIM115
         self._map: mmap.mmap | None = None
         self._touched = 0
-        self.array = np.zeros((0, values), np.uint8)
+        self.array: NDArray[Any] = np.zeros((0, values), kind)
 
     @property
     def bytes_mapped(self) -> int:
@@ -110,23 +112,23 @@ class SketchRows:
             self.array.resize((count, self._values), refcheck=False)
             return
         try:
-            self._file.truncate(max(1, count * self._values))
+            self._file.truncate(max(1, count * self._row_bytes))
             self._map = mmap.mmap(self._file.fileno(), 0)
         except OSError as error:
             raise _no_room(error) from error
-        self.array = np.frombuffer(self._map, np.uint8, count * self._values).reshape(count, self._values)
+        self.array = np.frombuffer(self._map, self._kind, count * self._values).reshape(count, self._values)
 
-    def write(self, first: int, sketches: NDArray[np.uint8]) -> None:
+    def write(self, first: int, rows: NDArray[Any]) -> None:
         """Set the rows from `first` on; there is room for them.
 
         Raises:
             StoreError: the file cannot grow.
         """
         if self._file is None:
-            self.array[first : first + len(sketches)] = sketches
+            self.array[first : first + len(rows)] = rows
             return
-        left = memoryview(np.ascontiguousarray(sketches).tobytes())
-        at = first * self._values
+        left = memoryview(np.ascontiguousarray(rows).tobytes())
+        at = first * self._row_bytes
         try:
             while left:
                 done = os.pwrite(self._file.fileno(), left, at)
@@ -145,15 +147,15 @@ class SketchRows:
         self.reserve(to)
 
     def release(self, documents: int) -> None:
-        """Give resident pages back now and then; `documents` were judged since the last call."""
+        """Give resident pages back when `documents` judged since, of which each touches a row or two, may have touched many."""
         self._touched += documents
-        if self._map is not None and self._touched >= _RELEASE_EVERY:
+        if self._map is not None and self._touched >= RELEASE_EVERY:
             self._map.madvise(mmap.MADV_DONTNEED)
             self._touched = 0
 
 
 def _no_room(error: OSError) -> StoreError:
     return StoreError(
-        f"Could not write the sketches beside the index volume ({error.strerror}); make room on that disk, and start the "
+        f"Could not write sketches or tables beside the index volume ({error.strerror}); make room on that disk, and start the "
         "index again."
     )

@@ -1,7 +1,8 @@
 """Tables of whole keys for plans with sketch blocks, or with a cap on who is asked; see `keyed_kernels` for their layout.
 
 Invariants: what they find equals `Plan.scan` over the live entries; buckets grow with the entries, so a look-up costs the same
-at any number of them; the open parts move behind the sealed ones in place, so nothing is held twice.
+at any number of them; the open parts move behind the sealed ones in place, so nothing is held twice. The row numbers of the
+sealed parts lie in a file where a budget does not hold them: only those are read of which the tag passes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.index import keyed_kernels
 from stream_dedup.index.blocks import Tables
+from stream_dedup.index.budget import RELEASE_EVERY, Budget, FileRows
 from stream_dedup.index.keyed_kernels import KeyTables
 from stream_dedup.index.rows import Columns, HeldRows, Known, Settled, new_chains
 from stream_dedup.index.table_kernels import SIZES, UNIT
@@ -22,6 +24,7 @@ _BUCKET_ENTRIES: Final = 32  # at most, on average: as many tags are read in hal
 _BUCKETS_MIN: Final = 64
 _UNITS_MIN: Final = 1024
 _PASSED: Final = 64
+TAGS: Final = 256
 
 Each = Callable[[Callable[[Any], None], Sequence[Any]], None]
 """Carries work out for each part, on some threads."""
@@ -30,11 +33,13 @@ Each = Callable[[Callable[[Any], None], Sequence[Any]], None]
 class Keyed:
     """The tables of a keyed plan over the rows of one index; not safe for use by several threads at once."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, budget: Budget | None) -> None:
         self._tables = tables
+        self._budget = budget
+        self._rows = FileRows(1, None, np.uint32)
         self.count = len(tables.masks) + tables.bands
         self._open_entries = 0
-        self._table = _new_tables(self.count, 0, _BUCKETS_MIN)
+        self._table = _new_tables(self.count, _BUCKETS_MIN)
 
     def keys(self, batch: Columns) -> NDArray[np.uint64]:
         """Return the hashed keys (n, T) of documents."""
@@ -85,42 +90,75 @@ class Keyed:
                 return rows[:count], distances[:count]
             room = count
 
-    def seal(self, held: HeldRows, rows: int, full: int, each: Each, _: int) -> None:
-        """Sort the `full` live entries of the first `rows` rows into sealed parts, from nothing."""
-        self._table = _new_tables(self.count, 0, _BUCKETS_MIN)  # nothing of the old ones is needed
-        self._table = table = _new_tables(self.count, full, _buckets_for(full))
+    def release(self) -> None:
+        """Give back what searches touched of a file."""
+        self._rows.release(RELEASE_EVERY)
+
+    def seal(self, held: HeldRows, rows: int, full: int, each: Each, other_bytes: int) -> None:
+        """Sort the `full` live entries of the first `rows` rows into sealed parts, from nothing.
+
+        `other_bytes` are what else the index holds in memory.
+
+        Raises:
+            ConfigurationError: the budget does not even hold what has to stay in memory.
+        """
+        self._table = _new_tables(self.count, _BUCKETS_MIN)  # nothing of the old ones is needed
+        self._rows = FileRows(1, None, np.uint32)
+        self._table = _new_tables(self.count, buckets_for(full))
         self._open_entries = 0
+        self._make_room(full, other_bytes)
+        table = self._table
 
         def seal(number: int) -> None:
             keys, cursor = np.empty(rows, np.uint64), np.empty(table.open_heads.shape[1], np.uint32)
             keyed_kernels.seal(self._tables, table, held, number, keys, cursor)
+            self.release()
 
         each(seal, range(self.count))
 
-    def merge(self) -> bool:
-        """Move the open parts behind the sealed ones; False if there are too many entries for the buckets there are."""
-        table = self._table
-        before = len(table.rows) // self.count
+    def merge(self, other_bytes: int) -> bool:
+        """Move the open parts behind the sealed ones; False if there are too many entries for the buckets there are.
+
+        Raises:
+            ConfigurationError: as `seal`.
+        """
+        before = len(self._table.rows) // self.count
         after = before + self._open_entries
-        if _buckets_for(after) > table.open_heads.shape[1]:
+        if buckets_for(after) > self._table.open_heads.shape[1]:
             return False
-        for column in (table.tags, table.rows):  # in place: the system moves pages, nothing is copied or held twice
-            column.resize(after * self.count, refcheck=False)
-        keyed_kernels.merge(table, before, after)
+        self._make_room(after, other_bytes)
+        table = self._table
+        for number in range(self.count - 1, -1, -1):  # from the end, because what moves, moves to the right
+            keyed_kernels.merge(table, number, before, after)
+            self.release()
         table.free[:] = 0
         table.top[:] = 0
         self._open_entries = 0
         return True
 
+    def _make_room(self, entries: int, other_bytes: int) -> None:
+        """Make the sealed parts long enough; what the budget does not hold moves to a file."""
+        table, budget = self._table, self._budget
+        if budget is not None and not self._rows.bytes_mapped:
+            own = sum(array.nbytes for array in table) - table.tags.nbytes - table.rows.nbytes + entries * self.count
+            row_bytes = entries * table.rows.itemsize
+            if budget.tables_resident(other_bytes + own, row_bytes, self.count) < self.count:
+                old, self._rows = self._rows.array, FileRows(1, budget.folder, np.uint32)
+                self._rows.reserve(len(old))
+                self._rows.write(0, old)
+        table.tags.resize(entries * self.count, refcheck=False)  # in place: nothing is copied or held twice
+        self._rows.reserve(entries * self.count)
+        self._table = table._replace(rows=self._rows.array[:, 0])
+
+    @property
+    def bytes_mapped(self) -> int:
+        """Bytes of the arrays that lie in a file."""
+        return self._rows.bytes_mapped
+
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """Everything that is held."""
         return tuple(self._table)
-
-    @property
-    def bytes_mapped(self) -> int:
-        """Bytes of the arrays that lie in files: none."""
-        return 0
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -130,17 +168,17 @@ class Keyed:
         return lengths
 
 
-def _buckets_for(entries: int) -> int:
+def buckets_for(entries: int) -> int:
     """Return how many buckets a table of so many entries has: a power of two, with 16 to 32 entries in each."""
     return max(_BUCKETS_MIN, 1 << (entries // _BUCKET_ENTRIES).bit_length())
 
 
-def _new_tables(count: int, sealed: int, buckets: int) -> KeyTables:
-    """Return tables with room for `sealed` entries each and empty open parts."""
+def _new_tables(count: int, buckets: int) -> KeyTables:
+    """Return empty tables."""
     return KeyTables(
         heads=np.zeros((count, buckets + 1), np.uint32),
-        tags=np.empty(sealed * count, np.uint8),
-        rows=np.empty(sealed * count, np.uint32),
+        tags=np.empty(0, np.uint8),
+        rows=np.empty(0, np.uint32),
         open_heads=np.zeros((count, buckets, 2), np.uint32),
         open_tags=np.zeros(_UNITS_MIN * UNIT, np.uint8),
         open_rows=np.zeros(_UNITS_MIN * UNIT, np.uint32),

@@ -171,30 +171,29 @@ def seal(tables: Any, table: Any, held: Any, number: int, keys: Any, cursor: Any
 
 
 @kernel
-def merge(table: Any, before: int, after: int) -> None:
-    """Move the open parts behind the sealed ones, bucket by bucket; the sealed arrays were made longer for it.
+def merge(table: Any, number: int, before: int, after: int) -> None:
+    """Move the open part of table `number` behind its sealed one, bucket by bucket; the sealed arrays were made longer for it.
 
-    A table had `before` sealed entries and has `after`. From the end, because what moves, moves to the right.
+    A table had `before` sealed entries and has `after`. From the end, the last table first: what moves, moves to the right.
     """
     heads, tags, rows = table.heads, table.tags, table.rows
     open_heads, open_tags, open_rows = table.open_heads, table.open_tags, table.open_rows
-    for number in range(heads.shape[0] - 1, -1, -1):
-        to = (number + 1) * after
-        for bucket in range(open_heads.shape[1] - 1, -1, -1):
-            length = int64(open_heads[number, bucket, 1])
-            block = int64(open_heads[number, bucket, 0]) * UNIT
-            first, end = number * before + int64(heads[number, bucket]), number * before + int64(heads[number, bucket + 1])
-            heads[number, bucket + 1] = uint32(to - number * after)
-            to -= length
-            for place in range(length):
-                tags[to + place] = open_tags[block + place]
-                rows[to + place] = open_rows[block + place]
-            for at in range(end - 1, first - 1, -1):
-                to -= 1
-                tags[to] = tags[at]
-                rows[to] = rows[at]
-            open_heads[number, bucket, 0] = uint32(0)
-            open_heads[number, bucket, 1] = uint32(0)
+    to = (number + 1) * after
+    for bucket in range(open_heads.shape[1] - 1, -1, -1):
+        length = int64(open_heads[number, bucket, 1])
+        block = int64(open_heads[number, bucket, 0]) * UNIT
+        first, end = number * before + int64(heads[number, bucket]), number * before + int64(heads[number, bucket + 1])
+        heads[number, bucket + 1] = uint32(to - number * after)
+        to -= length
+        for place in range(length):
+            tags[to + place] = open_tags[block + place]
+            rows[to + place] = open_rows[block + place]
+        for at in range(end - 1, first - 1, -1):
+            to -= 1
+            tags[to] = tags[at]
+            rows[to] = rows[at]
+        open_heads[number, bucket, 0] = uint32(0)
+        open_heads[number, bucket, 1] = uint32(0)
 
 
 @inlined

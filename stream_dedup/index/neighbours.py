@@ -29,7 +29,7 @@ from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.index import near_kernels, slot_kernels
 from stream_dedup.index.blocked import Blocked
 from stream_dedup.index.blocks import tables_of
-from stream_dedup.index.budget import Budget, SketchRows
+from stream_dedup.index.budget import Budget, FileRows
 from stream_dedup.index.keyed import Keyed
 from stream_dedup.index.rows import (
     FEATURES_UNKNOWN,
@@ -132,7 +132,7 @@ class Neighbours:
         self._rows = 0
         self._open_rows = 0
         self._held = no_rows(words, _SLOTS_MIN)
-        self._sketches = SketchRows(values, None if budget is None else budget.folder)
+        self._sketches = FileRows(values, None if budget is None else budget.folder)
         self._reserve_sketches(_SLOTS_MIN)
         self._by_digest = np.full(_SLOTS_MIN, slot_kernels.EMPTY)
         self._by_position = np.full(_SLOTS_MIN, slot_kernels.EMPTY)
@@ -195,9 +195,10 @@ class Neighbours:
         if self.values and len(near := np.flatnonzero(found.outcome == OUTCOME_NEAR)):
             near_kernels.agreeing_of(self._held, found.entry, batch, near, found.agreeing)
         self._sketches.release(count)
+        self._tables.release()
         found.entry = self._held.numbers[found.entry].astype(np.int64) + self._base
         if self._open_rows > max(_OPEN_MIN, (self.full - self._open_rows) // SEALED_AGAIN):
-            if not self._tables.merge():
+            if not self._tables.merge(self._other_bytes):
                 self._seal()
             self._open_rows = 0
         return found
@@ -285,7 +286,8 @@ class Neighbours:
     def _lay_tables(self) -> None:
         """Make empty tables for the plan."""
         tables = tables_of(self.plan)
-        self._tables: Keyed | Blocked = Keyed(tables) if self.plan.is_keyed else Blocked(tables, self._budget)
+        kind = Keyed if self.plan.is_keyed else Blocked
+        self._tables: Keyed | Blocked = kind(tables, self._budget)
 
     @property
     def bytes_used(self) -> int:
@@ -294,6 +296,7 @@ class Neighbours:
 
     @property
     def _other_bytes(self) -> int:
+        """Bytes of memory that the arrays hold apart from tables."""
         arrays: list[NDArray[Any]] = [*self._held, self._by_digest, self._by_position]
         return sum(array.nbytes for array in arrays) - self._sketches.bytes_mapped
 

@@ -1,4 +1,4 @@
-"""The index beside a plain scan, a short run for each kind of plan; `python -m tests.index.machine` runs long ones."""
+"""The index beside a plain scan, a short run for each kind of plan, and in `make test-long` a long one."""
 
 from __future__ import annotations
 
@@ -16,3 +16,13 @@ def test_the_index_equals_a_plain_scan(kind: str) -> None:
     done = run(parse(kind), steps=40, seed=int(os.environ["TEST_SEED"]))
 
     assert done.total() >= 40
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_index_equals_a_plain_scan_for_ten_thousand_steps(kind: str) -> None:
+    """The same for long enough that rules meet in every order."""
+    done = run(parse(kind), steps=10_000, seed=int(os.environ["TEST_SEED"]))
+
+    assert done.total() >= 10_000

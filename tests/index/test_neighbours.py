@@ -134,6 +134,14 @@ def columns_of_all(documents: Sequence[Modelled], words: int) -> Columns:
     return columns
 
 
+class HoldsNoTable(budget.Budget):
+    """What has to be in memory may be there, and no sealed table."""
+
+    def tables_resident(self, fixed_bytes: int, table_bytes: int, tables: int) -> int:
+        assert min(fixed_bytes, table_bytes, tables) >= 0
+        return 0
+
+
 class AgainstAList(RuleBasedStateMachine):
     """Batches, removals, look-ups and changes of plan, beside a list that is searched from its beginning."""
 
@@ -153,8 +161,9 @@ class AgainstAList(RuleBasedStateMachine):
         def identities(numbers: NDArray[np.int64]) -> Columns:
             return columns_of_all([self.model[number] for number in numbers.tolist()], self.words)
 
-        # Sketches lie in memory or in a file, with the same answers.
-        sometimes = self.chance.choice([None, budget.Budget(0, Path(tempfile.gettempdir()))])
+        # Sketches lie in memory or in a file, and so do tables, with the same answers.
+        folder = Path(tempfile.gettempdir())
+        sometimes = self.chance.choice([None, budget.Budget(0, folder), HoldsNoTable(1 << 20, folder)])
         threads = self.chance.choice([1, 2])
         return Neighbours(self.plan, self.words, identities, threads=threads, budget=sometimes, values=SKETCH_VALUES)
 
@@ -428,38 +437,40 @@ def test_a_bucket_of_a_million_costs_what_it_holds() -> None:
     assert adding[1] < 20 * adding[0]
 
 
-@pytest.mark.parametrize("plan", [PLANS["wide"], PLANS["classic"]], ids=["wide", "classic"])
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_what_a_budget_does_not_hold_is_found_all_the_same(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With some or all tables in files, look-ups find what they find in memory; what cannot be held is refused."""
     monkeypatch.setattr(budget, "_OTHER_BYTES", 0)
     chance = np.random.default_rng(4)
     prints = chance.integers(0, 1 << 63, (40_000, 2), dtype=np.uint64)
-    asked = no_columns(2, 300)
-    asked.prints[:] = prints[:300] ^ np.uint64(3)
+    sketches = chance.integers(0, 256, (len(prints), SKETCH_VALUES), np.uint8)
+    asked = no_columns(2, 300, SKETCH_VALUES)
+    asked.prints[:], asked.sketches[:] = prints[:300] ^ np.uint64(3), sketches[:300]
     asked.digests[:] = 5
     asked.digests[:, 1] = np.arange(300)
     found, mapped = [], []
 
     def look_up(memory: int) -> None:
-        held = neighbours.no_rows(2, len(prints))
+        held = neighbours.no_rows(2, len(prints), SKETCH_VALUES)
         held.prints[:] = prints
         held.features[:] = FLOOR
         held.numbers[:] = np.arange(len(prints))
         held.states[:] = FULL
         tags = np.arange(len(prints), dtype=np.uint32)
-        tables = Neighbours(plan, 2, strangers, budget=budget.Budget(memory, tmp_path))
+        held.sketches[:] = sketches
+        tables = Neighbours(plan, 2, strangers, budget=budget.Budget(memory, tmp_path), values=SKETCH_VALUES)
         tables.load(held, 0, len(prints), tags, tags)
         one = tables.judge(asked, np.full(300, FLOOR, np.uint32), FLOOR)
         found.append(one.entry.tolist())
-        mapped.append(tables.bytes_mapped)
+        mapped.append(tables.bytes_mapped - sketches.nbytes)
 
     look_up(0)
     look_up(60 << 20)
     with pytest.raises(ConfigurationError, match=r"need at least \d+ MiB") as refused:
         look_up(1 << 20)
-    # What is refused first is the empty tables; with a quarter more the rest fits, and not all of the tables.
+    # What is refused first is the empty tables; with some more the rest fits, and not all of the tables.
     least = int(re.findall(r"at least (\d+) MiB", str(refused.value))[0])
-    look_up(least * 5 << 18)
+    look_up(least + 2 << 20 if plan.is_keyed else least * 5 << 18)
     assert found[0][:300] == list(range(300))
     assert found == [found[0]] * len(found)
     assert mapped[:2] == [0, 0]
@@ -505,9 +516,9 @@ def test_compiles_where_nothing_can_be_kept(tmp_path: Path) -> None:
 def test_sketches_in_a_file_are_those_that_were_written(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Growing, writing, leaving some out and giving memory back change nothing of what is read."""
     monkeypatch.setattr(budget, "_ROWS_AT_ONCE", 7)
-    monkeypatch.setattr(budget, "_RELEASE_EVERY", 3)
+    monkeypatch.setattr(budget, "RELEASE_EVERY", 3)
     chance = np.random.default_rng(seed)
-    sketches = budget.SketchRows(SKETCH_VALUES, tmp_path)
+    sketches = budget.FileRows(SKETCH_VALUES, tmp_path)
     model = np.zeros((0, SKETCH_VALUES), np.uint8)
     for _ in range(12):
         more = chance.integers(0, 256, (int(chance.integers(1, 900)), SKETCH_VALUES), dtype=np.uint8)
@@ -524,12 +535,12 @@ def test_sketches_in_a_file_are_those_that_were_written(seed: int, tmp_path: Pat
 
 
 def test_a_full_disk_is_told_of_sketches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sketches = budget.SketchRows(SKETCH_VALUES, tmp_path)
+    sketches = budget.FileRows(SKETCH_VALUES, tmp_path)
     sketches.reserve(4)
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(StoreError, match=r"Could not write the sketches .*No space left.*make room"):
+    with pytest.raises(StoreError, match=r"Could not write sketches .*No space left.*make room"):
         sketches.write(0, np.zeros((4, SKETCH_VALUES), np.uint8))

@@ -1,0 +1,67 @@
+"""How near the documents of `bench index` are to each other, beside real texts that are distinct: what a look-up looks up.
+
+Texts count as distinct if of any two at most half of the values of their sketches are equal, and more bits of their prints
+differ than `bands` allows. They come in an order drawn by lot, in batches, because those of one batch are compared otherwise.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from stream_dedup.bench.corpus import read_corpora
+from stream_dedup.bench.quality import recipe_of
+from stream_dedup.bench.stream import FEATURES, RECORD_DOCUMENTS, WORDS, PrintStream
+from stream_dedup.fingerprinting import Fingerprinter
+from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.index.rows import Columns, no_columns, take_rows
+from stream_dedup.index.neighbours import Neighbours
+
+_BATCH: Final = 50
+
+
+def real(folder: Path) -> Columns:
+    """Return the distinct texts of the sets in a folder.
+
+    Raises:
+        InputError: there are none, or they cannot be read.
+    """
+    prints = Fingerprinter(recipe_of("words")).fingerprint(
+        [one.text for corpus in read_corpora(folder) for one in corpus.documents]
+    )
+    kept: list[int] = []
+    for place in np.random.default_rng(1).permutation(len(prints)).tolist():
+        equal = np.count_nonzero(prints.sketches[kept] == prints.sketches[place], axis=1)
+        apart = np.bitwise_count(prints.prints[kept] ^ prints.prints[place]).sum(axis=1)
+        if not ((equal > SKETCH_VALUES // 2) | (apart <= PLANS["bands"].threshold)).any():
+            kept.append(place)
+    return _columns(prints.prints[kept], prints.sketches[kept], prints.features[kept])
+
+
+def generated(plan: Plan, count: int, seed: int, *, template: bool = False) -> Columns:
+    """Return so many documents of the bench's stream without copies."""
+    stream = PrintStream(plan, count, 0.0, 0, seed, template=template)
+    parts = [stream.texts(number) for number in range(-(-count // RECORD_DOCUMENTS))]
+    prints, sketches = np.concatenate([one for _, one, _ in parts]), np.concatenate([one for _, _, one in parts])
+    return _columns(prints, sketches, np.full(count, FEATURES, np.uint32))
+
+
+def candidates(plan: Plan, texts: Columns) -> float:
+    """Return how many entries are looked up for a document, while all come in."""
+    index = Neighbours(plan, WORDS, lambda numbers: take_rows(texts, numbers), threads=1, values=SKETCH_VALUES)
+    count = len(texts.features)
+    for first in range(0, count, _BATCH):
+        batch = take_rows(texts, slice(first, first + _BATCH))
+        index.judge(batch, batch.features, 1)
+    return index.candidates / count
+
+
+def _columns(prints: np.ndarray, sketches: np.ndarray, features: np.ndarray) -> Columns:
+    columns = no_columns(WORDS, len(features), SKETCH_VALUES)
+    columns.prints[:], columns.sketches[:], columns.features[:] = prints, sketches, features
+    columns.offsets[:] = np.arange(len(features))
+    columns.digests[:, 0] = np.arange(len(features))
+    return columns
