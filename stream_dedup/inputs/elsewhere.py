@@ -62,7 +62,10 @@ class TextFetcher:
         self._stores = TextStores(self._prefixes, self._text_bytes, self._at_once)
         self._news = threading.Condition()
         # All below is read and written with `_news` held.
-        self._order: list[TextAddress] = []  # what is wanted, each once
+        self._asked: Sequence[TextAddress] = ()
+        self._last: dict[str, int] = {}  # where each of them is asked for the last time
+        self._first: TextAddress | None = None  # what is waited for
+        self._order: list[TextAddress] = []  # what is wanted, each once, and once more when it is taken and comes again
         self._places: dict[str, int] = {}  # of those that were not taken, by address
         self._next = 0  # the first of them that may have to be begun
         self._found: dict[str, Fetched] = {}
@@ -86,62 +89,74 @@ class TextFetcher:
         Raises:
             TextAwayError: it is away for now.
         """
-        return self.fetch([address], self._text_bytes)[0]
+        return self.fetch([address], 0, self._text_bytes, self._text_bytes)[0]
 
     def fetch(
-        self, addresses: Sequence[TextAddress], stretch_bytes: int, is_hurried: Callable[[], bool] = lambda: False
+        self,
+        addresses: Sequence[TextAddress],
+        start: int,
+        stretch_bytes: int,
+        ahead_bytes: int,
+        is_hurried: Callable[[], bool] = lambda: False,
     ) -> list[Fetched]:
-        """Return what lies at the first of these addresses, and at those behind it that are there soon.
+        """Return what lies at one of these addresses, and at those behind it that are there soon.
 
-        The others are fetched meanwhile, and kept for the next call that asks for them. What is returned has at most
-        `stretch_bytes`, and one text more.
+        All behind it are fetched meanwhile, and kept for the next call that asks for them; `ahead_bytes` bounds what is kept.
+        What is returned has at most `stretch_bytes`, and one text more. To go on, give the same list and a later start.
 
         Raises:
             TextAwayError: the first is away for now; or whoever waits `is_hurried`, and it has not come.
         """
-        if not addresses:
+        if start == len(addresses):
             return []
-        self._want(addresses, 2 * stretch_bytes)
+        self._want(addresses, start, ahead_bytes)
+        most = min(len(addresses), start + _GATHER_TEXTS)
         until = time.monotonic() + _GATHER_SECONDS
-        ready = 0
+        ready = start
         with self._news:
             while True:
-                while ready < len(addresses) and addresses[ready].whole in self._found:
+                while ready < most and addresses[ready].whole in self._found:
                     ready += 1
-                if ready >= min(len(addresses), _GATHER_TEXTS):
+                if ready == most:
                     break
                 first = addresses[ready].whole
-                if ready and (first in self._away or self._is_full or is_hurried() or time.monotonic() >= until):
+                if ready > start and (first in self._away or self._is_full or is_hurried() or time.monotonic() >= until):
                     break
                 if first in self._away:
                     raise TextAwayError(f"The text at {shown(first)} {self._away[first]}; the records wait for it.")
                 if is_hurried():
                     raise TextAwayError(f"The text at {shown(first)} has not come yet.")
                 self._news.wait(_LOOK_SECONDS)
-        return self._take(addresses[:ready], stretch_bytes)
+        return self._take(addresses, start, ready, stretch_bytes)
 
     # -- the side of whoever takes
 
-    def _want(self, addresses: Sequence[TextAddress], ahead_bytes: int) -> None:
+    def _want(self, addresses: Sequence[TextAddress], start: int, ahead_bytes: int) -> None:
         """Have these fetched, in this order, and nothing else; forget what is there and is not among them."""
         with self._news:
-            self._order = list({address.whole: address for address in addresses}.values())
-            self._places = {address.whole: place for place, address in enumerate(self._order)}
+            self._first = addresses[start]
             self._ahead_bytes = ahead_bytes
-            self._next = 0
             self._has_begun = False
+            if addresses is not self._asked:
+                self._asked = addresses
+                self._last = {addresses[place].whole: place for place in range(start, len(addresses))}
+                self._order = list({address.whole: address for address in addresses[start:]}.values())
+                self._places = {address.whole: place for place, address in enumerate(self._order)}
+                self._next = 0
+                for whole in [one for one in self._found if one not in self._places]:
+                    self._forget(whole)
+                self._sizes = {whole: size for whole, size in self._sizes.items() if whole in self._places}
+            else:
+                self._next = min([self._next, *(self._places[whole] for whole in self._away)])
             self._away.clear()
-            for whole in [one for one in self._found if one not in self._places]:
-                self._forget(whole)
-            self._sizes = {whole: size for whole, size in self._sizes.items() if whole in self._places}
         self._stores.run(self._begin())
 
-    def _take(self, addresses: Sequence[TextAddress], stretch_bytes: int) -> list[Fetched]:
+    def _take(self, addresses: Sequence[TextAddress], start: int, end: int, stretch_bytes: int) -> list[Fetched]:
         """Return what is there, unpacked, as far as it is not too much; it is not kept any longer."""
         taken: list[Fetched] = []
         texts: dict[str, Fetched] = {}
         size = 0
-        for address in addresses:
+        for address in addresses[start:end]:
             if size >= stretch_bytes:
                 break
             if address.whole not in texts:
@@ -151,7 +166,10 @@ class TextFetcher:
         with self._news:
             for whole in texts:
                 self._forget(whole)
-                del self._places[whole]
+                address = self._order[self._places.pop(whole)]
+                if self._last[whole] >= start + len(taken):  # it comes once more
+                    self._places[whole] = len(self._order)
+                    self._order.append(address)
         return taken
 
     def _text_of(self, address: TextAddress, found: Fetched) -> Fetched:
@@ -185,17 +203,25 @@ class TextFetcher:
 
     def _launch(self) -> None:
         """Begin to fetch what is wanted next, as far as there is room; an origin that is away is asked for nothing more."""
+        if self._first is not None:
+            self._start(self._first)
         away = {address.origin for address in self._order if address.whole in self._away} if self._away else set()
         while len(self._running) < self._at_once and self._next < len(self._order):
             address = self._order[self._next]
-            whole = address.whole
-            if whole in self._places and not (whole in self._found or whole in self._running or whole in self._away):
-                size = self._sizes.get(whole, self._mean_bytes)
-                if address.origin in away or not self._has_room(whole, size):
-                    break
-                self._hold(whole, size)
-                self._running[whole] = asyncio.get_running_loop().create_task(self._fetch(address))
+            if address.origin in away or not self._start(address):
+                break
             self._next += 1
+
+    def _start(self, address: TextAddress) -> bool:
+        """Begin to fetch a text, unless it is there, away, taken or on its way; return False if there is no room for it."""
+        whole = address.whole
+        if whole in self._places and not (whole in self._found or whole in self._running or whole in self._away):
+            size = self._sizes.get(whole, self._mean_bytes)
+            if not self._has_room(whole, size):
+                return False
+            self._hold(whole, size)
+            self._running[whole] = asyncio.get_running_loop().create_task(self._fetch(address))
+        return True
 
     async def _fetch(self, address: TextAddress) -> None:
         """Fetch one text, or find out why not."""
@@ -254,8 +280,9 @@ class TextFetcher:
                 self._hold(whole, size)
 
     def _has_room(self, whole: str, size: int) -> bool:
-        """Whether so many bytes may be held of a text: as many as fit, and always those of the first that is wanted."""
-        return self._places.get(whole) == 0 or self._held_bytes - self._held.get(whole, 0) + size <= self._ahead_bytes
+        """Whether so many bytes may be held of a text: as many as fit, and always those of the first that is waited for."""
+        is_first = self._first is not None and self._first.whole == whole
+        return is_first or self._held_bytes - self._held.get(whole, 0) + size <= self._ahead_bytes
 
     def _hold(self, whole: str, size: int) -> None:
         self._held_bytes += size - self._held.get(whole, 0)

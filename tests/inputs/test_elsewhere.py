@@ -67,7 +67,7 @@ def all_of(by: TextFetcher, written: list[str], stretch_bytes: int = 64 * KB) ->
     addresses = [address_of(by, one) for one in written]
     found: list[Fetched] = []
     while len(found) < len(addresses):
-        found += by.fetch(addresses[len(found) :], stretch_bytes)
+        found += by.fetch(addresses, len(found), stretch_bytes, 2 * stretch_bytes)
     return found
 
 
@@ -108,6 +108,20 @@ def test_an_address_that_comes_twice_is_read_once(pages: Pages) -> None:
     pages.by_path["/a"] = Reply(b"text")
     assert all_of(fetcher(pages.url), [pages.url + "/a"] * 3) == [b"text"] * 3
     assert pages.asked == ["/a"]
+
+
+def test_one_that_comes_again_much_later_is_read_again(pages: Pages) -> None:
+    for number in range(8):
+        pages.by_path[f"/{number}"] = Reply(b"%d" % number * 50 * KB)
+    written = [f"{pages.url}/{number}" for number in [0, *range(8), 0, 1]]
+    found = all_of(fetcher(pages.url), written)
+    assert [one[:1] for one in found if isinstance(one, bytes)] == [
+        b"0",
+        b"0",
+        *(b"%d" % number for number in range(1, 8)),
+        b"0",
+        b"1",
+    ]
 
 
 def test_what_changes_between_two_reads_is_read_as_it_is_then(pages: Pages) -> None:
@@ -255,10 +269,10 @@ def test_those_before_one_that_is_away_come_and_those_behind_it_are_kept(pages: 
     pages.by_path["/2"] = Reply(status=503)
     by = fetcher(pages.url)
     addresses = [address_of(by, f"{pages.url}/{number}") for number in range(6)]
-    assert by.fetch(addresses, 64 * KB) == [b"text 0", b"text 1"]
+    assert by.fetch(addresses, 0, 64 * KB, 128 * KB) == [b"text 0", b"text 1"]
     for _ in range(3):
         with pytest.raises(TextAwayError, match="/2 "):
-            by.fetch(addresses[2:], 64 * KB)
+            by.fetch(addresses[2:], 0, 64 * KB, 128 * KB)
     pages.by_path["/2"] = Reply(b"text 2")
     assert all_of(by, [f"{pages.url}/{number}" for number in range(2, 6)]) == [b"text %d" % number for number in range(2, 6)]
     assert [pages.asked.count(f"/{number}") for number in (0, 1, 3, 4, 5)] == [1] * 5
@@ -269,7 +283,7 @@ def test_a_store_that_is_away_is_not_asked_for_everything(pages: Pages) -> None:
     for number in range(100):
         pages.by_path[f"/{number}"] = Reply(status=503)
     with pytest.raises(TextAwayError):
-        by.fetch([address_of(by, f"{pages.url}/{number}") for number in range(100)], 64 * KB)
+        by.fetch([address_of(by, f"{pages.url}/{number}") for number in range(100)], 0, 64 * KB, 128 * KB)
     until(lambda: not by._running)
     assert len(set(pages.asked)) <= 2 * LIMITS.at_once
 
@@ -282,7 +296,7 @@ def test_another_store_is_asked_meanwhile(pages: Pages) -> None:
         addresses = [address_of(by, pages.url + "/a"), address_of(by, others.url + "/a")]
         for _ in range(3):
             with pytest.raises(TextAwayError):
-                by.fetch(addresses, 64 * KB)
+                by.fetch(addresses, 0, 64 * KB, 128 * KB)
         pages.by_path["/a"] = Reply(b"first")
         assert all_of(by, [address.whole for address in addresses]) == [b"first", b"text"]
         assert others.asked == ["/a"]
@@ -293,7 +307,7 @@ def test_whoever_hurries_does_not_wait(pages: Pages) -> None:
     by = fetcher(pages.url, LIMITS._replace(seconds=60.0))
     began = time.monotonic()
     with pytest.raises(TextAwayError, match="has not come yet"):
-        by.fetch([address_of(by, pages.url + "/a")], 64 * KB, lambda: bool(pages.asked))
+        by.fetch([address_of(by, pages.url + "/a")], 0, 64 * KB, 128 * KB, lambda: bool(pages.asked))
     assert time.monotonic() - began < 10
 
 
@@ -301,7 +315,7 @@ def test_what_is_not_asked_for_any_more_is_given_up(pages: Pages) -> None:
     pages.by_path |= {"/a": Reply(worse=pages.silent), "/b": Reply(b"text")}
     by = fetcher(pages.url, LIMITS._replace(seconds=60.0))
     with pytest.raises(TextAwayError):
-        by.fetch([address_of(by, pages.url + "/a")], 64 * KB, lambda: bool(pages.asked))
+        by.fetch([address_of(by, pages.url + "/a")], 0, 64 * KB, 128 * KB, lambda: bool(pages.asked))
     assert fetch(by, pages.url + "/b") == b"text"
     until(lambda: not by._running)
     assert (by._found, by._held_bytes) == ({}, 0)
@@ -346,7 +360,7 @@ def test_a_stretch_has_no_more_than_it_may(pages: Pages) -> None:
     addresses = [address_of(by, f"{pages.url}/{number}") for number in range(20)]
     done = 0
     while done < 20:
-        found = by.fetch(addresses[done:], 100 * KB)
+        found = by.fetch(addresses, done, 100 * KB, 200 * KB)
         assert 1 <= len(found) <= 2
         done += len(found)
 
