@@ -50,19 +50,22 @@ class InputError(StreamDedupError):
 class AwayError(StreamDedupError):
     """What a record cannot be read without is away now; nothing is decided of the record, and the same question comes later."""
 
-    away = "what the records need"
+    away = "what the records need is"
+    back = "what the records need is there"
 
 
 class RegistryAwayError(AwayError):
     """The schema registry gives no answer now."""
 
-    away = "the schema registry"
+    away = "the schema registry is"
+    back = "the schema registry answers"
 
 
 class TextAwayError(AwayError):
     """The text of a record lies elsewhere, and cannot be had now."""
 
-    away = "texts that lie elsewhere"
+    away = "texts that lie elsewhere are"
+    back = "texts that lie elsewhere come"
 
 
 class FormatError(StreamDedupError):

@@ -157,7 +157,7 @@ class TextFetcher:
         texts: dict[str, Fetched] = {}
         size = 0
         for address in addresses[start:end]:
-            if size >= stretch_bytes:
+            if taken and size >= stretch_bytes:
                 break
             if address.whole not in texts:
                 text = texts[address.whole] = self._text_of(address, self._found[address.whole])

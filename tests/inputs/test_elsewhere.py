@@ -89,6 +89,7 @@ def test_a_text_is_what_lies_there(pages: Pages) -> None:
         ("/named.zst", zstandard.compress(b"the ") + zstandard.compress(b"text"), {}),
         ("/NAMED.GZ", gzip.compress(b"the text"), {}),
     ],
+    ids=["gzip", "gzip by name", "gzip as encoding", "zstd", "zstd by name", "gzip by a name in capitals"],
 )
 def test_what_is_packed_is_unpacked(pages: Pages, name: str, packed: bytes, headers: dict[str, str]) -> None:
     pages.by_path[name] = Reply(packed, headers=headers)
