@@ -17,8 +17,8 @@ from stream_dedup.bench.stream import FEATURES, RECORD_DOCUMENTS, WORDS, PrintSt
 from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.sketch import SKETCH_VALUES
-from stream_dedup.index.rows import Columns, no_columns, take_rows
 from stream_dedup.index.neighbours import Neighbours
+from stream_dedup.index.rows import Columns, no_columns, take_rows
 
 _BATCH: Final = 50
 

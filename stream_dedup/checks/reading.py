@@ -20,6 +20,8 @@ def reading_of(settings: Settings) -> dict[str, str | None]:
         found["text_field"] = None
     if settings.value_format == "avro" and settings.reader_schema is not None:  # else left out: older logs do not name it
         found["reader_schema"] = str(settings.reader_schema)
+    if settings.text_at is not None:  # likewise
+        found["text_at"] = settings.text_at
     return found
 
 

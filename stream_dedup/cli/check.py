@@ -152,7 +152,8 @@ def check_into(
     inputs = ("value_format", "text_is", "text_encoding", "text_field", "id_field", "time_field", "scope_field")
     identity = {
         "files": [[file.name, file.size_bytes, file.path.stat().st_mtime_ns] for file in files if file.path],
-        "settings": {name: str(getattr(settings, name)) for name in inputs},
+        "settings": {name: str(getattr(settings, name)) for name in inputs}
+        | ({} if settings.text_at is None else {"text_at": settings.text_at}),
         "recipe": recipe.id,
         "plan": plan.id,
     }
@@ -179,7 +180,7 @@ def settings_for(files: Sequence[SourceFile], overrides: Mapping[str, object], c
     from stream_dedup.settings.layers import load_settings
 
     settings = load_settings({"value_format": "json", **overrides} if hold_objects(files) else overrides, config)
-    need_columns(files, settings.text_field)
+    need_columns(files, settings.text_field if settings.text_at is None else settings.text_at)
     return settings
 
 
@@ -213,7 +214,8 @@ def decode_documents(
     from stream_dedup.local.offline import OfflineDocument
 
     json_decoder = Decoder(settings, takes_vectors=takes_vectors)
-    plain = {"value_format": "raw", "text_encoding": "plain", "id_field": None, "time_field": None, "scope_field": None}
+    fields = ("text_at", "id_field", "time_field", "scope_field")
+    plain = {"value_format": "raw", "text_encoding": "plain", **dict.fromkeys(fields)}
     text_decoder = Decoder(settings.model_copy(update=plain))
     for number, raw in enumerate(raws):
         is_json = raw.form == "jsonl"

@@ -203,6 +203,7 @@ def document_in(settings: Settings, path: Path, *, takes_vectors: bool) -> Decod
     """Read a text file, or a .json file as a record with these input settings is read."""
     plain: dict[str, object] = {
         "value_format": "raw",
+        "text_at": None,
         "text_encoding": "plain",
         "id_field": None,
         "time_field": None,

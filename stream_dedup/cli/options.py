@@ -116,7 +116,7 @@ FirstStartOption = Annotated[
     ),
 ]
 StagesOption = Annotated[
-    list[str] | None, typer.Option("--stage", help="Only letters of this stage: decode, field, size, fingerprint.")
+    list[str] | None, typer.Option("--stage", help="Only letters of this stage: decode, field, size, fetch, fingerprint.")
 ]
 ClassesOption = Annotated[list[str] | None, typer.Option("--class", help="Only letters of this class of error.")]
 ContainsOption = Annotated[str, typer.Option("--contains", metavar="TEXT", help="Only letters whose reason has this text.")]

@@ -173,10 +173,12 @@ def _append(
     while batch := list(islice(messages, _DOCUMENTS_AT_ONCE)):
         fresh = [one for one in batch if one.offset >= first]
         totals.resumed += len(batch) - len(fresh)
-        if fresh:
+        while fresh:
             prepared = preparer.prepare(fresh, {(source.topic, source.partition): source}, b"")
-            for message, decided in zip(fresh, prepared.decided, strict=True):
+            done = len(prepared.messages)  # not all, where the text behind them lies elsewhere and is away
+            for message, decided in zip(fresh[:done], prepared.decided, strict=True):
                 _count(message, decided, totals)
+            fresh = fresh[done:]
             for part in prepared.parts:
                 appender.send(part.raw, None, lambda _: None)
                 totals.seeded += len(part.places)

@@ -361,7 +361,7 @@ def find_similar(
     as_json: bool,
 ) -> int:
     """Find what is near a text, where the arguments say, and print it; return 0."""
-    from stream_dedup.inputs.decoder import scope_number
+    from stream_dedup.inputs.fields import scope_number
 
     text, own_scope = read_text(settings, target, as_text=as_text)
     fingerprinter, wanted = print_of(settings, text, (own_scope or 0) if scope is None else scope_number(scope))

@@ -108,16 +108,9 @@ def _ids(settings: Settings) -> Callable[[Message], bytes | None]:
     """Return what finds a record's id as the worker does: at ID_FIELD, else its key; its key too where that cannot be read."""
     if settings.id_field is None:
         return lambda message: message.key
-    from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+    from stream_dedup.inputs.decoder import Decoder
 
-    plain = {"text_is": "text", "text_encoding": "plain", "time_field": None, "scope_field": None}
-    decoder = Decoder(settings.model_copy(update=plain))
-
-    def id_of(message: Message) -> bytes | None:
-        found = decoder.decode(message)
-        return found.id if isinstance(found, DecodedDocument) else message.key
-
-    return id_of
+    return Decoder(settings.model_copy(update={"text_is": "text"}), fetches=False).id_of
 
 
 def describe(message: Message, dead_letters: str, identifier: bytes | None) -> Tapped:

@@ -19,7 +19,7 @@ from stream_dedup.console.nouns import Decision, Opened
 from stream_dedup.console.recent import Recent
 from stream_dedup.ground.document import DeadLetter, Message, Reason, TopicPartitionKey
 from stream_dedup.ground.errors import ConfigurationError, InputError, StreamDedupError
-from stream_dedup.inputs.decoder import Decoder
+from stream_dedup.inputs.decoder import NOT_FETCHED, Decoder
 from stream_dedup.insights.hosts import HostNames
 from stream_dedup.kafka import Admin, sample
 from stream_dedup.log import headers
@@ -119,10 +119,16 @@ class OutputRecords:
         """Return id, text, and why there is no text. One thread at a time, as the decoder wants."""
         with self._lock:
             if self._decoder is None:
-                self._decoder = Decoder(self._settings)
+                self._decoder = Decoder(self._settings, fetches=False)
             found = self._decoder.decode(message)
+            is_elsewhere = isinstance(found, DeadLetter) and found.error_class == NOT_FETCHED
+            identifier = self._decoder.id_of(message) if is_elsewhere else message.key
         if isinstance(found, DeadLetter):
-            return message.key or b"", "", f"It cannot be read ({found.stage}): {found.message}"
+            return (
+                identifier or b"",
+                "",
+                found.message if is_elsewhere else f"It cannot be read ({found.stage}): {found.message}",
+            )
         if isinstance(found, Reason):
             return message.key or b"", "", f"It was passed on without being judged ({found.label})."
         if not isinstance(found.text, str):

@@ -13,7 +13,9 @@
     |   `-- FencedError         another worker uses the same transactional id
     |-- InvariantError          something that must always hold does not: stop and alarm, never commit past it
     |   `-- DivergedError       two index replicas gave different answers for one log offset
-    |-- RegistryAwayError       the schema registry does not answer: a worker holds its records and asks again
+    |-- AwayError               what a record cannot be read without is away: a worker holds its records and asks again
+    |   |-- RegistryAwayError   the schema registry does not answer
+    |   `-- TextAwayError       the text lies elsewhere, and its store does not answer
     `-- LocalBrokerError        the embedded broker could not be set up or did not start
 
 Catch `ConfigurationError` to tell an operator what to change; catch `StreamDedupError` at the edge of a program.
@@ -45,8 +47,25 @@ class InputError(StreamDedupError):
     """A file or argument given to a command cannot be read as asked."""
 
 
-class RegistryAwayError(StreamDedupError):
-    """The schema registry gives no answer now; nothing is decided of the record, and the same question comes later."""
+class AwayError(StreamDedupError):
+    """What a record cannot be read without is away now; nothing is decided of the record, and the same question comes later."""
+
+    away = "what the records need is"
+    back = "what the records need is there"
+
+
+class RegistryAwayError(AwayError):
+    """The schema registry gives no answer now."""
+
+    away = "the schema registry is"
+    back = "the schema registry answers"
+
+
+class TextAwayError(AwayError):
+    """The text of a record lies elsewhere, and cannot be had now."""
+
+    away = "texts that lie elsewhere are"
+    back = "texts that lie elsewhere come"
 
 
 class FormatError(StreamDedupError):

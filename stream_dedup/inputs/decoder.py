@@ -1,9 +1,9 @@
 """From a source record to a text, an id, a time and a scope: the only place that knows how crawlers write documents.
 
-Invariants: the result is a pure function of the record and the input settings (a decision that depended on anything
-else could differ on redelivery, and then a representative might never reach `unique`); nothing raises, whatever the
-bytes are, but a schema registry that does not answer raises `RegistryAwayError`; the value is only ever decoded, never
-encoded again. Invalid UTF-8 is decoded with replacement (same bytes,
+Invariants: the result is a pure function of the record, the input settings and, where the record's text lies elsewhere, of what
+was fetched (a decision that depended on anything else could differ on redelivery, and then a representative might never reach
+`unique`); nothing raises, whatever the bytes are, but a schema registry or a store that does not answer raises `AwayError`; the
+value is only ever decoded, never encoded again. Invalid UTF-8 is decoded with replacement (same bytes,
 same print); JSON that does not parse, or has no text where the settings say, is a dead letter.
 """
 
@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import datetime as dt
-import hashlib
-import json
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import Content, Vector, as_vector
+from stream_dedup.ground.addresses import TextAddress, parse_prefixes, shown
 from stream_dedup.ground.document import (
     ID_BYTES_MAX,
     UNREADABLE,
@@ -35,15 +33,18 @@ from stream_dedup.ground.document import (
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.inputs.charset import decode_page
+from stream_dedup.inputs.elsewhere import Fetched, FetchLimits, TextFetcher
+from stream_dedup.inputs.fields import MISSING, decode_json, field_at, kind_of, parsed, scalar, scope_number, time_ms_of
 from stream_dedup.inputs.framing import unframe
 from stream_dedup.inputs.html import Extractor, Failure
 from stream_dedup.inputs.registry import AvroRegistry
 from stream_dedup.log.headers import BYPASS
 from stream_dedup.settings.settings import Settings
+from stream_dedup.settings.units import HEADER_PLACE
 
-_MISSING = object()
-_decode_json = msgspec.json.Decoder().decode
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+NOT_FETCHED = "NotFetched"
+"""The error class of a text that lies elsewhere where none is fetched."""
+
 _TIME_MS_MAX = 253_402_300_799_999  # 9999-12-31; RFC 3339 has no later time
 
 
@@ -87,8 +88,10 @@ class Documents(NamedTuple):
 class Decoder:
     """Decodes records as the input settings say."""
 
-    def __init__(self, settings: Settings, *, takes_vectors: bool = False) -> None:
+    def __init__(self, settings: Settings, *, takes_vectors: bool = False, fetches: bool = True) -> None:
         """Take the input settings; `takes_vectors`: the field of the text holds a list of numbers instead.
+
+        One that never `fetches` gives a dead letter for each text that lies elsewhere.
 
         Raises:
             ConfigurationError: a vector can only stand in JSON, and the values are not; or an extra that the settings ask for
@@ -102,7 +105,13 @@ class Decoder:
                 "The recipe takes vectors, and a value that is a text holds none: set STREAM_DEDUP_VALUE_FORMAT=json, and "
                 "STREAM_DEDUP_TEXT_FIELD to the field with the list of numbers."
             )
+        if takes_vectors and settings.text_at is not None:
+            raise ConfigurationError(
+                "The recipe takes vectors, and these stand in records: unset STREAM_DEDUP_TEXT_AT, or take a recipe of texts."
+            )
         self._takes_vectors = takes_vectors
+        self._text_at = settings.text_at
+        self._fetcher = _fetcher_of(settings) if fetches and settings.text_at is not None else None
         self._extractor = (
             Extractor(settings.page_cpu.total_seconds()) if settings.text_is == "html" and not takes_vectors else None
         )
@@ -114,7 +123,7 @@ class Decoder:
         self._allow_bypass = settings.allow_bypass
         # The value is the text, the key the id, the timestamp the time: what most records are, and told quickly.
         self._is_wrapped = self._base64 or self._extractor is not None
-        self._is_plain = not (self._json or self._is_wrapped or self._allow_bypass)
+        self._is_plain = not (self._json or self._is_wrapped or self._allow_bypass or self._text_at)
         # So is a JSON object whose text and id are strings.
         self._is_plain_json = self._json and not (
             self._framed
@@ -122,6 +131,7 @@ class Decoder:
             or self._is_wrapped
             or self._allow_bypass
             or takes_vectors
+            or self._text_at
             or self._time_field
             or self._scope_field
         )
@@ -131,8 +141,47 @@ class Decoder:
         """Whether the texts are extracted from web pages, one by one."""
         return self._extractor is not None
 
-    def decode_all(self, messages: Messages, skipped: Set[int] = frozenset()) -> Documents:
-        """Return the documents among records, without those at the places `skipped`: as `decode` says of each."""
+    @property
+    def fetches(self) -> bool:
+        """Whether some texts may lie elsewhere."""
+        return self._fetcher is not None
+
+    def addresses(self, messages: Messages, skipped: Set[int] = frozenset()) -> dict[int, TextAddress]:
+        """Return where the texts lie of those records whose text lies elsewhere and may be read, by place.
+
+        Raises:
+            RegistryAwayError: the schema registry gives no answer now.
+        """
+        found = {}
+        for place in range(len(messages)):
+            if place not in skipped:
+                address = self._address_of(messages[place])
+                if isinstance(address, TextAddress):
+                    found[place] = address
+        return found
+
+    def fetch(
+        self,
+        addresses: Sequence[TextAddress],
+        start: int,
+        stretch_bytes: int,
+        ahead_bytes: int,
+        is_hurried: Callable[[], bool],
+    ) -> list[Fetched]:
+        """Return what lies at one of these addresses, and at those behind it that are there soon (`TextFetcher.fetch`).
+
+        Raises:
+            TextAwayError: the first is away for now, or whoever waits is hurried.
+        """
+        return self._fetcher.fetch(addresses, start, stretch_bytes, ahead_bytes, is_hurried) if self._fetcher else []
+
+    def decode_all(
+        self, messages: Messages, skipped: Set[int] = frozenset(), fetched: Mapping[int, Fetched] | None = None
+    ) -> Documents:
+        """Return the documents among records, without those at the places `skipped`: as `decode` says of each.
+
+        `fetched` is what lies at the addresses of those whose text lies elsewhere, by place.
+        """
         places: list[int] = []
         texts: list[Content] = []
         ids: list[bytes] = []
@@ -147,7 +196,7 @@ class Decoder:
             places, texts, ids, np.clip(messages.timestamps_ms[places], 0, _TIME_MS_MAX), np.zeros(len(places), np.uint64), {}
         )
         rest += messages.unreadable
-        return self._read_rest(messages, found, rest, skipped) if rest or skipped else found
+        return self._read_rest(messages, found, rest, skipped, fetched or {}) if rest or skipped else found
 
     def _read_plain(
         self, messages: Messages, places: list[int], texts: list[Content], ids: list[bytes], rest: list[int]
@@ -169,7 +218,7 @@ class Decoder:
         text_field, id_field, is_missing = self._text_field, self._id_field, (msgspec.MsgspecError, ValueError, RecursionError)
         for place, (key, value) in enumerate(zip(messages.keys, messages.values, strict=True)):
             try:
-                fields = _decode_json(value or b"")
+                fields = decode_json(value or b"")
             except is_missing:
                 rest.append(place)
                 continue
@@ -187,14 +236,21 @@ class Decoder:
             texts.append(text)
             ids.append(identifier if len(identifier) <= ID_BYTES_MAX else shorten_id(identifier))
 
-    def _read_rest(self, messages: Messages, found: Documents, rest: Sequence[int], skipped: Set[int]) -> Documents:
+    def _read_rest(
+        self,
+        messages: Messages,
+        found: Documents,
+        rest: Sequence[int],
+        skipped: Set[int],
+        fetched: Mapping[int, Fetched],
+    ) -> Documents:
         """Add to what was found what the long way says of the rest, and leave out what is skipped."""
         columns = zip(found.places, found.texts, found.ids, found.times_ms.tolist(), found.scopes.tolist(), strict=True)
         documents = {place: DecodedDocument(*document) for place, *document in columns}
         passed_over: dict[int, DeadLetter | Reason] = {}
         for place in rest:
             if place not in skipped:
-                outcome = self.decode(messages[place])
+                outcome = self.decode(messages[place], fetched.get(place))
                 if isinstance(outcome, DecodedDocument):
                     documents[place] = outcome
                 else:
@@ -211,12 +267,33 @@ class Decoder:
             passed_over,
         )
 
-    def decode(self, message: Message) -> DecodedDocument | DeadLetter | Reason:
+    def decode(self, message: Message, fetched: Fetched | None = None) -> DecodedDocument | DeadLetter | Reason:
         """Return the document, or why there is none: a dead letter, or the reason to pass the record on unjudged.
 
+        `fetched` is what lies at the address of its text, if it lies elsewhere; it is fetched now if it was not.
+
         Raises:
-            RegistryAwayError: the schema registry gives no answer now.
+            AwayError: the schema registry, or the store that has the text, gives no answer now.
         """
+        fields = self._fields_of(message)
+        if isinstance(fields, DeadLetter | Reason):
+            return fields
+        text: Content | bytes | DeadLetter | None = self._fetched(message, fields, fetched) if self._text_at else None
+        if text is None:
+            text = (message.value or b"") if not self._json else self._content_of(fields)
+        if (self._is_wrapped and isinstance(text, str)) or isinstance(text, bytes):
+            text = self._read(text)
+        if isinstance(text, DeadLetter):
+            return text
+        return DecodedDocument(text, self._id_of(message, fields), self._time_of(message, fields), self._scope_of(fields))
+
+    def id_of(self, message: Message) -> bytes | None:
+        """Return the id of a record, whatever its text is and wherever that lies; its key where it cannot be read."""
+        fields = self._fields_of(message)
+        return message.key if isinstance(fields, DeadLetter | Reason) else self._id_of(message, fields)
+
+    def _fields_of(self, message: Message) -> Any | DeadLetter | Reason:
+        """Return what a value in JSON or Avro holds, None for one that is the text itself, or why there is no document."""
         value = message.value
         if isinstance(message, Unreadable):
             return _unreadable(message)
@@ -224,25 +301,56 @@ class Decoder:
             return Reason.TOMBSTONE
         if self._allow_bypass and _asks_for_bypass(message):
             return Reason.BYPASS
-        fields: Any = None
-        text: Content | bytes | DeadLetter
-        if self._json:
-            if self._framed:
-                unframed = unframe(value)
-                if isinstance(unframed, str):
-                    return DeadLetter("decode", "NotFramed", unframed)
-                value = unframed
-            fields = _parse(value) if self._avro is None else self._avro.read(value)
-            if isinstance(fields, DeadLetter):
-                return fields
-            text = self._vector_of(fields) if self._takes_vectors else self._text_of(fields)
-        else:
-            text = value
-        if (self._is_wrapped and isinstance(text, str)) or isinstance(text, bytes):
-            text = self._read(text)
-        if isinstance(text, DeadLetter):
-            return text
-        return DecodedDocument(text, self._id_of(message, fields), self._time_of(message, fields), self._scope_of(fields))
+        if not self._json:
+            return None
+        if self._framed:
+            unframed = unframe(value)
+            if isinstance(unframed, str):
+                return DeadLetter("decode", "NotFramed", unframed)
+            value = unframed
+        return parsed(value) if self._avro is None else self._avro.read(value)
+
+    def _content_of(self, fields: Any) -> Content | bytes | DeadLetter:
+        return self._vector_of(fields) if self._takes_vectors else self._text_of(fields)
+
+    def _fetched(self, message: Message, fields: Any, fetched: Fetched | None) -> Fetched | None:
+        """Return what lies at the address of a record's text; None if it names none, and so has its text inside."""
+        if fetched is not None:
+            return fetched
+        address = self._address_in(message, fields)
+        if address is None or isinstance(address, DeadLetter):
+            return address
+        if self._fetcher is None:
+            return DeadLetter("fetch", NOT_FETCHED, f"The text lies at {shown(address)}, and is not fetched here.")
+        checked = self._fetcher.check(address)
+        return checked if isinstance(checked, DeadLetter) else self._fetcher.fetch_one(checked)
+
+    def _address_of(self, message: Message) -> TextAddress | DeadLetter | None:
+        """Return where a record's text lies; None if it is no document, or has its text inside."""
+        fields = self._fields_of(message)
+        if self._fetcher is None or isinstance(fields, DeadLetter | Reason):
+            return None
+        address = self._address_in(message, fields)
+        return self._fetcher.check(address) if isinstance(address, str) else address
+
+    def _address_in(self, message: Message, fields: Any) -> str | DeadLetter | None:
+        """Return the address that a record names, None if it names none; of a header that comes twice the last one counts."""
+        place = self._text_at or ""
+        if place.startswith(HEADER_PLACE):
+            name = place.removeprefix(HEADER_PLACE)
+            value = next((value for one, value in reversed(message.headers) if one == name), None)
+            try:
+                return value.decode("utf-8") if value else None
+            except UnicodeDecodeError:
+                return DeadLetter("field", "NotAnAddress", f"The header {name!r} is not UTF-8, and an address is needed.")
+        found = field_at(fields, place)
+        if isinstance(found, list) and len(found) == 1:
+            found = found[0]
+        if found is MISSING or found is None or found == "":
+            return None
+        if not isinstance(found, str):
+            return DeadLetter("field", "NotAnAddress", f"The field {place!r} holds {kind_of(found)}, and an address is needed.")
+        return found
 
     def _read(self, written: str | bytes) -> str | DeadLetter:
         """Return the text that stands in a field or a whole value."""
@@ -257,21 +365,22 @@ class Decoder:
         return DeadLetter("fingerprint", *found) if isinstance(found, Failure) else found
 
     def _text_of(self, fields: Any) -> str | bytes | DeadLetter:
-        found = _at(fields, self._text_field)
+        found = field_at(fields, self._text_field)
         if isinstance(found, str | bytes):  # bytes: of Avro
             return found
         if isinstance(found, list) and all(isinstance(part, str) for part in found):
             return "\n".join(found)
-        if found is _MISSING:
-            return DeadLetter("field", "MissingField", f"The value has no field {self._text_field!r} for the text.")
-        return DeadLetter("field", "NotText", f"The field {self._text_field!r} holds {_kind(found)}, and a text is needed.")
+        if found is MISSING:
+            nor = f", and no address at {self._text_at!r}" if self._text_at else ""
+            return DeadLetter("field", "MissingField", f"The value has no field {self._text_field!r} for the text{nor}.")
+        return DeadLetter("field", "NotText", f"The field {self._text_field!r} holds {kind_of(found)}, and a text is needed.")
 
     def _vector_of(self, fields: Any) -> Vector | DeadLetter:
-        found = _at(fields, self._text_field)
-        if found is _MISSING:
+        found = field_at(fields, self._text_field)
+        if found is MISSING:
             return DeadLetter("field", "MissingField", f"The value has no field {self._text_field!r} for the vector.")
         if not isinstance(found, list) or not all(isinstance(one, int | float) and not isinstance(one, bool) for one in found):
-            what = "a list that is not all numbers" if isinstance(found, list) else _kind(found)
+            what = "a list that is not all numbers" if isinstance(found, list) else kind_of(found)
             return DeadLetter("field", "NotAVector", f"The field {self._text_field!r} holds {what}, and a vector is needed.")
         try:
             return as_vector(found)
@@ -279,14 +388,14 @@ class Decoder:
             return DeadLetter("field", "NotAVector", str(error))
 
     def _id_of(self, message: Message, fields: Any) -> bytes:
-        found = _scalar(_at(fields, self._id_field)) if self._id_field else None
+        found = scalar(field_at(fields, self._id_field)) if self._id_field else None
         return shorten_id((message.key or b"") if found is None else found.encode("utf-8", "replace"))
 
     def _time_of(self, message: Message, fields: Any) -> int:
         time_ms = None
         if self._time_field:
-            found = _at(fields, self._time_field)
-            time_ms = _time_ms(found[0] if isinstance(found, list) and found else found)
+            found = field_at(fields, self._time_field)
+            time_ms = time_ms_of(found[0] if isinstance(found, list) and found else found)
         if time_ms is None:
             time_ms = message.timestamp_ms or 0
         return min(max(time_ms, 0), _TIME_MS_MAX)
@@ -294,31 +403,13 @@ class Decoder:
     def _scope_of(self, fields: Any) -> int:
         if not self._scope_field:
             return 0
-        found = _scalar(_at(fields, self._scope_field))
+        found = scalar(field_at(fields, self._scope_field))
         return 0 if found is None else scope_number(found)
 
 
-def _parse(value: bytes) -> Any | DeadLetter:
-    try:
-        return parse_json(value)
-    except (ValueError, RecursionError, MemoryError) as error:
-        return DeadLetter("decode", type(error).__name__, f"The value is not JSON that can be read: {error}.")
-
-
-def parse_json(value: bytes) -> Any:
-    """Return what a JSON value holds, as `json.loads` does of its UTF-8, in which what is invalid was replaced.
-
-    msgspec takes a fifth of the time, and agrees on all that it takes; what it refuses (NaN, lone surrogates, invalid UTF-8,
-    numbers beyond a float) is left to `json`.
-
-    Raises:
-        ValueError, RecursionError, MemoryError: it is not JSON that can be read.
-    """
-    content = value.removeprefix(_BYTE_ORDER_MARK)
-    try:
-        return _decode_json(content)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return json.loads(content.decode("utf-8", "replace"))
+def _fetcher_of(settings: Settings) -> TextFetcher:
+    limits = FetchLimits(settings.text_fetches, settings.text_bytes, settings.text_timeout.total_seconds())
+    return TextFetcher(parse_prefixes(settings.text_prefixes or ""), limits)
 
 
 def _unreadable(message: Unreadable) -> DeadLetter:
@@ -336,61 +427,5 @@ def _unreadable(message: Unreadable) -> DeadLetter:
     )
 
 
-def scope_number(name: str) -> int:
-    """Return the number that stands for a scope in the log; 0 is the one common scope, and no name's."""
-    digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") or 1
-
-
 def _asks_for_bypass(message: Message) -> bool:
     return any(name == BYPASS and value == b"true" for name, value in message.headers)
-
-
-def _at(fields: Any, path: str) -> Any:
-    """Return what stands at a dotted path; a field whose own name has the dots wins over the path."""
-    if isinstance(fields, dict):
-        found = fields.get(path, _MISSING)
-        if found is not _MISSING:
-            return found
-    for name in path.split("."):
-        if isinstance(fields, list) and len(fields) == 1:
-            fields = fields[0]
-        if not isinstance(fields, dict) or name not in fields:
-            return _MISSING
-        fields = fields[name]
-    return fields
-
-
-def _scalar(found: Any) -> str | None:
-    if isinstance(found, list) and found:
-        found = found[0]
-    if isinstance(found, str):
-        return found
-    if isinstance(found, int | float) and not isinstance(found, bool):
-        return str(found)
-    return None
-
-
-def _time_ms(found: Any) -> int | None:
-    """Return a time field as milliseconds: a number of seconds or milliseconds, or RFC 3339; None if it is neither."""
-    if isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found < 1e15:
-        return int(found * 1000 if found < 1e11 else found)
-    if isinstance(found, str):
-        try:
-            found = dt.datetime.fromisoformat(found)
-        except ValueError:
-            return None
-    if isinstance(found, dt.datetime):  # a timestamp of Avro is one already
-        moment = found
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=dt.UTC)
-        try:
-            return int(moment.timestamp() * 1000)
-        except (OverflowError, ValueError):
-            return None
-    return None
-
-
-def _kind(found: Any) -> str:
-    names = {dict: "an object", list: "a list that is not all texts", bool: "a truth value", type(None): "null", str: "a text"}
-    return names.get(type(found), "a number")

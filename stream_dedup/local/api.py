@@ -31,7 +31,7 @@ from stream_dedup.ground.sketch import similarity as sketch_similarity
 from stream_dedup.index.contract import Store
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
-from stream_dedup.inputs.decoder import scope_number
+from stream_dedup.inputs.fields import scope_number
 from stream_dedup.log import answers, records
 
 _LOG = "a library's index"

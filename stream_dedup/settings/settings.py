@@ -32,6 +32,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
+from stream_dedup.ground.addresses import parse_prefixes
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import Plan, parse_similarity, plan_for
@@ -41,6 +42,7 @@ from stream_dedup.settings.environment import PREFIX
 from stream_dedup.settings.properties import MASK, is_secret
 from stream_dedup.settings.units import (
     BROKERS,
+    HEADER_PLACE,
     HOST,
     WEB_ADDRESS,
     WEB_PATH,
@@ -50,6 +52,7 @@ from stream_dedup.settings.units import (
     Name,
     ReadableFile,
     Size,
+    TextPlace,
     TopicName,
     Whole,
     as_text,
@@ -266,6 +269,39 @@ class Settings(BaseSettings):
         default="text",
         description="Dotted path of the text in a JSON value; a list there is joined. A document without it becomes "
         "a dead letter. Not with `value_format` `raw`.",
+    )
+    text_at: TextPlace | None = Field(
+        default=None,
+        description="Where a record names the address of its text, if that lies elsewhere: the dotted path of a field, or a "
+        "header, as in `header:text-uri`. The text is fetched from there (`https://`, `s3://`, `gs://`, `abfs://`, `file:///`; "
+        "needs `stream-dedup[fetch]`, or the extra `s3`, `gs`, `abfs`). A record without an address has its text inside, as "
+        "without this setting. What is missing for good becomes a dead letter of stage `fetch`; while a store does not answer, "
+        "records wait. A field needs values in JSON.",
+    )
+    text_prefixes: str | None = Field(
+        default=None,
+        description="What may be fetched: addresses below one of these, with commas between them, as in "
+        "`s3://crawl/pages,https://store.example/`. Each ends where a part of a path ends. `text_at` needs it; nothing else "
+        "is read, and no redirect leads to another host. Whoever may write documents can have all fetched that lies below.",
+    )
+    text_bytes: Annotated[Size, Field(ge=1 << 10, le=1 << 30)] = Field(
+        default=10_000_000,
+        description="Most bytes of a text that is fetched, also once it is unpacked; a larger one becomes a dead letter. Of "
+        "all workers of a group the same.",
+        json_schema_extra={"default_text": "`10MB`"},
+    )
+    text_timeout: Duration = Field(
+        default=timedelta(seconds=10),
+        ge=timedelta(milliseconds=100),
+        le=timedelta(minutes=10),
+        description="How long one attempt to fetch a text may take, from the first byte sent to the last one read. After "
+        "three of them the records wait, and it is asked for again.",
+    )
+    text_fetches: Annotated[int, Whole] = Field(
+        default=64,
+        ge=1,
+        le=1000,
+        description="Most texts that are fetched at once. With 64 of them, a store that takes 200 ms gives 320 a second.",
     )
     registry_url: str | None = Field(
         default=None,
@@ -554,6 +590,29 @@ class Settings(BaseSettings):
         if value is not None and info.data.get("value_format") == "raw":
             raise ValueError(f"needs {PREFIX}VALUE_FORMAT=json, because a raw value has no fields")
         return value
+
+    @field_validator("text_at")
+    @classmethod
+    def _check_has_fields(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and not value.startswith(HEADER_PLACE) and info.data.get("value_format") == "raw":
+            raise ValueError(
+                f"needs {PREFIX}VALUE_FORMAT=json, or names a header as in header:text-uri: a raw value has no fields"
+            )
+        return value
+
+    @field_validator("text_prefixes")
+    @classmethod
+    def _check_text_prefixes(cls, value: str | None) -> str | None:
+        return None if value is None else ",".join(parse_prefixes(value))
+
+    @model_validator(mode="after")
+    def _check_text_at_has_prefixes(self) -> Self:
+        if self.text_at is not None and self.text_prefixes is None:
+            raise ValueError(
+                f"{PREFIX}TEXT_AT is {self.text_at!r}, and nothing may be fetched: name what may be, as in "
+                f"{PREFIX}TEXT_PREFIXES=s3://crawl/pages"
+            )
+        return self
 
     @field_validator("window")
     @classmethod

@@ -41,6 +41,10 @@ WEB_ADDRESS = r"^https?://[A-Za-z0-9.\[\]:_-]{1,255}(/[A-Za-z0-9._~/-]*)?$"
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 
 
+HEADER_PLACE = "header:"
+"""What a place that is a header begins with, and not a field."""
+
+
 NAME = r"^[A-Za-z0-9._-]{1,200}$"
 
 
@@ -126,6 +130,15 @@ def _field_path(value: str) -> str:
     return value
 
 
+def _text_place(value: str) -> str:
+    name = value.removeprefix(HEADER_PLACE)
+    if name == value:
+        return _field_path(value)
+    if not name or len(name) > 200:
+        raise ValueError("must name a header of 1 to 200 characters, as in header:text-uri")
+    return value
+
+
 def check_brokers(value: str) -> str:
     """Return a list of `host:port`, if each of them can be an address.
 
@@ -183,6 +196,9 @@ ReadableFile = Annotated[FilePath, BeforeValidator(_expand)]
 
 
 FieldPath = Annotated[str, AfterValidator(_field_path)]
+
+
+TextPlace = Annotated[str, AfterValidator(_text_place)]
 
 
 TopicName = Annotated[str, AfterValidator(_topic)]

@@ -4,7 +4,8 @@ in a queue of Kafka's client.
 The memory that the worker may take, less what it takes before it reads, is divided into parts. One batch may bring one part.
 What they are for, when batches of one part each are under way everywhere:
 
-    6   records held: four batches in flight, one being prepared, one read ahead
+    6   records held: four batches in flight, one being prepared, one read ahead. Where texts lie elsewhere the records are
+        small, and two of these parts are for texts that were fetched before their turn
     4   preparing one batch: its text, decoded, normalised and with folded letters, measured as 4.0 times its bytes
     2   a transaction: what Kafka's client holds of it, once as records and once as requests
     3   records that are fetched and not yet read, compressed and not
@@ -25,6 +26,8 @@ from stream_dedup.settings.settings import Settings
 
 _PARTS: Final = 20
 _HELD_PARTS: Final = 6
+_AHEAD_PARTS: Final = 2
+_AHEAD_BYTES_MAX: Final = 64 << 20
 # A tenth stays free: the limit is where the system kills.
 _FREE_SHARE: Final = 10
 # Kafka's clients and their threads, kernels that are loaded with the first batch.
@@ -59,6 +62,11 @@ class WorkerBudget:
     def kept_bytes(self) -> int:
         """How much freed memory the C library may keep for each of its arenas."""
         return self.part_bytes
+
+    @property
+    def ahead_bytes(self) -> int:
+        """How many bytes of texts that lie elsewhere may be held before their turn."""
+        return min(_AHEAD_BYTES_MAX, _AHEAD_PARTS * self.part_bytes)
 
     def room(self, held_bytes: int) -> int:
         """Return how many bytes another batch may bring beside those that are held; 0: it waits."""

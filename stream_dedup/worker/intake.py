@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from stream_dedup.ground.document import TopicPartitionKey, UnreadableHeaders
-from stream_dedup.ground.errors import RegistryAwayError
+from stream_dedup.ground.errors import AwayError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.threads import SideThread
 from stream_dedup.kafka import SourceConsumer
@@ -222,29 +222,36 @@ class Intake:
     def _prepare(self, read: Unprepared) -> tuple[InFlight | None, Unprepared | None]:
         """Make a batch, and return what is left of the records once a slice of time is over.
 
-        While the schema registry is away the records wait here, and the loop polls on; whoever hurries gets them back.
-        Nothing of the flow or a client may be touched in here.
+        While what they cannot be read without is away the records wait here, and the loop polls on; whoever hurries gets them
+        back. Nothing of the flow or a client may be touched in here.
         """
         messages = Messages.joined(read.messages)
-        is_away = False
-        while True:
-            until = self._clock.monotonic() + self._pace.slice_seconds
-            try:
-                with self._metrics.stage("prepare"):
-                    batch = self._preparer.prepare(messages, read.sources, read.stamp, partial(self._is_over, until))
-                break
-            except RegistryAwayError as error:
-                if not is_away:
-                    self._logger.warning("the schema registry is away; the records wait", reason=str(error))
-                is_away = True
-                self._metrics.registry_away(True)
-                if self._hurries.wait(_ASK_AGAIN_SECONDS):
-                    self._metrics.registry_away(False)
-                    return None, left_of(read, messages, 0)
-        if is_away:
-            self._logger.info("the schema registry answers again")
-            self._metrics.registry_away(False)
-        return batch, left_of(read, messages, len(batch.messages))
+        away: set[type[AwayError]] = set()
+        try:
+            while True:
+                until = self._clock.monotonic() + self._pace.slice_seconds
+                try:
+                    with self._metrics.stage("prepare"):
+                        batch = self._preparer.prepare(
+                            messages, read.sources, read.stamp, partial(self._is_over, until), self._hurries.is_set
+                        )
+                except AwayError as error:
+                    if self._hurries.is_set():
+                        return None, left_of(read, messages, 0)
+                    kind = type(error)
+                    if kind not in away:
+                        self._logger.warning(f"{kind.away} away; the records wait", reason=str(error))
+                    away.add(kind)
+                    self._metrics.away(kind, True)
+                    if self._hurries.wait(_ASK_AGAIN_SECONDS):
+                        return None, left_of(read, messages, 0)
+                else:
+                    for kind in away:
+                        self._logger.info(f"{kind.back} again")
+                    return batch, left_of(read, messages, len(batch.messages))
+        finally:
+            for kind in away:
+                self._metrics.away(kind, False)
 
     def _is_over(self, until: float) -> bool:
         return self._hurries.is_set() or self._clock.monotonic() >= until

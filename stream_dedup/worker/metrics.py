@@ -12,6 +12,7 @@ import numpy as np
 from prometheus_client import Counter, Gauge
 
 from stream_dedup.ground.document import Reason, Verdict
+from stream_dedup.ground.errors import AwayError, TextAwayError
 from stream_dedup.service.metrics import BatchHistogram, RoleMetrics
 from stream_dedup.worker.outputs import EmittedCounts
 
@@ -80,6 +81,11 @@ class WorkerMetrics(RoleMetrics):
             "1 while records wait because the schema registry does not answer, else 0.",
             registry=registry,
         )
+        self._texts_away = Gauge(
+            "stream_dedup_texts_away",
+            "1 while records wait because the store that has their texts does not answer, else 0.",
+            registry=registry,
+        )
         self._batches_in_flight = Gauge(
             "stream_dedup_batches_in_flight", "Batches that wait for the index or for their commit.", registry=registry
         )
@@ -129,7 +135,7 @@ class WorkerMetrics(RoleMetrics):
         for reason in Reason:
             if reason.verdict is not None:
                 self._documents.labels(reason.verdict.value, reason.label)
-        for stage in ("decode", "field", "size", "fingerprint"):
+        for stage in ("decode", "field", "size", "fetch", "fingerprint"):
             self._dead_letters.labels(stage)
         for result in ("committed", "aborted", "unknown"):
             self._transactions.labels(result)
@@ -164,9 +170,9 @@ class WorkerMetrics(RoleMetrics):
         """Count a transaction that ended so: `committed`, `aborted` or `unknown`."""
         self._transactions.labels(result).inc()
 
-    def registry_away(self, is_away: bool) -> None:
-        """Say whether records wait for the schema registry."""
-        self._registry_away.set(is_away)
+    def away(self, kind: type[AwayError], is_away: bool) -> None:
+        """Say whether records wait for what is away: the schema registry, or the store that has their texts."""
+        (self._texts_away if issubclass(kind, TextAwayError) else self._registry_away).set(is_away)
 
     def rebalanced(self) -> None:
         """Count a rebalance; the lag of partitions that went away is not reported any longer."""

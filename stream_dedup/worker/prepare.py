@@ -7,7 +7,7 @@ they were read, so those of one partition stand in offset order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import Fingerprinter, Prints, format_prints
 from stream_dedup.ground.document import DeadLetter, Message, Mode, Reason, Representative, TopicPartitionKey, digest_id
+from stream_dedup.ground.errors import AwayError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.inputs.decoder import Decoder, Documents
+from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.log import headers, records
 from stream_dedup.log.answers import Judgement, Verdicts
 from stream_dedup.log.frame import table_of
@@ -27,6 +29,7 @@ from stream_dedup.log.frame import table_of
 # what one kernel does at once is not cut.
 _QUICK_BYTES = 16 << 20
 SLOW_BYTES = 64 << 10
+AHEAD_BYTES = 64 << 20
 
 Decided: TypeAlias = DeadLetter | Reason | Judgement
 
@@ -128,7 +131,8 @@ class Preparer:
     """Turns records into batches, for one worker process; `nonce` (16 bytes) tells its log records from all others.
 
     With `digests_ids` the log gets keyed digests instead of ids. `encode` makes a log record of a batch, of at most
-    `record_documents`. Where texts take long, the clock is looked at after each `slow_bytes` of values.
+    `record_documents`. Where texts take long, the clock is looked at after each `slow_bytes` of values. Of texts that lie
+    elsewhere at most `ahead_bytes` are held before their turn.
     """
 
     def __init__(
@@ -143,6 +147,7 @@ class Preparer:
         encode: Callable[[records.Batch], bytes] = records.encode_batch,
         slow_bytes: int = SLOW_BYTES,
         record_documents: int = records.DOCUMENTS_MAX,
+        ahead_bytes: int = AHEAD_BYTES,
     ) -> None:
         self._decoder = decoder
         self._fingerprinter = fingerprinter
@@ -154,6 +159,7 @@ class Preparer:
         self._encode = encode
         self._slow_bytes = slow_bytes
         self._record_documents = record_documents
+        self._ahead_bytes = ahead_bytes
         self._number = 0
         self._is_quick = not decoder.reads_pages and (
             fingerprinter.recipe.method.is_at_once or fingerprinter.recipe.method.takes_vectors
@@ -165,13 +171,18 @@ class Preparer:
         sources: Mapping[TopicPartitionKey, records.Source],
         stamp: bytes,
         is_over: Callable[[], bool] = lambda: False,
+        is_hurried: Callable[[], bool] = lambda: False,
     ) -> InFlight:
         """Return the batch for these records, or for the first of them; `sources` has one entry for each partition among them.
 
-        Once `is_over`, what is in work is finished, and the records behind it are left out.
+        Once `is_over`, what is in work is finished, and the records behind it are left out. So are those behind one that lacks
+        something which is away. Whoever `is_hurried` waits for no text that lies elsewhere.
+
+        Raises:
+            AwayError: what the first record cannot be read without is away.
         """
         messages = Messages.of(messages)
-        documents, prints, done = self._read(messages, is_over)
+        documents, prints, done = self._read(messages, is_over, is_hurried)
         messages = messages.part(0, done)
         decided: list[Decided | None] = [None] * len(messages)
         for place, outcome in documents.passed_over.items():
@@ -197,28 +208,40 @@ class Preparer:
             self._pack(batch, documents, prints, sources)
         return batch
 
-    def _read(self, messages: Messages, is_over: Callable[[], bool]) -> tuple[Documents, Prints | None, int]:
+    def _read(
+        self, messages: Messages, is_over: Callable[[], bool], is_hurried: Callable[[], bool]
+    ) -> tuple[Documents, Prints | None, int]:
         """Decode and fingerprint records, stretch by stretch, until it `is_over`; return how many of them that were."""
         found: list[tuple[int, Documents]] = []
         prints: list[Prints] = []
         start = 0
-        for stop in self._stretches(messages):
-            stretch = messages.part(start, stop)
-            large = frozenset(headers.too_large(stretch, self._record_bytes_max))
-            documents = self._decoder.decode_all(stretch, large)
-            documents.passed_over.update((place, self._too_large(stretch[place])) for place in large)
-            found.append((start, documents))
-            if documents.texts:
-                prints.append(self._fingerprinter.fingerprint(documents.texts))
-                documents.texts.clear()  # they are not needed again, and are as large as the records
-            start = stop
-            if is_over():
-                break
+        large = frozenset(headers.too_large(messages, self._record_bytes_max))
+        try:
+            for stop, fetched in self._fetched(messages, large, is_hurried):
+                stretch = messages.part(start, stop)
+                skipped = frozenset(place - start for place in large if start <= place < stop)
+                documents = (
+                    self._decoder.decode_all(stretch, skipped, fetched)
+                    if fetched
+                    else self._decoder.decode_all(stretch, skipped)
+                )
+                documents.passed_over.update((place, self._too_large(stretch[place])) for place in skipped)
+                found.append((start, documents))
+                if documents.texts:
+                    prints.append(self._fingerprinter.fingerprint(documents.texts))
+                    documents.texts.clear()  # they are not needed again, and are as large as the records
+                fetched.clear()
+                start = stop
+                if is_over():
+                    break
+        except AwayError:
+            if not start:
+                raise
         return Documents.joined(found), Prints.joined(prints) if prints else None, start
 
     def _stretches(self, messages: Messages) -> Iterator[int]:
         """Yield where each stretch of records ends that is worked on before anybody looks at the clock."""
-        most = _QUICK_BYTES if self._is_quick else self._slow_bytes
+        most = self._stretch_bytes
         if int(messages.value_bytes.sum()) <= most:
             yield len(messages)
             return
@@ -228,6 +251,35 @@ class Preparer:
             before = int(ends[stop - 1]) if stop else 0
             stop = max(stop + 1, int(np.searchsorted(ends, before + most, side="right")))
             yield stop
+
+    def _fetched(
+        self, messages: Messages, skipped: Set[int], is_hurried: Callable[[], bool]
+    ) -> Iterator[tuple[int, dict[int, Fetched]]]:
+        """Yield where each stretch of records ends, and the texts of those whose text lies elsewhere, by place in the stretch.
+
+        Raises:
+            AwayError: what the record behind the last stretch cannot be read without is away.
+        """
+        if not self._decoder.fetches:
+            yield from ((stop, {}) for stop in self._stretches(messages))
+            return
+        found = self._decoder.addresses(messages, skipped)
+        places, addresses = [*found], [*found.values()]
+        start = taken = 0
+        while start < len(messages):
+            if taken < len(places) and start < places[taken] and not taken:
+                stop, texts = places[taken], []  # those before the first text need not wait for it
+            else:
+                most = min(self._stretch_bytes, self._ahead_bytes // 2)
+                texts = self._decoder.fetch(addresses, taken, most, self._ahead_bytes, is_hurried)
+                stop = places[taken + len(texts)] if taken + len(texts) < len(places) else len(messages)
+            yield stop, {place - start: text for place, text in zip(places[taken : taken + len(texts)], texts, strict=True)}
+            start = stop
+            taken += len(texts)
+
+    @property
+    def _stretch_bytes(self) -> int:
+        return _QUICK_BYTES if self._is_quick else self._slow_bytes
 
     def _too_large(self, message: Message) -> DeadLetter:
         if len(message.headers) > headers.FOREIGN_HEADERS_MAX:

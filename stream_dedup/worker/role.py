@@ -169,6 +169,7 @@ class Worker:
             digests_ids=settings.log_ids == "digest",
             slow_bytes=pace.slow_bytes,
             record_documents=pace.record_documents,
+            ahead_bytes=budget.ahead_bytes,
         )
         warm_up()
         outputs = OutputWriter(

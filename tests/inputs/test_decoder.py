@@ -11,7 +11,8 @@ import pytest
 
 from stream_dedup.ground.document import ID_BYTES_MAX, DeadLetter, Headers, Message, Reason, Unreadable, UnreadableHeaders
 from stream_dedup.ground.messages import Messages
-from stream_dedup.inputs.decoder import DecodedDocument, Decoder, parse_json
+from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+from stream_dedup.inputs.fields import parse_json
 from stream_dedup.settings.settings import Settings
 
 

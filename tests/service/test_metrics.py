@@ -90,7 +90,7 @@ def test_every_series_is_there_before_it_first_moves() -> None:
     for reason in Reason:
         if reason.verdict is not None:
             assert value(metrics.registry, "documents_total", verdict=reason.verdict.value, reason=reason.label) == 0
-    for stage in ("decode", "field", "size", "fingerprint"):
+    for stage in ("decode", "field", "size", "fetch", "fingerprint"):
         assert value(metrics.registry, "dead_letters_total", stage=stage) == 0
 
 
@@ -229,6 +229,7 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
         "stream_dedup_host_events": {"event"},
         "stream_dedup_rebalances": set(),
         "stream_dedup_schema_registry_away": set(),
+        "stream_dedup_texts_away": set(),
         "stream_dedup_batches_in_flight": set(),
         "stream_dedup_documents_in_flight": set(),
         "stream_dedup_bytes_in_flight": set(),

@@ -1,0 +1,98 @@
+"""What stands where in a decoded value: fields by their dotted paths, as texts, times and scopes. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from typing import Any, Final
+
+import msgspec
+
+from stream_dedup.ground.document import DeadLetter
+
+MISSING: Final = object()
+decode_json = msgspec.json.Decoder().decode
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def parsed(value: bytes) -> Any | DeadLetter:
+    """Return what a JSON value holds, or why it cannot be read."""
+    try:
+        return parse_json(value)
+    except (ValueError, RecursionError, MemoryError) as error:
+        return DeadLetter("decode", type(error).__name__, f"The value is not JSON that can be read: {error}.")
+
+
+def parse_json(value: bytes) -> Any:
+    """Return what a JSON value holds, as `json.loads` does of its UTF-8, in which what is invalid was replaced.
+
+    msgspec takes a fifth of the time, and agrees on all that it takes; what it refuses (NaN, lone surrogates, invalid UTF-8,
+    numbers beyond a float) is left to `json`.
+
+    Raises:
+        ValueError, RecursionError, MemoryError: it is not JSON that can be read.
+    """
+    content = value.removeprefix(_BYTE_ORDER_MARK)
+    try:
+        return decode_json(content)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return json.loads(content.decode("utf-8", "replace"))
+
+
+def scope_number(name: str) -> int:
+    """Return the number that stands for a scope in the log; 0 is the one common scope, and no name's."""
+    digest = hashlib.blake2b(name.encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1
+
+
+def field_at(fields: Any, path: str) -> Any:
+    """Return what stands at a dotted path; a field whose own name has the dots wins over the path."""
+    if isinstance(fields, dict):
+        found = fields.get(path, MISSING)
+        if found is not MISSING:
+            return found
+    for name in path.split("."):
+        if isinstance(fields, list) and len(fields) == 1:
+            fields = fields[0]
+        if not isinstance(fields, dict) or name not in fields:
+            return MISSING
+        fields = fields[name]
+    return fields
+
+
+def scalar(found: Any) -> str | None:
+    """Return a text, a number, or the first of a list of them, as a text; None if it is none."""
+    if isinstance(found, list) and found:
+        found = found[0]
+    if isinstance(found, str):
+        return found
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        return str(found)
+    return None
+
+
+def time_ms_of(found: Any) -> int | None:
+    """Return a time field as milliseconds: a number of seconds or milliseconds, or RFC 3339; None if it is neither."""
+    if isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found < 1e15:
+        return int(found * 1000 if found < 1e11 else found)
+    if isinstance(found, str):
+        try:
+            found = dt.datetime.fromisoformat(found)
+        except ValueError:
+            return None
+    if isinstance(found, dt.datetime):  # a timestamp of Avro is one already
+        moment = found
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=dt.UTC)
+        try:
+            return int(moment.timestamp() * 1000)
+        except (OverflowError, ValueError):
+            return None
+    return None
+
+
+def kind_of(found: Any) -> str:
+    """Return what a field holds, for a sentence."""
+    names = {dict: "an object", list: "a list that is not all texts", bool: "a truth value", type(None): "null", str: "a text"}
+    return names.get(type(found), "a number")

@@ -1,0 +1,103 @@
+"""Texts that lie on a web server: each record leaves once with its verdict, whatever the server and the worker do meanwhile."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.broker.harness import Filter, Outcome, Role, header, peak_bytes, wait_until
+from tests.broker.test_operating import text
+from tests.inputs.store_server import Pages, Reply, serving
+
+pytestmark = pytest.mark.broker
+
+COUNT = 60
+AWAY, GONE, REFUSED, COPY = 30, 11, 12, 40
+MEMORY_BYTES = 400 << 20
+
+
+@pytest.fixture
+def pages() -> Iterator[Pages]:
+    with serving() as pages:
+        yield pages
+
+
+def elsewhere(make_filter: Callable[..., Filter], pages: Pages, **settings: Any) -> Filter:
+    return make_filter(
+        partitions=1,
+        value_format="json",
+        text_at="uri",
+        text_prefixes=f"{pages.url}/pages",
+        text_timeout="2s",
+        log_level="info",
+        **settings,
+    )
+
+
+def record(number: int, uri: str) -> tuple[int, bytes, bytes, list[Any]]:
+    return 0, b"%d" % number, json.dumps({"uri": uri}).encode(), []
+
+
+def gauge(worker: Role) -> str:
+    with urllib.request.urlopen(f"{worker.address()}/metrics", timeout=10) as answer:  # noqa: S310 - our own address
+        lines = answer.read().decode().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith("stream_dedup_texts_away "))
+
+
+def test_one_that_is_away_holds_and_every_record_leaves_once(make_filter: Callable[..., Filter], pages: Pages) -> None:
+    crawl = elsewhere(make_filter, pages)
+    for number in range(COUNT):
+        pages.by_path[f"/pages/{number}"] = Reply(gzip.compress(text(number).encode()))
+    pages.by_path[f"/pages/{COPY}"] = Reply(text(0).encode() + b" more")
+    pages.by_path[f"/pages/{AWAY}"] = Reply(status=503)
+    del pages.by_path[f"/pages/{GONE}"]
+    records = [record(number, f"{pages.url}/pages/{number}") for number in range(COUNT)]
+    records[REFUSED] = record(REFUSED, f"{pages.url}/secret")
+    count = crawl.produce(records)
+    crawl.start("index")
+    worker = crawl.start("worker")
+    worker.says("texts that lie elsewhere are away; the records wait")
+    wait_until(lambda: crawl.committed() == AWAY, "what was read before it is committed")
+    wait_until(lambda: gauge(worker) == "1.0", "the gauge says so")
+    worker.kill()
+
+    worker = crawl.start("worker")
+    worker.says("texts that lie elsewhere are away; the records wait")
+    assert crawl.committed() == AWAY
+    pages.by_path[f"/pages/{AWAY}"] = Reply(text(AWAY).encode())
+    crawl.wait_until_committed(count)
+    wait_until(lambda: gauge(worker) == "0.0", "the gauge says so")
+    assert worker.stop() == 0
+    outcome = Outcome(crawl)
+    outcome.check()
+
+    assert outcome.reasons() == {"new": COUNT - 3, "near": 1, "dead:fetch": 2}
+    assert [(one.key, header(one, "dedup.of.id")) for one in outcome.duplicates] == [(b"%d" % COPY, "0")]
+    assert {one.key: header(one, "dedup.error.class") for one in outcome.dead} == {b"11": "NotFound", b"12": "AddressRefused"}
+    assert all(pages.url in header(one, "__dlq.errors.message") for one in outcome.dead)
+    assert "/secret" not in pages.asked
+
+
+def test_large_texts_stay_within_the_worker_s_memory(make_filter: Callable[..., Filter], pages: Pages) -> None:
+    """160 MB of texts, packed so that they come much faster than they are read, and a bomb among them."""
+    crawl = elsewhere(make_filter, pages, worker_memory=str(MEMORY_BYTES), text_bytes="5MB")
+    for number in range(40):
+        content = " ".join(f"{number}word{place}" for place in range(300_000))[:4_000_000]
+        pages.by_path[f"/pages/{number}"] = Reply(gzip.compress(content.encode(), 1))
+    pages.by_path["/pages/20"] = Reply(gzip.compress(bytes(1 << 30), 9))
+    count = crawl.produce(record(number, f"{pages.url}/pages/{number}") for number in range(40))
+    crawl.start("index")
+    worker = crawl.start("worker")
+    crawl.wait_until_committed(count)
+    peak = peak_bytes(worker)
+    outcome = Outcome(crawl)
+    outcome.check()
+
+    print(f"{peak >> 20} MiB at most")
+    assert outcome.reasons() == {"new": 39, "dead:fetch": 1}
+    assert 0 < peak < MEMORY_BYTES

@@ -1,0 +1,385 @@
+"""Texts that lie elsewhere: a server of the test's own does what servers do; the fetcher says what is there, missing, away."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stream_dedup.ground.addresses import TextAddress, parse_prefixes
+from stream_dedup.ground.document import DeadLetter
+from stream_dedup.ground.errors import ConfigurationError, TextAwayError
+from stream_dedup.inputs import elsewhere
+from stream_dedup.inputs.elsewhere import Fetched, FetchLimits, TextFetcher
+from stream_dedup.inputs.packed import unpack
+from tests.inputs.store_server import Pages, Reply, serving, until
+
+KB = 1 << 10
+LIMITS = FetchLimits(at_once=8, text_bytes=100 * KB, seconds=5.0)
+BOMB = gzip.compress(bytes(200 << 20), 9)
+
+
+@pytest.fixture
+def pages() -> Iterator[Pages]:
+    with serving() as pages:
+        yield pages
+
+
+@pytest.fixture(autouse=True)
+def at_once_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elsewhere, "_RETRY_SECONDS", 0.001)
+
+
+def fetcher(where: str, limits: FetchLimits = LIMITS) -> TextFetcher:
+    return TextFetcher(parse_prefixes(where), limits)
+
+
+def address_of(by: TextFetcher, written: str) -> TextAddress:
+    found = by.check(written)
+    assert isinstance(found, TextAddress), found
+    return found
+
+
+def fetch(by: TextFetcher, written: str) -> Fetched:
+    return by.fetch_one(address_of(by, written))
+
+
+def letter(found: Fetched) -> tuple[str, str]:
+    assert isinstance(found, DeadLetter), found
+    assert found.stage == "fetch"
+    assert found.is_timed
+    return found.error_class, found.message
+
+
+def all_of(by: TextFetcher, written: list[str], stretch_bytes: int = 64 * KB) -> list[Fetched]:
+    """Return all of them, as often as that has to be asked for."""
+    addresses = [address_of(by, one) for one in written]
+    found: list[Fetched] = []
+    while len(found) < len(addresses):
+        found += by.fetch(addresses, len(found), stretch_bytes, 2 * stretch_bytes)
+    return found
+
+
+# -- there
+
+
+def test_a_text_is_what_lies_there(pages: Pages) -> None:
+    pages.by_path["/a/one.html"] = Reply("Grüße".encode())
+    assert fetch(fetcher(pages.url), pages.url + "/a/one.html") == "Grüße".encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "packed", "headers"),
+    [
+        ("/plain", gzip.compress(b"the text"), {}),
+        ("/named.gz", gzip.compress(b"the ") + gzip.compress(b"text"), {}),
+        ("/encoded", gzip.compress(b"the text"), {"Content-Encoding": "gzip"}),
+        ("/plain", zstandard.compress(b"the text"), {}),
+        ("/named.zst", zstandard.compress(b"the ") + zstandard.compress(b"text"), {}),
+        ("/NAMED.GZ", gzip.compress(b"the text"), {}),
+    ],
+    ids=["gzip", "gzip by name", "gzip as encoding", "zstd", "zstd by name", "gzip by a name in capitals"],
+)
+def test_what_is_packed_is_unpacked(pages: Pages, name: str, packed: bytes, headers: dict[str, str]) -> None:
+    pages.by_path[name] = Reply(packed, headers=headers)
+    assert fetch(fetcher(pages.url), pages.url + name) == b"the text"
+
+
+def test_many_are_fetched_at_once_and_come_in_order(pages: Pages) -> None:
+    pages.delay_seconds = 0.05
+    for number in range(40):
+        pages.by_path[f"/{number}"] = Reply(b"text %d" % number)
+    found = all_of(fetcher(pages.url), [f"{pages.url}/{number}" for number in range(40)])
+    assert found == [b"text %d" % number for number in range(40)]
+    assert pages.at_once_max == LIMITS.at_once
+
+
+def test_an_address_that_comes_twice_is_read_once(pages: Pages) -> None:
+    pages.by_path["/a"] = Reply(b"text")
+    assert all_of(fetcher(pages.url), [pages.url + "/a"] * 3) == [b"text"] * 3
+    assert pages.asked == ["/a"]
+
+
+def test_one_that_comes_again_much_later_is_read_again(pages: Pages) -> None:
+    for number in range(8):
+        pages.by_path[f"/{number}"] = Reply(b"%d" % number * 50 * KB)
+    written = [f"{pages.url}/{number}" for number in [0, *range(8), 0, 1]]
+    found = all_of(fetcher(pages.url), written)
+    assert [one[:1] for one in found if isinstance(one, bytes)] == [
+        b"0",
+        b"0",
+        *(b"%d" % number for number in range(1, 8)),
+        b"0",
+        b"1",
+    ]
+
+
+def test_what_changes_between_two_reads_is_read_as_it_is_then(pages: Pages) -> None:
+    texts = [b"the second text, which is longer", b"the first"]
+    pages.by_path["/a"] = lambda: Reply(texts.pop())
+    by = fetcher(pages.url)
+    assert [fetch(by, pages.url + "/a"), fetch(by, pages.url + "/a")] == [b"the first", b"the second text, which is longer"]
+
+
+def test_texts_lie_in_memory_and_on_disk_too(tmp_path: Path) -> None:
+    system = fsspec.filesystem("memory")
+    system.pipe_file("/fetched/a.gz", gzip.compress(b"from memory"))
+    (tmp_path / "a").write_bytes(b"from disk")
+    by = fetcher(f"memory://fetched,file://{tmp_path}")
+    assert all_of(by, ["memory://fetched/a.gz", f"file://{tmp_path}/a"]) == [b"from memory", b"from disk"]
+
+
+def test_a_redirect_on_the_same_host_is_followed(pages: Pages) -> None:
+    pages.by_path["/a/old"] = Reply(status=302, headers={"Location": "/a/new"})
+    pages.by_path["/a/new"] = Reply(b"moved")
+    assert fetch(fetcher(pages.url + "/a"), pages.url + "/a/old") == b"moved"
+
+
+# -- missing for good
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "says"),
+    [
+        (Reply(status=404), "NotFound", "is not there"),
+        (Reply(status=410), "Refused", "410"),
+        (Reply(bytes(101 * KB)), "TooLarge", "more than 102400 bytes"),
+        (Reply(BOMB), "TooLarge", "more than 102400 bytes"),
+        (Reply(BOMB[:80_000]), "TooLarge", "once it is unpacked"),
+        (Reply(zstandard.compress(bytes(200 << 20))), "TooLarge", "once it is unpacked"),
+        (Reply(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), "NotText", "no text"),
+        (Reply(b"%PDF-1.7 and so on"), "NotText", "no text"),
+        (Reply(gzip.compress(b"text")[:-4]), "Damaged", "cannot be unpacked"),
+        (Reply(zstandard.compress(b"text")[:-4]), "Damaged", "cannot be unpacked"),
+        (Reply(b"x", headers={"Content-Encoding": "br"}), "NotText", "packed with br"),
+        (Reply(status=302, headers={"Location": "http://127.0.0.2:1/a"}), "Redirected", "another host"),
+        (Reply(status=302, headers={"Location": "http://me:secret@127.0.0.1/"}), "Redirected", "another host"),
+        (Reply(status=302, headers={"Location": "/secret"}), "Redirected", "may not be read"),
+        (Reply(status=302, headers={"Location": "/a/x/../../secret"}), "Redirected", "may not be read"),
+        (Reply(status=302, headers={"Location": "file:///etc/passwd"}), "Redirected", "may not be read"),
+        (Reply(status=301, headers={"Location": "/a/b"}), "Redirected", "more than 5 times"),
+        (Reply(status=301), "Redirected", "more than 5 times"),
+    ],
+)
+def test_missing_for_good_is_a_dead_letter_with_the_address(pages: Pages, reply: Reply, kind: str, says: str) -> None:
+    pages.by_path["/a/b"] = reply
+    pages.by_path["/secret"] = Reply(b"secret")
+    found, message = letter(fetch(fetcher(pages.url + "/a"), pages.url + "/a/b"))
+    assert found == kind
+    assert says in message
+    assert f"{pages.url}/a/b" in message
+    assert "secret@" not in message
+
+
+def test_what_its_name_says_is_packed_and_is_not_is_a_dead_letter(pages: Pages) -> None:
+    pages.by_path["/a.gz"] = Reply(b"plain")
+    assert letter(fetch(fetcher(pages.url), pages.url + "/a.gz"))[0] == "Damaged"
+
+
+def test_an_endless_text_ends_where_it_is_too_large(pages: Pages) -> None:
+    pages.by_path["/a"] = Reply(worse=pages.endless)
+    assert letter(fetch(fetcher(pages.url), pages.url + "/a"))[0] == "TooLarge"
+
+
+def test_403_is_for_good_once_the_origin_has_given_something(pages: Pages) -> None:
+    pages.by_path |= {"/a": Reply(b"text"), "/b": Reply(status=403)}
+    by = fetcher(pages.url)
+    with pytest.raises(TextAwayError, match="are the credentials right"):
+        fetch(by, pages.url + "/b")
+    assert fetch(by, pages.url + "/a") == b"text"
+    assert letter(fetch(by, pages.url + "/b"))[0] == "Forbidden"
+
+
+def test_on_a_disk_nothing_leads_out_of_the_prefix(tmp_path: Path) -> None:
+    pages, secret = tmp_path / "pages", tmp_path / "secret"
+    pages.mkdir()
+    secret.write_bytes(b"secret")
+    (pages / "out").symlink_to(secret)
+    (pages / "folder").mkdir()
+    os.mkfifo(pages / "pipe")
+    (pages / "large").write_bytes(bytes(101 * KB))
+    (pages / "real").write_bytes(b"text")
+    (pages / "in").symlink_to(pages / "real")
+    by = fetcher(f"file://{pages}")
+    kinds = {name: letter(fetch(by, f"file://{pages}/{name}"))[0] for name in ("out", "folder", "pipe", "large", "none")}
+    assert kinds == {"out": "AddressRefused", "folder": "NotFound", "pipe": "NotFound", "large": "TooLarge", "none": "NotFound"}
+    assert fetch(by, f"file://{pages}/in") == b"text"
+
+
+def test_an_address_that_may_not_be_read_is_refused_whatever_lies_there(pages: Pages) -> None:
+    found = fetcher(pages.url + "/a").check(pages.url + "/b")
+    assert isinstance(found, DeadLetter)
+    assert (found.stage, found.error_class, found.is_timed) == ("fetch", "AddressRefused", False)
+    assert pages.asked == []
+
+
+# -- away for now
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("503", "503"),
+        ("429", "429"),
+        ("401", "401"),
+        ("half_closed", "is away"),
+        ("silent", "within 0.2 s"),
+        ("slow", "within 0.2 s"),
+    ],
+)
+def test_away_for_now_is_tried_again_and_then_told(pages: Pages, name: str, says: str) -> None:
+    worse: Any = getattr(pages, name, None)
+    if name == "slow":
+        pages.delay_seconds = 1.0
+    reply = Reply(b"text" if name == "slow" else b"", int(name) if name.isdecimal() else 200, worse=worse)
+    pages.by_path["/a?signature=secret"] = reply
+    by = fetcher(pages.url, LIMITS._replace(seconds=0.2))
+    with pytest.raises(TextAwayError, match=says) as told:
+        fetch(by, pages.url + "/a?signature=secret")
+    assert str(told.value).startswith(f"The text at {pages.url}/a?... ")
+    assert "secret" not in str(told.value)
+    assert len(pages.asked) == 3
+
+
+def test_a_refused_connection_is_away(pages: Pages) -> None:
+    by = fetcher("http://127.0.0.1:1")
+    with pytest.raises(TextAwayError, match="is away"):
+        fetch(by, "http://127.0.0.1:1/a")
+
+
+def test_one_that_comes_at_the_second_attempt_is_there(pages: Pages) -> None:
+    replies = [Reply(b"text"), Reply(status=500)]
+    pages.by_path["/a"] = replies.pop
+    assert fetch(fetcher(pages.url), pages.url + "/a") == b"text"
+
+
+def test_those_before_one_that_is_away_come_and_those_behind_it_are_kept(pages: Pages) -> None:
+    for number in range(6):
+        pages.by_path[f"/{number}"] = Reply(b"text %d" % number)
+    pages.by_path["/2"] = Reply(status=503)
+    by = fetcher(pages.url)
+    addresses = [address_of(by, f"{pages.url}/{number}") for number in range(6)]
+    assert by.fetch(addresses, 0, 64 * KB, 128 * KB) == [b"text 0", b"text 1"]
+    for _ in range(3):
+        with pytest.raises(TextAwayError, match="/2 "):
+            by.fetch(addresses[2:], 0, 64 * KB, 128 * KB)
+    pages.by_path["/2"] = Reply(b"text 2")
+    assert all_of(by, [f"{pages.url}/{number}" for number in range(2, 6)]) == [b"text %d" % number for number in range(2, 6)]
+    assert [pages.asked.count(f"/{number}") for number in (0, 1, 3, 4, 5)] == [1] * 5
+
+
+def test_a_store_that_is_away_is_not_asked_for_everything(pages: Pages) -> None:
+    by = fetcher(pages.url)
+    for number in range(100):
+        pages.by_path[f"/{number}"] = Reply(status=503)
+    with pytest.raises(TextAwayError):
+        by.fetch([address_of(by, f"{pages.url}/{number}") for number in range(100)], 0, 64 * KB, 128 * KB)
+    until(lambda: not by._running)
+    assert len(set(pages.asked)) <= 2 * LIMITS.at_once
+
+
+def test_another_store_is_asked_meanwhile(pages: Pages) -> None:
+    with serving() as others:
+        others.by_path["/a"] = Reply(b"text")
+        pages.by_path["/a"] = Reply(status=503)
+        by = fetcher(f"{pages.url},{others.url}")
+        addresses = [address_of(by, pages.url + "/a"), address_of(by, others.url + "/a")]
+        for _ in range(3):
+            with pytest.raises(TextAwayError):
+                by.fetch(addresses, 0, 64 * KB, 128 * KB)
+        pages.by_path["/a"] = Reply(b"first")
+        assert all_of(by, [address.whole for address in addresses]) == [b"first", b"text"]
+        assert others.asked == ["/a"]
+
+
+def test_whoever_hurries_does_not_wait(pages: Pages) -> None:
+    pages.by_path["/a"] = Reply(worse=pages.silent)
+    by = fetcher(pages.url, LIMITS._replace(seconds=60.0))
+    began = time.monotonic()
+    with pytest.raises(TextAwayError, match="has not come yet"):
+        by.fetch([address_of(by, pages.url + "/a")], 0, 64 * KB, 128 * KB, lambda: bool(pages.asked))
+    assert time.monotonic() - began < 10
+
+
+def test_what_is_not_asked_for_any_more_is_given_up(pages: Pages) -> None:
+    pages.by_path |= {"/a": Reply(worse=pages.silent), "/b": Reply(b"text")}
+    by = fetcher(pages.url, LIMITS._replace(seconds=60.0))
+    with pytest.raises(TextAwayError):
+        by.fetch([address_of(by, pages.url + "/a")], 0, 64 * KB, 128 * KB, lambda: bool(pages.asked))
+    assert fetch(by, pages.url + "/b") == b"text"
+    until(lambda: not by._running)
+    assert (by._found, by._held_bytes) == ({}, 0)
+
+
+# -- bounds
+
+
+def test_what_is_held_is_bounded_and_everything_comes_all_the_same(pages: Pages) -> None:
+    sizes = [(number * 7919) % (90 * KB) for number in range(60)]
+    for number, size in enumerate(sizes):
+        headers = {} if number % 2 else {"Transfer-Encoding": "chunked"}
+        body = b"%x\r\n" % size + b"x" * size + b"\r\n0\r\n\r\n" if headers and size else b"x" * size
+        if headers and not size:
+            body = b"0\r\n\r\n"
+        pages.by_path[f"/{number}"] = Reply(body, headers={"Content-Length": "", **headers} if headers else {})
+    by = fetcher(pages.url)
+    seen: list[int] = []
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.0005):
+            seen.append(by._held_bytes)
+
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(watch)
+        try:
+            found = all_of(by, [f"{pages.url}/{number}" for number in range(60)], stretch_bytes=100 * KB)
+        finally:
+            stop.set()
+        watching.result()
+    assert [len(one) for one in found if isinstance(one, bytes)] == sizes
+    assert max(seen) <= 2 * 100 * KB + LIMITS.text_bytes
+    assert by._held_bytes == 0
+
+
+def test_a_stretch_has_no_more_than_it_may(pages: Pages) -> None:
+    packed = gzip.compress(bytes(b"words " * (15 * KB)))
+    for number in range(20):
+        pages.by_path[f"/{number}"] = Reply(packed)
+    by = fetcher(pages.url)
+    addresses = [address_of(by, f"{pages.url}/{number}") for number in range(20)]
+    done = 0
+    while done < 20:
+        found = by.fetch(addresses, done, 100 * KB, 200 * KB)
+        assert 1 <= len(found) <= 2
+        done += len(found)
+
+
+@given(st.binary(max_size=3000), st.integers(0, 3000), st.sampled_from([".gz", ".zst"]))
+@settings(max_examples=100, deadline=None)
+def test_unpacking_gives_all_or_says_that_it_is_more(raw: bytes, most: int, suffix: str) -> None:
+    packed = gzip.compress(raw) if suffix == ".gz" else zstandard.compress(raw)
+    assert unpack(suffix, packed, most) == (raw if len(raw) <= most else None)
+
+
+def test_a_zstd_frame_that_asks_for_much_memory_is_refused(pages: Pages) -> None:
+    large = zstandard.ZstdCompressionParameters.from_level(1, window_log=27)
+    packer = zstandard.ZstdCompressor(compression_params=large).compressobj()
+    pages.by_path["/a"] = Reply(packer.compress(b"text") + packer.flush())
+    assert letter(fetch(fetcher(pages.url), pages.url + "/a"))[0] == "Damaged"
+
+
+def test_what_is_not_installed_is_said_with_the_remedy() -> None:
+    with pytest.raises(ConfigurationError, match=r"pip install 'stream-dedup\[gs\]'"):
+        fetcher("gs://crawl")

@@ -1,0 +1,92 @@
+"""Texts in an S3 store: moto's server speaks S3 over HTTP, and s3fs reads it as it reads any other."""
+
+from __future__ import annotations
+
+import gzip
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+from stream_dedup.ground.addresses import parse_prefixes
+from stream_dedup.ground.document import DeadLetter
+from stream_dedup.ground.errors import TextAwayError
+from stream_dedup.inputs import elsewhere
+from stream_dedup.inputs.elsewhere import FetchLimits, TextFetcher
+from tests.inputs.test_elsewhere import address_of, all_of, fetch, letter
+
+LIMITS = FetchLimits(at_once=16, text_bytes=100_000, seconds=10.0)
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    url = f"http://{host}:{port}"
+    put(url, "/crawl", b"")
+    try:
+        yield url
+    finally:
+        server.stop()
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
+    monkeypatch.setattr(elsewhere, "_RETRY_SECONDS", 0.001)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+
+
+def put(url: str, path: str, body: bytes) -> None:
+    headers = {"Authorization": "AWS key:sign", "Content-Type": "application/octet-stream"}
+    urllib.request.urlopen(urllib.request.Request(url + path, body, headers, method="PUT")).close()  # noqa: S310 - our own
+
+
+def test_many_texts_come_in_order(store: str) -> None:
+    for number in range(40):
+        put(store, f"/crawl/pages/{number}.gz", gzip.compress(b"text %d" % number))
+    by = TextFetcher(parse_prefixes("s3://crawl/pages"), LIMITS)
+    assert all_of(by, [f"s3://crawl/pages/{number}.gz" for number in range(40)]) == [
+        b"text %d" % number for number in range(40)
+    ]
+
+
+def test_what_is_missing_too_large_or_empty(store: str) -> None:
+    put(store, "/crawl/pages/large", bytes(100_001))
+    put(store, "/crawl/pages/empty", b"")
+    put(store, "/crawl/pages/a%20space%20%C3%BC", b"text")
+    by = TextFetcher(parse_prefixes("s3://crawl,s3://none"), LIMITS)
+    assert letter(fetch(by, "s3://crawl/pages/none"))[0] == "NotFound"
+    assert letter(fetch(by, "s3://none/pages/none"))[0] == "NotFound"
+    assert letter(fetch(by, "s3://crawl/pages/large"))[0] == "TooLarge"
+    assert fetch(by, "s3://crawl/pages/empty") == b""
+    assert fetch(by, "s3://crawl/pages/a space ü") == b"text"
+
+
+def test_a_store_that_is_gone_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    by = TextFetcher(parse_prefixes("s3://crawl"), LIMITS)
+    with pytest.raises(TextAwayError, match="is away"):
+        fetch(by, "s3://crawl/pages/0.gz")
+
+
+def test_without_credentials_the_records_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", "/nowhere")
+    by = TextFetcher(parse_prefixes("s3://crawl"), LIMITS)
+    with pytest.raises(TextAwayError, match="redentials"):
+        fetch(by, "s3://crawl/pages/0.gz")
+
+
+def test_a_bucket_name_that_cannot_be_is_a_dead_letter() -> None:
+    by = TextFetcher(parse_prefixes("s3://"), LIMITS)
+    found = fetch(by, "s3://not*a*bucket/x")
+    assert isinstance(found, DeadLetter)
+    assert found.error_class == "Impossible"
+    assert address_of(by, "s3://not*a*bucket/x").origin == "s3://not*a*bucket"

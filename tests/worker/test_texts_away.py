@@ -1,0 +1,198 @@
+"""Texts that lie elsewhere, in the worker's hands: what is there goes on its way, what is away holds what comes behind it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stream_dedup.fingerprinting import Fingerprinter, Recipe
+from stream_dedup.ground.document import DeadLetter, Message
+from stream_dedup.ground.errors import RegistryAwayError, TextAwayError
+from stream_dedup.ground.messages import Messages
+from stream_dedup.inputs import elsewhere
+from stream_dedup.inputs.decoder import Decoder
+from stream_dedup.log import records
+from stream_dedup.settings.layers import load_settings
+from stream_dedup.worker import intake as intake_room
+from stream_dedup.worker.metrics import WorkerMetrics
+from stream_dedup.worker.prepare import InFlight, Preparer
+from tests.inputs.store_server import Pages, Reply, serving, until
+from tests.worker.parts import Aside, VirtualClock, intake_of
+
+SOURCES = {("documents", 0): records.Source("documents", bytes(16), 0, 0, 0)}
+COUNT = 12
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
+    monkeypatch.setattr(elsewhere, "_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(intake_room, "_ASK_AGAIN_SECONDS", 0.001)
+    with serving() as pages:
+        for number in range(COUNT):
+            pages.by_path[f"/{number}"] = Reply(b"the text of page %d is long enough for a print" % number)
+        yield pages
+
+
+def preparer_of(pages: Pages, **limits: int) -> Preparer:
+    given = {"value_format": "json", "text_at": "uri", "text_prefixes": pages.url, "text_timeout": "5s"}
+    return Preparer(Decoder(load_settings(given, environ={})), Fingerprinter(Recipe()), bytes(16), 1 << 20, **limits)
+
+
+def messages_of(pages: Pages, **instead: Any) -> Messages:
+    values = [instead.get(f"at_{number}", {"uri": f"{pages.url}/{number}"}) for number in range(COUNT)]
+    return Messages.of([Message("documents", 0, at, b"k", json.dumps(one).encode(), 1, []) for at, one in enumerate(values)])
+
+
+def prints_of(batch: InFlight) -> list[bytes | None]:
+    return batch.prints
+
+
+def inside() -> list[bytes | None]:
+    """Return the prints of the same texts inside their records."""
+    preparer = Preparer(
+        Decoder(load_settings({"value_format": "json"}, environ={})), Fingerprinter(Recipe()), bytes(16), 1 << 20
+    )
+    values = [{"text": f"the text of page {number} is long enough for a print"} for number in range(COUNT)]
+    messages = [Message("documents", 0, at, b"k", json.dumps(one).encode(), 1, []) for at, one in enumerate(values)]
+    return prints_of(preparer.prepare(messages, SOURCES, b""))
+
+
+def test_prints_are_those_of_the_same_texts_inside_the_records(pages: Pages) -> None:
+    batch = preparer_of(pages).prepare(messages_of(pages), SOURCES, b"")
+    assert prints_of(batch) == inside()
+    assert [place for part in batch.parts for place in part.places] == [*range(COUNT)]
+
+
+@pytest.mark.parametrize("limits", [{"ahead_bytes": 100}, {"ahead_bytes": 1}, {"slow_bytes": 1}, {"record_documents": 5}])
+def test_small_bounds_give_the_same_prints(pages: Pages, limits: dict[str, int]) -> None:
+    batch = preparer_of(pages, **limits).prepare(messages_of(pages), SOURCES, b"")
+    assert prints_of(batch) == inside()
+
+
+def test_one_that_is_missing_is_a_dead_letter_among_documents(pages: Pages) -> None:
+    messages = messages_of(
+        pages, at_0={"text": "inside, and long enough for a print of its own"}, at_3={"uri": f"{pages.url}/none"}
+    )
+    batch = preparer_of(pages).prepare(messages, SOURCES, b"")
+    letters = {at: (one.stage, one.error_class) for at, one in batch.decided_here() if isinstance(one, DeadLetter)}
+    assert letters == {3: ("fetch", "NotFound")}
+    expected = inside()
+    assert [prints_of(batch)[at] == expected[at] for at in range(COUNT)] == [at not in (0, 3) for at in range(COUNT)]
+    assert prints_of(batch)[0] is not None
+
+
+def test_those_before_one_that_is_away_go_on_their_way(pages: Pages) -> None:
+    there = pages.by_path["/5"]
+    pages.by_path["/5"] = Reply(status=503)
+    preparer = preparer_of(pages)
+    messages = messages_of(pages)
+    batch = preparer.prepare(messages, SOURCES, b"")
+    assert len(batch.messages) == 5
+    left = messages.part(5, COUNT)
+    for _ in range(3):
+        with pytest.raises(TextAwayError, match="/5 is away"):
+            preparer.prepare(left, SOURCES, b"")
+    pages.by_path["/5"] = there
+    batch_of_rest = preparer.prepare(left, SOURCES, b"")
+    assert prints_of(batch) + prints_of(batch_of_rest) == inside()
+    assert [pages.asked.count(f"/{number}") for number in range(COUNT) if number != 5] == [1] * (COUNT - 1)
+
+
+def test_records_before_the_first_address_do_not_wait_for_it(pages: Pages) -> None:
+    pages.by_path["/2"] = Reply(status=503)
+    messages = messages_of(pages, at_0={"text": "inside"}, at_1={"text": "inside as well"})
+    assert len(preparer_of(pages).prepare(messages, SOURCES, b"").messages) == 2
+
+
+def test_a_worker_holds_says_so_and_goes_on(pages: Pages) -> None:
+    there = pages.by_path["/0"]
+    pages.by_path["/0"] = Reply(status=503)
+    preparer = preparer_of(pages)
+    metrics = WorkerMetrics("r")
+    taken: list[InFlight] = []
+    gauges: list[float] = []
+
+    def prepare(messages: Messages, _: Any, stamp: bytes, *hurry: Any) -> InFlight:
+        gauges.append(gauge(metrics))
+        if len(gauges) == 4:
+            pages.by_path["/0"] = there
+        return preparer.prepare(messages, SOURCES, stamp, *hurry)
+
+    clock = VirtualClock()
+    intake = intake_of(
+        once(messages_of(pages)), Aside(clock, is_stuck=False), clock, flow(), prepare=prepare, take_in=taken.append
+    )
+    intake._metrics.away = metrics.away  # type: ignore[method-assign]
+    intake.turn(reads=True)
+    assert [len(batch.messages) for batch in taken] == [COUNT]
+    assert (gauges[0], set(gauges[1:]), gauge(metrics)) == (0.0, {1.0}, 0.0)
+    said = [call.args[0] for call in intake._logger.warning.call_args_list]
+    assert said == ["texts that lie elsewhere are away; the records wait"]
+    assert [call.args[0] for call in intake._logger.info.call_args_list] == ["texts that lie elsewhere come again"]
+
+
+def test_whoever_hurries_is_given_back_what_was_read(pages: Pages) -> None:
+    pages.by_path["/0"] = Reply(worse=pages.silent)
+    preparer = preparer_of(pages)
+    clock = VirtualClock()
+    taken: list[InFlight] = []
+
+    def prepare(messages: Messages, _: Any, stamp: bytes, *hurry: Any) -> InFlight:
+        return preparer.prepare(messages, SOURCES, stamp, *hurry)
+
+    read = messages_of(pages)
+    intake = intake_of(once(read), InThread(), clock, flow(), prepare=prepare, take_in=taken.append)  # type: ignore[arg-type]
+    intake.turn(reads=True)
+    until(lambda: bool(pages.asked))
+    assert intake.is_preparing
+    intake.finish()
+    assert taken == []
+    (given_back,) = (call.args[0] for call in intake._assignment.give_back.call_args_list)
+    assert given_back.offsets.tolist() == read.offsets.tolist()
+    intake._logger.warning.assert_not_called()
+    intake._metrics.away.assert_not_called()
+
+
+def test_each_kind_of_what_is_away_has_a_gauge_of_its_own() -> None:
+    metrics = WorkerMetrics("r")
+    metrics.away(RegistryAwayError, True)
+    assert (gauge(metrics), gauge(metrics, "stream_dedup_schema_registry_away")) == (0.0, 1.0)
+    metrics.away(TextAwayError, True)
+    metrics.away(RegistryAwayError, False)
+    assert (gauge(metrics), gauge(metrics, "stream_dedup_schema_registry_away")) == (1.0, 0.0)
+
+
+class InThread:
+    """A thread in which one thing runs at a time."""
+
+    def start(self, function: Any) -> None:
+        self._result: list[Any] = []
+        self._thread = threading.Thread(target=lambda: self._result.append(function()), daemon=True)
+        self._thread.start()
+
+    def ended(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def take_result(self) -> Any:
+        return self._result[0]
+
+
+def gauge(metrics: WorkerMetrics, name: str = "stream_dedup_texts_away") -> float:
+    found = metrics.registry.get_sample_value(name)
+    assert found is not None
+    return found
+
+
+def once(messages: Messages) -> Any:
+    waiting = [messages]
+    return lambda: waiting.pop() if waiting else Messages.of([])
+
+
+def flow() -> Any:
+    return SimpleNamespace(in_flight=0, wants=lambda _: 5000, held_bytes=0, has_room=True, source=lambda _: None)
