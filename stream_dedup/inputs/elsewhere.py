@@ -233,8 +233,8 @@ class TextFetcher:
                 if attempt:
                     await asyncio.sleep(_RETRY_SECONDS * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
                 try:
-                    read = self._stores.read(address, partial(self._admit, whole))
-                    found = await asyncio.wait_for(read, self._seconds)
+                    async with asyncio.timeout(self._seconds):
+                        found = await self._stores.read(address, partial(self._admit, whole))
                     break
                 except AwayNowError as error:
                     away = str(error)
@@ -264,8 +264,9 @@ class TextFetcher:
                 self._away[whole] = away
             else:
                 self._next = min(self._next, place)
-            self._news.notify_all()
         self._launch()
+        if not self._running:
+            self._news.notify_all()  # not for each text: whoever takes looks now and then, and to wake it costs as much
 
     def _admit(self, whole: str, size: int) -> None:
         """Hold room for so many bytes.

@@ -295,8 +295,8 @@ def _status(error: BaseException) -> int:
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
-    # aiohttp also gives a status to errors of its own about a broken answer; those name no request.
-    found = getattr(error, "status", None) if hasattr(error, "request_info") else getattr(error, "status_code", None)
+    # `code` means that in gcsfs only: aiohttp gives the code 400 to an error of its own, of an answer that broke off.
+    found = getattr(error, "status", None) or getattr(error, "status_code", None)
     found = getattr(error, "code", None) if type(error).__name__ == "HttpError" else found
     return found if isinstance(found, int) and found >= 300 else 0
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from stream_dedup.ground.addresses import TextAddress, parse_prefixes
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, TextAwayError
-from stream_dedup.inputs import elsewhere
+from stream_dedup.inputs import elsewhere, stores
 from stream_dedup.inputs.elsewhere import Fetched, FetchLimits, TextFetcher
 from stream_dedup.inputs.packed import unpack
 from tests.inputs.store_server import Pages, Reply, serving, until
@@ -85,11 +85,12 @@ def test_a_text_is_what_lies_there(pages: Pages) -> None:
         ("/plain", gzip.compress(b"the text"), {}),
         ("/named.gz", gzip.compress(b"the ") + gzip.compress(b"text"), {}),
         ("/encoded", gzip.compress(b"the text"), {"Content-Encoding": "gzip"}),
+        ("/both.gz", gzip.compress(b"the text"), {"Content-Encoding": "gzip"}),
         ("/plain", zstandard.compress(b"the text"), {}),
         ("/named.zst", zstandard.compress(b"the ") + zstandard.compress(b"text"), {}),
         ("/NAMED.GZ", gzip.compress(b"the text"), {}),
     ],
-    ids=["gzip", "gzip by name", "gzip as encoding", "zstd", "zstd by name", "gzip by a name in capitals"],
+    ids=["gzip", "gzip by name", "gzip as encoding", "gzip as both", "zstd", "zstd by name", "gzip by a name in capitals"],
 )
 def test_what_is_packed_is_unpacked(pages: Pages, name: str, packed: bytes, headers: dict[str, str]) -> None:
     pages.by_path[name] = Reply(packed, headers=headers)
@@ -180,6 +181,14 @@ def test_missing_for_good_is_a_dead_letter_with_the_address(pages: Pages, reply:
     assert says in message
     assert f"{pages.url}/a/b" in message
     assert "secret@" not in message
+
+
+def test_a_redirect_to_another_host_is_not_followed_though_that_may_be_read(pages: Pages) -> None:
+    with serving() as others:
+        others.by_path["/a"] = Reply(b"secret")
+        pages.by_path["/a"] = Reply(status=307, headers={"Location": others.url + "/a"})
+        assert letter(fetch(fetcher(f"{pages.url},{others.url}"), pages.url + "/a"))[0] == "Redirected"
+        assert others.asked == []
 
 
 def test_what_its_name_says_is_packed_and_is_not_is_a_dead_letter(pages: Pages) -> None:
@@ -383,3 +392,9 @@ def test_a_zstd_frame_that_asks_for_much_memory_is_refused(pages: Pages) -> None
 def test_what_is_not_installed_is_said_with_the_remedy() -> None:
     with pytest.raises(ConfigurationError, match=r"pip install 'stream-dedup\[gs\]'"):
         fetcher("gs://crawl")
+
+
+def test_what_a_library_says_is_told_without_the_secret_of_a_signed_address() -> None:
+    address = address_of(fetcher("https://store.example"), "https://store.example/a?signature=secret")
+    for said in (address.whole, "url='https://store.example/%61?signature=secret'"):
+        assert "secret" not in stores._why(address, ValueError(f"it failed: {said}"), "")

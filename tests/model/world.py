@@ -32,6 +32,7 @@ from stream_dedup.cli.release import release
 from stream_dedup.cli.rewind import rewind_group
 from stream_dedup.control import beginnings
 from stream_dedup.fingerprinting.recipe import Prints
+from stream_dedup.ground.addresses import TextAddress
 from stream_dedup.ground.document import DeadLetter, Message, Mode
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, FirstStartError, FormatError, InputError
 from stream_dedup.ground.messages import Messages
@@ -42,6 +43,7 @@ from stream_dedup.index import layout
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.indexer import role as indexer
 from stream_dedup.inputs.decoder import Decoder, Documents
+from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.kafka import TopicState, client, transaction
 from stream_dedup.log import records
 from stream_dedup.log.begun import encode_reading
@@ -92,6 +94,7 @@ FAULTS: dict[str, int] = {
     "time": 2,
     "refuse": 2,
     "calm": 2,
+    "far": 0,  # what a store has is chance as well
     "slow": 0,  # which worker gives a text up is chance: without rewinds and zombies alone can be told what must come of it
 }
 """What may happen, and how often beside the rest. A rule's test gives other weights to what it needs."""
@@ -179,10 +182,36 @@ class Prober:
 
 
 class Impatient(Decoder):
-    """A decoder that takes one look in two at a slow text for too long."""
+    """A decoder that takes one look in two at a slow text for too long, and fetches far ones from a store that has them or not.
 
-    def decode_all(self, messages: Messages, skipped: Set[int] = frozenset()) -> Documents:
-        given_up = {
+    What is away behind others cuts the batch there; what is away at its front is there at the next look, so nobody waits.
+    """
+
+    @property
+    def fetches(self) -> bool:
+        return bool(WORLD.tuning.weights.get("far"))
+
+    def addresses(self, messages: Messages, skipped: Set[int] = frozenset()) -> dict[int, TextAddress]:
+        return {
+            place: TextAddress(json.loads(value)["text"], "s3", "s3://far", "")
+            for place, value in enumerate(messages.values)
+            if place not in skipped and b"FAR" in (value or b"")
+        }
+
+    def fetch(self, addresses: Sequence[TextAddress], start: int, *_: Any) -> list[Fetched]:
+        found: list[Fetched] = []
+        for address in addresses[start:]:
+            if found and WORLD.patience.random() < 0.4:
+                break
+            missing = DeadLetter("fetch", "NotFound", "The text is not there.", is_timed=True)
+            found.append(missing if WORLD.patience.random() < 0.5 else address.whole.encode())
+        return found
+
+    def decode_all(
+        self, messages: Messages, skipped: Set[int] = frozenset(), fetched: Mapping[int, Fetched] | None = None
+    ) -> Documents:
+        missing = {place: one for place, one in (fetched or {}).items() if isinstance(one, DeadLetter)}
+        given_up = missing | {
             place: DeadLetter("fingerprint", "PageGivenUp", "The page took too long, and was given up.", is_timed=True)
             for place, value in enumerate(messages.values)
             if place not in skipped and b"SLOW" in (value or b"") and WORLD.patience.random() < 0.5
@@ -591,6 +620,10 @@ class World:
     def _on_refuse(self, chance: random.Random) -> None:
         """Send something that its output will not take, and something near it."""
         self._send_marked(chance, " REFUSED")
+
+    def _on_far(self, chance: random.Random) -> None:
+        """Send something that lies elsewhere, and is there or not, and something near it."""
+        self._send_marked(chance, " FAR")
 
     def _on_slow(self, chance: random.Random) -> None:
         """Send something that takes so long that a worker gives it up, or not, and something near it."""
