@@ -5,5 +5,5 @@ knows tantivy), `kept_texts` (a text by where it lies), `snippets` (where a text
 an answer), `api` (HTTP). `role` fills the engine.
 
 Invariants: no verdict depends on it; what the engine holds and the place in Kafka up to which it has read are one commit, so
-that a kill loses and doubles nothing; the folder may be deleted at any time, and is then filled anew from what Kafka still keeps.
+that a kill loses and doubles nothing; the folder may be deleted at any time, and is then filled anew from what Kafka still has.
 """
