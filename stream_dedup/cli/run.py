@@ -1,4 +1,4 @@
-"""`run worker`, `run index`, `run insights`, `run console`: one role in this process, with logs, signals and exit codes."""
+"""`run worker`, `run index` and their like: one role in this process, with logs, signals and exit codes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,20 @@ from stream_dedup.service.signals import stop_on_signals
 if TYPE_CHECKING:
     from stream_dedup.settings.settings import Settings
 
-Role = Literal["worker", "index", "insights", "console"]
+Role = Literal["worker", "index", "insights", "search", "console"]
 _MODULES: Final[dict[Role, str]] = {
     "worker": "stream_dedup.worker.role",
     "index": "stream_dedup.indexer.role",
     "insights": "stream_dedup.insights.role",
+    "search": "stream_dedup.search.role",
     "console": "stream_dedup.console.role",
 }
 # The package without which a role cannot run, and the extra that brings it.
-_NEEDS: Final[dict[Role, tuple[str, str]]] = {"insights": ("faust", "insights"), "console": ("jinja2", "search")}
+_NEEDS: Final[dict[Role, tuple[str, str]]] = {
+    "insights": ("faust", "insights"),
+    "search": ("tantivy", "search"),
+    "console": ("jinja2", "search"),
+}
 
 
 @command("run worker", example="stream-dedup run worker --set value_format=json --set text_field=page.body")
@@ -73,6 +78,18 @@ def run_insights_command(
     return run_role("insights", settings, stop_with_parent=stop_with_parent)
 
 
+@command("run search", example="stream-dedup run search --set search_dir=/data/search")
+def run_search_command(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    brokers: BrokersOption = None,
+    stop_with_parent: StopWithParentOption = False,
+) -> int:
+    """Read what leaves, and answer which documents hold a clue and which are copies of which; writes nothing to Kafka."""
+    settings = settings_of(config, assignments, brokers)
+    return run_role("search", settings, stop_with_parent=stop_with_parent)
+
+
 @command("run console", example="stream-dedup run console --set console_index=http://127.0.0.1:8081 --set http_port=8090")
 def run_console_command(
     config: ConfigOption = None,
@@ -107,7 +124,14 @@ def run_all_command(
     return supervise(settings, common, ["--first-start"] if first_start else [], with_insights=insights)
 
 
-RUN_COMMANDS = (run_worker_command, run_index_command, run_insights_command, run_console_command, run_all_command)
+RUN_COMMANDS = (
+    run_worker_command,
+    run_index_command,
+    run_insights_command,
+    run_search_command,
+    run_console_command,
+    run_all_command,
+)
 
 
 def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) -> int:

@@ -54,8 +54,9 @@ def similar_command(
     assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Find the kept documents that are near a text: id, position, distance in bits, time. Nearest first.
+    """Find the kept documents that are near a text as a whole: id, position, distance in bits, time. Nearest first.
 
+    For documents that hold a sentence or two among much else, take `find`.
     A text of a few words is found only where a document is that very text.
     """
     if sum(one is not None for one in (index, volume, documents)) > 1:
@@ -195,7 +196,7 @@ def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int) -
         }
     )
     tried = []
-    for base in [url] if url is not None else _addresses(settings):
+    for base in [url] if url is not None else addresses(settings, 2):
         try:
             status, fields = _get(base, f"/v1/similar?{query}")
         except asking.NO_ANSWER as error:
@@ -214,10 +215,11 @@ def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int) -
     )
 
 
-def _addresses(settings: Settings) -> list[str]:
+def addresses(settings: Settings, ports: int) -> list[str]:
+    """Return where roles answer on this machine: at HTTP_PORT and those after it."""
     host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::", "") else settings.http_host  # noqa: S104 - asked, not bound
     host = f"[{host}]" if ":" in host else host
-    return [f"http://{host}:{port}" for port in (settings.http_port, settings.http_port + 1)]
+    return [f"http://{host}:{port}" for port in range(settings.http_port, settings.http_port + ports)]
 
 
 def _get(base: str, path: str) -> tuple[int, dict[str, Any]]:

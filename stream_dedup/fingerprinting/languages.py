@@ -102,9 +102,13 @@ class Languages:
 
     def words(self, text: str) -> list[str]:
         """Return the words of a text, in text order."""
-        normalised = normalise(text, fold_han=self.fold_han)
-        data = np.frombuffer(normalised.encode(), np.uint8)
-        return tokens.words(normalised, self.dictionary, self.marks(data, np.array([0, len(data)])))
+        data = normalise(text, fold_han=self.fold_han).encode()
+        return [data[start:stop].decode() for start, stop in self.spans(data)]
+
+    def spans(self, normalised: bytes) -> list[tuple[int, int]]:
+        """Return where the words of a normalised text in UTF-8 begin and end, in text order."""
+        data = np.frombuffer(normalised, np.uint8)
+        return tokens.spans(normalised, self.dictionary, self.marks(data, np.array([0, len(data)])))
 
 
 def load_languages(

@@ -249,9 +249,14 @@ def _spans(data: Any, kinds: Any, dictionary: Any, scratch: Any) -> Any:
     return starts[:words], stops[:words]
 
 
+def spans(normalised: bytes, using: Dictionary | None = None, marks: NDArray[np.uint8] | None = None) -> list[tuple[int, int]]:
+    """Return where the words of a normalised text in UTF-8 begin and end, in text order."""
+    using = dictionary() if using is None else using
+    starts, stops = _spans(np.frombuffer(normalised, np.uint8), characters.table(), using, scratch(marks))
+    return list(zip(starts.tolist(), stops.tolist(), strict=True))
+
+
 def words(normalised: str, using: Dictionary | None = None, marks: NDArray[np.uint8] | None = None) -> list[str]:
     """Return the words of a normalised text, in text order; without `using`, by jieba's own dictionary."""
     data = normalised.encode()
-    using = dictionary() if using is None else using
-    starts, stops = _spans(np.frombuffer(data, np.uint8), characters.table(), using, scratch(marks))
-    return [data[start:stop].decode() for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+    return [data[start:stop].decode() for start, stop in spans(data, using, marks)]

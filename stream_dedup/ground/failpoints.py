@@ -39,6 +39,7 @@ STEPS = (
     "index.in-checkpoint",
     "index.in-rebuild",
 )
+SEARCH_STEPS = ("search.before-commit", "search.after-commit")
 COMMAND_STEPS = ("release.appended", "release.before-commit", "release.after-commit")
 _WITHIN = frozenset({"index.in-flush"})
 _WITHIN_SECONDS = 0.002
@@ -55,7 +56,11 @@ class Failpoints:
             return
         step, _, rest = text.partition(":")
         counts = rest.removesuffix(":stop").split(":") if rest else ["1"]
-        if step not in STEPS + COMMAND_STEPS or len(counts) > 2 or not all(count.isdecimal() for count in counts):
+        if (
+            step not in STEPS + SEARCH_STEPS + COMMAND_STEPS
+            or len(counts) > 2
+            or not all(count.isdecimal() for count in counts)
+        ):
             raise ConfigurationError(
                 f"{VARIABLE} is {text!r}; write STEP:COUNT, STEP:COUNT:IN_FLIGHT or STEP:COUNT:IN_FLIGHT:stop, with STEP one "
                 f"of: {', '.join(STEPS)}."

@@ -12,7 +12,7 @@ from stream_dedup.kafka.client import STATISTICS_EVENT
 from stream_dedup.kafka.committed import OwnedOffset
 from stream_dedup.kafka.outputs import Outcome, Output, PackedOutputs, Result
 from stream_dedup.kafka.patience import Patience
-from stream_dedup.kafka.readers import LogReader, VerdictReader, read_partition, reader, sample
+from stream_dedup.kafka.readers import LogReader, PartitionsReader, VerdictReader, read_partition, reader, sample
 from stream_dedup.kafka.source import RebalanceListener, SourceConsumer
 from stream_dedup.kafka.spans import Bounds, GroupStamp, SpanReader, group_offsets, topic_bounds
 from stream_dedup.kafka.transaction import TransactionalOutput
@@ -32,6 +32,7 @@ __all__ = [
     "Output",
     "OwnedOffset",
     "PackedOutputs",
+    "PartitionsReader",
     "Patience",
     "RebalanceListener",
     "RecordColumns",

@@ -61,6 +61,46 @@ class LogReader:
         self._consumer.close()
 
 
+class PartitionsReader:
+    """Partitions of several topics, read by assignment from offsets of the reader's own."""
+
+    def __init__(self, settings: Settings, client: str) -> None:
+        config = consumer_config(settings, client, f"{settings.group}-{client}", {"enable.partition.eof": True})
+        self._consumer = make_consumer(config)
+        self._topics = ""
+        self.following: dict[TopicPartitionKey, int] = {}
+        """The next offset of each partition; that of its end, once it was reached, though markers lie before it."""
+
+    def start(self, following: Mapping[TopicPartitionKey, int]) -> None:
+        """Read from these offsets on, and nothing else any more."""
+        self.following = dict(following)
+        self._topics = ", ".join(sorted({topic for topic, _ in following}))
+        self._consumer.assign([TopicPartition(topic, part, offset) for (topic, part), offset in following.items()])
+
+    def take(self, most: int, timeout_seconds: float) -> list[Message]:
+        """Return up to `most` records: what is there now, or what comes first within the time.
+
+        Raises:
+            ConfigurationError: an offset is not in its topic any more, or a topic is missing.
+            BrokerError: the consumer cannot go on.
+        """
+        found = []
+        for raw in take_raw(self._consumer, most, timeout_seconds, self._topics):
+            error, key, offset = raw.error(), (str(raw.topic()), int(raw.partition() or 0)), int(raw.offset() or 0)
+            if error is None:
+                found.append(to_message(raw))
+                self.following[key] = offset + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self.following[key] = max(self.following.get(key, 0), offset)
+            else:
+                messages_of([raw], self._topics)  # raises what must stop the reader
+        return found
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._consumer.close()
+
+
 class VerdictReader(LogReader):
     """The verdicts, from their end as it was before anything was asked."""
 
@@ -144,13 +184,17 @@ def read_partition(
         consumer.close()
 
 
-def sample(settings: Settings, spans: Mapping[TopicPartitionKey, Sequence[tuple[int, int]]]) -> Iterator[Message]:
+def sample(
+    settings: Settings,
+    spans: Mapping[TopicPartitionKey, Sequence[tuple[int, int]]],
+    patience_seconds: float = _SAMPLE_SECONDS,
+) -> Iterator[Message]:
     """Yield the committed records of each partition's spans (from offset, to before offset), in order within a partition.
 
     Little is fetched beside the spans. Offsets that hold no record (a transaction's marker, a removed one) are passed over.
 
     Raises:
-        BrokerError: the records do not come.
+        BrokerError: the records do not come: nothing does for `patience_seconds`.
     """
     left = {key: deque(span for span in own if span[1] > span[0]) for key, own in spans.items()}
     left = {key: own for key, own in left.items() if own}
@@ -192,8 +236,8 @@ def sample(settings: Settings, spans: Mapping[TopicPartitionKey, Sequence[tuple[
                 reached[one.topic, one.partition] = max(reached[one.topic, one.partition], one.offset)
             for key in list(left):
                 _go_on(consumer, key, left, reached, is_ended=key in ended)
-            if time.monotonic() - heard > _SAMPLE_SECONDS:
-                raise BrokerError(f"Nothing came of {topics} for {_SAMPLE_SECONDS:.0f} s; are its leaders up?")
+            if time.monotonic() - heard > patience_seconds:
+                raise BrokerError(f"Nothing came of {topics} for {patience_seconds:.0f} s; are its leaders up?")
     except KafkaException as error:
         raise translate(error, f"reading {topics}") from error
     finally:

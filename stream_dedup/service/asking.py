@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import urllib.parse
+from collections.abc import Mapping
 
 # What `get` raises where nobody answers, or not in HTTP.
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
@@ -15,11 +16,22 @@ def get(base: str, path: str, seconds: float, bytes_max: int) -> tuple[int, byte
     Raises:
         OSError, http.client.HTTPException, ValueError: nobody answers within so many seconds, or not in HTTP.
     """
+    return ask(base, path, seconds, bytes_max)
+
+
+def ask(
+    base: str, path: str, seconds: float, bytes_max: int, body: bytes | None = None, headers: Mapping[str, str] | None = None
+) -> tuple[int, bytes]:
+    """Do the same with headers, and by POST where there is a body.
+
+    Raises:
+        OSError, http.client.HTTPException, ValueError: nobody answers within so many seconds, or not in HTTP.
+    """
     parts = urllib.parse.urlsplit(base)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=seconds)
     try:
-        connection.request("GET", parts.path.rstrip("/") + path)
+        connection.request("GET" if body is None else "POST", parts.path.rstrip("/") + path, body, dict(headers or {}))
         answer = connection.getresponse()
         return answer.status, answer.read(bytes_max)
     finally:

@@ -77,8 +77,9 @@ GROUPS = {
     "What is alike": ("recipe", "plan", "similarity", "window", "window_refresh", "key_file", "log_ids"),
     "Languages": ("user_dictionary", "stop_words", "segmenter", "han_variants"),
     "Throughput and memory": ("batch_documents", "batches_in_flight", "worker_memory", "index_memory"),
-    "Folders": ("state_dir", "index_dir"),
+    "Folders": ("state_dir", "index_dir", "search_dir"),
     "Probes and logs": ("http_host", "http_port", "livez_after", "log_level", "log_format"),
+    "Search": ("search_texts", "search_keep"),
     "Console": ("console_token_file", "console_prefix", "console_index"),
     "Hosts": (
         "insights",

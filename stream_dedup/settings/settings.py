@@ -393,6 +393,24 @@ class Settings(BaseSettings):
         "fast local disk; never shared by two index processes.",
         json_schema_extra={"default_text": "`index` in `state_dir`"},
     )
+    search_dir: Folder = Field(
+        default_factory=lambda data: data["state_dir"] / "search",
+        description="Folder of the full-text engine of `run search`. It may be deleted at any time; what Kafka still has of "
+        "`unique` and `duplicates` is then read again. Never shared by two searches.",
+        json_schema_extra={"default_text": "`search` in `state_dir`"},
+    )
+    search_texts: Literal["kafka", "engine"] = Field(
+        default="kafka",
+        description="Where `run search` has the texts of its snippets. `kafka`: they are read by their positions, as long as "
+        "the topics keep them. `engine`: they are kept in `search_dir` too, which doubles it. Changing it needs another "
+        "folder, or an empty one.",
+    )
+    search_keep: Duration | None = Field(
+        default=None,
+        description="How old a document may be, by its record's timestamp, before `run search` finds it no more: `90d`. "
+        "Without it, what was read once is found for ever, though its text may be kept no longer.",
+        json_schema_extra={"default_text": "none, for ever"},
+    )
     index_memory: Annotated[Size, Field(ge=512 << 20)] | None = Field(
         default=None,
         description="Most memory that the index may take, such as `8GB`; without it, as much as its entries need (the "
@@ -542,6 +560,13 @@ class Settings(BaseSettings):
         # Written out, because pydantic gives the limit of an optional time as Python code.
         if value is not None and not timedelta(seconds=1) <= value <= timedelta(days=1):
             raise ValueError("must be at least 1 second and at most 1 day")
+        return value
+
+    @field_validator("search_keep")
+    @classmethod
+    def _check_search_keep(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and not timedelta(minutes=1) <= value <= timedelta(days=3660):
+            raise ValueError("must be at least 1 minute and at most 3660 days")
         return value
 
     @field_validator("recipe")

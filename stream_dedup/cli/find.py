@@ -1,0 +1,127 @@
+"""`find`: every document that holds a clue, from a running search."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.parse
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from stream_dedup.cli.options import ConfigOption, JsonOption, SetOption, command, quiet_settings
+from stream_dedup.cli.similar import addresses, read_text
+from stream_dedup.ground.errors import FormatError, InputError, StreamDedupError
+from stream_dedup.ground.printable import printable
+from stream_dedup.ground.terminal import console, note, print_json
+from stream_dedup.service import asking
+
+if TYPE_CHECKING:
+    from stream_dedup.settings.settings import Settings
+
+_ANSWER_SECONDS = 30.0
+_ANSWER_BYTES_MAX = 16 << 20
+_PORTS = 4  # of `run all`
+
+SearchOption = Annotated[
+    str | None,
+    typer.Option("--search", metavar="URL", help="A running search.  [default: on this machine, HTTP_PORT or one of the next]"),
+]
+
+
+@command("find", example='stream-dedup find "two sentences of a text, as they stand" --limit 5')
+def find_command(
+    clue: Annotated[
+        str, typer.Argument(metavar="CLUE|FILE|-", help="A piece of text, a file that holds one, or - for standard input.")
+    ],
+    as_text: Annotated[
+        bool, typer.Option("--text", help="Take the argument as the clue even if a file has that name.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="Show at most so many.")] = 20,
+    least: Annotated[
+        float, typer.Option("--least", metavar="SHARE", help="Only documents that hold so much of the clue, 0 to 1.")
+    ] = 0.5,
+    search: SearchOption = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Find the documents that hold a clue, a sentence or two, or most of it: how much, where, and their group. Best first.
+
+    For documents that are near a text as a whole, take `similar`.
+    """
+    settings = quiet_settings(config, assignments)
+    return find(settings, clue, as_text=as_text, limit=limit, least=least, search=search, as_json=as_json)
+
+
+def find(settings: Settings, clue: str, *, as_text: bool, limit: int, least: float, search: str | None, as_json: bool) -> int:
+    """Find the documents that hold a clue and print them; return 0, whether there are some or none."""
+    text, _ = read_text(settings, clue, as_text=as_text)
+    query = urllib.parse.urlencode({"limit": limit, "least": least})
+    answer = ask_search(settings, search, f"/v1/find?{query}", text.encode("utf-8", "replace"))
+    try:
+        documents = answer["documents"]
+        shown = [_shown(one) for one in documents]
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"The answer is not that of a search of this version ({error!r:.100}).") from error
+    if as_json:
+        print_json(answer)
+        return 0
+    for one in shown:
+        console().print(one, soft_wrap=True)
+    more = ", the best of them (--limit)" if len(documents) == limit else ""
+    note(f"{len(documents)} {'document holds' if len(documents) == 1 else 'documents hold'} the clue, or most of it{more}.")
+    return 0
+
+
+def _shown(one: dict[str, Any]) -> Text:
+    line = Text(f"{one['share']:4.0%}  ", "bold")
+    line.append(printable(str(one["id"] or one["at"]), 200), "cyan")
+    line.append(f"  {one['at']}  {printable(str(one['verdict']), 40)}")
+    line.append(f"  group {one['group']}\n" if one["group"] else "\n", "dim")
+    line.append("      ")
+    if not one["snippet"]:
+        line.append("(its text is kept no longer, or cannot be read now)", "dim")
+    for piece, matches in one["snippet"]:
+        line.append(printable(re.sub(r"\s+", " ", str(piece)), 2000), "bold yellow" if matches else "")
+    return line
+
+
+def ask_search(settings: Settings, url: str | None, path: str, body: bytes | None = None) -> dict[str, Any]:
+    """Return what a search answers.
+
+    Raises:
+        InputError: no search answers, or it refuses the question.
+        StreamDedupError: it cannot answer now.
+    """
+    token = settings.console_token_file
+    headers = {}
+    if token is not None:
+        try:
+            headers["Authorization"] = f"Bearer {token.read_text().strip()}"
+        except OSError as error:
+            raise InputError(f"The token of the console cannot be read: {error.strerror}; see CONSOLE_TOKEN_FILE.") from error
+    tried = []
+    for base in [url] if url is not None else addresses(settings, _PORTS):
+        parts = urllib.parse.urlsplit(base)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError(f"{base!r} is no address of a search; write it as http://HOST:PORT.")
+        try:
+            status, raw = asking.ask(base, path, _ANSWER_SECONDS, _ANSWER_BYTES_MAX, body, headers)
+            fields = json.loads(raw)
+        except asking.NO_ANSWER as error:
+            tried.append(f"{base} ({asking.reason_of(error)})")
+            continue
+        fields = fields if isinstance(fields, dict) else {}
+        if status == 200:
+            return fields
+        if "detail" not in fields:
+            tried.append(f"{base} (another role answers there)")
+            continue
+        kind = InputError if 400 <= status < 500 else StreamDedupError
+        raise kind(f"The search at {base} answers: {fields['detail']}")
+    raise InputError(
+        f"No search answers at {' or '.join(tried)}. Start one with: stream-dedup run search; or name one with --search "
+        "http://HOST:PORT."
+    )

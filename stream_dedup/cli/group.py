@@ -1,0 +1,106 @@
+"""`group`: a kept document with all its copies, from a running search."""
+
+from __future__ import annotations
+
+import datetime as dt
+import urllib.parse
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stream_dedup.cli.find import SearchOption, ask_search
+from stream_dedup.cli.options import ConfigOption, JsonOption, SetOption, command, quiet_settings
+from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.printable import printable
+from stream_dedup.ground.terminal import note, print_json, print_table
+
+if TYPE_CHECKING:
+    from stream_dedup.settings.settings import Settings
+
+
+@command("group", example="stream-dedup group duplicates-3@17")
+def group_command(
+    named: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ID|POSITION]",
+            help="A document by its id or position, kept or a copy; without one, the groups are listed.",
+            show_default=False,
+        ),
+    ] = None,
+    newest: Annotated[
+        bool, typer.Option("--newest", help="List the groups with the newest copies instead of the largest.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="List at most so many groups.")] = 20,
+    search: SearchOption = None,
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Show a kept document with all its copies: id, host, time, similarity, reason, size; or the largest groups of copies."""
+    settings = quiet_settings(config, assignments)
+    if named is None:
+        return list_groups(settings, search, newest=newest, limit=limit, as_json=as_json)
+    return show_group(settings, search, named, as_json=as_json)
+
+
+def show_group(settings: Settings, search: str | None, named: str, *, as_json: bool) -> int:
+    """Print a group; return 0."""
+    answer = ask_search(settings, search, f"/v1/groups?{urllib.parse.urlencode({'of': named}, errors='replace')}")
+    try:
+        rows = [_row(one) for one in answer["members"]]
+        line = (
+            f"{_name(answer)} was kept, and {answer['copies']:,} {'copy' if answer['copies'] == 1 else 'copies'} of it dropped"
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"The answer is not that of a search of this version ({error!r:.100}).") from error
+    if as_json:
+        print_json(answer)
+        return 0
+    print_table(["copy", "host", "time", "similarity", "reason", "bytes", "position"], rows)
+    more = f"; {len(rows)} of them are listed, the newest" if answer["copies"] > len(rows) else ""
+    note(f"{line}{more}. It lies at {answer['position']}.")
+    return 0
+
+
+def list_groups(settings: Settings, search: str | None, *, newest: bool, limit: int, as_json: bool) -> int:
+    """Print the largest groups, or the newest; return 0."""
+    query = urllib.parse.urlencode({"order": "newest" if newest else "largest", "limit": limit})
+    answer = ask_search(settings, search, f"/v1/groups?{query}")
+    try:
+        rows = [
+            [_name(one), f"{one['copies']:,}", f"{one['bytes_wasted']:,}", _time(one["newest_ms"]), one["position"]]
+            for one in answer["groups"]
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"The answer is not that of a search of this version ({error!r:.100}).") from error
+    if as_json:
+        print_json(answer)
+        return 0
+    print_table(["kept document", "copies", "bytes wasted", "newest copy", "position"], rows)
+    note(f"{len(rows)} {'group' if len(rows) == 1 else 'groups'}.")
+    return 0
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    similarity = "" if one["similarity"] is None else f"{one['similarity']:.2f}"
+    name = printable(str(one["id"] or "-"), 120)
+    return [
+        name,
+        printable(str(one["host"]), 80),
+        _time(one["time_ms"]),
+        similarity,
+        one["reason"],
+        f"{one['size']:,}",
+        one["at"],
+    ]
+
+
+def _name(group: dict[str, Any]) -> str:
+    return printable(str(group["id"] or group["position"]), 120)
+
+
+def _time(time_ms: int) -> str:
+    if not 0 < time_ms < 253_402_300_800_000:
+        return ""
+    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,182 @@
+"""`/v1/find` and `/v1/groups` of a running search. Nothing is changed through it.
+
+    GET  /v1/find?q=CLUE[&limit=N][&least=SHARE]
+    POST /v1/find[?limit=N][&least=SHARE]         the clue is the body, as text in UTF-8
+    GET  /v1/groups[?order=largest|newest][&limit=N]
+    GET  /v1/groups?of=POSITION|ID
+
+Invariants: at most `CALLS_MAX` questions are answered at a time, each in a thread, and one more is sent away; a body is read up
+to the largest clue and no further; whatever cannot be answered is a problem of RFC 9457 with a sentence; where a token is set
+for the console, it is asked for here too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import structlog
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from stream_dedup.console.guard import TokenGuard
+from stream_dedup.ground.errors import InputError, StreamDedupError
+from stream_dedup.search.clue import CLUE_BYTES_MAX, LEAST
+from stream_dedup.search.finding import FinderPlace
+
+_logger = structlog.get_logger("stream_dedup.search")
+
+CALLS_MAX: Final = 4
+FOUND_MAX: Final = 100
+GROUPS_MAX: Final = 1000
+_FOUND: Final = 20
+_WAIT_SECONDS: Final = 10.0
+_TITLES: Final = {
+    400: "Not a question",
+    401: "A token is asked for",
+    404: "Not here",
+    413: "Too much",
+    500: "A fault",
+    503: "Not now",
+}
+_NO_STORE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+T = TypeVar("T")
+
+
+class _ProblemError(Exception):
+    """A request that cannot be answered: status and sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class SearchApi:
+    """The routes of a search. `answered` is told how long each clue took."""
+
+    def __init__(
+        self, finder: FinderPlace, token_file: Path | None = None, answered: Callable[[float], None] = lambda _: None
+    ) -> None:
+        self._finder = finder
+        self._guard = TokenGuard(token_file)
+        self._answered = answered
+        self._calls = asyncio.Semaphore(CALLS_MAX)
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes for `HttpServer`."""
+        return [
+            Route("/v1/find", self._answering(self._find), methods=["GET", "POST"]),
+            Route("/v1/groups", self._answering(self._groups), methods=["GET"]),
+        ]
+
+    def _answering(self, answer: Callable[[Request], Awaitable[object]]) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            try:
+                refused = self._guard.refuses(request.headers.get("authorization", ""))
+                if refused:
+                    raise _ProblemError(401, refused)
+                return _json(200, await answer(request))
+            except _ProblemError as problem:
+                return _problem(problem.status, str(problem))
+            except InputError as error:
+                return _problem(400, str(error))
+            except StreamDedupError as error:
+                return _problem(503, str(error))
+            except Exception as error:
+                _logger.exception("a question failed", error=f"{type(error).__name__}: {error}")
+                return _problem(500, "The question failed because of a fault of the program; the role's log says which.")
+
+        return endpoint
+
+    async def _find(self, request: Request) -> object:
+        limit = _number(request.query_params, "limit", _FOUND, 1, FOUND_MAX)
+        least = _share(request.query_params)
+        clue = await _body(request) if request.method == "POST" else request.query_params.get("q", "")
+        began = time.monotonic()
+        found = await self._call(lambda: self._finder.find(clue, limit, least))
+        self._answered(time.monotonic() - began)
+        return {"least": least, "documents": [asdict(one) for one in found]}
+
+    async def _groups(self, request: Request) -> object:
+        named = request.query_params.get("of")
+        if named is not None:
+            group = await self._call(lambda: self._finder.group(named))
+            if group is None:
+                raise _ProblemError(404, f"No copies of {named!r:.300} are known here.")
+            return asdict(group)
+        order = request.query_params.get("order", "largest")
+        if order not in ("largest", "newest"):
+            raise _ProblemError(400, f"Groups are listed largest or newest first; order={order!r:.40} is neither.")
+        limit = _number(request.query_params, "limit", _FOUND, 1, GROUPS_MAX)
+        found = await self._call(lambda: self._finder.groups(order, limit))
+        return {"order": order, "groups": [asdict(one) | {"members": []} for one in found]}
+
+    async def _call(self, call: Callable[[], T]) -> T:
+        """Call in a thread, and wait for it for a bounded time."""
+        if self._calls.locked():
+            raise _ProblemError(503, f"{CALLS_MAX} questions are being answered already; ask again in a second.")
+        await self._calls.acquire()
+        task = asyncio.ensure_future(run_in_threadpool(call))
+        task.add_done_callback(self._called)
+        try:
+            return await asyncio.wait_for(asyncio.shield(task), _WAIT_SECONDS)
+        except TimeoutError:
+            raise _ProblemError(503, f"No answer came within {_WAIT_SECONDS:.0f} s; is Kafka away?") from None
+
+    def _called(self, task: asyncio.Future[Any]) -> None:
+        self._calls.release()  # only now: a call that hangs takes its place until it returns
+        if not task.cancelled():
+            task.exception()  # whoever waited was told, or has gone
+
+
+async def _body(request: Request) -> str:
+    found = bytearray()
+    async for part in request.stream():
+        found += part
+        if len(found) > CLUE_BYTES_MAX:
+            raise _ProblemError(413, f"A clue has at most {CLUE_BYTES_MAX:,} bytes; a sentence or two is enough.")
+    try:
+        return found.decode()
+    except UnicodeDecodeError as error:
+        raise _ProblemError(400, f"The clue is not UTF-8: {error.reason} at byte {error.start}.") from error
+
+
+def _json(status: int, value: object) -> Response:
+    # In ASCII, because half of a surrogate pair has no UTF-8.
+    return Response(json.dumps(value), status, _NO_STORE, "application/json")
+
+
+def _problem(status: int, sentence: str) -> Response:
+    body = {"type": "about:blank", "title": _TITLES.get(status, "A fault"), "status": status, "detail": sentence}
+    headers = {401: {"WWW-Authenticate": 'Basic realm="stream-dedup"'}, 503: {"Retry-After": "1"}}.get(status, {})
+    return Response(json.dumps(body), status, _NO_STORE | headers, "application/problem+json")
+
+
+def _number(query: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    value = query.get(name)
+    if value is None:
+        return default
+    if not value.isascii() or not value.isdigit() or len(value) > 9 or not low <= int(value) <= high:
+        raise _ProblemError(400, f"The parameter {name} must be a whole number from {low} to {high}, not {value!r:.40}.")
+    return int(value)
+
+
+def _share(query: Mapping[str, str]) -> float:
+    value = query.get("least")
+    if value is None:
+        return LEAST
+    try:
+        share = float(value)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:  # also refuses nan
+        raise _ProblemError(400, f"The parameter least must be a share above 0 and up to 1, such as 0.5, not {value!r:.40}.")
+    return share

@@ -1,0 +1,51 @@
+"""What the role search counts."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from stream_dedup.service.metrics import RoleMetrics
+
+_ANSWER_BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class SearchMetrics(RoleMetrics):
+    """What a search reports."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recipe("")
+        self._read = Counter(
+            "stream_dedup_search_records",
+            "Records of the outputs that were taken into the full-text engine.",
+            registry=self.registry,
+        )
+        self._documents = Gauge(
+            "stream_dedup_search_documents", "Documents and groups in the full-text engine.", registry=self.registry
+        )
+        self._size = Gauge(
+            "stream_dedup_search_size_bytes", "Bytes that the full-text engine takes on its volume.", registry=self.registry
+        )
+        self._lag = Gauge(
+            "stream_dedup_search_lag_records", "Records of the outputs that wait to be read.", registry=self.registry
+        )
+        self._answers = Histogram(
+            "stream_dedup_search_answer_seconds",
+            "How long it took to find the documents that hold a clue, snippets included.",
+            buckets=_ANSWER_BUCKETS_SECONDS,
+            registry=self.registry,
+        )
+
+    def committed(self, records: int, documents: int, size_bytes: int) -> None:
+        """Count records; say how much the engine holds."""
+        self._read.inc(records)
+        self._documents.set(documents)
+        self._size.set(size_bytes)
+
+    def lag(self, records: int) -> None:
+        """Say how many records wait."""
+        self._lag.set(records)
+
+    def answered(self, seconds: float) -> None:
+        """Count an answer."""
+        self._answers.observe(seconds)

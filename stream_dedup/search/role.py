@@ -1,0 +1,285 @@
+"""The role search: from `unique` and `duplicates` into the full-text engine, and answers out of it. Writes nothing to Kafka.
+
+    opening     the folder, and what it was made for; another cluster's topics, or other rules of words, are refused
+    catching up what lay in the outputs at the start is read; not ready
+    following   ready; what leaves is found within seconds
+
+Invariants: the outputs are read by assignment from the place that the engine's last commit holds; nothing on the way of a
+verdict waits for this role; after any failure of the engine the process ends, and a restart reads on from its last commit.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import structlog
+
+from stream_dedup.console.mount import pages_of, sources_of
+from stream_dedup.console.outputs import decision_of
+from stream_dedup.fingerprinting import Languages
+from stream_dedup.ground.document import Message, TopicPartitionKey
+from stream_dedup.ground.errors import BrokerError, ConfigurationError
+from stream_dedup.ground.failpoints import VARIABLE, Failpoints
+from stream_dedup.kafka import Admin, PartitionsReader
+from stream_dedup.search.api import SearchApi
+from stream_dedup.search.clue import words_of
+from stream_dedup.search.finding import Finder, FinderPlace
+from stream_dedup.search.kept_texts import OutputTexts
+from stream_dedup.search.metrics import SearchMetrics
+from stream_dedup.search.texts import EnginePlace, TextFacts, TextIndex
+from stream_dedup.service.collector import collect_rarely
+from stream_dedup.service.health import Health
+from stream_dedup.service.http import HttpServer
+from stream_dedup.service.waits import Waits
+from stream_dedup.service.watch import Watch
+from stream_dedup.settings.recipe import recipe_of
+from stream_dedup.settings.settings import Settings
+
+_logger = structlog.get_logger("stream_dedup.search")
+
+_RECORDS_MAX: Final = 500
+_IDLE_SECONDS: Final = 0.2
+_COMMIT_SECONDS: Final = 1.0
+_COMMIT_BEHIND_SECONDS: Final = 15.0
+_COMMIT_DOCUMENTS: Final = 20_000
+_LOOK_SECONDS: Final = 2.0
+_DROP_SECONDS: Final = 600.0
+
+
+def run(settings: Settings, stop: threading.Event) -> None:
+    """Run a search until `stop` is set.
+
+    Raises:
+        ConfigurationError: something must be changed by an operator (exit 78).
+        StreamDedupError: the search cannot go on; a restart reads on from the engine's last commit.
+    """
+    surroundings = SearchSurroundings.of_process()
+    metrics = SearchMetrics()
+    health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
+    health.startup(0.0, "opening the full-text engine")
+    answers = FinderPlace()
+    api = SearchApi(answers, settings.console_token_file, metrics.answered)
+    sources = sources_of(settings, stop)
+    sources.find, sources.group, sources.groups = answers.find, answers.group, answers.groups
+    routes = [*api.routes(), *pages_of(settings, sources).routes()]
+    server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, routes)
+    server.start()
+    try:
+        Failpoints(surroundings.failpoint)
+        with Watch(settings, Waits(health, _logger)) as watch:
+            if watch.wait(stop):
+                filler = watch.begin(stop, lambda: TextFiller(settings, metrics, health, watch.is_silent, surroundings))
+                collect_rarely()
+                answers.serve(filler.finder)
+                filler.run(stop)
+    finally:
+        answers.serve(None)
+        server.stop()
+
+
+@dataclass(frozen=True)
+class SearchSurroundings:
+    """What a search finds around it: its host, the clocks, Kafka's clients."""
+
+    host: str
+    failpoint: str | None
+    monotonic: Callable[[], float] = time.monotonic
+    now_seconds: Callable[[], float] = time.time
+    make_admin: Callable[[Settings], Admin] = Admin
+    make_reader: Callable[[Settings, str], PartitionsReader] = PartitionsReader
+    make_texts: Callable[[Settings], OutputTexts] = OutputTexts
+    logger: Any = _logger
+
+    @classmethod
+    def of_process(cls) -> Self:
+        """Return those of this process."""
+        return cls(os.uname().nodename, os.environ.get(VARIABLE))
+
+
+class TextFiller:
+    """Fills the engine: `run` is the role's loop. `finder` answers out of it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: SearchMetrics,
+        health: Health,
+        is_silent: Callable[[], bool],
+        surroundings: SearchSurroundings,
+    ) -> None:
+        """Open the engine, and read on from where it stands."""
+        self._settings = settings
+        self._metrics = metrics
+        self._health = health
+        self._is_silent = is_silent
+        self._surroundings = surroundings
+        self._logger = surroundings.logger
+        self._failpoints = Failpoints(surroundings.failpoint)
+        recipe = recipe_of(settings)
+        self._languages: Languages = recipe.languages
+        self._texts = surroundings.make_texts(settings)
+        names = settings.topic_names
+        self._topics = (names.unique, names.duplicates)
+        self._is_text_kept = settings.search_texts == "engine"
+        # Kafka is asked before the folder is opened: where it goes away meanwhile, nothing is to be undone.
+        self._admin = surroundings.make_admin(settings)
+        self._made_for = self._what_it_is_for(self._admin)
+        ends = self._admin.ends(self._partitions(self._admin))
+        self._catch_up_to = {key: high for key, (_, high) in ends.items()}
+        self._behind_at_start = 0
+        self._reader = surroundings.make_reader(settings, f"search-{surroundings.host}")
+        self._engine = TextIndex(settings.search_dir)
+        try:
+            self._reader.start(self._places(ends))
+        except BaseException:
+            self._engine.close()
+            self._reader.close()
+            raise
+        self._is_caught_up = False
+        self._since_commit = 0
+        self._next_commit = surroundings.monotonic() + _COMMIT_BEHIND_SECONDS
+        self._next_look = self._next_drop = 0.0
+        self.finder = Finder(
+            self._engine, self._languages, self._texts.at, recipe.key if settings.log_ids == "digest" else None
+        )
+        self._logger.info("search started", folder=str(settings.search_dir), documents=self._engine.documents)
+
+    def _what_it_is_for(self, admin: Admin) -> dict[str, str]:
+        ids = admin.topic_ids(self._topics)
+        missing = [name for name in self._topics if name not in ids]
+        if missing:
+            raise ConfigurationError(f"{' and '.join(missing)} do not exist; create them with: stream-dedup topics apply")
+        return {
+            "cluster": admin.cluster_id(),
+            **{name: topic_id.hex() for name, (topic_id, _) in ids.items()},
+            "words": self._languages.digest.hex(),
+            "texts": self._settings.search_texts,
+        }
+
+    def _partitions(self, admin: Admin) -> list[TopicPartitionKey]:
+        ids = admin.topic_ids(self._topics)
+        return [(name, partition) for name, (_, partitions) in ids.items() for partition in range(partitions)]
+
+    def _places(self, ends: Mapping[TopicPartitionKey, tuple[int, int]]) -> dict[TopicPartitionKey, int]:
+        """Return from where each partition is read; what retention removed unread is said."""
+        place = self._engine.place
+        folder = self._settings.search_dir
+        if place is not None and dict(place.made_for) != self._made_for:
+            changed = sorted(name for name in self._made_for if place.made_for.get(name) != self._made_for[name])
+            raise ConfigurationError(
+                f"The full-text engine in {folder} was made for something else ({', '.join(changed)} differ): topics of "
+                "another cluster or made anew, other settings of languages, another SEARCH_TEXTS. Delete the folder, and it is "
+                "filled anew from Kafka; or give this search one of its own with STREAM_DEDUP_SEARCH_DIR."
+            )
+        known = {} if place is None else place.following
+        beyond = next((key for key, (_, high) in ends.items() if known.get(key, 0) > high), None)
+        if beyond is not None:
+            raise ConfigurationError(
+                f"The full-text engine in {folder} has read {beyond[0]}-{beyond[1]} up to offset {known[beyond]}, and it ends "
+                f"at {ends[beyond][1]}: records of it are gone. Delete the folder, and it is filled anew from what there is."
+            )
+        lost = sum(max(0, low - known[key]) for key, (low, _) in ends.items() if key in known)
+        if lost:
+            self._logger.warning("records were removed by their topic before they were read; they are not found", records=lost)
+        return {key: max(low, known.get(key, low)) for key, (low, _) in ends.items()}
+
+    def run(self, stop: threading.Event) -> None:
+        """Read and answer until `stop` is set."""
+        try:
+            while not stop.is_set():
+                self._turn()
+            if self._since_commit:
+                self._commit(self._surroundings.monotonic())
+            self._logger.info("search stopped", documents=self._engine.documents)
+        finally:
+            self._reader.close()
+            self._engine.close()
+
+    def _turn(self) -> None:
+        self._health.beat()
+        for message in self._reader.take(_RECORDS_MAX, _IDLE_SECONDS):
+            self._health.beat()
+            self._add(message)
+        now = self._surroundings.monotonic()
+        if not self._is_caught_up and not self._behind(self._catch_up_to):
+            self._is_caught_up = True
+            self._commit(now)
+        elif self._since_commit >= _COMMIT_DOCUMENTS or (self._since_commit and now >= self._next_commit):
+            self._commit(now)
+        if now >= self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            self._look_around()
+        if now >= self._next_drop:
+            self._next_drop = now + _DROP_SECONDS
+            self._drop_the_old(now)
+
+    def _add(self, message: Message) -> None:
+        found = self._texts.of(message)
+        decision = decision_of(message, b"", "", 0)
+        facts = TextFacts(
+            at=decision.at,
+            id=found.id,
+            time_ms=decision.time_ms,
+            size=decision.size,
+            verdict=decision.verdict,
+            reason=decision.reason,
+            similarity=decision.similarity,
+            group=decision.of_position,
+            of_id=decision.of_id,
+        )
+        self._engine.add(facts, words_of(found.text, self._languages), found.text if self._is_text_kept else "")
+        self._since_commit += 1
+
+    def _commit(self, now: float) -> None:
+        """Make what was read durable, with the place behind it."""
+        self._next_commit = now + (_COMMIT_SECONDS if self._is_caught_up else _COMMIT_BEHIND_SECONDS)
+        self._failpoints.hit("search.before-commit", self._since_commit)
+        self._engine.commit(EnginePlace(self._made_for, dict(self._reader.following)))
+        self._failpoints.hit("search.after-commit", self._since_commit)
+        self._metrics.committed(self._since_commit, self._engine.documents, self._engine.size_bytes)
+        self._since_commit = 0
+        self._tell()
+
+    def _behind(self, ends: Mapping[TopicPartitionKey, int]) -> int:
+        following = self._reader.following
+        return sum(max(0, end - following.get(key, 0)) for key, end in ends.items())
+
+    def _tell(self) -> None:
+        behind = self._behind(self._catch_up_to)
+        if self._is_caught_up:
+            self._health.startup(1.0, "caught up")
+            self._health.ready(True, f"{self._engine.documents:,} documents and groups can be found")
+            return
+        self._behind_at_start = max(self._behind_at_start, behind)
+        progress = 1 - behind / self._behind_at_start if self._behind_at_start else 0.0
+        self._health.startup(min(progress, 0.999), f"reading what left before: {behind:,} records to go")
+        self._health.ready(False, f"reading what left before: {behind:,} records to go")
+
+    def _look_around(self) -> None:
+        """Compare with the topics' ends, and take in partitions that are new."""
+        if self._is_silent():
+            return
+        try:
+            ends = self._admin.ends(self._partitions(self._admin))
+        except BrokerError as error:
+            # After a broker's restart librdkafka may ask with the old leader epoch for ever; a new client does not.
+            self._admin = self._surroundings.make_admin(self._settings)
+            self._logger.warning("the ends of the outputs could not be asked for", reason=str(error))
+            return
+        new = {key: low for key, (low, _) in ends.items() if key not in self._reader.following}
+        if new:
+            self._logger.info("partitions are new", partitions=len(new))
+            self._reader.start(self._reader.following | new)
+        self._metrics.lag(self._behind({key: high for key, (_, high) in ends.items()}))
+        self._tell()
+
+    def _drop_the_old(self, now: float) -> None:
+        keep = self._settings.search_keep
+        if keep is not None:
+            self._engine.drop_before(int((self._surroundings.now_seconds() - keep.total_seconds()) * 1000))
+            self._commit(now)

@@ -1,0 +1,90 @@
+"""Where a text holds a clue: a short piece of it, with the words that match marked. Pure.
+
+Invariants: bounded, whatever the text: of it the first `_LOOKED_THROUGH` characters are looked through, and about `_SHOWN` are
+shown; the piece is the text's own characters, in their order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final
+
+from stream_dedup.fingerprinting import Languages
+from stream_dedup.fingerprinting.normalise import normalise
+from stream_dedup.search.clue import Clue, pairs_of, words_of
+
+Snippet = tuple[tuple[str, bool], ...]
+"""Pieces of a text, and whether each matches."""
+
+_LOOKED_THROUGH: Final = 200_000
+_PART: Final = 160
+_SHOWN: Final = 2 * _PART
+_CUT: Final = re.compile(r"\s")
+# White space; a character of scripts that write no spaces; a word with what is written beside it.
+_UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_TOKEN: Final = re.compile(rf"\s+|[{_UNSPACED}]|[^\s{_UNSPACED}]{{1,100}}")
+
+
+def snippet_of(text: str, clue: Clue, languages: Languages) -> Snippet:
+    """Return the piece of a text that holds most of a clue."""
+    wanted = frozenset(clue.pairs)
+    parts = list(_parts(text[:_LOOKED_THROUGH]))
+    # Two neighbours together, so that what lies across their border counts.
+    best, most = 0, -1
+    for at in range(max(1, len(parts) - 1)):
+        words = words_of("".join(parts[at : at + 2]), languages)
+        found = len(wanted.intersection(pairs_of(words)) if len(clue.pairs[0]) > 1 else wanted & {(word,) for word in words})
+        if found > most:
+            best, most = at, found
+    pieces = list(_marked("".join(parts[best : best + 2]), wanted, languages))
+    if best > 0:
+        pieces.insert(0, ("… ", False))
+    if best + 2 < len(parts) or len(text) > _LOOKED_THROUGH:
+        pieces.append((" …", False))
+    return tuple(pieces)
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Cut a text into parts of about `_PART` characters, where it has white space if it has any."""
+    at = 0
+    while at < len(text):
+        space = _CUT.search(text, at + _PART, at + 2 * _PART)
+        end = space.start() if space else at + _PART
+        yield text[at:end]
+        at = end
+
+
+def _marked(text: str, wanted: frozenset[tuple[str, ...]], languages: Languages) -> Iterator[tuple[str, bool]]:
+    tokens = _TOKEN.findall(text)
+    folded = [_folded(token, languages.fold_han) for token in tokens]
+    data = b"".join(folded)
+    spans = languages.spans(data)
+    words = [data[start:stop].decode("utf-8", "replace")[:100] for start, stop in spans]
+    matching = {place for place, word in enumerate(words) if (word,) in wanted}
+    for place, pair in enumerate(itertools.pairwise(words)):
+        if pair in wanted:
+            matching |= {place, place + 1}
+    inside = bytearray(len(data))
+    for place in matching:
+        start, stop = spans[place]
+        inside[start:stop] = b"\x01" * (stop - start)
+    at, pending, state = 0, "", False
+    for token, bytes_of in zip(tokens, folded, strict=True):
+        end = at + len(bytes_of)
+        is_space = token.isspace()
+        # Space between two words that match is marked as they are.
+        matches = state and any(inside[end : end + 4]) if is_space else any(inside[at:end])
+        if matches != state and pending:
+            yield pending, state
+            pending = ""
+        pending, state, at = pending + token, bool(matches), end
+    if pending:
+        yield pending, state
+
+
+@lru_cache(50_000)
+def _folded(token: str, fold_han: bool) -> bytes:
+    return b" " if token.isspace() else normalise(token, fold_han=fold_han).encode()

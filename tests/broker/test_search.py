@@ -1,0 +1,131 @@
+"""The role search on a real broker: it has what left exactly once, whenever it is killed, and says whether it does its work."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dedup.fingerprinting import Languages
+from stream_dedup.ground.document import Headers
+from stream_dedup.search.clue import clue_of
+from stream_dedup.search.texts import FoundText, TextIndex
+from tests.broker.harness import Filter, Role, wait_until
+
+pytestmark = pytest.mark.broker
+
+
+def copy_of(kept: int) -> Headers:
+    """Return the headers of a copy of a kept document, as a worker writes them."""
+    of = {"of.id": f"kept{kept}", "of.position": f"documents-0@{kept}", "similarity": "0.87"}
+    own = {"verdict": "duplicate", "reason": "near"} | of
+    return [(f"dedup.{name}", value.encode()) for name, value in own.items()]
+
+
+KEPT: Headers = [("dedup.verdict", b"unique"), ("dedup.reason", b"new")]
+
+
+def asked(role: Role, path: str) -> Any:
+    """Return what a role answers; {} while it does not."""
+    try:
+        with urllib.request.urlopen(f"{role.address()}{path}", timeout=10) as answer:  # noqa: S310 - our own address
+            return json.loads(answer.read())
+    except OSError:
+        return {}
+
+
+def is_ready(role: Role) -> bool:
+    return asked(role, "/readyz").get("ready") is True
+
+
+def found_in(folder: Path, clue: str) -> tuple[list[FoundText], dict[str, int]]:
+    """Return the documents in a folder that nobody has open, and the copies of each group."""
+    engine = TextIndex(folder)
+    try:
+        found = engine.find(clue_of(clue, Languages()), 10_000)
+        return found, {one.position: one.copies for one in engine.groups("largest", 1000)}
+    finally:
+        engine.close()
+
+
+def test_a_killed_search_has_everything_exactly_once(make_filter: Callable[..., Filter]) -> None:
+    """Killed in front of a commit and behind one, it reads on from the last: every record once, every copy counted once."""
+    crawl = make_filter(partitions=2)
+    folder = crawl.folder / "state" / "search"
+    texts = [f"quick brown fox number{number}" for number in range(60)]
+    kept = [(number % 2, b"kept%d" % number, text.encode(), KEPT) for number, text in enumerate(texts)]
+    copies = [(number % 2, b"copy%d" % number, texts[number % 7].encode(), copy_of(number % 7)) for number in range(60)]
+    kills = ["search.before-commit:1:1", "search.after-commit:1:1", "search.before-commit:2:1", "search.after-commit:2:1"]
+    for part, kill in enumerate(kills):
+        own = slice(15 * part, 15 * part + 15)
+        crawl.produce(kept[own], topic=crawl.names.unique)
+        crawl.produce(copies[own], topic=crawl.names.duplicates)
+        role = crawl.start("search", STREAM_DEDUP_FAILPOINT=kill)
+        if ":2:" in kill:
+            wait_until(lambda role=role: is_ready(role) or role.process.poll(), "it has read what there was")
+            crawl.produce([(0, b"late%d" % part, b"late comer", KEPT)], topic=crawl.names.unique)
+        assert role.wait() == -signal.SIGKILL, role.log
+
+    last = crawl.start("search")
+    wait_until(lambda: is_ready(last), "it is ready")
+    assert last.stop() == 0
+    found, groups = found_in(folder, "quick brown")
+
+    written = [*crawl.read(crawl.names.unique), *crawl.read(crawl.names.duplicates)]
+    places = [f"{one.topic}-{one.partition}@{one.offset}" for one in written if b"quick" in (one.value or b"")]
+    assert sorted(one.facts.at for one in found) == sorted(places)
+    assert groups == {f"documents-0@{kept}": count for kept, count in Counter(number % 7 for number in range(60)).items()}
+    assert [one.facts.reason for one in found] == ["new"] * 60 + ["near"] * 60, "of equals the kept ones come first"
+    assert len(found_in(folder, "late comer")[0]) == 2
+
+
+def test_it_is_filled_anew_and_refuses_what_is_not_its_own(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
+    """A deleted folder is filled again; the folder of another filter, or of other settings, is refused in a sentence."""
+    crawl, other = make_filter(partitions=1), make_filter(partitions=1)
+    folder = tmp_path / "engine"
+    crawl.produce([(0, b"a", "一段关于北京大学的文字".encode(), KEPT), (0, None, None, KEPT)], topic=crawl.names.unique)
+    for _ in range(2):
+        role = crawl.start("search", STREAM_DEDUP_SEARCH_DIR=str(folder), STREAM_DEDUP_SEARCH_TEXTS="engine")
+        wait_until(lambda role=role: is_ready(role), "it is ready")
+        assert role.stop() == 0
+        (one,) = found_in(folder, "关于北京大学")[0]
+        assert (one.facts.at, one.facts.id, one.text) == (f"{crawl.names.unique}-0@0", "a", "一段关于北京大学的文字")
+        for path in folder.iterdir():
+            path.unlink()
+    role = crawl.start("search", STREAM_DEDUP_SEARCH_DIR=str(folder))
+    wait_until(lambda: is_ready(role), "it is ready")
+    assert role.stop() == 0
+
+    refused = other.start("search", STREAM_DEDUP_SEARCH_DIR=str(folder))
+    assert refused.wait() == 78
+    assert "was made for something else" in refused.log
+    refused = crawl.start("search", STREAM_DEDUP_SEARCH_DIR=str(folder), STREAM_DEDUP_HAN_VARIANTS="same")
+    assert refused.wait() == 78
+    assert "(words differ)" in refused.log
+
+
+def test_the_old_are_found_no_more_and_new_partitions_are_read(make_filter: Callable[..., Filter]) -> None:
+    """SEARCH_KEEP leaves out what is older; a partition that is added later is read from its beginning."""
+    crawl = make_filter(partitions=1)
+    crawl.admin.set_config(crawl.names.unique, {"retention.ms": "-1"})
+    crawl.produce([(0, b"old", b"quick brown fox", KEPT)], topic=crawl.names.unique, timestamp_ms=1_000_000_000_000)
+    crawl.produce([(0, b"new", b"quick brown fox", KEPT)], topic=crawl.names.unique)
+    role = crawl.start("search", STREAM_DEDUP_SEARCH_KEEP="1d")
+    wait_until(lambda: is_ready(role), "it is ready")
+    crawl.admin.add_partitions(crawl.names.unique, 2)
+    role.says("partitions are new")
+    # A producer of its own: the other one does not know of the partition yet.
+    crawl.produce([(1, b"later", b"quick brown fox", KEPT)], topic=crawl.names.unique, **{"client.id": "later"})
+
+    def holds_two() -> bool:
+        return asked(role, "/readyz")["text"].startswith("3 documents")
+
+    wait_until(holds_two, "two documents and the place are there")
+    assert role.stop() == 0
+    assert sorted(one.facts.id for one in found_in(crawl.folder / "state" / "search", "quick brown fox")[0]) == ["later", "new"]

@@ -1,0 +1,98 @@
+"""`find` and `group`: asked of a running search, shown to people and to programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from stream_dedup.fingerprinting import Languages
+from stream_dedup.search.api import SearchApi
+from stream_dedup.search.clue import words_of
+from stream_dedup.search.finding import Finder, FinderPlace
+from stream_dedup.search.texts import EnginePlace, TextFacts, TextIndex
+from stream_dedup.service.health import Health
+from stream_dedup.service.http import HttpServer
+
+TEXT = "It was the best of times,\nit was the worst of \x1b[31mtimes."
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[HttpServer]:
+    engine = TextIndex(tmp_path / "engine")
+    facts = TextFacts("unique-0@0", "https://a.example/\x1b[2J", 1_700_000_000_000, 50, "unique", "new")
+    engine.add(facts, words_of(TEXT, Languages()), TEXT)
+    copy = TextFacts(
+        "duplicates-1@7", "https://b.example/", 1_700_000_000_000, 50, "duplicate", "near", 0.9, "documents-0@3", "kept"
+    )
+    engine.add(copy, ["other"])
+    engine.commit(EnginePlace({}, {}))
+    place = FinderPlace()
+    place.serve(Finder(engine, Languages(), lambda _: {}))
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    one = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), SearchApi(place, token).routes())
+    one.start()
+    yield one
+    one.stop()
+    engine.close()
+
+
+@pytest.fixture
+def ask(run: Callable[..., Any], server: HttpServer, tmp_path: Path) -> Callable[..., Any]:
+    def asked(*arguments: object) -> Any:
+        token = f"console_token_file={tmp_path / 'token'}"
+        return run(*arguments, "--search", f"http://127.0.0.1:{server.port}", "--set", token)
+
+    return asked
+
+
+def test_a_clue_is_found_as_an_argument_and_in_a_file(ask: Callable[..., Any], tmp_path: Path) -> None:
+    """With its share, place and snippet; what a text or an id holds cannot repaint the terminal."""
+    (tmp_path / "clue.txt").write_text("the best of times it was the WORST")
+    shown = ask("find", "the best of times it was the WORST")
+
+    assert shown.code == 0, shown.err
+    assert "100%  https://a.example/\\x1b[2J  unique-0@0  unique" in shown.out
+    assert "It was the best of times, it was the worst of \\x1b[31mtimes." in shown.out
+    assert "1 document holds the clue" in shown.err + shown.out
+    answer = json.loads(ask("find", tmp_path / "clue.txt", "--json").out)
+    assert [(one["at"], one["share"]) for one in answer["documents"]] == [("unique-0@0", 1.0)]
+
+
+def test_what_is_not_found_and_what_is_no_clue(ask: Callable[..., Any]) -> None:
+    assert "0 documents hold the clue" in "".join(ask("find", "no such words here at all")[1:])
+    refused = ask("find", "--text", "***")
+    assert (refused.code, "The clue has no word" in refused.err) == (1, True)
+    assert "least must be a share" in ask("find", "best of times", "--least", "2").err
+
+
+def test_a_group_and_the_groups_are_shown(ask: Callable[..., Any]) -> None:
+    shown = ask("group", "duplicates-1@7")
+
+    assert shown.code == 0, shown.err
+    for part in ("https://b.example/", "b.example", "2023-11-14 22:13:20Z", "0.90", "near", "duplicates-1@7"):
+        assert part in shown.out
+    assert "kept was kept, and 1 copy of it dropped. It lies at documents-0@3." in shown.out + shown.err
+    assert "documents-0@3" in ask("group", "--newest").out
+    assert json.loads(ask("group", "--json").out)["groups"][0]["copies"] == 1
+    unknown = ask("group", "documents-0@99")
+    assert (unknown.code, "No copies of 'documents-0@99'" in unknown.err) == (1, True)
+
+
+def test_nobody_who_answers_is_told_with_what_to_do(run: Callable[..., Any], server: HttpServer) -> None:
+    """No search there, another role there, no address, no token."""
+    nobody = run("find", "a clue", "--search", "http://127.0.0.1:9")
+    assert (nobody.code, "Start one with: stream-dedup run search" in nobody.err) == (1, True)
+    assert "is no address of a search" in run("find", "a clue", "--search", "localhost").err
+    assert "asks for its token" in run("find", "a clue", "--search", f"http://127.0.0.1:{server.port}").err
+    other = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry())
+    other.start()
+    try:
+        assert "another role answers there" in run("group", "x", "--search", f"http://127.0.0.1:{other.port}").err
+    finally:
+        other.stop()

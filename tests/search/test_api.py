@@ -1,0 +1,230 @@
+"""`/v1/find` and `/v1/groups`, asked over a real socket; and how a finder answers."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from stream_dedup.fingerprinting import Languages
+from stream_dedup.ground.document import digest_id
+from stream_dedup.ground.errors import BrokerError
+from stream_dedup.search.api import CALLS_MAX, SearchApi
+from stream_dedup.search.clue import CLUE_BYTES_MAX, words_of
+from stream_dedup.search.finding import Finder, FinderPlace
+from stream_dedup.search.texts import EnginePlace, TextFacts, TextIndex
+from stream_dedup.service.health import Health
+from stream_dedup.service.http import HttpServer
+
+LANGUAGES = Languages()
+KEPT = "https://a.example/kept"
+TEXTS = {
+    "unique-0@0": (KEPT, "The quick brown fox <b>jumps</b> over the lazy dog."),
+    "duplicates-0@0": ("https://b.example/copy", "The quick brown fox jumps over the lazy cat."),
+    "duplicates-0@1": ("https://c.example/copy", "A quick brown fox jumps over the dog."),
+    "unique-0@1": ("https://d.example/alone", "我们在北京大学学习中文"),
+}
+
+
+class Texts:
+    """What Kafka still keeps."""
+
+    def __init__(self) -> None:
+        self.kept = {at: text for at, (_, text) in TEXTS.items()}
+        self.is_away = False
+
+    def at(self, places: Iterable[str]) -> Mapping[str, str]:
+        if self.is_away:
+            raise BrokerError("nobody answers")
+        return {at: self.kept[at] for at in places if at in self.kept}
+
+
+@pytest.fixture
+def texts() -> Texts:
+    return Texts()
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[TextIndex]:
+    one = TextIndex(tmp_path / "engine")
+    for number, (at, (identifier, text)) in enumerate(TEXTS.items()):
+        is_copy = at.startswith("dup")
+        facts = TextFacts(
+            at, identifier, 1000 + number, len(text), "duplicate" if is_copy else "unique", "near" if is_copy else "new"
+        )
+        if is_copy:
+            facts = facts._replace(similarity=0.9, group="documents-0@0", of_id=KEPT)
+        one.add(facts, words_of(text, LANGUAGES))
+    one.commit(EnginePlace({}, {}))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def place(engine: TextIndex, texts: Texts) -> FinderPlace:
+    one = FinderPlace()
+    one.serve(Finder(engine, LANGUAGES, texts.at))
+    return one
+
+
+@pytest.fixture
+def server(place: FinderPlace) -> Iterator[HttpServer]:
+    one = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), SearchApi(place).routes())
+    one.start()
+    yield one
+    one.stop()
+
+
+def ask(server: HttpServer, path: str, body: bytes | None = None, **query: object) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    try:
+        path += "?" + urllib.parse.urlencode(query) if query else ""
+        connection.request("GET" if body is None else "POST", path, body)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def test_documents_that_hold_a_clue_are_told_best_first(server: HttpServer) -> None:
+    """Where they lie, how much they hold, where, what became of them, and their group; asked by GET and by POST."""
+    clue = "brown fox jumps over the lazy dog"
+    status, found = ask(server, "/v1/find", q=clue)
+
+    assert status == 200
+    assert [(one["at"], round(one["share"], 2), one["verdict"], one["group"]) for one in found["documents"]] == [
+        ("duplicates-0@0", 0.83, "duplicate", "documents-0@0"),
+        ("unique-0@0", 0.67, "unique", "documents-0@0"),
+        ("duplicates-0@1", 0.67, "duplicate", "documents-0@0"),
+    ]
+    assert ["".join(text for text, _ in one["snippet"]) for one in found["documents"]] == [
+        TEXTS[one["at"]][1] for one in found["documents"]
+    ]
+    assert ask(server, "/v1/find", clue.encode()) == (200, found)
+    assert ask(server, "/v1/find", clue.encode(), limit=1)[1]["documents"] == found["documents"][:1]
+    assert [one["id"] for one in ask(server, "/v1/find", q="在北京大学学习", least=1)[1]["documents"]] == [
+        "https://d.example/alone"
+    ]
+
+
+def test_a_text_that_is_kept_no_longer_is_told_without_a_snippet(server: HttpServer, texts: Texts) -> None:
+    """So is every text while Kafka is away; the document is found all the same."""
+    del texts.kept["unique-0@0"]
+    found = {one["at"]: one["snippet"] for one in ask(server, "/v1/find", q="quick brown fox")[1]["documents"]}
+    assert (found["unique-0@0"], bool(found["duplicates-0@0"])) == ([], True)
+
+    texts.is_away = True
+    assert [one["snippet"] for one in ask(server, "/v1/find", q="quick brown fox")[1]["documents"]] == [[], [], []]
+
+
+@pytest.mark.parametrize("named", ["documents-0@0", "duplicates-0@1", "unique-0@0", KEPT, "https://b.example/copy"])
+def test_a_group_is_told_by_any_of_its_documents(server: HttpServer, named: str) -> None:
+    """By the position of the kept document in the source, where it or a copy left, and by either's id."""
+    status, found = ask(server, "/v1/groups", of=named)
+
+    assert status == 200
+    assert (found["position"], found["id"], found["copies"], found["newest_ms"]) == ("documents-0@0", KEPT, 2, 1002)
+    assert [(one["host"], one["reason"], one["similarity"], one["size"]) for one in found["members"]] == [
+        ("c.example", "near", 0.9, 37),
+        ("b.example", "near", 0.9, 44),
+    ]
+
+
+def test_groups_are_listed(server: HttpServer) -> None:
+    found = ask(server, "/v1/groups", order="newest")[1]
+
+    assert [(one["position"], one["copies"], one["bytes_wasted"]) for one in found["groups"]] == [("documents-0@0", 2, 81)]
+
+
+def test_a_kept_document_is_known_by_its_digest_where_the_log_has_digests(engine: TextIndex, texts: Texts) -> None:
+    key = b"k" * 16
+    digest = digest_id(b"https://d.example/alone", key).decode()
+    engine.add(TextFacts("duplicates-0@9", "x", 9, 9, "duplicate", "exact", None, "documents-0@7", digest), ["a"])
+    engine.commit(EnginePlace({}, {}))
+
+    (found,) = Finder(engine, LANGUAGES, texts.at, key).find("在北京大学学习", 9)
+    assert found.group == "documents-0@7"
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status", "sentence"),
+    [
+        ("/v1/find", {}, 400, "The clue has no word"),
+        ("/v1/find", {"q": "*?"}, 400, "The clue has no word"),
+        ("/v1/find", {"q": "fox", "limit": "0"}, 400, "limit must be a whole number from 1 to 100"),
+        ("/v1/find", {"q": "fox", "least": "nan"}, 400, "least must be a share"),
+        ("/v1/find", {"q": "fox", "least": "x"}, 400, "least must be a share"),
+        ("/v1/groups", {"order": "best"}, 400, "order='best' is neither"),
+        ("/v1/groups", {"of": "documents-9@9"}, 404, "No copies of 'documents-9@9' are known"),
+    ],
+)
+def test_what_cannot_be_answered_is_a_problem_with_a_sentence(
+    server: HttpServer, path: str, query: dict[str, str], status: int, sentence: str
+) -> None:
+    found_status, problem = ask(server, path, **query)
+
+    assert (found_status, problem["status"]) == (status, status)
+    assert sentence in problem["detail"]
+
+
+def test_a_body_too_large_or_no_text_is_refused(server: HttpServer) -> None:
+    assert ask(server, "/v1/find", b"word " * (CLUE_BYTES_MAX // 5 + 1))[0] == 413
+    assert "not UTF-8" in ask(server, "/v1/find", b"\xff")[1]["detail"]
+
+
+@pytest.mark.parametrize(
+    "clue", ["a", "title:fox AND (", '"brown fox"~3', "\u202eחתול\u202c", "e\u0301\u0302\u0303", "\u0000fox", "👍 fox"]
+)
+def test_strange_clues_are_plain_questions(server: HttpServer, clue: str) -> None:
+    """Of one letter, of operators, right to left, of marks: answered, never an error of the engine."""
+    assert ask(server, "/v1/find", clue.encode())[0] == 200
+
+
+def test_before_it_is_open_and_without_its_token_nothing_is_answered(tmp_path: Path, place: FinderPlace) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), SearchApi(place, token).routes())
+    server.start()
+    try:
+        assert ask(server, "/v1/find", q="fox")[0] == 401
+    finally:
+        server.stop()
+    server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), SearchApi(FinderPlace()).routes())
+    server.start()
+    try:
+        status, problem = ask(server, "/v1/groups")
+        assert (status, "still opening" in problem["detail"]) == (503, True)
+    finally:
+        server.stop()
+
+
+def test_more_questions_than_are_answered_at_a_time_are_sent_away(server: HttpServer, place: FinderPlace) -> None:
+    """While all places are taken the next is told to come back, and is answered later."""
+    go_on = threading.Event()
+    taken = threading.Semaphore(0)
+
+    class Slow:
+        def groups(self, order: str, limit: int) -> list[Any]:
+            taken.release()
+            go_on.wait(30)
+            return []
+
+    place.serve(Slow())  # type: ignore[arg-type]
+    threads = [threading.Thread(target=ask, args=(server, "/v1/groups")) for _ in range(CALLS_MAX)]
+    for one in threads:
+        one.start()
+        assert taken.acquire(timeout=20)
+    status, problem = ask(server, "/v1/groups")
+    go_on.set()
+    for one in threads:
+        one.join(20)
+
+    assert (status, "ask again" in problem["detail"]) == (503, True)
+    assert ask(server, "/v1/groups")[0] == 200
