@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from stream_dedup.bench.path_report import PLANS
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import parse
 from stream_dedup.index.calibration import Constants
@@ -47,9 +48,9 @@ def index_us(found: Measured, plan: str, representatives: int) -> float:
 
 def _sizing(found: Measured) -> str:
     def both(values: dict[str, str], so: str) -> tuple[str, ...]:
-        return (values["wide"], values["classic"], so)
+        return (*(values[plan] for plan in PLANS), so)
 
-    plans = ("wide", "classic")
+    plans = PLANS
     beside = [
         (
             f"index, CPU of a document beside {count // 1_000_000} million representatives",
@@ -65,13 +66,13 @@ def _sizing(found: Measured) -> str:
         (
             "worker, CPU of a document",
             *both(
-                {plan: f"{found.worker_us[plan]:.0f} us" for plan in plans}, f"a core carries {_rate(found.worker_us['wide'])}"
+                {plan: f"{found.worker_us[plan]:.0f} us" for plan in plans}, f"a core carries {_rate(found.worker_us['bands'])}"
             ),
         ),
         *beside,
         ("broker, CPU of a document", *both({plan: f"{found.broker_us[plan]:.1f} us" for plan in plans}, "")),
         ("both roles, the broker beside them", *both({plan: f"{found.rate[plan]:,.0f} documents/s" for plan in plans}, "")),
-        ("index, memory", *both(memory, f"with `wide` 3Gi: {_fit(found, 3)}; 20Gi: {_fit(found, 20)}")),
+        ("index, memory", *both(memory, f"with `bands` 3Gi: {_fit(found, 3)}; 20Gi: {_fit(found, 20)}")),
         (
             "index, volume, twice that while it compacts",
             *both(dict.fromkeys(plans, f"{found.disk_bytes:.0f} bytes a representative"), f"10Gi: {_room(found, 10)}"),
@@ -84,7 +85,7 @@ def _sizing(found: Measured) -> str:
         ),
     ]
     said = f"Measured {found.date} on {found.machine}: documents of {found.documents}; ids of {found.id_bytes:.0f} bytes.\n\n"
-    return said + _table(("what", "`wide`", "`classic`", "so"), rows)
+    return said + _table(("what", *(f"`{plan}`" for plan in PLANS), "so"), rows)
 
 
 def _crawls(found: Measured) -> str:
@@ -93,7 +94,7 @@ def _crawls(found: Measured) -> str:
         average = pages / _MONTH_SECONDS
         representatives = int(pages * _SHARE_NEW * _KEPT[kept])
         cells = []
-        for plan in ("wide", "classic"):
+        for plan in PLANS:
             most = 1e6 / index_us(found, plan, representatives)
             verdict = (
                 "carries the burst" if most >= average * _BURST else "carries the average" if most >= average else "too slow"
@@ -104,7 +105,7 @@ def _crawls(found: Measured) -> str:
             (
                 f"10^{len(f'{pages:.0f}') - 1}",
                 f"{_round(average)}; {_round(average * _BURST)}",
-                f"{_round(average * _BURST * found.worker_us['wide'] / 1e6)}",
+                f"{_round(average * _BURST * found.worker_us['bands'] / 1e6)}",
                 kept,
                 _count(representatives),
                 *cells,
@@ -117,8 +118,7 @@ def _crawls(found: Measured) -> str:
         "workers' cores in the burst",
         "kept for",
         "representatives",
-        "one index with `wide`, on one core",
-        "with `classic`",
+        *(f"one index with `{plan}`, on one core" for plan in PLANS),
         "log a month",
     )
     return _table(heads, rows)
@@ -130,7 +130,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _carries(found: Measured, count: int) -> str:
-    return " / ".join(f"{_round(1e6 / index_us(found, plan, count))}" for plan in ("wide", "classic")) + " documents/s a core"
+    return " / ".join(f"{_round(1e6 / index_us(found, plan, count))}" for plan in PLANS) + " documents/s a core"
 
 
 def _rate(microseconds: float) -> str:
@@ -138,7 +138,7 @@ def _rate(microseconds: float) -> str:
 
 
 def _fit(found: Measured, gibibytes: int) -> str:
-    return _count(int((gibibytes * 2**30 * _TAKEN - found.index_bytes["wide"]) / found.memory_bytes["wide"]))
+    return _count(int((gibibytes * 2**30 * _TAKEN - found.index_bytes["bands"]) / found.memory_bytes["bands"]))
 
 
 def _room(found: Measured, gibibytes: int) -> str:

@@ -1,7 +1,7 @@
 """`bench path`: the whole path beside a plain copy, in one run, on the same machine, broker and documents.
 
 A round measures each variant once: `copy` (exactly-once, nothing else), other programs that copy if they are asked for, and
-the filter with the plans `wide` and `classic`. A measurement has topics of its own, filled before anything is timed: 1 the
+the filter with each plan that has a name. A measurement has topics of its own, filled before anything is timed: 1 the
 topics, 2 the documents, 3 the program or roles as child processes, 4 the group's committed offsets watched from outside until
 all is committed, 5 the balance.
 

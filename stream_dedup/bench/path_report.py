@@ -21,7 +21,7 @@ from stream_dedup.ground.errors import InputError
 from stream_dedup.settings.settings import Settings
 
 COPY = "copy"
-PLANS = ("wide", "classic")
+PLANS = ("bands", "wide", "classic")
 VARIANTS = (COPY, *PLANS)
 LOOPBACK = "over loopback"
 PARTITIONS = 4

@@ -57,7 +57,7 @@ def bench_path_command(
     ] = None,
     target: FiguresOption = None,
 ) -> int:
-    """Measure the whole path with the plans wide and classic beside a plain exactly-once copy of the same documents.
+    """Measure the whole path with the plans bands, wide and classic beside a plain exactly-once copy of the same documents.
 
     Ratios are what can be compared; figures per second are the machine's as much as the filter's.
     """

@@ -35,7 +35,8 @@ def plan_command(
 ) -> int:
     """Tell what the sensible plans find and cost for so many documents, and which one to take.
 
-    Recall is counted exactly; documents per second are predicted from a calibration of about a second on this machine.
+    Recall, by distance and by similarity, is counted; documents per second are predicted from a calibration of about a second
+    on this machine.
     """
     return show_plan(documents=documents, threshold=threshold, width=width, memory=memory, recall=recall, as_json=as_json)
 
@@ -60,14 +61,17 @@ def show_plan(*, documents: str, threshold: int, width: int, memory: str | None,
 
 
 def _show(advice: Advice, documents: int, threshold: int) -> None:
+    from stream_dedup.index.advice import SIMILARITIES
     from stream_dedup.index.measured import MEASURED
 
     out, constants = console(), advice.constants
     out.print(
         f"{documents:,} representatives; recall by exact counting, the rest predicted from a calibration on this machine\n"
     )
-    columns = sorted({distance for distance in (threshold // 2, threshold - 4, threshold - 2, threshold) if distance >= 0})
-    headings = ["sure within", *(f"at {distance}" for distance in columns), "tables", "probes", "candidates"]
+    columns = sorted({distance for distance in (threshold - 4, threshold) if distance >= 0})
+    similarities = [place for place, similarity in enumerate(SIMILARITIES) if similarity in (0.7, 0.8, 0.9)]
+    headings = ["sure within", *(f"at {distance}" for distance in columns)]
+    headings += [*(f"alike {SIMILARITIES[place]}" for place in similarities), "tables", "probes", "candidates"]
     names = ("plan", *headings, "RAM/doc", "RAM, GB", "disk/doc", "documents/s")
     table = FittedTable(names, right=range(1, len(names)))
     for one in advice.figures:
@@ -75,6 +79,7 @@ def _show(advice: Advice, documents: int, threshold: int) -> None:
         row = [
             str(one.guaranteed),
             *(f"{one.recalls[distance]:.4f}" for distance in columns),
+            *(f"{one.alike[place]:.4f}" for place in similarities),
             str(one.plan.tables),
             f"{one.plan.probes:,}",
             f"{one.candidates:,.0f}" if one.candidates >= 10 else f"{one.candidates:.2g}",
@@ -92,14 +97,20 @@ def _show(advice: Advice, documents: int, threshold: int) -> None:
         f"\nMeasured over {constants.entries:,} entries, CPU of one thread: a document {constants.document_us:.2f} us, a "
         f"table {constants.table_us:.2f} us, a probe {constants.probe_us * 1000:.0f} ns, both {constants.far:.1f} times that "
         f"beyond the caches; a candidate {constants.narrow_us * 1000:.2f} ns up to a threshold of 7, above that "
-        f"{constants.wide_us * 1000:.2f} ns. From `bench capacity`: {MEASURED.surrounding_us:g} us around each search, "
+        f"{constants.wide_us * 1000:.2f} ns; a table of whole keys {constants.keyed_us * 1000:.0f} ns, entering it "
+        f"{constants.keyed_table_us * 1000:.0f} ns. From `bench capacity`: {MEASURED.surrounding_us:g} us around each search, "
         f"{MEASURED.disk_bytes:g} bytes on disk with an id of {MEASURED.id_bytes:g}. "
-        "Recall counts differing bits as equally likely; chance hits of real texts, which share phrases, are for `bench "
-        "quality` to tell."
+        "Recall at a distance counts differing bits as equally likely; similarity is that of runs of three words, from "
+        "which the distance to be expected follows. Candidates are of real texts that are like none of those kept."
     )
 
 
 def _each_distance(one: Figures) -> str:
+    from stream_dedup.index.advice import SIMILARITIES
+
+    if one.plan.needs_sketch:
+        parts = ", ".join(f"{alike} {share:.4f}" for alike, share in zip(SIMILARITIES, one.alike, strict=True))
+        return f"{one.plan.name} finds by similarity: {parts}."
     parts = ", ".join(f"{distance} {share:.4f}" for distance, share in enumerate(one.recalls) if distance > one.guaranteed)
     sure = f"{one.plan.name} finds all pairs up to {one.guaranteed} bits"
     return f"{sure}; beyond, by distance: {parts}." if parts else f"{sure}."

@@ -1,12 +1,12 @@
 """Which plans are sensible for so many documents and such a distance, what each finds and costs, and which one to take.
 
-The plans looked at: a plain scan, 64 blocks of one bit, and keys of one to three out of 2 to 16 blocks with a radius of 0
-to 3, over the width given. Sensible are those that no other one beats: none finds as much at the threshold in less time
-with less memory. Of these, the fastest is picked that finds the wanted share at every distance up to the threshold and
-fits the memory; the plans with names are always shown beside.
+The plans looked at: a plain scan, 64 blocks of one bit, keys of one to three out of 2 to 16 blocks with a radius of 0 to 3,
+over the width given, and `bands`. Sensible are those that no other one beats: none finds as much at the threshold in less time
+with less memory. Of these, the fastest is picked that finds the wanted share at every distance up to the threshold (of plans
+with sketches: of pairs at every similarity from 0.8 on) and fits the memory; the plans with names are always shown beside.
 
-Invariants: recall is exact (`index.arithmetic`); times and bytes are predictions from constants that are returned with
-them.
+Invariants: recall of prints is exact (`index.arithmetic`); times and bytes are predictions from constants that are returned
+with them.
 """
 
 from __future__ import annotations
@@ -26,22 +26,32 @@ _BLOCKS: Final = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
 _PROBES_MAX: Final = 5000
 _BUCKETS_MAX: Final = 1 << 25
 _RECALL_MIN: Final = 0.5
-_SHOWN: Final = 12
+_SHOWN: Final = 8
+SIMILARITIES: Final = (0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
+_ALIKE_FROM: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One plan: `recalls` (threshold asked for + 1,) by distance; per look-up and per document."""
+    """One plan: `recalls` (threshold asked for + 1,) by distance, `alike` by `SIMILARITIES`; per look-up and per document."""
 
     plan: Plan
     guaranteed: int
     recalls: tuple[float, ...]
+    alike: tuple[float, ...]
     candidates: float
     chance_hits: float
     memory_bytes: float
     disk_bytes: float
     documents_per_second: float
     documents: int
+
+    @property
+    def recall(self) -> float:
+        """The least share that it finds of what it is for."""
+        if self.plan.needs_sketch:
+            return min(self.alike[SIMILARITIES.index(_ALIKE_FROM) :])
+        return min(self.recalls)
 
     def as_json(self) -> dict[str, Any]:
         """Return the figures by name."""
@@ -50,6 +60,9 @@ class Figures:
             "name": self.plan.name,
             "distance_guaranteed": self.guaranteed,
             "recall": [round(share, 6) for share in self.recalls],
+            "recall_by_similarity": {
+                str(similarity): round(share, 6) for similarity, share in zip(SIMILARITIES, self.alike, strict=True)
+            },
             "tables": self.plan.tables,
             "probes": self.plan.probes,
             "candidates": self.candidates,
@@ -98,7 +111,7 @@ def advise(
     looked_at = [figures_of(plan, documents, threshold, constants) for plan in _plans(width, threshold)]
     able = [one for one in looked_at if one.recalls[-1] >= _RECALL_MIN]
     best = [one for one in able if not any(_beats(other, one) for other in able)]
-    fitting = [one for one in able if min(one.recalls) >= recall and (memory_bytes is None or one.memory_bytes <= memory_bytes)]
+    fitting = [one for one in able if one.recall >= recall and (memory_bytes is None or one.memory_bytes <= memory_bytes)]
     picked = max(fitting, key=lambda one: (one.documents_per_second, -one.memory_bytes), default=None)
     best.sort(key=lambda one: -one.documents_per_second)
     shown = {one.plan: one for one in best[:_SHOWN]}
@@ -115,7 +128,8 @@ def figures_of(plan: Plan, documents: int, threshold: int, constants: Constants)
         plan=plan,
         guaranteed=arithmetic.distance_guaranteed(plan),
         recalls=tuple(map(float, arithmetic.recalls(plan, threshold))),
-        candidates=float(arithmetic.candidates_of_plan(plan, documents)),
+        alike=tuple(arithmetic.recall_alike(plan, similarity) for similarity in SIMILARITIES),
+        candidates=float(arithmetic.candidates_of_texts(plan, documents)),
         chance_hits=float(arithmetic.chance(plan) * documents),
         memory_bytes=constants.memory_bytes(plan, documents),
         disk_bytes=MEASURED.disk_bytes,
@@ -126,6 +140,8 @@ def figures_of(plan: Plan, documents: int, threshold: int, constants: Constants)
 
 def _plans(width: int, threshold: int) -> Iterator[Plan]:
     yield Plan(width, 0, 0, threshold)
+    if PLANS["bands"].width <= width and threshold <= PLANS["bands"].threshold:
+        yield PLANS["bands"]
     for blocks, key_blocks, radius in itertools.product(_BLOCKS, (1, 2, 3), (0, 1, 2, 3)):
         if key_blocks >= blocks or blocks > width:
             continue
@@ -149,7 +165,7 @@ def _why(picked: Figures | None, able: list[Figures], recall: float, memory_byte
     room = "" if memory_bytes is None else f" in {memory_bytes / 1e9:.3g} GB of memory"
     wanted = f"{recall:.4g} of the pairs at every distance up to {threshold}"
     if picked is None:
-        complete = [one for one in able if min(one.recalls) >= recall]
+        complete = [one for one in able if one.recall >= recall]
         if complete:
             least = min(complete, key=lambda one: one.memory_bytes)
             return (
@@ -157,6 +173,12 @@ def _why(picked: Figures | None, able: list[Figures], recall: float, memory_byte
                 "memory, ask for less, or keep fewer documents (a window)."
             )
         return f"No plan finds {wanted}; ask for less with --recall."
+    if picked.plan.needs_sketch:
+        return (
+            f"Take {picked.plan.name}: of the plans that find {recall:.4g} of the pairs from {_ALIKE_FROM:.0%} alike on, or at "
+            f"every distance up to {threshold}{room}, it is the fastest, about {picked.documents_per_second:,.0f} documents/s; "
+            f"it finds at least {picked.recall:.4f} of those."
+        )
     sure = f"every pair within {picked.guaranteed} bits" if picked.guaranteed < threshold else "every pair"
     return (
         f"Take {picked.plan.name}: of the plans that find {wanted}{room} it is the fastest, about "

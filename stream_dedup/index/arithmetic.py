@@ -1,23 +1,37 @@
 """What a plan finds and what it costs, by counting: exact combinatorics, no simulation.
 
 Two prints at distance d differ in d of `width` bits; each of the comb(width, d) ways is taken to be as likely as any
-other, as a keyed hash makes it. What unrelated texts do is counted on prints of fair bits: real texts share phrases, so
-more of them are near by chance than is said here (`bench quality` measures that).
+other, as a keyed hash makes it. Two sketches agree in each value with the probability s + (1 - s) / 256 that the similarity s
+says. The two witnesses belong together: texts of similarity s share 2s / (1 + s) of their runs of words, whose arc cosine over
+pi would be the share of differing bits to be expected of prints of such runs (Charikar, STOC 2002). Prints of words differ in
+four fifths of it, as pairs of real texts do.
 
-    recall       the share of those ways in which some key is within the radius: counted block by block
-    candidates   how many prints a look-up compares: each visited bucket holds its share of the index
-    chance       how likely two unrelated prints are within reach
+    recall       by distance: the share of those ways in which some key is within the radius, counted block by block; for plans
+                 with sketches times what sketches of the similarity that belongs to the distance let pass. By similarity: that,
+                 over the distances to be expected. What `asked` passes over is left out of account
+    candidates   how many entries a look-up compares: each visited bucket holds its share of the index; keyed tables look up
+                 what has the key, and one in 256 of what else their bucket holds. Of texts half are taken to be of one
+                 language, in which bits of two prints are equal 17 times out of 32 (docs/explanation/index-layout.md)
+    chance       how likely two prints of fair bits, and random sketches, are within reach
 
-Invariants: counts are whole numbers and shares are fractions until they are printed; recall is 1 exactly up to the
-guaranteed distance.
+Invariants: counts of prints are whole numbers and shares are fractions until they are printed; of prints recall is 1 exactly up
+to the guaranteed distance.
 """
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Final
 
 from stream_dedup.ground.plan import ADDRESS_BITS_MAX, Plan
+from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.index.keyed import TAGS, buckets_for
+
+_FAIR: Final = Fraction(1, 2)
+_OF_A_LANGUAGE: Final = Fraction(17, 32)
+_VALUES: Final = 256
+_OF_THE_ANGLE: Final = 0.8
 
 
 def recalls(plan: Plan, distance_max: int) -> list[Fraction]:
@@ -26,41 +40,117 @@ def recalls(plan: Plan, distance_max: int) -> list[Fraction]:
     Beyond the plan's threshold nothing is found. Where thresholds follow the length, the plan's own is meant, which holds
     for long texts.
     """
+    found = _shares_found(plan, distance_max)
+    if not plan.needs_sketch:
+        return found
+    return [
+        share * met + (1 - share) * by_block if distance <= plan.threshold else Fraction(0)
+        for distance, share in enumerate(found)
+        for met, by_block in [_sketches_pass(plan, similarity_of(distance / plan.width))]
+    ]
+
+
+def recall_alike(plan: Plan, similarity: float) -> float:
+    """Return the share of pairs of such a similarity that the plan finds."""
+    met, by_block = _sketches_pass(plan, similarity)
+    share, differing = 0.0, bits_differing(similarity)
+    for distance, found in enumerate(_shares_found(plan, plan.threshold)):
+        likely = math.comb(plan.width, distance) * differing**distance * (1 - differing) ** (plan.width - distance)
+        share += likely * float(found * met + (1 - found) * by_block)
+    return share
+
+
+def bits_differing(similarity: float) -> float:
+    """Return the share of bits to be expected to differ between prints of texts of such a similarity."""
+    return _OF_THE_ANGLE * math.acos(min(1.0, 2 * similarity / (1 + similarity))) / math.pi
+
+
+def similarity_of(share: float) -> float:
+    """Return the similarity of texts of whose prints such a share of bits is to be expected to differ."""
+    shared = math.cos(min(math.pi / 2, math.pi * share / _OF_THE_ANGLE))
+    return shared / (2 - shared)
+
+
+def _shares_found(plan: Plan, distance_max: int) -> list[Fraction]:
+    """Return, by distance, the share of pairs within the threshold that the print's keys find."""
     ways = _ways_found(plan, min(distance_max, plan.threshold))
     found = [Fraction(count, math.comb(plan.width, distance)) for distance, count in enumerate(ways)]
     return found + [Fraction(0)] * (distance_max + 1 - len(found))
 
 
+def _sketches_pass(plan: Plan, similarity: float) -> tuple[Fraction, Fraction]:
+    """Return how likely sketches of such a similarity are alike enough, and how likely they share a block too."""
+    if not plan.needs_sketch:
+        return Fraction(1), Fraction(0)
+    equal = similarity + (1 - similarity) / _VALUES
+    size = SKETCH_VALUES // max(1, plan.bands)
+    states = {(0, False): 1.0}  # equal values so far, whether a block is equal
+    for _ in range(max(1, plan.bands)):
+        following: dict[tuple[int, bool], float] = {}
+        for (values, met), share in states.items():
+            for more in range(size + 1):
+                to = values + more, met or (more == size and plan.bands > 0)
+                likely = share * math.comb(size, more) * equal**more * (1 - equal) ** (size - more)
+                following[to] = following.get(to, 0.0) + likely
+        states = following
+    alike = {
+        met: sum(share for (values, has), share in states.items() if has == met and values >= plan.agreeing_min)
+        for met in (False, True)
+    }
+    return Fraction(min(1.0, alike[False] + alike[True])), Fraction(alike[True])
+
+
 def distance_guaranteed(plan: Plan) -> int:
     """Return the largest distance up to which every pair is found, counted; `Plan.distance_guaranteed` never exceeds it.
 
-    It is larger where blocks are too short to differ in as many bits as the radius allows.
+    It is larger where blocks are too short to differ in as many bits as the radius allows. Sketches are left out of account.
     """
-    found = recalls(plan, plan.threshold)
+    found = _shares_found(plan, plan.threshold)
     return next((distance - 1 for distance, share in enumerate(found) if share < 1), plan.threshold)
 
 
 def chance(plan: Plan) -> Fraction:
-    """Return how likely two unrelated prints, of fair bits, are within reach."""
+    """Return how likely two unrelated prints of fair bits, with random sketches, are within reach."""
+    met, by_block = _sketches_pass(plan, 0.0)
     ways = _ways_found(plan, plan.threshold)
-    return Fraction(sum(ways), 1 << plan.width)
+    others = sum(math.comb(plan.width, distance) for distance in range(plan.threshold + 1)) - sum(ways)
+    return (sum(ways) * met + others * by_block) / (1 << plan.width)
 
 
-def candidates(key_bits: int, radius: int, documents: int) -> Fraction:
+def candidates(key_bits: int, radius: int, documents: int, equal: Fraction = _FAIR) -> Fraction:
     """Return how many of `documents` prints share a key of so many bits with another within a radius, on average.
 
-    The arithmetic of the literature: 2^30 documents and a key of 16 bits are 2^14 candidates a table.
+    `equal` is how likely a bit of two prints is equal. The arithmetic of the literature: 2^30 documents and a key of 16 bits
+    are 2^14 candidates a table.
     """
-    keys = sum(math.comb(key_bits, flips) for flips in range(min(radius, key_bits) + 1))
-    return Fraction(documents * keys, 1 << key_bits)
+    return documents * sum(
+        (
+            math.comb(key_bits, flips) * equal ** (key_bits - flips) * (1 - equal) ** flips
+            for flips in range(min(radius, key_bits) + 1)
+        ),
+        start=Fraction(0),
+    )
 
 
-def candidates_of_plan(plan: Plan, documents: int) -> Fraction:
-    """Return how many prints a look-up compares in all tables, one found in two tables counted twice.
+def candidates_of_plan(plan: Plan, documents: int, equal: Fraction = _FAIR) -> Fraction:
+    """Return how many entries a look-up compares in all tables, one found in two tables counted twice.
 
-    A table's address has at most `ADDRESS_BITS_MAX` bits, so a longer key costs what a key of so many bits costs.
+    A table's address has at most `ADDRESS_BITS_MAX` bits, so a longer key costs what a key of so many bits costs; keyed
+    tables know no address.
     """
-    return sum((candidates(min(bits, ADDRESS_BITS_MAX), plan.radius, documents) for bits in plan.key_bits), start=Fraction(0))
+    if not plan.is_keyed:
+        addresses = (min(bits, ADDRESS_BITS_MAX) for bits in plan.key_bits)
+        return sum((candidates(bits, plan.radius, documents, equal) for bits in addresses), start=Fraction(0))
+    keys = [candidates(bits, 0, documents, equal) for bits in plan.key_bits]
+    keys += [Fraction(documents, _VALUES ** (end - first)) for first, end in plan.sketch_bounds]
+    asked = [min(count, Fraction(plan.asked)) if plan.asked else count for count in keys]
+    by_tag = Fraction(documents * plan.tables, buckets_for(documents) * TAGS)
+    return sum(asked, start=by_tag)
+
+
+def candidates_of_texts(plan: Plan, documents: int) -> Fraction:
+    """Return how many entries a look-up of a real text compares that is like none of them."""
+    return (candidates_of_plan(plan, documents) + candidates_of_plan(plan, documents, _OF_A_LANGUAGE)) / 2
 
 
 def _ways_found(plan: Plan, distance_max: int) -> list[int]:
@@ -70,7 +160,7 @@ def _ways_found(plan: Plan, distance_max: int) -> list[int]:
     than could be chosen (`key_blocks` that are equal, radius / e of those that differ in e bits) count as that many.
     """
     if plan.blocks == 0:
-        return [math.comb(plan.width, distance) for distance in range(distance_max + 1)]
+        return [0 if plan.bands else math.comb(plan.width, distance) for distance in range(distance_max + 1)]
     radius, wanted = plan.radius, plan.key_blocks
     caps = [wanted, *(min(wanted, radius // errors) for errors in range(1, radius + 1))]
     states: dict[tuple[int, ...], list[int]] = {(0,) * (radius + 1): [1] + [0] * distance_max}

@@ -3,7 +3,7 @@
 Four plans over the same random prints, whose searches differ in what they do: few buckets with few or many prints in each,
 many buckets; fragments of 32 bits (thresholds up to 7) and of 64. The times of their searches are four equations, solved
 for the cost of a bucket, of a print compared for either width, and of the rest. Laying their tables out, and adding to
-them, gives the cost of a table; sizes follow from the arrays.
+them, gives the cost of a table; sizes follow from the arrays. The tables of whole keys, as `bands` has them, are timed apart.
 
 Invariants: times are CPU times of one thread, so that another process on the machine costs precision and little bias; what
 is compiled is compiled before anything is timed; of several samples the least disturbed, the shortest, counts.
@@ -12,15 +12,18 @@ is compiled is compiled before anything is timed; of several samples the least d
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.ground.plan import Plan
-from stream_dedup.index.arithmetic import candidates_of_plan
+from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.index.arithmetic import candidates_of_plan, candidates_of_texts
 from stream_dedup.index.blocked import fragment_bytes
 from stream_dedup.index.blocks import tables_of
+from stream_dedup.index.keyed import Keyed, buckets_for
 from stream_dedup.index.measured import MEASURED
 from stream_dedup.index.neighbours import SEALED_AGAIN, Neighbours, no_rows
 from stream_dedup.index.rows import FULL, Columns, no_columns, take_rows
@@ -33,7 +36,9 @@ _SCATTER_SMALL: Final = 1 << 22
 _SCATTER_LARGE: Final = 1 << 27
 _READS: Final = 1 << 20
 _PLANS: Final = (Plan(64, 4, 0, 3), Plan(40, 4, 0, 3), Plan(128, 8, 1, 19), Plan(128, 16, 0, 19))
+_KEYED: Final = PLANS["bands"]
 _ROW_BYTES: Final = 4
+_TAG_BYTES: Final = 1
 _HEAD_BYTES: Final = 12  # of a bucket: where it begins; where its open block is, and how long
 _SLOTS_BYTES: Final = 2 * 8 * 10 / 6  # of an entry: two arrays of slots, 6 in 10 taken
 _OPEN_SHARE: Final = 1.2 / SEALED_AGAIN / 2  # what an open part holds on average, in blocks that are not full
@@ -45,7 +50,8 @@ class Constants:
 
     `document_us`: finding by digest and becoming an entry; `table_us`: entering a table, the sorting again included;
     `probe_us`: visiting a bucket, while the index fits the caches; `far`: how much longer that takes where it does not;
-    `narrow_us`, `wide_us`: comparing a print by 32 or by 64 bits, wherever it lies, for they lie in a row.
+    `narrow_us`, `wide_us`: comparing a print by 32 or by 64 bits, wherever it lies, for they lie in a row. `keyed_us`: asking
+    a table of whole keys, `keyed_table_us`: entering it, the merging included.
     """
 
     document_us: float
@@ -54,6 +60,8 @@ class Constants:
     narrow_us: float
     wide_us: float
     far: float
+    keyed_us: float
+    keyed_table_us: float
     entries: int = ENTRIES
 
     def as_json(self) -> dict[str, float]:
@@ -67,17 +75,26 @@ class Constants:
 
         `surrounding_us` is what surrounds a search: decoding, positions, answer, the write to RocksDB.
         """
-        far = self.far if documents > 4 * self.entries else 1.0
-        compared = float(candidates_of_plan(plan, documents)) * (self.narrow_us if _is_narrow(plan) else self.wide_us)
-        scattered = plan.probes * self.probe_us + share_new * plan.tables * self.table_us
+        far = self.far if documents > 4 * self.entries and not plan.is_keyed else 1.0  # those are asked for ahead
+        probe_us, table_us, compare_us = self.probe_us, self.table_us, self.narrow_us if _is_narrow(plan) else self.wide_us
+        if plan.is_keyed:  # asking includes what passes by its tag
+            probe_us, table_us, compare_us = self.keyed_us, self.keyed_table_us, 0.0
+        compared = float(candidates_of_texts(plan, documents)) * compare_us
+        scattered = plan.probes * probe_us + share_new * plan.tables * table_us
         return self.document_us + surrounding_us + far * scattered + compared
 
     def memory_bytes(self, plan: Plan, documents: int, words: int = 2) -> float:
-        """Predict the memory of an index of so many documents with prints of `words` words, all in one scope."""
+        """Predict the memory of an index of so many documents with prints of `words` words, all in one scope.
+
+        Sketches are not in it: they lie in a file.
+        """
         rows = no_rows(words, 1)
         entry = sum(column.nbytes for column in rows) * (1 + _OPEN_SHARE) + _SLOTS_BYTES
-        table = (fragment_bytes(tables_of(plan)) + _ROW_BYTES) * (1 + _OPEN_SHARE)
-        return documents * (entry + plan.tables * table) + tables_of(plan).buckets * _HEAD_BYTES
+        fragment, buckets = fragment_bytes(tables_of(plan)), tables_of(plan).buckets
+        if plan.is_keyed:
+            fragment, buckets = _TAG_BYTES, plan.tables * buckets_for(documents)
+        table = (fragment + _ROW_BYTES) * (1 + _OPEN_SHARE)
+        return documents * (entry + plan.tables * table) + buckets * _HEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +109,12 @@ class _Timed:
 def calibrate(seed: int = 1) -> Constants:
     """Measure the constants, in about a second once the kernels are compiled."""
     chance = np.random.default_rng(seed)
-    for plan in _PLANS:
+    for plan in (*_PLANS, _KEYED):
         _time(plan, _random(chance, 64), _random(chance, 64))
+    _time_merge(_random(chance, 64))
     stored, asked = _random(chance, ENTRIES), _random(chance, DOCUMENTS)
     timed = [_time(plan, stored, asked) for plan in _PLANS]
+    keyed, merge_us = _time(_KEYED, stored, asked), _time_merge(stored)
     compared = [float(candidates_of_plan(plan, ENTRIES)) for plan in _PLANS]
     equations = np.array(
         [
@@ -115,6 +134,9 @@ def calibrate(seed: int = 1) -> Constants:
         narrow_us=max(0.0, narrow),
         wide_us=max(0.0, wide),
         far=_far(chance),
+        keyed_us=max(0.0, keyed.search_us - rest) / _KEYED.tables,
+        keyed_table_us=max(0.0, keyed.add_us - few.add_us + add * _PLANS[0].tables + (SEALED_AGAIN + 1) * merge_us)
+        / _KEYED.tables,
     )
 
 
@@ -123,7 +145,8 @@ def _is_narrow(plan: Plan) -> bool:
 
 
 def _random(chance: np.random.Generator, count: int) -> Columns:
-    columns = no_columns(2, count)
+    columns = no_columns(2, count, SKETCH_VALUES)
+    columns.sketches[:] = chance.integers(0, 256, (count, SKETCH_VALUES), np.uint8)
     columns.prints[:] = chance.integers(0, 1 << 64, (count, 2), np.uint64)
     columns.digests[:] = chance.integers(0, 1 << 64, (count, 2), np.uint64)
     columns.offsets[:] = chance.permutation(count)
@@ -136,8 +159,11 @@ def _time(plan: Plan, stored: Columns, asked: Columns) -> _Timed:
     count = len(stored.scopes)
 
     def loaded() -> tuple[Neighbours, float]:
-        index = Neighbours(plan, 2, lambda numbers: take_rows(stored, np.array(numbers) % count), threads=1)
-        held = no_rows(2, count)
+        index = Neighbours(
+            plan, 2, lambda numbers: take_rows(stored, np.array(numbers) % count), threads=1, values=SKETCH_VALUES
+        )
+        held = no_rows(2, count, SKETCH_VALUES)
+        held.sketches[:] = stored.sketches
         held.prints[:], held.features[:], held.numbers[:], held.states[:] = stored.prints, 100, np.arange(count), FULL
         tags = stored.digests[:, 0].astype(np.uint32), stored.digests[:, 1].astype(np.uint32)
         began = time.thread_time()
@@ -156,6 +182,24 @@ def _time(plan: Plan, stored: Columns, asked: Columns) -> _Timed:
         judges.append((time.thread_time() - added) / len(part) * 1e6)
     add_us = min(adds[1:])  # the first one makes room
     return _Timed(min(seal_us, again_us), add_us, max(0.0, min(judges[1:]) - add_us))
+
+
+def _time_merge(stored: Columns) -> float:
+    """Return the microseconds for one entry of tables of whole keys, when an eighth of them is merged in."""
+    keyed, count = Keyed(tables_of(_KEYED), None), len(stored.scopes)
+    held, keys = no_rows(2, count, SKETCH_VALUES)._replace(prints=stored.prints, sketches=stored.sketches), keyed.keys(stored)
+    held.states[:] = FULL
+    old = count * SEALED_AGAIN // (SEALED_AGAIN + 1)
+    keyed.seal(held, old, old, _in_turn, 0)
+    keyed.add(held, np.arange(old, count), keys[old:])
+    began = time.thread_time()
+    keyed.merge(0)
+    return (time.thread_time() - began) / count * 1e6
+
+
+def _in_turn(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
+    for part in parts:
+        work(part)
 
 
 def _far(chance: np.random.Generator) -> float:

@@ -112,6 +112,7 @@ def test_a_ratio_is_of_two_measurements_of_one_round() -> None:
     """The median of paired ratios, not the ratio of medians; a round without a figure has no ratio."""
     rounds: dict[str, list[float | None]] = {
         "copy": [100.0, 400.0, 50.0, None],
+        "bands": [20.0, 30.0, 40.0, 50.0],
         "wide": [50.0, 100.0, 40.0, 90.0],
         "classic": [None, None, None, None],
     }
@@ -339,7 +340,7 @@ def test_a_ratio_to_quix_is_of_one_round_too() -> None:
     report.samples = [sample("quix", 1, 50.0), sample("wide", 1, 100.0), sample("wide", 2, 70.0), sample("quix", 3, 10.0)]
 
     assert report.ratios("wide", "quix") == [2.0]
-    assert report.variants == ("copy", "quix", "wide", "classic")
+    assert report.variants == ("copy", "quix", "bands", "wide", "classic")
 
 
 def test_a_copy_at_least_once_may_copy_twice_and_not_less() -> None:
@@ -395,7 +396,7 @@ def test_a_peer_that_is_not_here_is_named_with_the_remedy(tmp_path: Path) -> Non
 @pytest.mark.broker
 @pytest.mark.long
 def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each variant is measured once and balanced: the copy copies all, and both plans judge all, a fifth at least twice."""
+    """Each variant is measured once and balanced: the copy copies all, and each plan judges all, a fifth at least twice."""
     arguments = ["--documents", "2000", "--rounds", "1", "--no-latency", "--broker", bootstrap, "--json", "-"]
 
     code = main(["bench", "path", *arguments])
@@ -407,7 +408,12 @@ def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert result["documents"]["count"] == 2000
     assert result["machine"]["cores"] >= 1
     assert list(result["variants"]) == list(VARIANTS)
-    assert [(one["variant"], one["round"]) for one in result["samples"]] == [("copy", 1), ("wide", 1), ("classic", 1)]
+    assert [(one["variant"], one["round"]) for one in result["samples"]] == [
+        ("copy", 1),
+        ("bands", 1),
+        ("wide", 1),
+        ("classic", 1),
+    ]
     copied, *judged = (one["balance"] for one in result["samples"])
     assert copied == {"in": 2000, "copies": 2000}
     for balance in judged:

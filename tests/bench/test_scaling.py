@@ -108,7 +108,7 @@ def test_a_tiny_run(bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixtur
             assert found["complaints"] == []
             assert found["documents"]["count"] == (400 if curve["axis"] == SIZE else 2000)
             assert found["documents"]["partitions"] == (int(value) if curve["axis"] == "partitions" else 4)
-            assert {one["variant"] for one in found["samples"]} == {"copy", "wide", "classic"}
+            assert {one["variant"] for one in found["samples"]} == {"copy", "bands", "wide", "classic"}
     assert curves[1]["points"]["1000000"]["documents"]["mean_value_bytes"] > 900_000
     for heading in ("partitions", "size", "MB/s", "of the copy", "worker, us"):
         assert heading in out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,11 +14,14 @@ from stream_dedup.__main__ import main
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.index.advice import advise, figures_of
+from stream_dedup.index.budget import Budget
 from stream_dedup.index.calibration import Constants, calibrate
 from stream_dedup.index.neighbours import Neighbours
 from stream_dedup.index.rows import Columns, no_columns, take_rows
 
-CONSTANTS = Constants(document_us=3, table_us=0.1, probe_us=0.05, narrow_us=0.0005, wide_us=0.001, far=2)
+CONSTANTS = Constants(
+    document_us=3, table_us=0.1, probe_us=0.05, narrow_us=0.0005, wide_us=0.001, far=2, keyed_us=0.1, keyed_table_us=0.1
+)
 
 
 def test_the_fastest_plan_that_finds_enough_and_fits_is_taken() -> None:
@@ -26,8 +30,8 @@ def test_the_fastest_plan_that_finds_enough_and_fits_is_taken() -> None:
     picked = advice.picked
 
     assert picked is not None
-    assert min(picked.recalls) >= 0.99
-    able = [one for one in advice.figures if min(one.recalls) >= 0.99]
+    assert picked.recall >= 0.99
+    able = [one for one in advice.figures if one.recall >= 0.99]
     assert max(one.documents_per_second for one in able) == picked.documents_per_second
     assert {PLANS["wide"], PLANS["classic"], Plan(128, 0, 0, 18), Plan(64, 64, 0, 18)} <= {one.plan for one in advice.figures}
 
@@ -47,12 +51,24 @@ def test_less_memory_takes_a_plan_with_fewer_tables_or_none() -> None:
     assert "needs least" in nothing.why
 
 
+def test_bands_is_advised_with_what_it_finds_by_similarity() -> None:
+    """Its cost does not grow with what is kept; what it finds is said by similarity, as its threshold is."""
+    small, large = (advise(count, 18, 128, CONSTANTS) for count in (10**6, 10**8))
+
+    assert small.picked is not None
+    assert large.picked is not None
+    assert large.picked.plan == PLANS["bands"]
+    assert large.picked.candidates < 2 * small.picked.candidates
+    assert "from 80% alike on" in large.why
+    assert large.picked.as_json()["recall_by_similarity"]["0.8"] > 0.995
+
+
 def test_more_documents_are_slower_and_need_more() -> None:
     """Candidates grow with the documents, so the predicted rate falls; memory grows in proportion."""
     small, large = (figures_of(PLANS["wide"], count, 21, CONSTANTS) for count in (10**6, 10**8))
 
     assert large.documents_per_second < small.documents_per_second
-    assert large.candidates == 100 * small.candidates
+    assert large.candidates == pytest.approx(100 * small.candidates)
     assert 60 < large.memory_bytes / small.memory_bytes < 101
 
 
@@ -62,24 +78,27 @@ def test_a_share_that_is_none_is_refused() -> None:
         advise(1000, 3, 64, CONSTANTS, recall=1.5)
 
 
-@pytest.mark.parametrize("plan", [PLANS["classic"], PLANS["wide"]], ids=lambda plan: plan.name)
-def test_predicted_memory_is_what_the_arrays_hold(plan: Plan) -> None:
-    """Within a tenth, over an index that grew document by document."""
+@pytest.mark.parametrize("plan", list(PLANS.values()), ids=lambda plan: plan.name)
+def test_predicted_memory_is_what_the_arrays_hold(plan: Plan, tmp_path: Path) -> None:
+    """Nearly, over an index that grew document by document."""
     dice = np.random.default_rng(int(os.environ["TEST_SEED"]))
     count = 200_000
-    columns = no_columns(2, count)
+    columns = no_columns(2, count, 80)
+    columns.sketches[:] = dice.integers(0, 256, (count, 80), np.uint8)
     columns.prints[:], columns.digests[:] = dice.integers(0, 1 << 64, (2, count, 2), np.uint64)
     columns.offsets[:] = np.arange(count)
 
     def identities(numbers: NDArray[np.int64], known: Columns = columns) -> Columns:
         return take_rows(known, numbers)
 
-    index = Neighbours(plan, 2, identities)
+    index = Neighbours(plan, 2, identities, budget=Budget(0, tmp_path), values=80)
     for first in range(0, count, 20_000):
         part = take_rows(columns, slice(first, first + 20_000))
         index.judge(part, np.full(20_000, 100, np.uint32), 1)
 
-    assert index.bytes_used / index.live == pytest.approx(CONSTANTS.memory_bytes(plan, index.live) / index.live, rel=0.15)
+    predicted = CONSTANTS.memory_bytes(plan, index.live) / index.live
+    # Among so few, keyed tables have a sixth in their open parts.
+    assert index.bytes_used / index.live == pytest.approx(predicted, rel=0.25 if plan.is_keyed else 0.15)
 
 
 def test_a_calibration_solves_for_costs() -> None:

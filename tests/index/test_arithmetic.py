@@ -6,13 +6,24 @@ import itertools
 import math
 import os
 import random
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from stream_dedup.ground.plan import PLANS, TABLES_MAX, Plan
-from stream_dedup.index.arithmetic import candidates, candidates_of_plan, chance, distance_guaranteed, recalls
+from stream_dedup.index.arithmetic import (
+    bits_differing,
+    candidates,
+    candidates_of_plan,
+    candidates_of_texts,
+    chance,
+    distance_guaranteed,
+    recall_alike,
+    recalls,
+    similarity_of,
+)
 from stream_dedup.index.neighbours import Identities, Neighbours
 from stream_dedup.index.rows import Columns, no_columns, take_rows
 
@@ -58,6 +69,57 @@ def test_recall_is_what_random_pairs_show(plan: Plan) -> None:
         differences = (sum(1 << bit for bit in dice.sample(range(plan.width), distance)) for _ in range(1500))
         hits = sum(plan.within_reach(0, difference, (100, 100)) for difference in differences)
         assert abs(hits / 1500 - expected) <= 5 * math.sqrt(expected * (1 - expected) / 1500) + 1e-9
+
+
+@pytest.mark.parametrize("similarity", [0.6, 0.7, 0.8, 0.9])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        PLANS["bands"],
+        PLANS["wide"],
+        replace(PLANS["bands"], blocks=0, bands=10, threshold=20),
+        Plan(128, 8, 0, 28, similarity=70),
+    ],
+    ids=lambda plan: plan.id,
+)
+def test_recall_of_pairs_of_a_similarity_is_what_random_pairs_show(plan: Plan, similarity: float) -> None:
+    """Of 1,000 random pairs whose values and bits agree as often as the similarity says, as many are found as counted."""
+    dice = np.random.default_rng(int(os.environ["TEST_SEED"]))
+    bits = bits_differing(similarity)
+    hits = 0
+    for _ in range(1000):
+        difference = sum(1 << bit for bit in np.flatnonzero(dice.random(128) < bits).tolist())
+        one, other = dice.integers(0, 256, (2, 80), np.uint8)
+        sketches = one.tobytes(), np.where(dice.random(80) < similarity, one, other).tobytes()
+        hits += plan.within_reach(0, difference, (100, 100), sketches)
+    expected = recall_alike(plan, similarity)
+    assert abs(hits / 1000 - expected) <= 5 * math.sqrt(expected * (1 - expected) / 1000) + 1e-6
+
+
+# The median distance of the pairs of the corpora whose sketches agree in 24 to 31, 32 to 39, .. values, 2026-11-25.
+@pytest.mark.parametrize(("agreeing", "distance"), [(28, 33.0), (36, 28.5), (46, 24.2), (56, 20.7), (65, 15.0)])
+def test_distance_and_similarity_belong_together_as_in_real_texts(agreeing: int, distance: float) -> None:
+    """Within a tenth."""
+    assert 128 * bits_differing(agreeing / 80) == pytest.approx(distance, rel=0.1)
+
+
+def test_bands_finds_what_is_alike_at_any_distance_that_belongs_to_it() -> None:
+    """Nearly all up to 15 bits, which belong to a similarity of 0.81; none beyond its 28; unrelated ones hardly ever."""
+    bands = recalls(PLANS["bands"], 30)
+    assert similarity_of(15 / 128) == pytest.approx(0.81, abs=0.01)
+    assert bits_differing(similarity_of(15 / 128)) == pytest.approx(15 / 128)
+    assert min(bands[:16]) > 0.995
+    assert all(one > other for one, other in itertools.pairwise(bands[15:29]))
+    assert bands[29:] == [0, 0]
+    assert chance(PLANS["bands"]) < 1e-60
+
+
+# `stream-dedup bench index --corpus CORPORA --plan bands --plan wide --plan classic`, 2026-11-25; twice what was looked up
+# while the texts came in, because then half of them are there on average. Buckets of `bands` are as full at any time.
+@pytest.mark.parametrize(("name", "looked_up"), [("bands", 1.402), ("wide", 2 * 3.460), ("classic", 2 * 0.112)])
+def test_candidates_are_those_of_real_texts(name: str, looked_up: float) -> None:
+    """Of 2,318 distinct texts in 29 languages, within a fifth."""
+    assert float(candidates_of_texts(PLANS[name], 2_318)) == pytest.approx(looked_up, rel=0.2)
 
 
 def test_recall_is_one_up_to_the_guaranteed_distance_and_less_beyond() -> None:
