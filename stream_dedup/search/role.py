@@ -214,7 +214,7 @@ class TextFiller:
         if now >= self._next_look:
             self._next_look = now + _LOOK_SECONDS
             self._look_around()
-        if now >= self._next_drop:
+        if self._is_caught_up and now >= self._next_drop:
             self._next_drop = now + _DROP_SECONDS
             self._drop_the_old(now)
 
@@ -280,6 +280,6 @@ class TextFiller:
 
     def _drop_the_old(self, now: float) -> None:
         keep = self._settings.search_keep
-        if keep is not None and self._is_caught_up:
+        if keep is not None:
             self._engine.drop_before(int((self._surroundings.now_seconds() - keep.total_seconds()) * 1000))
             self._commit(now)

@@ -142,15 +142,15 @@ def test_what_its_topic_removed_unread_is_passed_over_and_said(tmp_path: Path, c
     assert "records were removed by their topic before they were read" in said.out + said.err
 
 
-def test_the_old_are_found_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_role, "_DROP_SECONDS", 0.01)
-    outputs = crawl(1, 1)
+def test_the_old_are_found_no_more(tmp_path: Path) -> None:
+    """From the moment on that all there was has been read."""
+    outputs = crawl(9, 1)  # more than one turn reads
     now_ms = int(time.time() * 1000)
     outputs.write("unique", 0, b"new", "quick brown fox", KEPT, now_ms)
     filler = make_filler(outputs, tmp_path, search_keep="1d")
 
     found = run_until(filler, lambda: len(filler.finder.find(CLUE, 9)) == 1, all_of)
-    assert found == (["unique-0@1"], {})
+    assert found == (["unique-0@5"], {})
 
 
 def test_records_without_a_text_are_no_trouble(tmp_path: Path) -> None:
