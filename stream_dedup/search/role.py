@@ -214,7 +214,7 @@ class TextFiller:
         if now >= self._next_look:
             self._next_look = now + _LOOK_SECONDS
             self._look_around()
-        if now >= self._next_drop:
+        if self._is_caught_up and now >= self._next_drop:
             self._next_drop = now + _DROP_SECONDS
             self._drop_the_old(now)
 
