@@ -16,6 +16,7 @@ from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.insights.metrics import InsightsMetrics
 from stream_dedup.kafka import Output
 from stream_dedup.log.answers import Judgement
+from stream_dedup.search.metrics import SearchMetrics
 from stream_dedup.service.metrics import BatchHistogram
 from stream_dedup.worker.metrics import WorkerMetrics
 from stream_dedup.worker.outputs import EmittedCounts, EmittedRecord
@@ -248,16 +249,17 @@ def test_the_reference_page_has_exactly_these() -> None:
     rows = {cells[1].strip(" `"): cells[2:5] for cells in lines}
     assert len(rows) == len(lines)
     exported: dict[str, list[str]] = {}
-    for role, metrics in (("worker", WorkerMetrics("r")), ("index", IndexMetrics()), ("insights", InsightsMetrics())):
+    roles = {"worker": WorkerMetrics("r"), "index": IndexMetrics(), "insights": InsightsMetrics(), "search": SearchMetrics()}
+    for role, metrics in roles.items():
         for family in metrics.registry.collect():
             if not family.name.startswith("process_"):
                 name = family.name + ("_total" if family.type == "counter" else "")
                 exported.setdefault(name, [family.type, "", family.documentation])[1] += f", {role}"
 
     assert rows.keys() - {"metric", "---"} == exported.keys()
-    for name, (kind, roles, text) in exported.items():
+    for name, (kind, named, text) in exported.items():
         assert rows[name][0].split(",")[0].strip() == kind
-        assert rows[name][1].strip() == roles.removeprefix(", ")
+        assert rows[name][1].strip() == named.removeprefix(", ")
         assert rows[name][2].strip() == text
 
 
