@@ -32,7 +32,7 @@ ENTRIES: Final = 200_000
 DOCUMENTS: Final = 2_000
 _SAMPLES: Final = 4
 _FLOOR: Final = 1
-_SCATTER_SMALL: Final = 1 << 22
+_SCATTER_SMALL: Final = 1 << 24  # about what the tables of so many entries take
 _SCATTER_LARGE: Final = 1 << 27
 _READS: Final = 1 << 20
 _PLANS: Final = (Plan(64, 4, 0, 3), Plan(40, 4, 0, 3), Plan(128, 8, 1, 19), Plan(128, 16, 0, 19))
@@ -75,7 +75,7 @@ class Constants:
 
         `surrounding_us` is what surrounds a search: decoding, positions, answer, the write to RocksDB.
         """
-        far = self.far if documents > 4 * self.entries and not plan.is_keyed else 1.0  # those are asked for ahead
+        far = self.far if documents > 4 * self.entries else 1.0
         probe_us, table_us, compare_us = self.probe_us, self.table_us, self.narrow_us if _is_narrow(plan) else self.wide_us
         if plan.is_keyed:  # asking includes what passes by its tag
             probe_us, table_us, compare_us = self.keyed_us, self.keyed_table_us, 0.0
@@ -203,7 +203,7 @@ def _in_turn(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
 
 
 def _far(chance: np.random.Generator) -> float:
-    """Return how much longer scattered reads take over 128 MB than over 4 MB."""
+    """Return how much longer scattered reads take over 128 MB than over 16 MB."""
     times = []
     for size in (_SCATTER_SMALL, _SCATTER_LARGE):
         memory = np.ones(size // 4, np.uint32)
