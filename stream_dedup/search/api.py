@@ -12,22 +12,21 @@ for the console, it is asked for here too.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import structlog
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from stream_dedup.console.calls import BoundedCalls, as_page_errors, problem
 from stream_dedup.console.guard import TokenGuard
-from stream_dedup.ground.errors import InputError, StreamDedupError
+from stream_dedup.console.pages import PageError
 from stream_dedup.search.clue import CLUE_BYTES_MAX, LEAST
 from stream_dedup.search.finding import FinderPlace
 
@@ -38,25 +37,7 @@ FOUND_MAX: Final = 100
 GROUPS_MAX: Final = 1000
 _FOUND: Final = 20
 _WAIT_SECONDS: Final = 10.0
-_TITLES: Final = {
-    400: "Not a question",
-    401: "A token is asked for",
-    404: "Not here",
-    413: "Too much",
-    500: "A fault",
-    503: "Not now",
-}
 _NO_STORE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-
-T = TypeVar("T")
-
-
-class _ProblemError(Exception):
-    """A request that cannot be answered: status and sentence."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
 
 
 class SearchApi:
@@ -68,7 +49,7 @@ class SearchApi:
         self._finder = finder
         self._guard = TokenGuard(token_file)
         self._answered = answered
-        self._calls = asyncio.Semaphore(CALLS_MAX)
+        self._calls = BoundedCalls(CALLS_MAX, _WAIT_SECONDS, "is Kafka away?")
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes for `HttpServer`."""
@@ -82,17 +63,11 @@ class SearchApi:
             try:
                 refused = self._guard.refuses(request.headers.get("authorization", ""))
                 if refused:
-                    raise _ProblemError(401, refused)
-                return _json(200, await answer(request))
-            except _ProblemError as problem:
-                return _problem(problem.status, str(problem))
-            except InputError as error:
-                return _problem(400, str(error))
-            except StreamDedupError as error:
-                return _problem(503, str(error))
-            except Exception as error:
-                _logger.exception("a question failed", error=f"{type(error).__name__}: {error}")
-                return _problem(500, "The question failed because of a fault of the program; the role's log says which.")
+                    raise PageError(401, refused)
+                with as_page_errors(_logger, "a question failed", "The question failed"):
+                    return _json(200, await answer(request))
+            except PageError as error:
+                return _problem(error)
 
         return endpoint
 
@@ -101,40 +76,23 @@ class SearchApi:
         least = _share(request.query_params)
         clue = await _body(request) if request.method == "POST" else request.query_params.get("q", "")
         began = time.monotonic()
-        found = await self._call(lambda: self._finder.find(clue, limit, least))
+        found = await self._calls(lambda: self._finder.find(clue, limit, least))
         self._answered(time.monotonic() - began)
         return {"least": least, "documents": [asdict(one) for one in found]}
 
     async def _groups(self, request: Request) -> object:
         named = request.query_params.get("of")
         if named is not None:
-            group = await self._call(lambda: self._finder.group(named))
+            group = await self._calls(lambda: self._finder.group(named))
             if group is None:
-                raise _ProblemError(404, f"No copies of {named!r:.300} are known here.")
+                raise PageError(404, f"No copies of {named!r:.300} are known here.")
             return asdict(group)
         order = request.query_params.get("order", "largest")
         if order not in ("largest", "newest"):
-            raise _ProblemError(400, f"Groups are listed largest or newest first; order={order!r:.40} is neither.")
+            raise PageError(400, f"Groups are listed largest or newest first; order={order!r:.40} is neither.")
         limit = _number(request.query_params, "limit", _FOUND, 1, GROUPS_MAX)
-        found = await self._call(lambda: self._finder.groups(order, limit))
+        found = await self._calls(lambda: self._finder.groups(order, limit))
         return {"order": order, "groups": [asdict(one) | {"members": []} for one in found]}
-
-    async def _call(self, call: Callable[[], T]) -> T:
-        """Call in a thread, and wait for it for a bounded time."""
-        if self._calls.locked():
-            raise _ProblemError(503, f"{CALLS_MAX} questions are being answered already; ask again in a second.")
-        await self._calls.acquire()
-        task = asyncio.ensure_future(run_in_threadpool(call))
-        task.add_done_callback(self._called)
-        try:
-            return await asyncio.wait_for(asyncio.shield(task), _WAIT_SECONDS)
-        except TimeoutError:
-            raise _ProblemError(503, f"No answer came within {_WAIT_SECONDS:.0f} s; is Kafka away?") from None
-
-    def _called(self, task: asyncio.Future[Any]) -> None:
-        self._calls.release()  # only now: a call that hangs takes its place until it returns
-        if not task.cancelled():
-            task.exception()  # whoever waited was told, or has gone
 
 
 async def _body(request: Request) -> str:
@@ -142,11 +100,11 @@ async def _body(request: Request) -> str:
     async for part in request.stream():
         found += part
         if len(found) > CLUE_BYTES_MAX:
-            raise _ProblemError(413, f"A clue has at most {CLUE_BYTES_MAX:,} bytes; a sentence or two is enough.")
+            raise PageError(413, f"A clue has at most {CLUE_BYTES_MAX:,} bytes; a sentence or two is enough.")
     try:
         return found.decode()
     except UnicodeDecodeError as error:
-        raise _ProblemError(400, f"The clue is not UTF-8: {error.reason} at byte {error.start}.") from error
+        raise PageError(400, f"The clue is not UTF-8: {error.reason} at byte {error.start}.") from error
 
 
 def _json(status: int, value: object) -> Response:
@@ -154,10 +112,10 @@ def _json(status: int, value: object) -> Response:
     return Response(json.dumps(value), status, _NO_STORE, "application/json")
 
 
-def _problem(status: int, sentence: str) -> Response:
-    body = {"type": "about:blank", "title": _TITLES.get(status, "A fault"), "status": status, "detail": sentence}
+def _problem(error: PageError) -> Response:
+    status = error.status
     headers = {401: {"WWW-Authenticate": 'Basic realm="stream-dedup"'}, 503: {"Retry-After": "1"}}.get(status, {})
-    return Response(json.dumps(body), status, _NO_STORE | headers, "application/problem+json")
+    return Response(json.dumps(problem(error)), status, _NO_STORE | headers, "application/problem+json")
 
 
 def _number(query: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
@@ -165,7 +123,7 @@ def _number(query: Mapping[str, str], name: str, default: int, low: int, high: i
     if value is None:
         return default
     if not value.isascii() or not value.isdigit() or len(value) > 9 or not low <= int(value) <= high:
-        raise _ProblemError(400, f"The parameter {name} must be a whole number from {low} to {high}, not {value!r:.40}.")
+        raise PageError(400, f"The parameter {name} must be a whole number from {low} to {high}, not {value!r:.40}.")
     return int(value)
 
 
@@ -178,5 +136,5 @@ def _share(query: Mapping[str, str]) -> float:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:  # also refuses nan
-        raise _ProblemError(400, f"The parameter least must be a share above 0 and up to 1, such as 0.5, not {value!r:.40}.")
+        raise PageError(400, f"The parameter least must be a share above 0 and up to 1, such as 0.5, not {value!r:.40}.")
     return share

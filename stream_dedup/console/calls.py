@@ -1,0 +1,77 @@
+"""What all have in common that answer people: questions in threads, bounded, and what fails as a status and a sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+
+from stream_dedup.console.pages import PageError
+from stream_dedup.ground.errors import InputError, StreamDedupError
+
+_TITLES: Final = {
+    400: "Not a question",
+    401: "A token is asked for",
+    404: "Not here",
+    413: "Too much",
+    500: "A fault",
+    503: "Not now",
+}
+
+T = TypeVar("T")
+
+
+def title_of(status: int) -> str:
+    """Return what a status is called on a page."""
+    return _TITLES.get(status, "A fault")
+
+
+def problem(error: PageError) -> dict[str, object]:
+    """Return what RFC 9457 has of an error, the program's own."""
+    return {"type": "about:blank", "title": title_of(error.status), "status": error.status, "detail": str(error)}
+
+
+@contextlib.contextmanager
+def as_page_errors(logger: Any, event: str, failed: str) -> Iterator[None]:
+    """Make a `PageError` of whatever fails inside. A fault of the program is logged as `event`; `failed` says what it cost."""
+    try:
+        yield
+    except PageError:
+        raise
+    except InputError as error:
+        raise PageError(400, str(error)) from error
+    except StreamDedupError as error:
+        raise PageError(503, str(error)) from error
+    except Exception as error:
+        logger.exception(event, error=f"{type(error).__name__}: {error}")
+        raise PageError(500, f"{failed} because of a fault of the program; the role's log says which.") from error
+
+
+class BoundedCalls:
+    """Calls in threads, at most `most` at a time, each waited for `seconds`; `away` asks who is, if it takes longer."""
+
+    def __init__(self, most: int, seconds: float, away: str) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._away = away
+        self._calls = asyncio.Semaphore(most)
+
+    async def __call__(self, call: Callable[[], T]) -> T:
+        """Call in a thread, and wait for it for a bounded time."""
+        if self._calls.locked():
+            raise PageError(503, f"{self._most} questions are being answered already; ask again in a second.")
+        await self._calls.acquire()
+        task = asyncio.ensure_future(run_in_threadpool(call))
+        task.add_done_callback(self._called)
+        try:
+            return await asyncio.wait_for(asyncio.shield(task), self._seconds)
+        except TimeoutError:
+            raise PageError(503, f"No answer came within {self._seconds:.0f} s; {self._away}") from None
+
+    def _called(self, task: asyncio.Future[Any]) -> None:
+        self._calls.release()  # only now: a call that hangs takes its place until it returns
+        if not task.cancelled():
+            task.exception()  # whoever waited was told, or has gone
