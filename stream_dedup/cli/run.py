@@ -12,6 +12,7 @@ import typer
 
 from stream_dedup.cli.options import (
     BrokersOption,
+    Command,
     ConfigOption,
     FirstStartOption,
     SetOption,
@@ -54,52 +55,19 @@ def run_worker_command(
     return run_role("worker", settings, stop_with_parent=stop_with_parent)
 
 
-@command("run index", example="stream-dedup run index --set index_dir=/data/index")
-def run_index_command(
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
-    stop_with_parent: StopWithParentOption = False,
-) -> int:
-    """Apply the log of fingerprints to an index on disk, and answer each record with its verdicts."""
-    settings = settings_of(config, assignments, brokers)
-    return run_role("index", settings, stop_with_parent=stop_with_parent)
+def _of_role(role: Role, does: str, example: str) -> Command:
+    """Return the command of a role that has the common options and no others."""
 
+    def run_it(
+        config: ConfigOption = None,
+        assignments: SetOption = None,
+        brokers: BrokersOption = None,
+        stop_with_parent: StopWithParentOption = False,
+    ) -> int:
+        return run_role(role, settings_of(config, assignments, brokers), stop_with_parent=stop_with_parent)
 
-@command("run insights", example="stream-dedup run insights --set insights_window=7d")
-def run_insights_command(
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
-    stop_with_parent: StopWithParentOption = False,
-) -> int:
-    """Add up the workers' counts per host, write `host-signals` for the crawler's frontier, and show a page of the hosts."""
-    settings = settings_of(config, assignments, brokers)
-    return run_role("insights", settings, stop_with_parent=stop_with_parent)
-
-
-@command("run search", example="stream-dedup run search --set search_dir=/data/search")
-def run_search_command(
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
-    stop_with_parent: StopWithParentOption = False,
-) -> int:
-    """Read what leaves, and answer which documents hold a clue and which are copies of which; writes nothing to Kafka."""
-    settings = settings_of(config, assignments, brokers)
-    return run_role("search", settings, stop_with_parent=stop_with_parent)
-
-
-@command("run console", example="stream-dedup run console --set console_index=http://127.0.0.1:8081 --set http_port=8090")
-def run_console_command(
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
-    stop_with_parent: StopWithParentOption = False,
-) -> int:
-    """Serve the pages for people: what is decided now, one decision with both texts, groups of copies, hosts, the index."""
-    settings = settings_of(config, assignments, brokers)
-    return run_role("console", settings, stop_with_parent=stop_with_parent)
+    run_it.__doc__ = does
+    return command(f"run {role}", example=example)(run_it)
 
 
 @command("run all", example="stream-dedup run all --bootstrap-servers localhost:9092")
@@ -126,10 +94,26 @@ def run_all_command(
 
 RUN_COMMANDS = (
     run_worker_command,
-    run_index_command,
-    run_insights_command,
-    run_search_command,
-    run_console_command,
+    _of_role(
+        "index",
+        "Apply the log of fingerprints to an index on disk, and answer each record with its verdicts.",
+        "stream-dedup run index --set index_dir=/data/index",
+    ),
+    _of_role(
+        "insights",
+        "Add up the workers' counts per host, write `host-signals` for the crawler's frontier, and show a page of the hosts.",
+        "stream-dedup run insights --set insights_window=7d",
+    ),
+    _of_role(
+        "search",
+        "Read what leaves, and answer which documents hold a clue and which are copies of which; writes nothing to Kafka.",
+        "stream-dedup run search --set search_dir=/data/search",
+    ),
+    _of_role(
+        "console",
+        "Serve the pages for people: what is decided now, one decision with both texts, groups of copies, hosts, the index.",
+        "stream-dedup run console --set console_index=http://127.0.0.1:8081 --set http_port=8090",
+    ),
     run_all_command,
 )
 
