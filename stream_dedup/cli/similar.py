@@ -227,7 +227,7 @@ def _get(base: str, path: str) -> tuple[int, dict[str, Any]]:
     parts = urllib.parse.urlsplit(base)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError(f"{base!r} is no address of an index; write it as http://HOST:PORT.")
-    status, body = asking.get(base, path, _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
+    status, body = asking.ask(base, path, _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
     fields = json.loads(body)
     return status, fields if isinstance(fields, dict) else {}
 

@@ -134,7 +134,7 @@ def show_top(settings: Settings, urls: Sequence[str], interval: float, *, once: 
 def read(address: str) -> RoleReading | str:
     """Return a role's metrics, or why there are none."""
     try:
-        status, body = asking.get(address, "/metrics", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
+        status, body = asking.ask(address, "/metrics", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
         if status != 200:
             return f"answers {status}; it serves no metrics"
         return parse(body.decode("utf-8", "replace"), time.monotonic())

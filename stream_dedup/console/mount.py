@@ -47,7 +47,7 @@ def index_at(base: str) -> Callable[[], dict[str, Any]]:
 
     def stats() -> dict[str, Any]:
         try:
-            status, body = asking.get(base, "/v1/stats", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
+            status, body = asking.ask(base, "/v1/stats", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
             fields = json.loads(body)
         except asking.NO_ANSWER as error:
             why = asking.reason_of(error)

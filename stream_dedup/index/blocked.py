@@ -16,7 +16,7 @@ from stream_dedup.index import near_kernels, table_kernels
 from stream_dedup.index.blocks import Tables
 from stream_dedup.index.budget import Budget, Mapped
 from stream_dedup.index.keyed import Each
-from stream_dedup.index.rows import Columns, HeldRows, Known, Settled, new_chains
+from stream_dedup.index.rows import Columns, HeldRows, Known, Settled, gathered, new_chains
 from stream_dedup.index.table_kernels import SIZES, UNIT, Table
 
 _UNITS_MIN: Final = 1024
@@ -87,18 +87,17 @@ class Blocked:
 
     def collect(self, held: HeldRows, wanted: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (rows, distances) of everything within reach of one document; a row may come from several tables."""
-        buckets, room = self.keys(wanted)[0], 256
-        first, length = self._scratch()
-        while True:
-            rows, distances = np.empty(room, np.int64), np.empty(room, np.int64)
+        buckets, (first, length) = self.keys(wanted)[0], self._scratch()
+
+        def fill(rows: NDArray[np.int64], distances: NDArray[np.int64]) -> int:
             count = 0
             for number, table in enumerate(self.parts):
                 count = table_kernels.collect(
                     self._tables, table, held, wanted, buckets[number], first, length, rows, distances, count
                 )
-            if count <= room:
-                return rows[:count], distances[:count]
-            room = count
+            return count
+
+        return gathered(fill)
 
     def seal(self, held: HeldRows, rows: int, full: int, each: Each, other_bytes: int) -> None:
         """Sort the `full` live entries of the first `rows` rows into sealed parts, from nothing.

@@ -17,7 +17,7 @@ from stream_dedup.index import keyed_kernels
 from stream_dedup.index.blocks import Tables
 from stream_dedup.index.budget import RELEASE_EVERY, Budget, FileRows
 from stream_dedup.index.keyed_kernels import KeyTables
-from stream_dedup.index.rows import Columns, HeldRows, Known, Settled, new_chains
+from stream_dedup.index.rows import Columns, HeldRows, Known, Settled, gathered, new_chains
 from stream_dedup.index.table_kernels import SIZES, UNIT
 
 _BUCKET_ENTRIES: Final = 32  # at most, on average: as many tags are read in half a line of memory
@@ -78,17 +78,17 @@ class Keyed:
 
     def collect(self, held: HeldRows, wanted: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (rows, distances) of everything within reach of one document; a row may come from several tables."""
-        keys, room = self.keys(wanted)[0], 256
-        while True:
-            rows, distances = np.empty(room, np.int64), np.empty(room, np.int64)
+        keys = self.keys(wanted)[0]
+
+        def fill(rows: NDArray[np.int64], distances: NDArray[np.int64]) -> int:
             count = 0
             for number in range(self.count):
                 count = keyed_kernels.collect(
                     self._tables, self._table, held, wanted, number, keys[number], rows, distances, count
                 )
-            if count <= room:
-                return rows[:count], distances[:count]
-            room = count
+            return count
+
+        return gathered(fill)
 
     def release(self) -> None:
         """Give back what searches touched of a file."""

@@ -6,6 +6,7 @@ unsigned words into floats.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -97,6 +98,17 @@ class Chains(NamedTuple):
     heads: NDArray[np.int32]
     tails: NDArray[np.int32]
     links: NDArray[np.int32]
+
+
+def gathered(fill: Callable[[NDArray[np.int64], NDArray[np.int64]], int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the (rows, distances) that `fill` writes into room for them; it returns how many there are, room or not."""
+    room = 256
+    while True:
+        rows, distances = np.empty(room, np.int64), np.empty(room, np.int64)
+        count = fill(rows, distances)
+        if count <= room:
+            return rows[:count], distances[:count]
+        room = count
 
 
 def new_chains(count: int, tables: int) -> Chains:

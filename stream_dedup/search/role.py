@@ -141,7 +141,6 @@ class TextFiller:
             self._reader.close()
             raise
         self._is_caught_up = False
-        self._since_commit = 0
         self._next_commit = surroundings.monotonic() + _COMMIT_BEHIND_SECONDS
         self._next_look = self._next_drop = 0.0
         self.finder = Finder(
@@ -193,7 +192,7 @@ class TextFiller:
         try:
             while not stop.is_set():
                 self._turn()
-            if self._since_commit:
+            if self._engine.added:
                 self._commit(self._surroundings.monotonic())
             self._logger.info("search stopped", documents=self._engine.documents)
         finally:
@@ -209,7 +208,7 @@ class TextFiller:
         if not self._is_caught_up and not self._behind(self._catch_up_to):
             self._is_caught_up = True
             self._commit(now)
-        elif self._since_commit >= _COMMIT_DOCUMENTS or (self._since_commit and now >= self._next_commit):
+        elif self._engine.added >= _COMMIT_DOCUMENTS or (self._engine.added and now >= self._next_commit):
             self._commit(now)
         if now >= self._next_look:
             self._next_look = now + _LOOK_SECONDS
@@ -233,16 +232,15 @@ class TextFiller:
             of_id=decision.of_id,
         )
         self._engine.add(facts, words_of(found.text, self._languages), found.text if self._is_text_kept else "")
-        self._since_commit += 1
 
     def _commit(self, now: float) -> None:
         """Make what was read durable, with the place behind it."""
         self._next_commit = now + (_COMMIT_SECONDS if self._is_caught_up else _COMMIT_BEHIND_SECONDS)
-        self._failpoints.hit("search.before-commit", self._since_commit)
+        added = self._engine.added
+        self._failpoints.hit("search.before-commit", added)
         self._engine.commit(EnginePlace(self._made_for, dict(self._reader.following)))
-        self._failpoints.hit("search.after-commit", self._since_commit)
-        self._metrics.committed(self._since_commit, self._engine.documents, self._engine.size_bytes)
-        self._since_commit = 0
+        self._failpoints.hit("search.after-commit", added)
+        self._metrics.committed(added, self._engine.documents, self._engine.size_bytes)
         self._tell()
 
     def _behind(self, ends: Mapping[TopicPartitionKey, int]) -> int:

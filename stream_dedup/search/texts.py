@@ -127,11 +127,6 @@ class TextIndex:
         return int(self._index.searcher().num_docs)
 
     @property
-    def segments(self) -> int:
-        """How many pieces it is in."""
-        return int(self._index.searcher().num_segments)
-
-    @property
     def size_bytes(self) -> int:
         """How large the folder is."""
         return sum(_size_of(path) for path in self._folder.iterdir())

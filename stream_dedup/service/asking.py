@@ -6,23 +6,16 @@ import http.client
 import urllib.parse
 from collections.abc import Mapping
 
-# What `get` raises where nobody answers, or not in HTTP.
+# What `ask` raises where nobody answers, or not in HTTP.
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
-
-
-def get(base: str, path: str, seconds: float, bytes_max: int) -> tuple[int, bytes]:
-    """Return status and body, of at most `bytes_max`, of what `base` (`http://HOST:PORT`, maybe with a path) answers.
-
-    Raises:
-        OSError, http.client.HTTPException, ValueError: nobody answers within so many seconds, or not in HTTP.
-    """
-    return ask(base, path, seconds, bytes_max)
 
 
 def ask(
     base: str, path: str, seconds: float, bytes_max: int, body: bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, bytes]:
-    """Do the same with headers, and by POST where there is a body.
+    """Return status and body, of at most `bytes_max`, of what `base` (`http://HOST:PORT`, maybe with a path) answers.
+
+    It is asked by GET, and by POST where there is a body.
 
     Raises:
         OSError, http.client.HTTPException, ValueError: nobody answers within so many seconds, or not in HTTP.

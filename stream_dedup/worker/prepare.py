@@ -220,11 +220,7 @@ class Preparer:
             for stop, fetched in self._fetched(messages, large, is_hurried):
                 stretch = messages.part(start, stop)
                 skipped = frozenset(place - start for place in large if start <= place < stop)
-                documents = (
-                    self._decoder.decode_all(stretch, skipped, fetched)
-                    if fetched
-                    else self._decoder.decode_all(stretch, skipped)
-                )
+                documents = self._decoder.decode_all(stretch, skipped, fetched)
                 documents.passed_over.update((place, self._too_large(stretch[place])) for place in skipped)
                 found.append((start, documents))
                 if documents.texts:
