@@ -9,8 +9,10 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failure, 2 usage, 78 configuration."""
-    from stream_dedup.cli import main as run_command  # noqa: PLC0415 - a child process may import this module
-
+    try:
+        from stream_dedup.cli import main as run_command  # noqa: PLC0415 - a child process may import this module
+    except KeyboardInterrupt:  # typed while the commands are loaded, which takes up to a second
+        return 130
     code = run_command(arguments)
     if arguments is None and sys.argv[1:2] == ["run"]:
         # A role has closed what it had by now. The interpreter's own end would destroy the clients, too, and wait for ever for

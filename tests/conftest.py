@@ -39,6 +39,7 @@ WAITING = (
     "broker/",
     "broker_room/",
     "cli/test_with_broker",
+    "console/test_demo",
     "bench/",
     "deploy/",
     "model/",

@@ -60,5 +60,7 @@ def test_within_a_step_the_kill_comes_a_moment_later(struck: list[int], monkeypa
 @pytest.mark.parametrize("text", ["worker.nowhere", "worker.begin:x", "worker.begin:1:2:3", "worker.begin:1:2:pause"])
 def test_a_step_that_does_not_exist_is_refused(text: str) -> None:
     """A kill point that could never fire would make a test prove nothing."""
-    with pytest.raises(ConfigurationError, match="write STEP:COUNT"):
+    with pytest.raises(ConfigurationError, match="write STEP:COUNT") as raised:
         Failpoints(text)
+    for step in ("worker.begin", "index.in-flush", "search.before-commit", "release.appended"):
+        assert step in str(raised.value)

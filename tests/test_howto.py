@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import shlex
@@ -13,16 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
 from stream_dedup.__main__ import main
+from stream_dedup.cli.app import app
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.topics import ALL
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+from stream_dedup.inputs.fields import scope_number
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
+from tests.inputs import registry_server
 
-FOLDER = Path(__file__).parent.parent / "docs" / "how-to"
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "docs" / "how-to"
 PAGES = sorted(path.stem for path in FOLDER.glob("*.md"))
 CRAWLERS = ["kcat", "redpanda-connect", "scrapy", "stormcrawler"]
 
@@ -43,19 +49,38 @@ def settings(page: str) -> list[Settings]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_can_be_read(page: str) -> None:
-    """Python compiles, YAML parses, settings are settings, commands of ours exist."""
+    """Python compiles, YAML parses, settings are settings."""
     assert page in CRAWLERS or not set(CRAWLERS) - set(PAGES)
     for block in blocks(page, "python"):
         compile(block, page, "exec")
     for block in blocks(page, "yaml"):
         assert isinstance(yaml.safe_load(block), dict)
     assert page not in CRAWLERS or settings(page)
-    for block in blocks(page, "console"):
-        for line in block.splitlines():
-            words = shlex.split(line.removeprefix("$ "))
-            if words[0] == "stream-dedup":
-                assert main([*words[1:], "--help"]) == 0
-                assert main([*words[1:], "--no-such-option", "--help"]) == 2
+
+
+def test_every_command_of_a_page_is_understood_as_it_stands() -> None:
+    """Of each block that people paste: names, options, and how many arguments a command takes. None is run."""
+    pages = [ROOT / "README.md", *(path for name in ("docs", "deploy", "topics") for path in (ROOT / name).rglob("*.md"))]
+    program = typer.main.get_command(app)
+    told = 0
+    for page in pages:
+        for block in re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
+            for line in block.splitlines():
+                ours = re.search(r"(?:^\$ |-- )stream-dedup (.*?)(?: [|&].*)?$", line)
+                if ours is not None:
+                    print(f"{page.relative_to(ROOT)}: {line}")
+                    _understand(program, shlex.split(ours[1]))
+                    told += 1
+    assert told > 100
+
+
+def _understand(found: Any, words: list[str]) -> None:
+    """Parse what follows `stream-dedup`, down to the last argument."""
+    context = found.make_context("stream-dedup", list(words))
+    while hasattr(found, "commands"):
+        name, found, rest = found.resolve_command(context, [*context._protected_args, *context.args])
+        with contextlib.suppress(typer.Exit):  # --help
+            context = found.make_context(name, rest, parent=context)
 
 
 def test_every_command_named_in_a_symptom_s_row_exists() -> None:
@@ -148,6 +173,29 @@ def test_redpanda_connect_sends_what_the_filter_reads() -> None:
     assert out_of["input"]["redpanda"]["topics"] == ["unique"]
     assert out_of["input"]["redpanda"]["transaction_isolation_level"] == "read_committed"
     assert framed.value_format == "confluent-json"
+
+
+def test_a_page_in_protobuf_is_read_as_the_registry_s_recipe_says(tmp_path: Path) -> None:
+    """Its schema, its settings, and what it says of fields that are not set."""
+    (schema,) = blocks("registry", "protobuf")
+    (asked,) = settings("registry")
+    page = registry_server.classes_of(tmp_path, schema)["crawl.Page"]
+    value = page(url="u", content={"body": "one text", "paragraphs": ["a", "b"]}, meta={"lang": "de"})
+    value.fetched.FromMilliseconds(1_700_000_000_123)
+    with registry_server.serving() as registry:
+        registry.has(7, schema, schemaType="PROTOBUF")
+        by, joined = (
+            Decoder(asked.model_copy(update={"registry_url": registry.url, "text_field": field}))
+            for field in (asked.text_field, "content.paragraphs")
+        )
+
+        def raw(one: Any) -> Message:
+            return registry_server.message(b"\0\0\0\0\x07\0" + one.SerializeToString())
+
+        assert by.decode(raw(value)) == DecodedDocument("one text", b"u", 1_700_000_000_123, scope_number("de"))
+        assert joined.decode(raw(value))[0] == "a\nb"  # type: ignore[index]
+        assert by.decode(raw(page(content={})))[0] == ""  # type: ignore[index]
+        assert by.decode(raw(page())).error_class == "MissingField"  # type: ignore[union-attr]
 
 
 def test_kcat_speaks_of_our_topics() -> None:

@@ -41,8 +41,8 @@ def test_the_readme_names_both_commands_first() -> None:
 @pytest.mark.slow
 def test_from_nothing_to_ones_own_topic(tmp_path: Path) -> None:
     """Every command after those two, one after another, in one shell, each ending well."""
-    first = free_ports_in_a_row(3)
-    ports = {"9092": first, "8080": first + 1, "8081": first + 2}  # `run all` gives the index the next one to the worker's
+    first = free_ports_in_a_row(5)
+    ports = {"9092": first, "8080": first + 1, "8081": first + 2}  # `run all` gives its roles those after it
     # Only what a test must not touch differs from what the reader types: ports, and where state is kept.
     environment = child_environment({}) | {
         "STREAM_DEDUP_HTTP_PORT": str(ports["8080"]),

@@ -41,8 +41,8 @@ def test_another_plan_shows_what_would_change() -> None:
         "log": "1/1",
         "position": "documents-0@1",
         "id": "two",
-        "was": {"reason": "near", "distance": 5, "of_position": "documents-0@0", "of_id": ""},
-        "would_be": {"reason": "new", "distance": None, "of_position": None, "of_id": None},
+        "was": {"reason": "near", "distance": 5, "of_position": "documents-0@0", "of_id": "", "better": ""},
+        "would_be": {"reason": "new", "distance": None, "of_position": None, "of_id": None, "better": ""},
     }
     assert difference(log, "threshold=4").kinds == {"duplicate to unique": 1}
     assert difference(log, "plan=classic", "threshold=5", "radius=3").kinds == {}
@@ -74,6 +74,30 @@ def test_another_window_shows_what_would_change() -> None:
     assert difference([windowed[0], *many[1:]], "window=none", step_ms=60_000).kinds == {"unique to duplicate": 1}
 
 
+def test_another_rule_shows_which_copies_would_be_better() -> None:
+    """A longer copy, a later one, and one of a host of rank: which would have said that it is better, from the declaration on,
+    and where the log changed its rule; verdicts stay."""
+    docs = [
+        Doc(0, 0, 1, b"a" * 16, PRINT, 100, time_ms=5000),
+        Doc(0, 1, 2, b"b" * 16, PRINT ^ 1, 120, id=b"longer", time_ms=4000),
+        Doc(0, 2, 3, b"c" * 16, PRINT ^ 2, 101, id=b"later", time_ms=6000),
+        Doc(0, 3, 4, b"d" * 16, PRINT ^ 4, 102, id=b"of rank", time_ms=4500, rank=7),
+    ]
+    log: list[bytes | None] = [declare(PLANS["wide"]), batch(docs[:2]), batch(docs[2:])]
+
+    assert difference(log, "better=longest").kinds == {}
+    found = difference(log, "better=newest")
+    assert (found.documents, dict(found.kinds)) == (4, {"another best copy": 2})
+    assert [(one.id, one.to_fields()["was"]["better"], one.to_fields()["would_be"]["better"]) for one in found.samples] == [
+        ("longer", "longest", ""),
+        ("later", "", "newest"),
+    ]
+    assert [one.id for one in difference(log, "better=authority").samples] == ["longer", "of rank"]
+    changed: list[bytes | None] = [*log[:2], control("plan", better="newest"), log[2]]
+    assert difference(changed, "better=longest").kinds == {"another best copy": 1}
+    assert difference(changed, "plan=wide").kinds == {}
+
+
 def test_the_same_plan_changes_nothing() -> None:
     """Whatever a log holds: redelivery, rewinds, retractions, nonsense."""
     log = RandomLog(7, PLANS["wide"], windows=True).records(60)
@@ -84,11 +108,14 @@ def test_the_same_plan_changes_nothing() -> None:
     assert (dict(found.kinds), found.was) == ({}, found.would_be)
 
 
-@pytest.mark.parametrize("text", ["plan", "colour=red", "threshold=many", "by_length=3", "threshold", "window=long"])
+@pytest.mark.parametrize(
+    "text", ["plan", "colour=red", "threshold=many", "by_length=3", "threshold", "window=long", "better=shortest"]
+)
 def test_what_is_no_setting_of_a_plan_is_refused(text: str) -> None:
     """With a sentence that says how it is written."""
     with pytest.raises(
-        (InputError, ConfigurationError), match=r"such as plan=classic|There is no plan|BITS@FEATURES|A window is written"
+        (InputError, ConfigurationError),
+        match=r"such as plan=classic|There is no plan|BITS@FEATURES|A window is written|What is better is longest",
     ):
         Alternative.parse([text])
 

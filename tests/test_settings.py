@@ -262,8 +262,8 @@ class TestErrors:
         assert "STREAM_DEDUP_HTTP_PORT is '70000', but must be at most 65535." in text
         assert "STREAM_DEDUP_NONSENSE is not a setting" in text
         assert (
-            "STREAM_DEDUP_VALUE_FORMAT is 'jsn', but must be raw or json or confluent-json or avro (did you mean json?)."
-            in text
+            "STREAM_DEDUP_VALUE_FORMAT is 'jsn', but must be raw or json or confluent-json or avro or protobuf "
+            "(did you mean json?)." in text
         )
         assert "--set plan is 'wid', but there is no plan 'wid'; did you mean 'wide'?" in text
 

@@ -61,6 +61,9 @@ def copy_files(folder: Path) -> Path:
     return folder
 
 
+SINGLE = ("fingerprints", "verdicts", "begun", "insights", "representatives", "host-signals", "insights-changelog")
+
+
 class TestNames:
     def test_a_prefix_with_or_without_its_dot(self) -> None:
         """`crawl` and `crawl.` are one prefix; a hyphen is kept; no prefix changes nothing."""
@@ -75,18 +78,19 @@ class TestNames:
             TopicNames(prefix)
 
     def test_a_shadow_has_a_log_of_its_own(self) -> None:
-        """In shadow mode only the log, its answers and what was begun have other names."""
+        """In shadow mode only what belongs to the log has other names."""
         plain, shadow = TopicNames("crawl"), TopicNames("crawl", is_shadow=True)
         moved = {ours: other for ours, other in zip(plain.all(), shadow.all(), strict=True) if ours != other}
         assert moved == {
             "crawl.fingerprints": "crawl.shadow.fingerprints",
             "crawl.verdicts": "crawl.shadow.verdicts",
             "crawl.begun": "crawl.shadow.begun",
+            "crawl.representatives": "crawl.shadow.representatives",
         }
 
     def test_the_longest_name_is_one_kafka_takes(self) -> None:
         """With the longest legal prefix no name has more than 249 characters."""
-        longest = "x" * (249 - len("shadow.fingerprints") - 1)
+        longest = "x" * (249 - len("shadow.representatives") - 1)
 
         assert max(map(len, TopicNames(longest, is_shadow=True).all())) == 249
         with pytest.raises(ValueError, match="249"):
@@ -145,10 +149,7 @@ class TestFiles:
         found = declared()
 
         assert {found[kind].partitions for kind in ("documents", "unique", "duplicates", "dlq.documents")} == {12}
-        assert {
-            found[kind].partitions
-            for kind in ("fingerprints", "verdicts", "begun", "insights", "host-signals", "insights-changelog")
-        } == {1}
+        assert {found[kind].partitions for kind in SINGLE} == {1}
 
     @pytest.mark.parametrize(
         ("kind", "change", "says"),
@@ -239,7 +240,7 @@ class TestPlan:
 
         assert topics.plan(topics.read_topics(), existing) == []
 
-    @pytest.mark.parametrize("kind", ["fingerprints", "verdicts", "begun", "insights", "host-signals", "insights-changelog"])
+    @pytest.mark.parametrize("kind", SINGLE)
     def test_one_partition_too_many_cannot_be_undone(self, kind: str) -> None:
         """A single-partition topic with two is refused in a sentence with the remedy, and then nothing is applied."""
         existing = as_declared()
@@ -394,6 +395,7 @@ def test_rows_tell_every_topic_and_every_step() -> None:
         ("verdicts", "none"),
         ("begun", "none"),
         ("insights", "create"),
+        ("representatives", "none"),
         ("host-signals", "none"),
         ("insights-changelog", "none"),
     ]

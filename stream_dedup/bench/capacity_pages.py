@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from stream_dedup.bench.path_report import PLANS
@@ -28,7 +29,15 @@ def put(text: str, name: str, found: Measured) -> str:
     Raises:
         InputError: the page has no such marks.
     """
-    table = {"sizing": _sizing, "capacity": _crawls}[name](found)
+    return put_table(text, name, {"sizing": _sizing, "capacity": _crawls}[name](found))
+
+
+def put_table(text: str, name: str, table: str) -> str:
+    """Return a page with this table between the marks of that name.
+
+    Raises:
+        InputError: the page has no such marks.
+    """
     changed, count = re.subn(
         rf"(<!-- {name}[^\n]*-->\n).*?(<!-- /{name} -->)",
         lambda marks: f"{marks[1]}\n{table}\n{marks[2]}",
@@ -38,6 +47,17 @@ def put(text: str, name: str, found: Measured) -> str:
     if count != 1:
         raise InputError(f"A page on sizing has to hold `<!-- {name} -->` and `<!-- /{name} -->` once.")
     return changed
+
+
+def put_tables(tree: Path, pages: Mapping[str, str], put: Callable[[str, str], str]) -> None:
+    """Make the tables of pages anew; `pages` are the names of the tables by page, and `put` returns a text with one of them.
+
+    Raises:
+        InputError: a page has no such marks.
+    """
+    for page, name in pages.items():
+        file = tree / page
+        file.write_text(put(file.read_text(encoding="utf-8"), name), encoding="utf-8")
 
 
 def index_us(found: Measured, plan: str, representatives: int) -> float:
@@ -85,7 +105,7 @@ def _sizing(found: Measured) -> str:
         ),
     ]
     said = f"Measured {found.date} on {found.machine}: documents of {found.documents}; ids of {found.id_bytes:.0f} bytes.\n\n"
-    return said + _table(("what", *(f"`{plan}`" for plan in PLANS), "so"), rows)
+    return said + rows_of(("what", *(f"`{plan}`" for plan in PLANS), "so"), rows)
 
 
 def _crawls(found: Measured) -> str:
@@ -121,10 +141,11 @@ def _crawls(found: Measured) -> str:
         *(f"one index with `{plan}`, on one core" for plan in PLANS),
         "log a month",
     )
-    return _table(heads, rows)
+    return rows_of(heads, rows)
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def rows_of(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

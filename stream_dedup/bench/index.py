@@ -1,6 +1,7 @@
 """`bench index`: the index alone, durable, over a stream whose duplicates are known; beside peers on the same prints.
 
-The order of a run, each step in a process of its own; with `judging_only` the first alone:
+The order of a run, each step in a process of its own; with `judging_only` the first alone. With `reopen_bytes` the first, and
+then: open what the kill left with so much memory, and judge a fiftieth more.
   1  fill      apply all records, check every answer, say sizes; killed with SIGKILL at its end
   2  open      what the kill left
   3  open      after that clean stop
@@ -27,12 +28,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from stream_dedup.bench.index_peers import Run, run_peers
 from stream_dedup.bench.peers import Peers, peers_command
+from stream_dedup.bench.stream import RECORD_DOCUMENTS
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index import snapshot
@@ -44,13 +46,15 @@ DURABLE: Final = (
 )
 _SNAPSHOT_WAIT_SECONDS: Final = 60.0
 _SAID_EVERY_SECONDS: Final = 5.0
+_REOPENED_SHARE: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
     """What to measure. Planted copies differ in as many bits as the plan finds for sure.
 
-    `template`: all documents are pages of one site. `judging_only`: leave out what comes after the first step.
+    `template`: all documents are pages of one site. `judging_only`: leave out what comes after the first step. `reopen_bytes`:
+    the memory with which to open and judge on after it.
     """
 
     documents: int
@@ -62,6 +66,7 @@ class IndexOptions:
     folder: Path | None = None
     template: bool = False
     judging_only: bool = False
+    reopen_bytes: int | None = None
 
     @property
     def distance(self) -> int:
@@ -81,6 +86,8 @@ class IndexReport:
     restored: dict[str, Any] = field(default_factory=dict)
     rebuild_curve: list[dict[str, Any]] = field(default_factory=list)
     rebuilt: dict[str, Any] = field(default_factory=dict)
+    reopened_curve: list[dict[str, Any]] = field(default_factory=list)
+    reopened: dict[str, Any] = field(default_factory=dict)
     peers: list[Run] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     load_before: float = 0.0
@@ -104,6 +111,16 @@ class IndexReport:
     def rebuild_cpu(self) -> float:
         """Documents per second of CPU of the rebuild."""
         return _rate(self.rebuild_curve, "cpu_seconds")
+
+    @property
+    def judged_on(self) -> float:
+        """Documents per second after the volume was opened with other memory."""
+        return _rate(self.reopened_curve, "seconds")
+
+    @property
+    def judged_on_cpu(self) -> float:
+        """Documents per second of CPU then."""
+        return _rate(self.reopened_curve, "cpu_seconds")
 
     @property
     def restored_entries_per_second(self) -> float:
@@ -193,8 +210,19 @@ class IndexReport:
             "curve": self.curve,
             "filled": self.filled,
             **({} if options.judging_only else self._after()),
+            **({} if options.reopen_bytes is None else self._reopened()),
             "peers": [one.as_json() for one in self.peers],
             "complaints": self.complaints,
+        }
+
+    def _reopened(self) -> dict[str, Any]:
+        return {
+            "reopen_memory_bytes_allowed": self.options.reopen_bytes,
+            "reopen_seconds": self.reopened["open_seconds"],
+            "reopened_documents_per_second": self.judged_on,
+            "reopened_documents_per_cpu_second": self.judged_on_cpu,
+            "reopened_curve": self.reopened_curve,
+            "reopened": self.reopened,
         }
 
     def _after(self) -> dict[str, Any]:
@@ -227,6 +255,8 @@ def run_index(options: IndexOptions, say: Say) -> IndexReport:
         with _child(options, "fill", folder / "volume") as (lines, process):
             report.filled = _collect(lines, report.curve, options, say, "judged")
             process.kill()
+        if options.reopen_bytes is not None:
+            _reopen(report, folder / "volume", options.reopen_bytes, say)
         if not options.judging_only:
             _restart(report, folder, say)
         _complain(report)
@@ -234,6 +264,15 @@ def run_index(options: IndexOptions, say: Say) -> IndexReport:
             with Peers(command) as peers:
                 report.peers += run_peers(options.plan, options.documents, options.duplicates, options.seed, peers, folder, say)
     return report
+
+
+def _reopen(report: IndexReport, volume: Path, memory_bytes: int, say: Say) -> None:
+    documents = report.options.documents + max(RECORD_DOCUMENTS, report.options.documents // _REOPENED_SHARE)
+    options = replace(report.options, documents=documents, memory_bytes=memory_bytes)
+    say("opening what the kill left with other memory, and judging on")
+    with _child(options, "fill", volume) as (lines, process):
+        report.reopened = _collect(lines, report.reopened_curve, options, say, "judged on")
+        process.kill()
 
 
 def _restart(report: IndexReport, folder: Path, say: Say) -> None:
@@ -253,7 +292,7 @@ def _restart(report: IndexReport, folder: Path, say: Say) -> None:
 
 
 def _complain(report: IndexReport) -> None:
-    missed = sum(one["wrong"] for one in report.curve) + sum(one["wrong"] for one in report.rebuild_curve)
+    missed = sum(one["wrong"] for one in report.curve + report.reopened_curve + report.rebuild_curve)
     if missed:
         report.complaints.append(f"{missed} planted copies were not found with their original and distance.")
     found = (report.filled, report.after_kill, report.after_close, report.restored, report.rebuilt)

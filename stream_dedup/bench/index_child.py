@@ -2,8 +2,8 @@
 
 `python -m stream_dedup.bench.index_child JOB` with a JSON object; one JSON object a line on standard output.
 
-    fill      apply the stream from where the volume ends; a line for each stretch, then one with the sizes; then it waits
-              until standard input says `close`, or until it is killed
+    fill      apply the stream from where the volume ends; a line for each stretch, then one with the sizes and how long
+              opening took; then it waits until standard input says `close`, or until it is killed
     open      open the volume, say how long that took and what is in it, close it
     restore   restore a snapshot into the volume, every file by its checksum, and open it
 
@@ -55,8 +55,16 @@ def main(job: dict[str, Any]) -> None:
     opened, spent = time.perf_counter() - began, time.process_time() - spent
     collect_rarely()  # as the role does
     if job["do"] == "fill":
+        at_opening = _resident()
         _fill(index, stream, stored_answers=job["answers"])
-        _say(statistics=dict(index.statistics()), chain=index.chain.hex(), **_resident())
+        _say(
+            statistics=dict(index.statistics()),
+            chain=index.chain.hex(),
+            open_seconds=opened,
+            open_cpu_seconds=spent,
+            resident_at_opening=at_opening,
+            **_resident(),
+        )
         sys.stdin.readline()
         index.close()
         return
@@ -80,7 +88,8 @@ def _fill(index: LogIndex, stream: PrintStream, *, stored_answers: bool) -> None
     if not stored_answers:  # a rebuild: nobody waits for what was answered long ago
         index.answered(1 << 62)
     records = stream.records(index.applied - 1)
-    stretch = max(APPLY_RECORDS * RECORD_DOCUMENTS, stream.documents // _STRETCHES)
+    left = stream.documents - max(0, index.applied - 1) * RECORD_DOCUMENTS
+    stretch = max(APPLY_RECORDS * RECORD_DOCUMENTS, left // _STRETCHES)
     truth = Truth(stream)
     some = list(itertools.islice(records, APPLY_RECORDS))
     looked_up = 0

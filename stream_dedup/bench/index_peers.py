@@ -138,7 +138,7 @@ class SortedArrays:
         named = np.full(len(prints), -1)
         keys = reach.keys(prints)
         added: list[int] = []
-        for place, print_words in enumerate(prints):
+        for place, print_limbs in enumerate(prints):
             best = -1
             for table, visited in enumerate(reach.visited(keys[place])):
                 begins = np.searchsorted(self._keys[table], visited)
@@ -146,13 +146,13 @@ class SortedArrays:
                 for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
                     if begin < end:
                         numbers = self._numbers[table][begin:end]
-                        near = numbers[reach.near(self._prints[numbers], print_words)]
+                        near = numbers[reach.near(self._prints[numbers], print_limbs)]
                         if len(near) and (best < 0 or near[0] < best):
                             best = int(near.min())
             if best < 0:
-                tail = self._sorted + np.flatnonzero(reach.near(self._prints[self._sorted :], print_words))
+                tail = self._sorted + np.flatnonzero(reach.near(self._prints[self._sorted :], print_limbs))
                 mine = prints[added]
-                near = np.flatnonzero(reach.near(mine, print_words))
+                near = np.flatnonzero(reach.near(mine, print_limbs))
                 if len(tail):
                     best = int(tail[0])
                 elif len(near):
@@ -195,7 +195,7 @@ class ValuePerKey:
         reach, first = self._reach, (record.offset - 1) * len(prints)
         named = np.full(len(prints), -1)
         keys = reach.keys(prints)
-        for place, print_words in enumerate(prints):
+        for place, print_limbs in enumerate(prints):
             tables = reach.visited(keys[place])
             names = [self._name(table, key) for table, visited in enumerate(tables) for key in visited.tolist()]
             values = self._store.get_many(names)
@@ -203,14 +203,14 @@ class ValuePerKey:
             for value in values:
                 if value is not None:
                     rows = np.frombuffer(value, self._row)
-                    near = rows["document"][reach.near(rows["print"], print_words)]
+                    near = rows["document"][reach.near(rows["print"], print_limbs)]
                     if len(near) and (best < 0 or near[0] < best):
                         best = int(near[0])
             named[place] = best
             if best >= 0:
                 continue
             row = np.zeros(1, self._row)
-            row["document"], row["print"] = first + place, print_words
+            row["document"], row["print"] = first + place, print_limbs
             own = [self._name(table, int(key)) for table, key in enumerate(keys[place])]
             found = dict(zip(names, values, strict=True))
             self._store.write({name: (found[name] or b"") + row.tobytes() for name in own}, [])
@@ -225,7 +225,7 @@ class ValuePerKey:
 
 
 def _texts(record: StreamRecord) -> NDArray[np.uint64]:
-    """Return the prints of a record with their sketches behind them, as words (n, 12)."""
+    """Return the prints of a record with their sketches behind them, as limbs (n, 12)."""
     return np.concatenate([record.prints, record.sketches.view(np.uint64)], 1)
 
 
@@ -246,10 +246,10 @@ class _Reach:
         keys = np.zeros((len(prints), len(ends)), np.uint64)
         for table, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
             for piece in range(begin, end):
-                word, low = int(tables.word[piece]), int(tables.shift[piece])
-                bits = prints[:, word] >> np.uint64(low)
-                if low and word + 1 < prints.shape[1]:
-                    bits = bits | prints[:, word + 1] << np.uint64(64 - low)
+                limb, low = int(tables.limb[piece]), int(tables.shift[piece])
+                bits = prints[:, limb] >> np.uint64(low)
+                if low and limb + 1 < prints.shape[1]:
+                    bits = bits | prints[:, limb + 1] << np.uint64(64 - low)
                 keys[:, table] ^= (bits & tables.piece[piece]) << tables.onto[piece]
         bands = np.zeros((len(prints), tables.bands), np.int64)
         for value in (

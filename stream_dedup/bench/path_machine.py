@@ -14,7 +14,7 @@ from stream_dedup.ground.version import __version__
 _LIBRARIES = ("confluent-kafka", "numba", "numpy", "rocksdict", "jieba")
 
 
-def machine(broker: str) -> Mapping[str, object]:
+def machine(broker: str = "none") -> Mapping[str, object]:
     """Return it; `broker` says which Kafka."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None

@@ -343,12 +343,12 @@ def near_pairs(
 ) -> Pairs:
     """Return all pairs (smaller place first) within a plan's reach, of texts at or above the floor, by a plain scan.
 
-    `prints`: (n, words of the recipe), low word first; `features`: (n,); `sketches`: (n, 80), or (n, 0) if the recipe makes
+    `prints`: (n, limbs of the recipe), low limb first; `features`: (n,); `sketches`: (n, 80), or (n, 0) if the recipe makes
     none.
     """
     places = np.flatnonzero(features >= floor)
     whole = (1 << plan.width) - 1
-    masks = [np.uint64((whole >> (64 * word)) & 0xFFFF_FFFF_FFFF_FFFF) for word in range(plan.words)]
+    masks = [np.uint64((whole >> (64 * word)) & 0xFFFF_FFFF_FFFF_FFFF) for word in range(plan.limbs)]
     columns = [prints[places, word] & mask for word, mask in enumerate(masks)]
     numbers = [sum(int(column[row]) << (64 * word) for word, column in enumerate(columns)) for row in range(len(places))]
     counts = features.tolist()

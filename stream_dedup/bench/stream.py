@@ -117,7 +117,7 @@ class PrintStream:
             source=np.zeros(count, np.uint16),
             offset=np.arange(begin, end, dtype=np.int64),
             value_digest=_mixed(np.arange(begin, end), self.seed + 3),
-            text_digest=self._words(np.arange(begin, end), 5).view(np.uint8),
+            text_digest=self._limbs(np.arange(begin, end), 5).view(np.uint8),
             prints=prints,
             sketches=sketches,
             features=np.full(count, FEATURES, np.uint32),
@@ -134,9 +134,9 @@ class PrintStream:
         return is_copy
 
     def _prints(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-        one, other = self._words(numbers, 11), self._words(numbers, 13)
+        one, other = self._limbs(numbers, 11), self._limbs(numbers, 13)
         is_shared = one | other if self.template else one & other
-        own, shared = self._words(numbers, 1), self._words(self._groups(numbers), 15)
+        own, shared = self._limbs(numbers, 1), self._limbs(self._groups(numbers), 15)
         return own ^ (own ^ shared) & is_shared
 
     def _sketches(self, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -149,9 +149,9 @@ class PrintStream:
         return numbers * 0 if self.template else numbers % _LANGUAGES
 
     def _bytes(self, numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint8]:
-        return np.concatenate([self._words(numbers, salt + 2 * part) for part in range(SKETCH_VALUES // 16)], 1).view(np.uint8)
+        return np.concatenate([self._limbs(numbers, salt + 2 * part) for part in range(SKETCH_VALUES // 16)], 1).view(np.uint8)
 
-    def _words(self, numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint64]:
+    def _limbs(self, numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint64]:
         return np.stack([_mixed(numbers, self.seed + salt), _mixed(numbers, self.seed + salt + 1)], 1)
 
     def _differences(self, chance: np.random.Generator, count: int) -> NDArray[np.uint64]:
@@ -163,9 +163,9 @@ class PrintStream:
 
 
 def _mixed(numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint64]:
-    """Return random-looking words, a function of numbers and salt: splitmix64."""
+    """Return random-looking limbs, a function of numbers and salt: splitmix64."""
     with np.errstate(over="ignore"):
-        words = (numbers.astype(np.uint64) + np.uint64(salt) * np.uint64(1 << 40)) * _GOLDEN
-        words = (words ^ (words >> np.uint64(30))) * _MIX_ONE
-        words = (words ^ (words >> np.uint64(27))) * _MIX_TWO
-        return words ^ (words >> np.uint64(31))
+        limbs = (numbers.astype(np.uint64) + np.uint64(salt) * np.uint64(1 << 40)) * _GOLDEN
+        limbs = (limbs ^ (limbs >> np.uint64(30))) * _MIX_ONE
+        limbs = (limbs ^ (limbs >> np.uint64(27))) * _MIX_TWO
+        return limbs ^ (limbs >> np.uint64(31))

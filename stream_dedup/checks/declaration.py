@@ -7,6 +7,7 @@ from typing import Any
 
 from stream_dedup.checks.finding import CheckFinding, ok, refused, warning
 from stream_dedup.fingerprinting import Recipe
+from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.window import Window
 from stream_dedup.settings.settings import Settings
@@ -66,6 +67,33 @@ def check_declaration(settings: Settings, recipe: Recipe, declared: Mapping[str,
                 "window",
                 f"The log was begun with {_window(window)}, and the settings name {_window(own_fields)}; what the log says "
                 "is in force. `stream-dedup declare --window` changes it.",
+            )
+        )
+    better = declared.get("better", BetterRule.LONGEST.label)
+    if better != settings.better:
+        findings.append(
+            warning(
+                "better",
+                f"The log was begun with STREAM_DEDUP_BETTER={better}, and the setting is {settings.better}; what the log says "
+                "is in force. `stream-dedup declare --better` changes it.",
+            )
+        )
+    if declared.get("count_copies", False) != settings.count_copies:
+        does = "counts" if declared.get("count_copies", False) else "does not count"
+        findings.append(
+            warning(
+                "copies",
+                f"The log {does} copies, and STREAM_DEDUP_COUNT_COPIES is {str(settings.count_copies).lower()}; what the log "
+                "says is in force, and cannot change. Set it to the log's, or begin a new log with another "
+                "STREAM_DEDUP_TOPIC_PREFIX.",
+            )
+        )
+    if settings.better == BetterRule.AUTHORITY.label and settings.host_ranks is None:
+        findings.append(
+            refused(
+                "better",
+                "STREAM_DEDUP_BETTER is authority, and no file says which hosts stand high; name one with "
+                "STREAM_DEDUP_HOST_RANKS, such as a list of Tranco's.",
             )
         )
     return findings or [ok("declaration", f"The log was begun with this recipe, plan {plan.id} and group {settings.group}.")]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from stream_dedup.checks.finding import CheckFinding, not_checked, ok, refused, warning
+from stream_dedup.ground.extras import lacking
 from stream_dedup.settings.settings import Settings
 
 _OPEN_FILES_MIN = 1024
@@ -20,14 +21,26 @@ _NO_LIMIT = 1 << 60
 
 
 def check_machine(settings: Settings, role: Literal["worker", "index"] | None) -> list[CheckFinding]:
-    """Return what there is to say; `role` None: about both."""
+    """Return what there is to say; `role` None: about both, and about a search."""
     findings = [*_open_files(), *_probes(settings)]
     if role != "worker":
         findings += _folder("index folder", settings.index_dir, "STREAM_DEDUP_INDEX_DIR")
-        findings += _disk(settings.index_dir)
+        findings += _disk("disk", settings.index_dir, "an index", "RocksDB takes as much again while it compacts", "the index")
     if role != "index" and settings.worker_id is None and "KUBERNETES_SERVICE_HOST" not in os.environ:
         findings += _folder("state folder", settings.state_dir, "STREAM_DEDUP_STATE_DIR")
+    if role is None:
+        findings += _of_search(settings.search_dir)
     return findings
+
+
+def _of_search(folder: Path) -> Iterator[CheckFinding]:
+    if lack := lacking("search"):
+        yield not_checked("search folder", lack)
+        return
+    yield from _folder("search folder", folder, "STREAM_DEDUP_SEARCH_DIR")
+    if _nearest(folder) == folder:
+        engine = "the engine takes as much again while it merges its segments"
+        yield from _disk("search disk", folder, "a full-text engine", engine, "the search")
 
 
 def memory_limit() -> int | None:
@@ -86,23 +99,22 @@ def _folder(check: str, folder: Path, setting: str) -> Iterator[CheckFinding]:
         yield ok(check, f"{folder} can be written.")
 
 
-def _disk(folder: Path) -> Iterator[CheckFinding]:
+def _disk(check: str, folder: Path, held_in_it: str, why: str, role: str) -> Iterator[CheckFinding]:
     try:
         free = shutil.disk_usage(_nearest(folder)).free
         held = sum(one.stat().st_size for one in os.scandir(folder) if one.is_file()) if _nearest(folder) == folder else 0
     except OSError as error:
-        yield not_checked("disk", f"The free space of {folder} is not known: {error.strerror}.")
+        yield not_checked(check, f"The free space of {folder} is not known: {error.strerror}.")
         return
     needed = max(_FREE_BYTES_MIN, held)
-    text = f"{_gigabytes(free)} are free beside an index of {_gigabytes(held)} in {folder}"
+    text = f"{_gigabytes(free)} are free beside {held_in_it} of {_gigabytes(held)} in {folder}"
     if free < needed:
         yield warning(
-            "disk",
-            f"{text}: RocksDB takes as much again while it compacts, and at zero the index stops (nothing is lost). Expand the "
-            "volume, or rebuild on a larger one.",
+            check,
+            f"{text}: {why}, and at zero {role} stops (nothing is lost). Expand the volume, or rebuild on a larger one.",
         )
     else:
-        yield ok("disk", f"{text}.")
+        yield ok(check, f"{text}.")
 
 
 def _nearest(folder: Path) -> Path:

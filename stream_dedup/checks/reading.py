@@ -1,11 +1,13 @@
-"""Whether this worker reads documents as the others of its log do: what decides a document's text, its id and its scope.
+"""Whether this worker reads documents as the others of its log do: what decides a document's text, its id, scope and rank.
 
 Two workers that differ there give one page two texts, and an exact copy of it is none any more, without an error anywhere.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 
 from stream_dedup.checks.finding import CheckFinding, ok, refused
 from stream_dedup.settings.settings import Settings
@@ -14,14 +16,17 @@ _FIELDS = ("value_format", "text_field", "text_is", "text_encoding", "id_field",
 
 
 def reading_of(settings: Settings) -> dict[str, str | None]:
-    """Return the settings that decide what a document's text, id and scope are."""
+    """Return the settings that decide what a document's text, id, scope and rank are; of the file of ranks, its digest."""
     found = {name: getattr(settings, name) for name in _FIELDS}
     if settings.value_format == "raw":
         found["text_field"] = None
-    if settings.value_format == "avro" and settings.reader_schema is not None:  # else left out: older logs do not name it
+    # What is not set is left out: older logs do not name it.
+    if settings.value_format in ("avro", "protobuf") and settings.reader_schema is not None:
         found["reader_schema"] = str(settings.reader_schema)
-    if settings.text_at is not None:  # likewise
+    if settings.text_at is not None:
         found["text_at"] = settings.text_at
+    if settings.host_ranks is not None:  # likewise; by what it says, wherever it lies
+        found["host_ranks"] = hashlib.blake2b(Path(settings.host_ranks).read_bytes(), digest_size=8).hexdigest()
     return found
 
 

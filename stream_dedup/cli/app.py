@@ -14,6 +14,7 @@ import typer
 
 from stream_dedup.cli.audit import audit_command
 from stream_dedup.cli.bench_capacity import bench_capacity_command
+from stream_dedup.cli.bench_find import bench_find_command
 from stream_dedup.cli.bench_fingerprint import bench_fingerprint_command
 from stream_dedup.cli.bench_index import bench_index_command
 from stream_dedup.cli.bench_pages import bench_pages_command
@@ -144,6 +145,7 @@ PANELS: Final[dict[str, tuple[Command | Group, ...]]] = {
             bench_quality_command,
             bench_pages_command,
             bench_fingerprint_command,
+            bench_find_command,
         ),
     ),
 }

@@ -1,8 +1,9 @@
 """`audit`: the promises of a filter held against its topics, from Kafka alone, also while it runs.
 
 The order in which ends are noted is what makes it right on a live system: the group's committed offsets first, then the ends
-of the outputs, the log and the source. So all that was committed is in what is read of the outputs, and whatever an output
-names is in what is read of the log and of the source. What is still open below a noted end is waited for.
+of what is derived (outputs, `representatives`), the log and the source. So all that was committed is in what is read of the
+outputs, and whatever is derived stands in what is read of the log and of the source. What is still open below a noted end is
+waited for.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from stream_dedup.log.records import LogRecord
     from stream_dedup.proof.ledger import Span
     from stream_dedup.proof.outline import Outline
+    from stream_dedup.proof.representatives import AuditedRepresentatives
     from stream_dedup.proof.scan import CompiledScan, PlainScan
     from stream_dedup.settings.settings import Settings
 
@@ -58,7 +60,10 @@ def audit_command(
     scan_max: Annotated[
         int,
         typer.Option(
-            "--scan-max", min=0, metavar="DOCUMENTS", help="Do not judge a log of more documents anew: that is quadratic."
+            "--scan-max",
+            min=0,
+            metavar="DOCUMENTS",
+            help="Do not judge a log of more documents anew: it takes the longer, the more there are.",
         ),
     ] = 1_000_000,
     config: ConfigOption = None,
@@ -91,6 +96,7 @@ class AuditReport:
     waiting: int = 0
     in_flight: Waiting = field(default_factory=Waiting)
     unemitted: Waiting = field(default_factory=Waiting)
+    published: AuditedRepresentatives | None = None
     now_ms: int = 0
 
     @property
@@ -110,6 +116,9 @@ class AuditReport:
             "waiting": self.waiting,
             "representatives_in_flight": self._waiting(self.in_flight),
             "unemitted_representatives": self._waiting(self.unemitted),
+            "published_representatives": None
+            if self.published is None
+            else {"compared": self.published.compared, "on_their_way": self.published.on_their_way},
             "said": dict(self.said),
             "violations": {str(kind): count for kind, count in self.findings.counts.items()},
             "findings": [{"kind": str(one.kind), "where": one.where, "sentence": one.sentence} for one in self.findings.shown],
@@ -127,6 +136,7 @@ class AuditReport:
 class _Noted:
     """The cluster as it was when the audit began."""
 
+    cluster: str
     topics: dict[str, TopicState]
     committed: dict[int, OwnedOffset]
     bounds: dict[str, dict[int, Bounds]]
@@ -175,7 +185,8 @@ def examine(
     findings = Findings(most)
     report = AuditReport(findings, now_ms=int(time.time() * 1000))
     noted = _note(settings)
-    outline = _read_log(settings, noted.bounds[names.fingerprints][0], scan_max, report, advance)
+    published = _read_representatives(settings, noted, report, advance)
+    outline = _read_log(settings, noted.bounds[names.fingerprints][0], scan_max, report, published, advance)
     source = noted.topics[names.documents]
     committed = {part: one.offset or 0 for part, one in noted.committed.items()}
     outline.committed_epochs = {
@@ -208,6 +219,9 @@ def examine(
     book.close()
     outputs.close()
     _check_committed(settings, noted, spans, outline, findings)
+    if published is not None and report.scan != "none":
+        published.close(outline, findings)
+        report.published = published
     report.reasons, report.compared = outputs.reasons, outputs.compared
     report.in_flight, report.unemitted, report.said = outputs.in_flight, outputs.unemitted, book.counts
     return report
@@ -219,7 +233,8 @@ def _note(settings: Settings) -> _Noted:
 
     names = settings.topic_names
     wanted = (*names.outputs, names.fingerprints, names.documents)
-    topics = Admin(settings).describe(wanted)
+    admin = Admin(settings)
+    topics = admin.describe((*wanted, names.representatives))
     missing = [name for name in wanted if name not in topics]
     if missing:
         raise ConfigurationError(
@@ -227,16 +242,41 @@ def _note(settings: Settings) -> _Noted:
             "have it."
         )
     committed = group_offsets(settings, settings.group, names.documents, topics[names.documents].partitions)
-    bounds = {name: topic_bounds(settings, name, topics[name].partitions) for name in wanted}
+    optional = [name for name in (names.representatives,) if name in topics]
+    bounds = {name: topic_bounds(settings, name, topics[name].partitions) for name in (*optional, *wanted)}
     if bounds[names.fingerprints][0].low > 0:
         raise ConfigurationError(
             f"The log {names.fingerprints} begins at offset {bounds[names.fingerprints][0].low}: records of it were removed, "
             "and nobody can say any more what the verdicts behind them must be. Restore it from a backup."
         )
-    return _Noted(topics, committed, bounds)
+    return _Noted(admin.cluster_id(), topics, committed, bounds)
 
 
-def _read_log(settings: Settings, bounds: Bounds, scan_max: int, report: AuditReport, advance: Advance) -> Outline:
+def _read_representatives(
+    settings: Settings, noted: _Noted, report: AuditReport, advance: Advance
+) -> AuditedRepresentatives | None:
+    """Read the topic that says what became of the representatives; None if there is none."""
+    from stream_dedup.proof.representatives import AuditedRepresentatives
+
+    names = settings.topic_names
+    state = noted.topics.get(names.representatives)
+    if state is None:
+        return None
+    log = f"{noted.cluster}/{noted.topics[names.fingerprints].topic_id.hex()}"
+    found = AuditedRepresentatives(state.name, log, state.topic_id.hex())
+    for message in _read(settings, state.name, noted.bounds[state.name], report, advance):
+        found.take(message)
+    return found
+
+
+def _read_log(
+    settings: Settings,
+    bounds: Bounds,
+    scan_max: int,
+    report: AuditReport,
+    published: AuditedRepresentatives | None,
+    advance: Advance,
+) -> Outline:
     """Read the log twice if need be: how many documents it has decides by what means it is judged."""
     from stream_dedup.log.records import Batch, Control
     from stream_dedup.proof.fold import Fold
@@ -258,6 +298,8 @@ def _read_log(settings: Settings, bounds: Bounds, scan_max: int, report: AuditRe
         report.scan, scan = "compiled", CompiledScan()
     outline = Outline(Fold(scan))
     for one in kept:
+        if published is not None and scan is not None:
+            published.before(outline.verdicts, one[0])
         outline.fold(*one)
     report.log_records, report.log_documents, report.log_refused = outline.records, outline.documents, outline.refused
     return outline
@@ -344,6 +386,9 @@ def _print(report: AuditReport, seconds: float) -> None:
         ["in flight", _waiting(report, report.in_flight)],
         ["unemitted", _waiting(report, report.unemitted)],
     ]
+    if (published := report.published) is not None:
+        way = f", {published.on_their_way:,} of them on their way" if published.on_their_way else ""
+        rows.append(["published", f"{published.compared:,} representatives with copies compared with the log{way}"])
     print_table(["", "audit"], rows)
     for name, count in sorted(report.said.items()):
         note(f"{count:,} {_SAID[name]}.")

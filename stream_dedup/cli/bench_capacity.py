@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from stream_dedup.cli.bench import out_of, write_figures
-from stream_dedup.cli.options import FiguresOption, command
+from stream_dedup.cli.options import FiguresOption, KeptOption, PagesOption, command
 from stream_dedup.ground.terminal import note
 
 
@@ -21,10 +20,8 @@ def bench_capacity_command(
         int, typer.Option("--representatives", min=2000, help="How many the index alone gets.")
     ] = 1_000_000,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Measurements through both roles; medians are shown.")] = 3,
-    kept: Annotated[bool, typer.Option("--kept", help="Measure nothing: take the figures that this version keeps.")] = False,
-    pages: Annotated[
-        Path | None, typer.Option("--pages", metavar="DIR", help="Make the tables of the pages anew in this source tree.")
-    ] = None,
+    kept: KeptOption = False,
+    pages: PagesOption = None,
     target: FiguresOption = None,
 ) -> int:
     """Measure what sizing rests on: CPU and bytes of a document by role, of a representative, of the log.
@@ -47,9 +44,7 @@ def bench_capacity_command(
         out.print(f"{name}: {value}")
     write_figures(found.as_json(), target)
     if pages is not None:
-        for page, name in capacity_pages.PAGES.items():
-            file = pages / page
-            file.write_text(capacity_pages.put(file.read_text(encoding="utf-8"), name, found), encoding="utf-8")
+        capacity_pages.put_tables(pages, capacity_pages.PAGES, lambda text, name: capacity_pages.put(text, name, found))
     for complaint in complaints:
         note(complaint)
     return 1 if complaints else 0

@@ -36,6 +36,14 @@ def bench_index_command(
     memory: Annotated[
         str | None, typer.Option("--memory", metavar="SIZE", help="Hold the measured process to it, as INDEX_MEMORY does.")
     ] = None,
+    reopen: Annotated[
+        str | None,
+        typer.Option(
+            "--reopen-with",
+            metavar="SIZE",
+            help="After the kill, open the volume with so much memory and judge a fiftieth more, instead of the restarts.",
+        ),
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option("--folder", metavar="DIR", help="Where the volumes go.  [default: the system's for such files]"),
@@ -54,6 +62,8 @@ def bench_index_command(
     Prints and sketches are as near as those of real pages, which `--corpus` compares. The planted copies differ in as many bits
     as the plan finds for sure. Exit code 1 if one was not found.
     """
+    from dataclasses import replace
+
     from stream_dedup.bench.index import IndexOptions
     from stream_dedup.cli.plan import read_size
     from stream_dedup.ground.plan import parse as parse_plan
@@ -61,14 +71,20 @@ def bench_index_command(
     chosen = [parse_plan(plan) for plan in plans or ["bands"]]
     if corpus is not None:
         return _show_nearness(corpus, chosen, seed)
-    room = None if memory is None else read_size(memory)
-    return show_index(
-        [
-            IndexOptions(documents, plan, duplicates, seed, peers, room, folder, template=template, judging_only=judging_only)
-            for plan in chosen
-        ],
-        target=target,
+    room, other = (None if size is None else read_size(size) for size in (memory, reopen))
+    first = IndexOptions(
+        documents,
+        chosen[0],
+        duplicates,
+        seed,
+        peers,
+        room,
+        folder,
+        template=template,
+        judging_only=judging_only or other is not None,
+        reopen_bytes=other,
     )
+    return show_index([replace(first, plan=plan) for plan in chosen], target=target)
 
 
 def show_index(runs: list[index.IndexOptions], *, target: str | None) -> int:
@@ -160,6 +176,8 @@ def _show_index(report: index.IndexReport, out: Console) -> None:
     table.print_to(out)
     if not options.judging_only:
         _show_restarts(report, out)
+    if options.reopen_bytes is not None:
+        _show_reopened(report, out)
     if report.peers:
         out.print()
         table = table_of("", "documents", "by CPU time/s", "found", "durable", "")
@@ -168,6 +186,25 @@ def _show_index(report: index.IndexReport, out: Console) -> None:
             durable = "yes" if run.durable else "no"
             table.add_row(run.name, f"{run.documents:,}", number(run.documents_per_cpu_second), found_text, durable, run.note)
         table.print_to(out)
+
+
+def _show_reopened(report: index.IndexReport, out: Console) -> None:
+    one = report.reopened
+    entries = one["statistics"]["entries"]
+    out.print()
+    table = table_of(
+        "after SIGKILL, with", "opened in s", "of CPU", "judged on, documents/s", "by CPU time", "in memory", "MB at most"
+    )
+    table.add_row(
+        f"{megabytes(report.options.reopen_bytes)} MB",
+        number(one["open_seconds"], 2),
+        number(one["open_cpu_seconds"], 2),
+        number(report.judged_on),
+        number(report.judged_on_cpu),
+        f"{one['statistics']['bytes_in_memory'] / entries:.0f} a document",
+        megabytes(one["rss_bytes_max"]),
+    )
+    table.print_to(out)
 
 
 def _show_restarts(report: index.IndexReport, out: Console) -> None:

@@ -42,7 +42,9 @@ def check_command(
         str | None, typer.Option("--recipe", help="Recipe of the prints: words, chars, chars:64, keywords, ... or its stages.")
     ] = None,
     plan: Annotated[str | None, typer.Option("--plan", help="Plan to judge with: bands, wide, classic, or in numbers.")] = None,
-    rows: Annotated[int, typer.Option("--rows", min=0, help="Most duplicates to list in the table; 0 lists all.")] = 50,
+    rows: Annotated[
+        int, typer.Option("--rows", min=0, help="Most duplicates to list, and most dead letters; 0 lists all.")
+    ] = 50,
     to: Annotated[
         Path | None,
         typer.Option(
@@ -109,7 +111,7 @@ def check_documents(
             result.stages[letter.stage] += 1
             if as_json:
                 print_json({"where": where, "verdict": "dead-letter", "reason": letter.stage, "message": letter.message})
-            else:
+            elif not rows_max or sum(result.stages.values()) <= rows_max:
                 note(f"{where}: {letter.message}")
 
     with progress(f"checking {target}", sum(file.size_bytes for file in files)) as advance:
@@ -264,6 +266,9 @@ def _print(result: _Result) -> None:
         count = result.verdicts[verdict.value]
         totals.append([verdict.value, f"{count:,}" + (f" ({', '.join(parts)})" if parts else "")])
     if result.stages:
+        unnamed = sum(result.stages.values()) - result.rows_max
+        if result.rows_max and unnamed > 0:
+            note(f"... and {unnamed:,} dead letters more; --rows 0 names all.")
         parts = [f"{stage} {count:,}" for stage, count in sorted(result.stages.items())]
         totals.append(["dead letters", f"{sum(result.stages.values()):,} ({', '.join(parts)})"])
     print_table(["", "documents"], totals)

@@ -54,15 +54,11 @@ def _section(root: Any, one: Command) -> Iterator[str]:
     # As `--help` tells them: (name and value, help), None for a hidden option.
     context = found.context_class(found)
     told = [record for param in found.params if (record := param.get_help_record(context))]
-    yield f"\n### `{one.name}`\n\n{_text(found.help or '')}\n\n```console\n$ {one.example}\n```\n"
+    yield f"\n### `{one.name}`\n\n{found.help}\n\n```console\n$ {one.example}\n```\n"
     if told:
         yield "\n| argument or option | |\n|---|---|\n"
     for names, text in told:
         yield f"| `{_cell(names)}` | {_cell(text)} |\n"
-
-
-def _text(text: str) -> str:
-    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
 def _cell(text: str) -> str:

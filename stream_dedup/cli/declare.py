@@ -1,4 +1,4 @@
-"""`declare`: plan and window in force shown, and changed from the log's end on."""
+"""`declare`: plan, window and which copy is better, as they are in force, and changed from the log's end on."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from stream_dedup.cli.options import (
     command,
     quiet_settings,
 )
+from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan, parse_similarity
 from stream_dedup.ground.plan import parse as parse_plan
@@ -39,6 +40,10 @@ def declare_command(
         bool | None,
         typer.Option("--refresh/--no-refresh", help="Whether a duplicate refreshes what it names.", show_default=False),
     ] = None,
+    better: Annotated[
+        str | None,
+        typer.Option("--better", metavar="RULE", help="Which copy is better from now on: longest, newest or authority."),
+    ] = None,
     reading: Annotated[
         bool,
         typer.Option(
@@ -51,10 +56,13 @@ def declare_command(
     brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Show which plan, window and reading are in force, or change them for all that follows. Nothing has to stop for it."""
+    """Show which plan, window and reading are in force and which copy is better, or change them for all that follows.
+
+    Nothing has to stop for it.
+    """
     settings = quiet_settings(config, assignments, brokers)
     try:
-        code = declare(settings, plan, similarity, window, refresh, reads=reading, dry_run=dry_run, as_json=as_json)
+        code = declare(settings, plan, similarity, window, refresh, better, reads=reading, dry_run=dry_run, as_json=as_json)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--window") from error
     return code
@@ -66,6 +74,7 @@ def declare(
     similarity: str | None,
     window: str | None,
     refresh: bool | None,
+    better: str | None,
     *,
     reads: bool,
     dry_run: bool,
@@ -74,8 +83,8 @@ def declare(
     """Show what is in force, or change what is named; return 0.
 
     Raises:
-        ConfigurationError: the log is missing, empty or another's, the plan does not fit its prints, or it compares no
-            sketches and a similarity is asked of it.
+        ConfigurationError: the log is missing, empty or another's, the plan does not fit its prints, it compares no
+            sketches and a similarity is asked of it, or there is no such rule of what is better.
         ValueError: the window is no time.
     """
     from stream_dedup.cli.orders import append, log_names
@@ -86,6 +95,7 @@ def declare(
     from stream_dedup.settings.recipe import recipe_of
 
     wanted_plan = None if plan is None else parse_plan(plan)
+    rule = None if better is None else BetterRule.named(better)
     asked = None if similarity is None else parse_similarity(similarity)
     names = log_names(settings, [settings.topic_names.begun])
     recipe = recipe_of(settings)
@@ -102,13 +112,15 @@ def declare(
     if now.plan is None or now.declared is None:
         raise InvariantError("The log was begun, and no plan is in force; the declaration is damaged.")
     plan_then = wanted_plan or now.plan
-    becomes = (plan_then if asked is None else plan_then.with_similarity(asked), _window(now.window, window, refresh))
+    plan_then = plan_then if asked is None else plan_then.with_similarity(asked)
+    becomes = (plan_then, _window(now.window, window, refresh), rule or now.better)
     fields = change_fields(now, *becomes)
     log_offset = append(settings, names, encode_control(Control("plan", fields))) if fields and not dry_run else None
     first, was, will_be = _reading(settings, reads=reads, dry_run=dry_run)
     rows = [
         ["plan", _plan(now.declared.plan), _plan(now.plan), _plan(becomes[0])],
         ["window", _told(now.declared.window), _told(now.window), _told(becomes[1])],
+        ["better", now.declared.better.label, now.better.label, becomes[2].label],
         ["reading", first, was, will_be],
     ]
     if as_json:

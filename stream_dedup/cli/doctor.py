@@ -6,6 +6,8 @@ because the checks are the same ones (`stream_dedup.checks`).
 
 from __future__ import annotations
 
+import http.client
+import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -23,6 +25,8 @@ from stream_dedup.cli.options import (
 )
 from stream_dedup.ground.errors import BrokerError, ConfigurationError
 from stream_dedup.ground.terminal import print_json, print_table
+from stream_dedup.service import asking
+from stream_dedup.service.ports import addresses
 
 if TYPE_CHECKING:
     from stream_dedup.checks.cluster import Facts
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
     from stream_dedup.kafka import Admin
     from stream_dedup.settings.settings import Settings
 
+_ANSWER_SECONDS = 5.0
+_ANSWER_BYTES_MAX = 1 << 20
 _COLOURS = {CheckState.OK: "green", CheckState.WARNING: "yellow", CheckState.REFUSED: "bold red", CheckState.NOT_CHECKED: "dim"}
 _OF_THE_CLUSTER = (
     "topics",
@@ -68,7 +74,7 @@ def examine(settings: Settings) -> list[CheckFinding]:
 
     recipe, findings = check_recipe(settings)
     findings += check_machine(settings, None)
-    return [*findings, *_of_kafka(settings, recipe)]
+    return [*findings, *_of_kafka(settings, recipe), *_search(settings)]
 
 
 def show_doctor(settings: Settings, *, as_json: bool) -> int:
@@ -92,6 +98,7 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFindin
     from stream_dedup.checks.clients import check_clients
     from stream_dedup.checks.cluster import check_cluster
     from stream_dedup.checks.facts import read_facts
+    from stream_dedup.checks.representatives import check_representatives
     from stream_dedup.checks.start import needed_topics
     from stream_dedup.checks.volume import check_volume
     from stream_dedup.kafka import Admin
@@ -126,6 +133,7 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFindin
             "topics",
             f"{' and '.join(extra)} do not exist: nothing but insights needs them. Create them with: stream-dedup topics apply",
         )
+    yield from check_representatives(settings, admin.describe([names.representatives]).get(names.representatives))
     log = topics.get(names.fingerprints)
     if log is None or recipe is None:
         yield not_checked("declaration", "There is no log, or no recipe to compare with what it declares.")
@@ -144,6 +152,24 @@ def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFindin
     name = None if log is None else f"{cluster}/{log.topic_id.hex()}"
     key = (names.fingerprints, 0)
     yield from check_volume(settings, name, lambda: None if log is None else admin.ends([key])[key][1])
+
+
+def _search(settings: Settings) -> Iterator[CheckFinding]:
+    """Whether a search of this machine is ready; nothing needs one, so none is nothing to complain of."""
+    asked = addresses(settings)
+    for base in asked:
+        try:
+            _, raw = asking.ask(base, "/v1/groups?limit=1", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
+            fields = json.loads(raw)
+            if not isinstance(fields, dict) or "paths" in fields or not {"groups", "detail"} & fields.keys():
+                continue  # another role
+            status, raw = asking.ask(base, "/readyz", _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
+            says = f"The search at {base} says: {json.loads(raw)['text']}"
+        except (*asking.NO_ANSWER, KeyError, TypeError):
+            continue
+        yield ok("search", says) if status == http.client.OK else warning("search", says)
+        return
+    yield not_checked("search", f"None answers on this machine ({asked[0]} and the next ports); no document waits for one.")
 
 
 def _roles(admin: Admin, settings: Settings, facts: Facts) -> Iterator[CheckFinding]:

@@ -1,7 +1,7 @@
 """Which dropped document somebody means: by its position in `documents`, by that of its record on `duplicates`, or by its id.
 
-A record on `duplicates` names the place in the log that decided on it (`dedup.log`), and there stands where it lay. An id is
-looked for in the log, which names every document with it; the one that is on `duplicates` is meant.
+A record on `duplicates` says where it lay (`dedup.position`). An id is looked for in the log, which names every document with
+it; the one that is on `duplicates` is meant.
 """
 
 from __future__ import annotations
@@ -87,25 +87,24 @@ def on_output(around: OrderSurroundings, settings: Settings, topic: str, message
 
 
 def _of_output(around: OrderSurroundings, settings: Settings, partition: int, offset: int) -> SourcePlace:
-    from stream_dedup.log import headers, records
+    from stream_dedup.control.rewind import POSITION_FORM
+    from stream_dedup.log import headers
 
     names = settings.topic_names
     where = f"{names.duplicates}-{partition}@{offset}"
     dropped = record_at(
         around, settings, names.duplicates, partition, offset, "Name the document by its position in documents."
     )
-    log, _, place = (headers.text_of(dropped.headers, headers.LOG) or "").partition("/")
-    if not (log.isdigit() and place.isdigit()):
-        raise InputError(f"{where} is no record of this filter: it has no header {headers.LOG}. Nothing was written.")
-    decided = next(around.read_partition(settings, names.fingerprints, 0, int(log)), None)
-    batch = None if decided is None or decided.offset != int(log) else records.decode(decided.value, f"The record at {log}")
-    if not isinstance(batch, records.Batch) or int(place) >= len(batch):
+    said = headers.text_of(dropped.headers, headers.POSITION)
+    found = POSITION_FORM.match(said)
+    if found is None:
+        raise InputError(f"{where} is no record of this filter: it has no header {headers.POSITION}. Nothing was written.")
+    if found["topic"] != names.documents:
         raise InputError(
-            f"{where} says that {log}/{place} of the log decided on it, and {names.fingerprints} has no document there: the "
-            "record is another filter's. Nothing was written."
+            f"{where} says that the document lies at {printable(said)}, and this filter reads {names.documents}: the record is "
+            "another filter's. Nothing was written."
         )
-    position = batch.position(int(place))
-    return SourcePlace(position.partition, position.offset)
+    return SourcePlace(int(found["partition"]), int(found["offset"]))
 
 
 def _of_id(around: OrderSurroundings, settings: Settings, text: str, topic_id: bytes, key: bytes) -> SourcePlace:

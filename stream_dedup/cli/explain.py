@@ -87,6 +87,8 @@ def explain(settings: Settings, first: str, second: str, rows: int, *, as_json: 
         for row, (name, document) in enumerate(zip((first, second), documents, strict=True))
     ]
     found = compare(recipe, plan, sides[0], sides[1], rows)
+    found["rule"] = settings.better
+    found["better"] = found["verdict"] == "duplicate" and _is_better(settings, sides[1], sides[0])
     if as_json:
         print_json(found)
     else:
@@ -141,6 +143,18 @@ def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> 
     }
 
 
+def _is_better(settings: Settings, copy: _Side, kept: _Side) -> bool:
+    """Return whether the second, as a copy of the first, is better than it by the settings' rule."""
+    from stream_dedup.ground.better import BetterRule, beats
+    from stream_dedup.worker.ranks import HostRanks
+
+    ranks = HostRanks.read(settings.host_ranks)
+    sides = (copy, kept)
+    found = [0, 0] if ranks is None else ranks.of([side.document.id for side in sides]).tolist()
+    mine, best = ((side.features, side.document.time_ms, rank) for side, rank in zip(sides, found, strict=True))
+    return beats(BetterRule.named(settings.better), mine, best)
+
+
 def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reason | None, str]:
     """Return the reason if they are duplicates, and a sentence either way."""
     from stream_dedup.index.judge import reason_of_duplicate
@@ -163,10 +177,12 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
     alike = similarity(one.sketch, other.sketch)
     if plan.within_reach(one.number, other.number, (one.features, other.features), (one.sketch, other.sketch)):
         reason = reason_of_duplicate(same_text=False, identifier=other.document.id, representative=one.document.id)
-        asked = f"They are {alike:.0%} alike, and at least {plan.similarity} % is asked for; " if plan.similarity else ""
+        asked = (
+            f"They are {100 * alike:.0f} % alike, and at least {plan.similarity} % is asked for; " if plan.similarity else ""
+        )
         return reason, f"{asked}{distance} of {plan.width} bits differ, and up to {threshold} may."
     if agreeing(one.sketch, other.sketch) < plan.agreeing_min:
-        return None, f"They are {alike:.0%} alike, and at least {plan.similarity} % is asked for."
+        return None, f"They are {100 * alike:.0f} % alike, and at least {plan.similarity} % is asked for."
     if distance > threshold:
         return None, f"{distance} of {plan.width} bits differ, and only up to {threshold} may."
     if 100 * smaller < plan.ratio * larger:
@@ -259,6 +275,7 @@ def _print(found: dict[str, Any]) -> None:
             ["distance", f"{found['distance']} bits; up to {found['threshold']} is near"],
             ["blocks", _blocks(found)],
             ["features", f"{found['features_shared']:,} of {found['features_all']:,} in both"],
+            *_better(found),
             ["weight", "none" if found["weight_shared"] is None else f"{found['weight_shared']:.1%} in both"],
         ],
     )
@@ -269,6 +286,13 @@ def _print(found: dict[str, Any]) -> None:
         left = found["differing_all"] - len(found["differing"])
         if left:
             page.print(f"... and {left:,} more; --rows N shows more, --json all that are asked for.", style="dim")
+
+
+def _better(found: dict[str, Any]) -> list[list[str]]:
+    """Return the row that says whether the second, as a copy, is the better one; none where it is no copy."""
+    if found["verdict"] != "duplicate":
+        return []
+    return [["better", f"{'the second is' if found['better'] else 'the second is not'}, by the rule {found['rule']}"]]
 
 
 def _similarity(found: dict[str, Any]) -> list[list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import urllib.parse
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,18 +10,15 @@ import typer
 from rich.text import Text
 
 from stream_dedup.cli.options import ConfigOption, JsonOption, SetOption, command, quiet_settings
-from stream_dedup.cli.similar import addresses, read_text
-from stream_dedup.ground.errors import FormatError, InputError, StreamDedupError
+from stream_dedup.cli.similar import read_text
+from stream_dedup.ground.errors import FormatError, InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import console, note, print_json
 from stream_dedup.service import asking
+from stream_dedup.service.ports import addresses
 
 if TYPE_CHECKING:
     from stream_dedup.settings.settings import Settings
-
-_ANSWER_SECONDS = 30.0
-_ANSWER_BYTES_MAX = 16 << 20
-_PORTS = 4  # of `run all`
 
 SearchOption = Annotated[
     str | None,
@@ -40,8 +36,13 @@ def find_command(
     ] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="Show at most so many.")] = 20,
     least: Annotated[
-        float, typer.Option("--least", metavar="SHARE", help="Only documents that hold so much of the clue, 0 to 1.")
-    ] = 0.5,
+        float | None,
+        typer.Option(
+            "--least",
+            metavar="SHARE",
+            help="Only documents that hold so much of the clue, 0 to 1.  [default: 0.5; 0.4 of a clue of up to eleven words]",
+        ),
+    ] = None,
     search: SearchOption = None,
     config: ConfigOption = None,
     assignments: SetOption = None,
@@ -55,10 +56,12 @@ def find_command(
     return find(settings, clue, as_text=as_text, limit=limit, least=least, search=search, as_json=as_json)
 
 
-def find(settings: Settings, clue: str, *, as_text: bool, limit: int, least: float, search: str | None, as_json: bool) -> int:
+def find(
+    settings: Settings, clue: str, *, as_text: bool, limit: int, least: float | None, search: str | None, as_json: bool
+) -> int:
     """Find the documents that hold a clue and print them; return 0, whether there are some or none."""
     text, _ = read_text(settings, clue, as_text=as_text)
-    query = urllib.parse.urlencode({"limit": limit, "least": least})
+    query = urllib.parse.urlencode({"limit": limit} | ({} if least is None else {"least": least}))
     answer = ask_search(settings, search, f"/v1/find?{query}", text.encode("utf-8", "replace"))
     try:
         documents = answer["documents"]
@@ -102,26 +105,5 @@ def ask_search(settings: Settings, url: str | None, path: str, body: bytes | Non
             headers["Authorization"] = f"Bearer {token.read_text().strip()}"
         except OSError as error:
             raise InputError(f"The token of the console cannot be read: {error.strerror}; see CONSOLE_TOKEN_FILE.") from error
-    tried = []
-    for base in [url] if url is not None else addresses(settings, _PORTS):
-        parts = urllib.parse.urlsplit(base)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"{base!r} is no address of a search; write it as http://HOST:PORT.")
-        try:
-            status, raw = asking.ask(base, path, _ANSWER_SECONDS, _ANSWER_BYTES_MAX, body, headers)
-            fields = json.loads(raw)
-        except asking.NO_ANSWER as error:
-            tried.append(f"{base} ({asking.reason_of(error)})")
-            continue
-        fields = fields if isinstance(fields, dict) else {}
-        if status == 200:
-            return fields
-        if "detail" not in fields:
-            tried.append(f"{base} (another role answers there)")
-            continue
-        kind = InputError if 400 <= status < 500 else StreamDedupError
-        raise kind(f"The search at {base} answers: {fields['detail']}")
-    raise InputError(
-        f"No search answers at {' or '.join(tried)}. Start one with: stream-dedup run search; or name one with --search "
-        "http://HOST:PORT."
-    )
+    remedy = "Start one with: stream-dedup run search; or name one with --search http://HOST:PORT."
+    return asking.ask_role("search", [url] if url is not None else addresses(settings), path, remedy, body, headers)[1]

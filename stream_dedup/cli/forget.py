@@ -32,7 +32,10 @@ def forget_command(
     brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Take down what is kept of an id: its representatives and the id leave every index. What left already is not recalled."""
+    """Take down what is kept of an id: its representatives and the id leave every index, its documents the search.
+
+    What left already is not recalled.
+    """
     settings = quiet_settings(config, assignments, brokers)
     return forget(settings, identifier, dry_run=dry_run, as_json=as_json)
 
@@ -86,7 +89,7 @@ def forget(settings: Settings, identifier: str, *, dry_run: bool, as_json: bool)
             [[identifier, str(known.documents), str(known.since)]],
         )
     if written is not None:
-        note(f"Written at log offset {written}; each index forgets it when it comes there.")
+        note(f"Written at log offset {written}; each index, and the search, forgets it when it comes there.")
     elif not known.since:
         note(f"Nothing was written: it was forgotten at log offset {last}, and has not come again.")
     else:

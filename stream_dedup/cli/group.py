@@ -50,17 +50,32 @@ def show_group(settings: Settings, search: str | None, named: str, *, as_json: b
     try:
         rows = [_row(one) for one in answer["members"]]
         line = (
-            f"{_name(answer)} was kept, and {answer['copies']:,} {'copy' if answer['copies'] == 1 else 'copies'} of it dropped"
+            f"{_name(answer)} was kept, and {answer['copies']:,} {'copy' if answer['copies'] == 1 else 'copies'} of it judged "
+            f"{'a duplicate' if answer['copies'] == 1 else 'duplicates'}"
         )
+        more = _more(answer)
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(f"The answer is not that of a search of this version ({error!r:.100}).") from error
     if as_json:
         print_json(answer)
         return 0
-    print_table(["copy", "host", "time", "similarity", "reason", "bytes", "position"], rows)
-    more = f"; {len(rows)} of them are listed, the newest" if answer["copies"] > len(rows) else ""
-    note(f"{line}{more}. It lies at {answer['position']}.")
+    print_table(["copy", "host", "time", "similarity", "reason", "better by", "bytes", "position"], rows)
+    listed = f"; {len(rows)} of them are listed, the newest" if answer["copies"] > len(rows) else ""
+    note(f"{line}{listed}. It lies at {answer['position']}.{more}")
     return 0
+
+
+def _more(answer: dict[str, Any]) -> str:
+    """Return what else is told of a group: what the log counts, since when, the best copy."""
+    counted, best = answer["counted"], answer["best"]
+    found = f" The log has counted {counted:,}." if counted is not None and counted != answer["copies"] else ""
+    if answer["oldest_ms"] and answer["copies"] == 1:
+        found += f" It came at {_time(answer['newest_ms'])}."
+    elif answer["oldest_ms"]:
+        found += f" They came from {_time(answer['oldest_ms'])} to {_time(answer['newest_ms'])}."
+    if best is not None:
+        found += f" The best copy so far, by the rule {printable(str(best['better']), 40)}, is {_name(best)}."
+    return found
 
 
 def list_groups(settings: Settings, search: str | None, *, newest: bool, limit: int, as_json: bool) -> int:
@@ -69,7 +84,15 @@ def list_groups(settings: Settings, search: str | None, *, newest: bool, limit: 
     answer = ask_search(settings, search, f"/v1/groups?{query}")
     try:
         rows = [
-            [_name(one), f"{one['copies']:,}", f"{one['bytes_wasted']:,}", _time(one["newest_ms"]), one["position"]]
+            [
+                _name(one),
+                f"{one['copies']:,}",
+                f"{one['bytes_wasted']:,}",
+                _time(one["oldest_ms"]),
+                _time(one["newest_ms"]),
+                "" if one["best"] is None else f"{_name(one['best'])} ({printable(str(one['best']['better']), 40)})",
+                one["position"],
+            ]
             for one in answer["groups"]
         ]
     except (KeyError, TypeError, ValueError) as error:
@@ -77,7 +100,7 @@ def list_groups(settings: Settings, search: str | None, *, newest: bool, limit: 
     if as_json:
         print_json(answer)
         return 0
-    print_table(["kept document", "copies", "bytes wasted", "newest copy", "position"], rows)
+    print_table(["kept document", "copies", "bytes wasted", "first copy", "newest copy", "best copy", "position"], rows)
     note(f"{len(rows)} {'group' if len(rows) == 1 else 'groups'}.")
     return 0
 
@@ -91,13 +114,14 @@ def _row(one: dict[str, Any]) -> list[str]:
         _time(one["time_ms"]),
         similarity,
         one["reason"],
+        printable(str(one["better"]), 40),
         f"{one['size']:,}",
         one["at"],
     ]
 
 
 def _name(group: dict[str, Any]) -> str:
-    return printable(str(group["id"] or group["position"]), 120)
+    return printable(str(group["id"] or group.get("position") or group["at"]), 120)
 
 
 def _time(time_ms: int) -> str:

@@ -92,7 +92,7 @@ def load_documents(
     from stream_dedup.kafka import Admin, LoadProducer
 
     topic = topic or settings.topic_names.documents
-    if settings.value_format in ("confluent-json", "avro"):
+    if settings.value_format in ("confluent-json", "avro", "protobuf"):
         raise ConfigurationError(
             "load cannot frame values for a schema registry, because it knows no schema id; load plain JSON into a filter with "
             "STREAM_DEDUP_VALUE_FORMAT=json, or let the producer with the schema send the documents."

@@ -38,7 +38,10 @@ class Command:
         def run(*arguments: Any, **options: Any) -> None:
             raise typer.Exit(self.action(*arguments, **options))
 
-        app.command(self.name.split()[-1], epilog=f"Example: {self.example}", rich_help_panel=panel)(run)
+        # A paragraph in one line: the help is broken where the terminal ends, not where the docstring was.
+        paragraphs = (self.action.__doc__ or "").split("\n\n")
+        told = "\n\n".join(" ".join(one.split()) for one in paragraphs)
+        app.command(self.name.split()[-1], help=told, epilog=f"Example: {self.example}", rich_help_panel=panel)(run)
 
 
 def command(name: str, *, example: str) -> Callable[[Callable[..., int]], Command]:
@@ -90,6 +93,10 @@ OwnBrokerOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 FiguresOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
+]
+KeptOption = Annotated[bool, typer.Option("--kept", help="Measure nothing: take the figures that this version keeps.")]
+PagesOption = Annotated[
+    Path | None, typer.Option("--pages", metavar="DIR", help="Make the tables of the pages anew in this source tree.")
 ]
 FitOption = Annotated[
     bool,

@@ -93,6 +93,12 @@ def _show(advice: Advice, documents: int, threshold: int) -> None:
     out.print(f"\n{advice.why}")
     if advice.picked:
         out.print(f"\n{_each_distance(advice.picked)}")
+    for one in advice.figures:
+        if one.least_memory is not None:
+            out.print(
+                f"\n{one.plan.name} is served with INDEX_MEMORY of {one.least_memory / 1e9:,.2f} GB or more, the whole process "
+                "included: what does not fit lies in files, and looking up is slower."
+            )
     out.print(
         f"\nMeasured over {constants.entries:,} entries, CPU of one thread: a document {constants.document_us:.2f} us, a "
         f"table {constants.table_us:.2f} us, a probe {constants.probe_us * 1000:.0f} ns, both {constants.far:.1f} times that "

@@ -191,7 +191,8 @@ def _output(names: TopicNames, message: Message, trace: Trace) -> Output:
 
     document = trace.judged[-1][2]
     (fingerprint,) = format_prints(document.prints, width_of(document.recipe, document.prints.shape[1]))
-    own = headers.of_verdict(Reason.RELEASED, trace.recipe, fingerprint, LogPlace(trace.releases[0][0], 0))
+    position = document.position(0)
+    own = headers.of_verdict(position, Reason.RELEASED, trace.recipe, fingerprint, LogPlace(trace.releases[0][0], 0))
     passed = headers.passed_on(message.headers) + own
     return Output(names.unique, message.partition, message.key, message.value, message.timestamp_ms, passed)
 

@@ -25,6 +25,7 @@ from stream_dedup.cli.options import (
     command,
     quiet_settings,
 )
+from stream_dedup.ground.better import BETTER_LABELS
 from stream_dedup.ground.document import Headers, LogPlace, Message, Reason, Verdict
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
@@ -49,7 +50,11 @@ def replay_command(
     ] = False,
     diff: Annotated[
         list[str] | None,
-        typer.Option("--diff", metavar="NAME=VALUE", help="What another plan would change: plan=classic; several together."),
+        typer.Option(
+            "--diff",
+            metavar="NAME=VALUE",
+            help="What another plan would change: plan=classic; several together. Or another rule: better=newest.",
+        ),
     ] = None,
     most: Annotated[int, typer.Option("--limit", "-n", min=1, help="Differences, or samples of each change, to tell.")] = 10,
     work: Annotated[
@@ -96,10 +101,9 @@ class _Given:
         """Take in a record of `unique` or `duplicates`; one that names no place in the log says nothing here."""
         from stream_dedup.log import headers
         from stream_dedup.proof.content import split_verdict
-        from stream_dedup.proof.verdicts import place_of
 
         _, own = split_verdict(message.headers)
-        place = place_of(headers.text_of(own, headers.LOG))
+        place = headers.place_of(headers.text_of(own, headers.LOG))
         if place is not None:
             is_open = headers.text_of(own, headers.REASON) == Reason.FAIL_OPEN.label
             where = f"{message.topic}-{message.partition}@{message.offset}"
@@ -219,14 +223,14 @@ def _compare_group(
             judgement = answer.judgements[place] if place < len(answer.judgements) else None
             expected: Headers = []
             if judgement is not None and judgement.reason.verdict is not None:
-                expected = expected_headers(judgement, batch.recipe, prints[place])
+                expected = expected_headers(batch.position(place), judgement, batch.recipe, prints[place])
             _compare(where, digest, [expected], result, wrong, most)
     for log_offset, released in replay.releases_of(group):
         (print_hex,) = format_prints(released.prints, width_of(released.recipe, released.prints.shape[1]))
         here = LogPlace(log_offset, 0)
         # As it left; or, read again, as a redelivered document that represents itself.
         may_be = [
-            headers.of_verdict(reason, released.recipe, print_hex, here)
+            headers.of_verdict(released.position(0), reason, released.recipe, print_hex, here)
             for reason in (Reason.RELEASED, Reason.NEW, Reason.TOO_SHORT)
         ]
         for _, digest, where, _ in given.take(log_offset):
@@ -317,7 +321,8 @@ def _print_difference(difference: replay.Difference, plan: str | None) -> None:
 def _judgement(judgement: answers.Judgement) -> str:
     if judgement.of is None:
         return judgement.reason.label
-    return f"{judgement.reason.label} of {judgement.of.position} at {judgement.distance} bits"
+    better = f", better than all before by the rule {BETTER_LABELS[judgement.better]}" if judgement.better else ""
+    return f"{judgement.reason.label} of {judgement.of.position} at {judgement.distance} bits{better}"
 
 
 def _bounds(settings: Settings, topics: Sequence[str]) -> dict[str, dict[int, Bounds]]:

@@ -21,6 +21,7 @@ from stream_dedup.cli.options import (
     settings_of,
 )
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
+from stream_dedup.ground.extras import lacking
 from stream_dedup.service.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -33,12 +34,6 @@ _MODULES: Final[dict[Role, str]] = {
     "insights": "stream_dedup.insights.role",
     "search": "stream_dedup.search.role",
     "console": "stream_dedup.console.role",
-}
-# The package without which a role cannot run, and the extra that brings it.
-_NEEDS: Final[dict[Role, tuple[str, str]]] = {
-    "insights": ("faust", "insights"),
-    "search": ("tantivy", "search"),
-    "console": ("jinja2", "search"),
 }
 
 
@@ -77,8 +72,19 @@ def run_all_command(
     brokers: BrokersOption = None,
     first_start: FirstStartOption = None,
     insights: Annotated[bool, typer.Option("--insights", help="Run insights too, on the second port after HTTP_PORT.")] = False,
+    search: Annotated[
+        bool | None,
+        typer.Option(
+            "--search/--no-search",
+            help="Run a search with the console too, on the third port after HTTP_PORT.  [default: with its extra]",
+            show_default=False,
+        ),
+    ] = None,
 ) -> int:
-    """Run an index and a worker together, as two processes, for a laptop. The index takes the port after HTTP_PORT."""
+    """Run an index, a worker and a search with the console together, each a process, for a laptop.
+
+    The worker takes HTTP_PORT, the index the next one.
+    """
     from stream_dedup.cli.supervise import supervise
 
     settings = settings_of(config, assignments, brokers, first_start=first_start)
@@ -89,7 +95,8 @@ def run_all_command(
         common += ["--set", text]
     if brokers is not None:
         common += ["--bootstrap-servers", brokers]
-    return supervise(settings, common, ["--first-start"] if first_start else [], with_insights=insights)
+    worker_only = ["--first-start"] if first_start else []
+    return supervise(settings, common, worker_only, with_insights=insights, with_search=search)
 
 
 RUN_COMMANDS = (
@@ -144,17 +151,9 @@ def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) 
 
 
 def _run(role: Role, settings: Settings, stop: threading.Event) -> None:
-    try:
-        module = importlib.import_module(_MODULES[role])
-    except ImportError as error:
-        package, extra = _NEEDS.get(role, ("", ""))
-        if not package or (error.name or "").partition(".")[0] != package:
-            raise
-        raise ConfigurationError(
-            f"The role {role} needs the package {package}, which is not installed; install it with: "
-            f"pip install 'stream-dedup[{extra}]'"
-        ) from error
-    module.run(settings, stop)
+    if lack := lacking(role):
+        raise ConfigurationError(lack)
+    importlib.import_module(_MODULES[role]).run(settings, stop)
 
 
 def _stop_at_end_of_input(stop: threading.Event) -> None:

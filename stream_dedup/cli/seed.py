@@ -84,6 +84,7 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None, *, a
     from stream_dedup.log.records import encode_seed
     from stream_dedup.settings.recipe import recipe_of
     from stream_dedup.worker.prepare import Preparer
+    from stream_dedup.worker.ranks import HostRanks
 
     is_file = target == STANDARD_INPUT or Path(target).exists()
     names = log_names(settings, [settings.topic_names.begun, *([] if is_file else _topic(settings, target))])
@@ -101,6 +102,7 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None, *, a
         settings.judging_mode,
         digests_ids=settings.log_ids == "digest",
         encode=encode_seed,
+        ranks=HostRanks.read(settings.host_ranks),
     )
     appender = LogAppender(settings, names.fingerprints, "seed")
     totals = _Totals()
@@ -140,7 +142,10 @@ def _of_files(settings: Settings, target: str, form: str, key_field: str | None)
     from stream_dedup.control.seed import file_source
     from stream_dedup.inputs.sources import find_files, read_documents
 
-    for file in find_files(target, form):
+    files = find_files(target, form)
+    if settings.value_format == "raw" and any(file.form == "jsonl" for file in files):
+        note("Each line is taken whole as its text, since VALUE_FORMAT is raw; if a field holds it: --set value_format=json.")
+    for file in files:
         source = file_source(file.name, file.path)
 
         def messages(file=file, source=source) -> Iterator[Message]:  # type: ignore[no-untyped-def]

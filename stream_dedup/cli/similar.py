@@ -19,17 +19,16 @@ import typer
 
 from stream_dedup.cli.options import ConfigOption, JsonOption, SetOption, command, quiet_settings
 from stream_dedup.ground.document import DeadLetter
-from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError, StreamDedupError
+from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
 from stream_dedup.service import asking
+from stream_dedup.service.ports import addresses
 
 if TYPE_CHECKING:
     from stream_dedup.fingerprinting import Content, Fingerprinter, Recipe
     from stream_dedup.settings.settings import Settings
 
-_ANSWER_SECONDS = 30.0
 _BATCH = 1000
-_ANSWER_BYTES_MAX = 16 << 20
 
 
 @command("similar", example="stream-dedup similar page.txt --index http://localhost:8081 --limit 5")
@@ -40,7 +39,9 @@ def similar_command(
     as_text: Annotated[bool, typer.Option("--text", help="Take the argument as a text even if a file has that name.")] = False,
     index: Annotated[
         str | None,
-        typer.Option("--index", metavar="URL", help="A running index.  [default: on this machine, HTTP_PORT or the one after]"),
+        typer.Option(
+            "--index", metavar="URL", help="A running index.  [default: on this machine, HTTP_PORT or one of the next]"
+        ),
     ] = None,
     volume: Annotated[
         Path | None, typer.Option("--volume", metavar="DIR", help="Look into the volume of an index, running or not.")
@@ -87,9 +88,9 @@ class Wanted:
     sketch: bytes
 
     @property
-    def words(self) -> list[int]:
-        """The print's 64-bit words, low word first."""
-        return [(self.number >> 64 * place) & (2**64 - 1) for place in range(self.recipe.words)]
+    def limbs(self) -> list[int]:
+        """The print's limbs of 64 bits, low limb first."""
+        return [(self.number >> 64 * place) & (2**64 - 1) for place in range(self.recipe.limbs)]
 
 
 def read_text(settings: Settings, target: str, *, as_text: bool) -> tuple[str, int | None]:
@@ -177,17 +178,17 @@ def _vector_of(text: str) -> Content:
 
 
 def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int) -> dict[str, Any]:
-    """Ask a running index at `url`, or on this machine at the port of the settings, or the one after it as `run all` has it.
+    """Ask a running index at `url`, or on this machine at the port of the settings, or one of the next as `run all` has it.
 
     Raises:
-        InputError: nobody answers there.
+        InputError: no index answers, or it refuses the question.
         ConfigurationError: the index has another recipe.
-        StreamDedupError: the index refused.
+        StreamDedupError: it cannot answer now.
     """
     query = urllib.parse.urlencode(
         {
             "recipe": wanted.recipe.id,
-            "print": f"{wanted.number:0{16 * wanted.recipe.words}x}",
+            "print": f"{wanted.number:0{16 * wanted.recipe.limbs}x}",
             "digest": wanted.digest.hex(),
             **({"sketch": wanted.sketch.hex()} if wanted.sketch else {}),
             "features": wanted.features,
@@ -195,41 +196,12 @@ def ask_index(settings: Settings, url: str | None, wanted: Wanted, limit: int) -
             "limit": limit,
         }
     )
-    tried = []
-    for base in [url] if url is not None else addresses(settings, 2):
-        try:
-            status, fields = _get(base, f"/v1/similar?{query}")
-        except asking.NO_ANSWER as error:
-            tried.append(f"{base} ({asking.reason_of(error)})")
-            continue
-        if status == 200:
-            return fields
-        if status == 404:
-            tried.append(f"{base} (another role answers there)")
-            continue
-        text = f"The index at {base} answers: {fields.get('text', status)}"
-        raise ConfigurationError(text) if status == 409 else StreamDedupError(text)
-    raise InputError(
-        f"No index answers at {' or '.join(tried)}. Name one with --index http://HOST:PORT, look into its volume with --volume "
-        "DIR, or among documents in files with --in FILE."
+    remedy = (
+        "Name one with --index http://HOST:PORT, look into its volume with --volume DIR, or among documents in files with --in "
+        "FILE."
     )
-
-
-def addresses(settings: Settings, ports: int) -> list[str]:
-    """Return where roles answer on this machine: at HTTP_PORT and those after it."""
-    host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::", "") else settings.http_host  # noqa: S104 - asked, not bound
-    host = f"[{host}]" if ":" in host else host
-    return [f"http://{host}:{port}" for port in range(settings.http_port, settings.http_port + ports)]
-
-
-def _get(base: str, path: str) -> tuple[int, dict[str, Any]]:
-    """Return status and JSON object of an answer."""
-    parts = urllib.parse.urlsplit(base)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError(f"{base!r} is no address of an index; write it as http://HOST:PORT.")
-    status, body = asking.ask(base, path, _ANSWER_SECONDS, _ANSWER_BYTES_MAX)
-    fields = json.loads(body)
-    return status, fields if isinstance(fields, dict) else {}
+    bases = [url] if url is not None else addresses(settings)
+    return asking.ask_role("index", bases, f"/v1/similar?{query}", remedy)[1]
 
 
 def look_into(volume: Path, wanted: Wanted, limit: int) -> dict[str, Any]:
@@ -253,7 +225,7 @@ def look_into(volume: Path, wanted: Wanted, limit: int) -> dict[str, Any]:
                 f"{wanted.recipe.id!r}; they cannot be compared. Use the recipe and the key that the workers have."
             )
         return report.similar(
-            index, index.similar(wanted.words, wanted.digest, wanted.features, wanted.scope, limit, wanted.sketch)
+            index, index.similar(wanted.limbs, wanted.digest, wanted.features, wanted.scope, limit, wanted.sketch)
         )
     finally:
         store.close()

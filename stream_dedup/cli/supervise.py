@@ -1,13 +1,15 @@
-"""`run all`: an index, a worker and, if asked for, insights as child processes, for a laptop.
+"""`run all`: an index, a worker, a search where its extra is installed and, if asked for, insights, as child processes.
 
 Invariants: the children live and die together: when one ends by itself all are stopped, and its exit code is ours; they
 get SIGTERM once, whatever signal we got; they also stop when this process is killed, because their standard input is a
-pipe whose other end only we hold. Insights alone is started again when it ends by itself: no document waits for it.
+pipe whose other end only we hold. Insights and search are started again when they end by themselves: no document waits for
+them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import subprocess
 import sys
 import threading
@@ -17,6 +19,9 @@ from dataclasses import dataclass
 from typing import IO
 
 from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.extras import lacking
+from stream_dedup.service import asking
+from stream_dedup.service.ports import AFTER, AddressedRole, address_of
 from stream_dedup.service.signals import stop_on_signals
 from stream_dedup.settings.settings import Settings
 
@@ -24,7 +29,11 @@ _LOOK_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
 _CONFIGURATION = ConfigurationError.exit_code
 _RESTART_SECONDS = 10.0
-_COLOURS = {"index": "\033[36m", "worker": "\033[35m", "insights": "\033[33m"}
+_ASK_SECONDS = 1.0
+_READY_SECONDS = 2.0
+_COLOURS = {"index": "\033[36m", "worker": "\033[35m", "insights": "\033[33m", "search": "\033[32m"}
+# No document waits for these.
+_ASIDE = frozenset({"insights", "search"})
 
 
 @dataclass(slots=True)
@@ -36,21 +45,37 @@ class _Child:
     again_at: float | None = None
 
 
-def supervise(settings: Settings, common: Sequence[str], worker_only: Sequence[str], *, with_insights: bool = False) -> int:
-    """Run the roles with the options `common` until a signal comes or one ends; return the exit code."""
+def supervise(
+    settings: Settings,
+    common: Sequence[str],
+    worker_only: Sequence[str],
+    *,
+    with_insights: bool = False,
+    with_search: bool | None = None,
+) -> int:
+    """Run the roles with the options `common` until a signal comes or one ends; return the exit code.
+
+    `with_search` None: a search runs where its extra is installed; otherwise it is said once how to get it.
+
+    Raises:
+        ConfigurationError: a search is asked for, and its extra is not installed.
+    """
     is_console = settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty())
-    index_port, insights_port = (settings.http_port + 1, settings.http_port + 2) if settings.http_port else (0, 0)
-    options = {
-        "index": [*common, "--set", f"http_port={index_port}"],
-        "worker": [*common, *worker_only, "--set", f"http_port={settings.http_port}"],
-    }
-    if with_insights:
-        options["insights"] = [*common, "--set", f"http_port={insights_port}"]
+    lack = "" if with_search is False else lacking("search")
+    if lack and with_search:
+        raise ConfigurationError(lack)
+    if lack:
+        _say(f"There is no console, and nothing is found by a clue. {lack}")
+    with_search = with_search is not False and not lack
+    options = options_of(settings, common, worker_only, with_insights=with_insights, with_search=with_search)
     with stop_on_signals() as stop:
         children: list[_Child] = []
         try:
             for role, arguments in options.items():
                 children.append(_start(role, arguments, is_console=is_console))
+            if with_search and is_console and settings.http_port:
+                console = address_of(settings, "search")
+                threading.Thread(target=_tell_when_ready, args=(console, stop), name="console", daemon=True).start()
             dead = _wait(children, stop, is_console=is_console)
         finally:
             _stop_all(children)
@@ -60,7 +85,32 @@ def supervise(settings: Settings, common: Sequence[str], worker_only: Sequence[s
         code = _exit_code(dead)
         _say(f"The {dead.role} ended by itself ({_how(dead)}), so everything was stopped; its last lines above say why.")
         return code or 1
-    return next((code for child in children if child.role != "insights" and (code := _exit_code(child))), 0)
+    return next((code for child in children if child.role not in _ASIDE and (code := _exit_code(child))), 0)
+
+
+def options_of(
+    settings: Settings, common: Sequence[str], worker_only: Sequence[str], *, with_insights: bool, with_search: bool
+) -> dict[AddressedRole, list[str]]:
+    """Return the options of each role that runs, in the order in which they are started."""
+    roles: list[AddressedRole] = ["index", "worker"]
+    roles += ["insights"] if with_insights else []
+    roles += ["search"] if with_search else []
+    ports = {role: settings.http_port + AFTER[role] if settings.http_port else 0 for role in roles}
+    options = {role: [*common, "--set", f"http_port={port}"] for role, port in ports.items()}
+    options["worker"][len(common) : len(common)] = worker_only
+    if with_search and settings.console_index is None and ports["index"]:
+        options["search"] += ["--set", f"console_index={address_of(settings, 'index')}"]
+    return options
+
+
+def _tell_when_ready(console: str, stop: threading.Event) -> None:
+    """Say where the console is, as soon as the search has read what left before."""
+    while not stop.wait(_READY_SECONDS):
+        with contextlib.suppress(*asking.NO_ANSWER):
+            status, _ = asking.ask(console, "/readyz", _ASK_SECONDS, 65_536)
+            if status == http.client.OK:
+                _say(f"The console, with Find and Groups: {console}/")
+                return
 
 
 def _start(role: str, arguments: Sequence[str], *, is_console: bool) -> _Child:
@@ -99,14 +149,14 @@ def _wait(children: list[_Child], stop: threading.Event, *, is_console: bool) ->
         for place, child in enumerate(children):
             if child.process.poll() is None:
                 continue
-            if child.role != "insights":
+            if child.role not in _ASIDE:
                 return child
             if child.again_at is None:
                 # 78: only an operator can help.
                 will_start = _exit_code(child) != _CONFIGURATION
                 child.again_at = time.monotonic() + _RESTART_SECONDS if will_start else float("inf")
                 then = f"it is started again in {_RESTART_SECONDS:.0f} s" if will_start else "it stays away"
-                _say(f"The insights ended by itself ({_how(child)}); the filter goes on without it, and {then}.")
+                _say(f"The {child.role} ended by itself ({_how(child)}); the filter goes on without it, and {then}.")
             elif time.monotonic() >= child.again_at:
                 children[place] = _start(child.role, child.arguments, is_console=is_console)
     return None

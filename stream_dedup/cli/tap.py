@@ -48,7 +48,8 @@ def tap_command(
 ) -> int:
     """Watch verdicts as they are given: time, verdict, reason, similarity or distance, id, kept document and its position.
 
-    Behind a duplicate stands the command that lets it through after all.
+    A duplicate that is better than the kept document and all copies before it says by which rule. Behind a duplicate stands the
+    command that lets it through after all.
     """
     settings = quiet_settings(config, assignments, brokers)
     outlets = [one.value for one in only or []]
@@ -67,9 +68,12 @@ class Tapped:
     reason: str | None
     distance: str | None
     similarity: str | None
+    copies: str | None
+    better: str | None
     id: str | None
     of_id: str | None
     of_position: str | None
+    position: str | None
     message: str | None
 
 
@@ -129,9 +133,12 @@ def describe(message: Message, dead_letters: str, identifier: bytes | None) -> T
         reason=_text(found, headers.ERROR_STAGE if is_dead else headers.REASON),
         distance=_text(found, headers.DISTANCE),
         similarity=_text(found, headers.SIMILARITY),
+        copies=_text(found, headers.COPIES),
+        better=_text(found, headers.BETTER),
         id=None if identifier is None else identifier.decode("utf-8", "replace"),
         of_id=_text(found, headers.OF_ID),
         of_position=_text(found, headers.OF_POSITION),
+        position=_text(found, headers.POSITION),
         message=_text(found, headers.DLQ_MESSAGE),
     )
 
@@ -164,12 +171,17 @@ def lines(tapped: Tapped, width: int | None) -> Iterator[Text]:
 
 def _parts(tapped: Tapped) -> Iterator[Text]:
     yield Text(printable(tapped.id) if tapped.id else "(no id)", "bold")
+    if tapped.copies is not None:
+        yield Text.assemble(("copy ", "dim"), printable(tapped.copies, 10))
+    if tapped.better is not None:
+        yield Text.assemble(("better: ", "dim"), (printable(tapped.better, 10), "green"))
     if tapped.of_id is not None:
         yield Text.assemble(("of ", "dim"), printable(tapped.of_id) or "(no id)")
     if tapped.of_position is not None:
         yield Text(printable(tapped.of_position), "dim")
     if tapped.verdict == "duplicate":
-        yield Text(f"stream-dedup release {tapped.topic}-{tapped.partition}@{tapped.offset}", "dim")
+        here = tapped.position or f"{tapped.topic}-{tapped.partition}@{tapped.offset}"
+        yield Text(f"stream-dedup release {printable(here)}", "dim")
     if tapped.message is not None:
         yield Text(printable(tapped.message), "red")
 

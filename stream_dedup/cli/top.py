@@ -32,6 +32,7 @@ from stream_dedup.ground.printable import printable
 from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import console, print_json
 from stream_dedup.service import asking
+from stream_dedup.service.ports import addresses
 
 if TYPE_CHECKING:
     from stream_dedup.settings.settings import Settings
@@ -39,7 +40,14 @@ if TYPE_CHECKING:
 _ANSWER_SECONDS = 5.0
 _ANSWER_BYTES_MAX = 16 << 20
 _Labels = frozenset[tuple[str, str]]
-_KNOWN_BY = {"worker": "documents_total", "index": "index_entries", "insights": "insights_hosts"}
+_KNOWN_BY = {
+    "worker": "documents_total",
+    "index": "index_entries",
+    "insights": "insights_hosts",
+    "search": "search_documents",
+}
+# Of the roles of `run all`; not everybody runs insights and a search.
+_ALWAYS = 2
 
 
 @command("top", example="stream-dedup top http://worker-0:8080 http://index-0:8080 --interval 5")
@@ -47,7 +55,7 @@ def top_command(
     urls: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="URL...", help="Roles to watch, http://HOST:PORT.  [default: this machine's HTTP_PORT and the next two]"
+            metavar="URL...", help="Roles to watch, http://HOST:PORT.  [default: this machine's HTTP_PORT and the next three]"
         ),
     ] = None,
     interval: Annotated[float, typer.Option("--interval", min=0.1, max=3600, help="Seconds between two readings.")] = 2.0,
@@ -105,14 +113,23 @@ class TopRow:
     insights_records_rate: float | None = None
     insights_lag_records: float | None = None
     hosts: float | None = None
+    search_records_rate: float | None = None
+    search_lag_records: float | None = None
+    search_documents: float | None = None
+    search_bytes: float | None = None
+    answer_p99_seconds: float | None = None
 
 
 def show_top(settings: Settings, urls: Sequence[str], interval: float, *, once: bool, as_json: bool) -> int:
     """Show the roles at `urls` (or this machine's) until Ctrl-C, or once; return 1 if it was once and nobody answered."""
-    addresses = [_checked(url) for url in urls] or _own(settings)
-    last = {address: read(address) for address in addresses}
-    if not urls and isinstance(last[addresses[-1]], str):
-        del last[addresses[-1]]  # insights, which few run
+    asked = [_checked(url) for url in urls] or addresses(settings)
+    last = {address: read(address) for address in asked}
+    if not urls:
+        last = {
+            address: found
+            for place, (address, found) in enumerate(last.items())
+            if place < _ALWAYS or not isinstance(found, str)
+        }
     try:
         if once or as_json:
             while True:
@@ -123,7 +140,7 @@ def show_top(settings: Settings, urls: Sequence[str], interval: float, *, once: 
                     console().print(drawn(rows), crop=False)
                 if once:
                     return 0 if any(row.problem is None for row in rows) else 1
-        with Live(Text(f"reading {', '.join(addresses)} ..."), console=console(), auto_refresh=False, screen=False) as live:
+        with Live(Text(f"reading {', '.join(asked)} ..."), console=console(), auto_refresh=False, screen=False) as live:
             while True:
                 rows, last = _next(last, interval)
                 live.update(Group(drawn(rows), Text(f"every {interval:g} s; Ctrl-C ends", "dim")), refresh=True)
@@ -199,6 +216,11 @@ def row_of(address: str, before: RoleReading | str, now: RoleReading | str) -> T
         insights_records_rate=rate("insights_records_total"),
         insights_lag_records=now.total("insights_lag_records"),
         hosts=now.total("insights_hosts"),
+        search_records_rate=rate("search_records_total"),
+        search_lag_records=now.total("search_lag_records"),
+        search_documents=now.total("search_documents"),
+        search_bytes=now.total("search_size_bytes"),
+        answer_p99_seconds=quantile(_buckets_moved("search_answer_seconds_bucket", past, now), 0.99),
     )
 
 
@@ -219,7 +241,7 @@ def quantile(buckets: Mapping[float, float], share: float) -> float | None:
 
 
 def drawn(rows: Sequence[TopRow]) -> Group:
-    """Return a table of the workers, one of the indexes, one of the insights roles, and what does not answer."""
+    """Return a table of each kind of role, and what does not answer."""
     parts: list[FittedTable | Text] = []
     for role, columns in _COLUMNS.items():
         own = [row for row in rows if row.role == role]
@@ -263,6 +285,13 @@ _COLUMNS: Mapping[str, Mapping[str, Callable[[TopRow], str]]] = {
         "lag": lambda row: _number(row.insights_lag_records),
         "hosts": lambda row: _whole(row.hosts),
     },
+    "search": {
+        "records/s": lambda row: _number(row.search_records_rate),
+        "lag": lambda row: _number(row.search_lag_records),
+        "held": lambda row: _whole(row.search_documents),
+        "size": lambda row: "" if row.search_bytes is None else f"{row.search_bytes / 1e6:,.0f} MB",
+        "answer p99": lambda row: _time(row.answer_p99_seconds),
+    },
 }
 
 
@@ -270,13 +299,6 @@ def _next(last: Mapping[str, RoleReading | str], interval: float) -> tuple[list[
     time.sleep(interval)
     now = {address: read(address) for address in last}
     return [row_of(address, last[address], now[address]) for address in last], now
-
-
-def _own(settings: Settings) -> list[str]:
-    """Return where this machine's roles answer: `run all` gives the index the next port, insights the one after."""
-    host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::", "") else settings.http_host  # noqa: S104 - asked, not bound
-    host = f"[{host}]" if ":" in host else host
-    return [f"http://{host}:{port}" for port in (settings.http_port, settings.http_port + 1, settings.http_port + 2)]
 
 
 def _checked(url: str) -> str:

@@ -18,18 +18,22 @@ from numpy.typing import NDArray
 from stream_dedup.fingerprinting import Fingerprinter, Languages, Recipe, explain_features, hashes, tagging
 from stream_dedup.fingerprinting.grammar import PRESETS
 from stream_dedup.fingerprinting.variants import segmenter
+from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import LogPlace, Reason
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.index.copies import Copies, CopyCounts
+from stream_dedup.index.keyed import Keyed
 from stream_dedup.index.layout import row_type
-from stream_dedup.index.neighbours import Neighbours, no_rows
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.neighbours import Neighbours
 from stream_dedup.index.pages import EntryPage, gather
-from stream_dedup.index.rows import FULL, Columns, no_columns, take_rows
+from stream_dedup.index.rows import FULL, Columns, StoredRows, no_columns, take_rows
 from stream_dedup.kafka import warm_up_writer
 from stream_dedup.log import header_columns
 from stream_dedup.log.answers import Judgement, Verdicts
 from stream_dedup.machine import compiled
-from stream_dedup.proof.scan import CompiledScan, Reach, Rows
+from stream_dedup.proof.scan import AskedTexts, CompiledScan, Reach, Rows
 
 _DOCUMENTS = 3
 _STAGES = (
@@ -60,8 +64,8 @@ def use_fingerprints() -> None:
 def use_index() -> None:
     """Judge, find, remove, load and lay out anew, for every plan."""
     for plan in PLANS.values():
-        words = -(-plan.width // 64)
-        batch = no_columns(words, _DOCUMENTS, SKETCH_VALUES)
+        limbs = -(-plan.width // 64)
+        batch = no_columns(limbs, _DOCUMENTS, SKETCH_VALUES)
         for row in range(_DOCUMENTS):
             batch.prints[row] = row * 0x0123456789ABCDEF
             batch.digests[row] = row
@@ -72,23 +76,27 @@ def use_index() -> None:
         def identities(numbers: NDArray[np.int64], columns: Columns = known) -> Columns:
             return take_rows(columns, numbers)
 
-        index = Neighbours(plan, words, identities, values=SKETCH_VALUES)
+        index = Neighbours(plan, limbs, identities, values=SKETCH_VALUES)
         index.judge(batch, batch.features, 48)
         index.judge(batch, batch.features, 48)
         batch.digests[:] += 1  # the same prints of other texts: near
         index.judge(batch, batch.features, 48)
         index.find_positions(batch)
+        index.bucket_sizes(1)
         index.within_reach(batch.prints[0], 0, None, bytes(SKETCH_VALUES))
-        index._tables.merge(0)
-        index._reserve(100_000)  # larger slots
+        if isinstance(index._tables, Keyed):
+            index._tables.merge()
         index.change_plan(plan)
         index.drop(np.arange(1))
-        held = no_rows(words, _DOCUMENTS, SKETCH_VALUES)
-        held.states[:] = FULL
-        tags = np.zeros(_DOCUMENTS, np.uint32)
-        Neighbours(plan, words, identities, values=SKETCH_VALUES).load(held, 0, _DOCUMENTS, tags, tags)
+        tags, states = np.zeros(_DOCUMENTS, np.uint32), np.full(_DOCUMENTS, FULL, np.uint8)
+        numbers = np.arange(_DOCUMENTS)
+        stored = StoredRows(numbers, batch.prints, batch.scopes, batch.features, states, batch.sketches, tags, tags)
+        Neighbours(plan, limbs, identities, values=SKETCH_VALUES).load([stored], _DOCUMENTS, _DOCUMENTS)
     first, kind = np.zeros(1, np.int64), row_type(1)
     gather([EntryPage(bytes(kind.itemsize))], first, first, kind, kind).ids()
+    narrow = first.astype(np.uint32)
+    copies = Copies(narrow, first, narrow, narrow, first)
+    CopyCounts(MemoryStore()).count(first, copies, copies, [b""], BetterRule.LONGEST, counts=True)
 
 
 def use_audit() -> None:
@@ -97,13 +105,14 @@ def use_audit() -> None:
     asked, features, scopes = np.zeros((1, 2), np.uint64), np.zeros(1, np.int64), np.zeros(1, np.uint64)
     sketches = np.zeros((1, 0), np.uint8)
     rows.add(asked[0], 0, 0, sketches[0])
-    CompiledScan().find(Reach(128, 8, 1, 18), rows, 0, 1, asked, features, scopes, sketches)
+    CompiledScan().find(Reach(128, 8, 1, 18), rows, 0, 1, AskedTexts(asked, features, scopes, sketches))
 
 
 def use_outputs() -> None:
     """Write the headers of one verdict; hand no record over."""
     verdicts = Verdicts.of([Judgement(Reason.NEW, LogPlace(0, 0))])
-    header_columns.of_verdicts("warm", np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_))
+    places = header_columns.SourcePlaces("warm", np.zeros(1, np.int32), np.zeros(1, np.int64))
+    header_columns.of_verdicts("warm", places, np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_))
     warm_up_writer()
 
 

@@ -21,10 +21,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from stream_dedup.console import pages, rendering
-from stream_dedup.console.calls import BoundedCalls, as_page_errors, problem, title_of
+from stream_dedup.console.calls import BoundedCalls, as_page_errors, title_of
 from stream_dedup.console.guard import TokenGuard
 from stream_dedup.console.pages import PageAnswer, PageError
 from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.ground.problem import PROBLEM_TYPE, problem
 
 _logger = structlog.get_logger("stream_dedup.console")
 
@@ -88,9 +89,9 @@ class ConsolePages:
         try:
             body: Any = await self._values(answer, request)
             status, kind = 200, "application/json"
-        except PageError as error:  # RFC 9457
-            status, kind = error.status, "application/problem+json"
-            body = problem(error)
+        except PageError as error:
+            status, kind = error.status, PROBLEM_TYPE
+            body = problem(status, str(error))
         # In ASCII, because half of a surrogate pair has no UTF-8.
         return Response(json.dumps(body, default=_plain), status, _HEADERS | _challenge(status), kind)
 

@@ -16,6 +16,7 @@ _TITLES: Final = {
     400: "Not a question",
     401: "A token is asked for",
     404: "Not here",
+    410: "Forgotten",
     413: "Too much",
     500: "A fault",
     503: "Not now",
@@ -27,11 +28,6 @@ T = TypeVar("T")
 def title_of(status: int) -> str:
     """Return what a status is called on a page."""
     return _TITLES.get(status, "A fault")
-
-
-def problem(error: PageError) -> dict[str, object]:
-    """Return what RFC 9457 has of an error, the program's own."""
-    return {"type": "about:blank", "title": title_of(error.status), "status": error.status, "detail": str(error)}
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ def index_at(base: str) -> Callable[[], dict[str, Any]]:
             why = asking.reason_of(error)
             raise StreamDedupError(f"Nothing that is an index answers at {base} ({why}); see CONSOLE_INDEX.") from error
         if status != http.client.OK or not isinstance(fields, dict) or "entries" not in fields:
-            said = fields.get("text", status) if isinstance(fields, dict) else status
+            said = fields.get("detail", status) if isinstance(fields, dict) else status
             raise StreamDedupError(f"The index at {base} answers: {said}")
         return fields
 

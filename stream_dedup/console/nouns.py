@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 REASONS = ("new", "too-short", "empty", "fail-open", "released", "exact", "near", "unchanged", "revised")
 """Reasons in the order in which pictures stack them; others come after them, under `other`."""
+_OF_ID = "dedup.of.id"
 DUPLICATES = frozenset({"exact", "near", "unchanged", "revised"})
 
 
@@ -13,8 +15,11 @@ DUPLICATES = frozenset({"exact", "near", "unchanged", "revised"})
 class Decision:
     """One record of `unique` or `duplicates`, which lies there `at` (`duplicates-3@17`); `number` counts as they were seen.
 
-    `similarity` is the header's, or None where only the distance was told. `latency_ms` is None for records that were read
-    later than they were written.
+    Its document lies in the source at `position` (`documents-3@9001`).
+
+    `similarity` is the header's, or None where only the distance was told. `copies`: the how-manieth copy it is, or None where
+    the log does not count them; `better`: by which rule it is better than the kept document and every copy before it, or
+    nothing. `latency_ms` is None for records that were read later than they were written.
     """
 
     at: str
@@ -29,6 +34,9 @@ class Decision:
     size: int
     distance: int | None = None
     similarity: float | None = None
+    copies: int | None = None
+    better: str = ""
+    position: str = ""
     of_position: str = ""
     of_id: str = ""
     log: str = ""
@@ -44,16 +52,25 @@ class Decision:
         """Whether it left as a duplicate."""
         return self.verdict == "duplicate"
 
+    def without_kept_id(self) -> Self:
+        """Return it with nothing that tells the id of the kept document, which was forgotten."""
+        return replace(self, of_id="", headers=tuple(one for one in self.headers if one[0] != _OF_ID))
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A record with its text. `why` says why there is none; then the text is empty. `decision` is None for source records."""
+    """A record with its text. `why` says why there is none; then the text is empty. `decision` is None for source records.
+
+    `is_forgotten`: a take-down covers it, and nothing of it is told.
+    """
 
     at: str
     id: str
     text: str
     why: str = ""
     decision: Decision | None = None
+    time_ms: int = 0
+    is_forgotten: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +88,7 @@ class FoundDocument:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A copy in a group; `at` may be opened as a decision."""
+    """A copy in a group; `at` may be opened as a decision. `better` as in `Decision`."""
 
     at: str
     id: str
@@ -80,11 +97,16 @@ class GroupMember:
     reason: str
     similarity: float | None
     size: int
+    better: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentGroup:
-    """A kept document, by its position in `documents`, with its copies; `copies` may be more than the `members` given."""
+    """A kept document, by its position in `documents`, with its copies; `copies` may be more than the `members` given.
+
+    `counted`: how many the log has counted, or None where it does not; `oldest_ms` and `newest_ms`: of the copies, 0 for none;
+    `best`: the copy that is better than all before it, or None where none is better than the kept document.
+    """
 
     position: str
     id: str
@@ -92,6 +114,9 @@ class DocumentGroup:
     bytes_wasted: int
     newest_ms: int
     members: tuple[GroupMember, ...] = ()
+    oldest_ms: int = 0
+    counted: int | None = None
+    best: GroupMember | None = None
 
 
 @dataclass(frozen=True, slots=True)

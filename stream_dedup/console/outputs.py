@@ -51,6 +51,9 @@ def decision_of(message: Message, identifier: bytes, host: str, seen_ms: int, *,
         size=len(message.value or b""),
         distance=_whole(text(headers.DISTANCE)),
         similarity=_share(text(headers.SIMILARITY)),
+        copies=_whole(text(headers.COPIES)),
+        better=text(headers.BETTER),
+        position=text(headers.POSITION),
         of_position=text(headers.OF_POSITION),
         of_id=text(headers.OF_ID),
         log=text(headers.LOG),
@@ -98,7 +101,7 @@ class OutputRecords:
         decision = None
         if key[0] != self._names.documents:
             decision = decision_of(message, identifier, self._hosts.of(identifier), message.timestamp_ms or 0)
-        return Opened(at, identifier.decode("utf-8", "replace"), text, why, decision)
+        return Opened(at, identifier.decode("utf-8", "replace"), text, why, decision, message.timestamp_ms or 0)
 
     def _place(self, at: str) -> tuple[TopicPartitionKey, int]:
         front, _, offset = at.rpartition("@")
@@ -217,7 +220,7 @@ def _all(records: object) -> list[Message]:
 
 
 def _whole(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 11 else None
 
 
 def _share(text: str) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 from stream_dedup.console import differences
@@ -109,6 +110,8 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
     notices: list[str] = []
     known = sources.recent.at(at)
     own = await _open(sources, call, at, notices)
+    if own.is_forgotten:
+        raise PageError(410, own.why)
     known = known or own.decision
     if known is None:
         why = " ".join(notices) or own.why or "it is a source record; its decision lies on unique or duplicates."
@@ -116,6 +119,9 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
     kept = None
     if known.of_position:
         kept = await _open(sources, call, known.of_position, notices, is_named_by_record=True)
+    if kept is not None and kept.is_forgotten:
+        known = known.without_kept_id()
+        own = replace(own, decision=known)
     values = {"notices": notices, "decision": known, "own": own, "kept": kept, "release": release_command(known)}
     return values | await call(lambda: _compared(sources, known, own, kept))
 
@@ -150,7 +156,7 @@ async def _open(
 
 def release_command(one: Decision) -> str:
     """Return the command that would release a duplicate; nothing for what was kept."""
-    return f"stream-dedup release {one.at}" if one.is_duplicate else ""
+    return f"stream-dedup release {one.position or one.at}" if one.is_duplicate else ""
 
 
 async def find(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
@@ -172,7 +178,7 @@ async def find(sources: ConsoleSources, query: Query, call: Calling) -> dict[str
             notices.append("No document holds this clue, or most of it.")
     elif "q" in query:
         notices.append("The clue is empty; paste a sentence or two.")
-    return {"notices": notices, "clue": clue, "documents": list(documents)}
+    return {"notices": notices, "clue": clue, "documents": list(documents), "most": FOUND_MAX}
 
 
 async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:

@@ -97,9 +97,14 @@ def _similarity(name: str, text: str) -> float | None:
 
 
 class Recent:
-    """What was decided lately. `saw` is called by whoever reads the outputs."""
+    """What was decided lately. `saw` is called by whoever reads the outputs.
+
+    `as_shown` is set by whoever knows what was forgotten: it returns a decision as it may be listed, or None, or raises
+    `StreamDedupError` as long as it does not know. Figures count whatever came.
+    """
 
     def __init__(self, keep: int = KEEP, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
+        self.as_shown: Callable[[Decision], Decision | None] = lambda one: one
         self._lock = threading.Lock()
         self._decisions: deque[Decision] = deque(maxlen=keep)
         self._minutes: dict[int, Counter[str]] = {}
@@ -198,15 +203,27 @@ class Recent:
 
     def _newest_first(self) -> list[Decision]:
         with self._lock:
-            return list(reversed(self._decisions))
+            decisions = list(reversed(self._decisions))
+        return [shown for one in decisions if (shown := self.as_shown(one)) is not None]
 
 
 def _group(position: str, found: list[Decision]) -> DocumentGroup:
-    members = tuple(
-        GroupMember(one.at, one.id, one.host, one.time_ms, one.reason, one.similarity, one.size) for one in found[:_MEMBERS_MAX]
+    seen = [one.seen_ms for one in found]
+    return DocumentGroup(
+        position,
+        found[0].of_id,
+        len(found),
+        sum(one.size for one in found),
+        max(seen),
+        tuple(map(_member, found[:_MEMBERS_MAX])),
+        min(seen),
+        max((one.copies for one in found if one.copies is not None), default=None),
+        next((_member(one) for one in found if one.better), None),
     )
-    wasted = sum(one.size for one in found)
-    return DocumentGroup(position, found[0].of_id, len(found), wasted, max(one.seen_ms for one in found), members)
+
+
+def _member(one: Decision) -> GroupMember:
+    return GroupMember(one.at, one.id, one.host, one.time_ms, one.reason, one.similarity, one.size, one.better)
 
 
 def _rank(item: tuple[str, int]) -> tuple[int, str]:

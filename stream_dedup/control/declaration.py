@@ -44,17 +44,20 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
         )
     fields: dict[str, Any] = {
         "recipe": recipe.id,
-        "width": 64 * recipe.words,
+        "width": 64 * recipe.limbs,
         "floor": recipe.floor,
         "plan": plan.to_fields(),
         "group": settings.group,
         "mode": int(settings.judging_mode),
+        "better": settings.better,
     }
     if recipe.sketch_values:
         fields["sketch_values"] = recipe.sketch_values
     window = window_of(settings)
     if window is not None:
         fields["window"] = window.to_fields()
+    if settings.count_copies:
+        fields["count_copies"] = True
     if settings.log_ids != "plain":
         fields["log_ids"] = settings.log_ids
     return fields

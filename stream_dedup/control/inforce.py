@@ -1,4 +1,4 @@
-"""Which plan and window are in force at the log's end.
+"""Which plan, window and rule of what is better are in force at the log's end.
 
 Invariant: `fold` follows a control record exactly as the index does (`index.window.changed`), so both always agree.
 """
@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index.apply import refusal
 from stream_dedup.index.declaration import Declaration
-from stream_dedup.index.window import Window, changed
+from stream_dedup.index.window import RulesInForce, Window, changed
 from stream_dedup.log.records import Batch, Control, LogRecord, Release, Seed
 
 
@@ -24,8 +25,9 @@ class InForce:
     declared: Declaration | None = None
     plan: Plan | None = None
     window: Window | None = None
+    better: BetterRule = BetterRule.LONGEST
     changes: int = 0
-    _words: int = 0
+    _limbs: int = 0
     _values: int | None = None
 
     def fold(self, record: LogRecord | None) -> None:
@@ -33,13 +35,13 @@ class InForce:
         if self._values is None and isinstance(record, Batch | Seed | Release):
             batch = record if isinstance(record, Batch) else record.batch
             if refusal(self.declared, self.plan, (0, 0), batch) is None:
-                self._words, self._values = batch.prints.shape[1], batch.sketches.shape[1]
+                self._limbs, self._values = batch.prints.shape[1], batch.sketches.shape[1]
         if not isinstance(record, Control):
             return
         try:
             if record.type == "declare" and self.declared is None:
                 self.declared = Declaration.from_fields(record.fields)
-                self.plan, self.window = self.declared.plan, self.declared.window
+                self.plan, self.window, self.better = self.declared.plan, self.declared.window, self.declared.better
             elif record.type == "plan":
                 self._change(record.fields)
         except ConfigurationError:
@@ -49,14 +51,15 @@ class InForce:
         if self.declared is None or self.plan is None:
             return
         values = self.declared.sketch_values if self._values is None else self._values
-        found = changed(fields, self.plan, self.window, self.declared.width or self._words * 64 or None, values)
-        if found is not None and found != (self.plan, self.window):
-            self.plan, self.window = found
+        now = RulesInForce(self.plan, self.window, self.better)
+        found = changed(fields, now, self.declared.width or self._limbs * 64 or None, values)
+        if found is not None and found != now:
+            self.plan, self.window, self.better = found
             self.changes += 1
 
 
-def change_fields(now: InForce, plan: Plan, window: Window | None) -> dict[str, Any]:
-    """Return the fields of the control record that leads to a plan and window; empty if they are in force already.
+def change_fields(now: InForce, plan: Plan, window: Window | None, better: BetterRule) -> dict[str, Any]:
+    """Return the fields of the control record that leads to a plan, window and rule; empty if they are in force already.
 
     Raises:
         ConfigurationError: the log's prints are narrower than the plan.
@@ -72,4 +75,6 @@ def change_fields(now: InForce, plan: Plan, window: Window | None) -> dict[str, 
         fields["plan"] = plan.to_fields()
     if window != now.window:
         fields["window"] = None if window is None else window.to_fields()
+    if better != now.better:
+        fields["better"] = better.label
     return fields

@@ -88,4 +88,5 @@ def document_of(batch: Batch, place: int) -> Batch:
         scope=batch.scope[rows],
         time_ms=batch.time_ms[rows],
         ids=batch.ids[rows],
+        ranks=None if batch.ranks is None else batch.ranks[rows],
     )

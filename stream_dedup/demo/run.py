@@ -11,6 +11,7 @@ the exit code 1.
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -33,12 +35,14 @@ from stream_dedup.demo.crawl import CrawledPage, mini_crawl
 from stream_dedup.ground import topics
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
+from stream_dedup.ground.extras import lacking
 from stream_dedup.ground.terminal import console, print_json
 from stream_dedup.kafka import LINGER_MS, Admin, LoadProducer, reader
 from stream_dedup.log.headers import text_of
-from stream_dedup.service import logs
+from stream_dedup.service import asking, logs
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
+from stream_dedup.service.ports import AFTER, address_of
 from stream_dedup.service.signals import stop_on_signals
 from stream_dedup.settings.environment import child_environment
 from stream_dedup.settings.layers import load_settings
@@ -50,6 +54,11 @@ RECALL_PROMISED = 0.95
 _NUMBER = "demo-page"
 _PAGES_PER_SECOND = 150
 _WAIT_SECONDS = 120.0
+_LOOK_SECONDS = 0.5
+_ANSWER_SECONDS = 5.0
+_METRICS_BYTES_MAX = 1 << 20
+_CLUE_WORDS = 16
+_CLUE_CHARACTERS = 200
 
 
 @dataclass(slots=True)
@@ -72,11 +81,15 @@ class Seen:
 def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: bool, serve: bool = False) -> int:
     """Run the demo on `documents` pages of seed `seed`, on the Kafka at `broker` or one of its own; return the exit code.
 
-    `serve`: then leave everything up until Ctrl-C, with the console.
+    `serve`: then leave everything up until Ctrl-C, with the console; a search answers in it where its extra is installed.
 
     Raises:
+        ConfigurationError: the console is to be served, and not even its own packages are installed.
         StreamDedupError: the broker or a role did not come up, or the crawl did not come through in time.
     """
+    if serve and (lack := lacking("console")):
+        raise ConfigurationError(lack)
+    has_search = serve and not lacking("search")
     # With --json the progress goes to standard error, so that standard output is one JSON value.
     out = Console(stderr=True, highlight=False) if as_json else console()
     logs.configure("error", "console")  # a broker that is still coming up makes the clients talk
@@ -85,13 +98,14 @@ def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: b
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-demo-")))
         out.print(f"1  Apache Kafka: {'the one at ' + broker if broker else 'one of our own, stopped at the end'}")
         bootstrap = broker or stack.enter_context(_own_broker(folder, out))
-        settings = _settings(bootstrap, folder, _two_free_ports() if serve else 0)
+        settings = _settings(bootstrap, folder, _free_ports() if serve else 0)
         names = settings.topic_names
         _make_topics(settings)
         out.print(f"2  topics {names.documents} -> {names.unique}, {names.duplicates}, {names.dead_letters}")
-        stack.enter_context(_roles(settings, folder))
+        stack.enter_context(_roles(settings, folder, ["--search" if has_search else "--no-search"]))
         languages = ", ".join(sorted({page.language for page in pages}))
-        out.print(f"3  index and worker started; {len(pages)} pages in {languages}, seed {seed}")
+        roles = "index, worker and search" if has_search else "index and worker"
+        out.print(f"3  {roles} started; {len(pages)} pages in {languages}, seed {seed}")
         seen = _run_crawl(settings, names, pages, folder, out)
         outcome = _Outcome(pages, seen, _read_all(settings, names.documents, len(pages)))
         if as_json:
@@ -100,7 +114,10 @@ def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: b
             outcome.show(out)
         for complaint in outcome.complaints:
             sys.stderr.write(complaint + "\n")
-        if serve:
+        if has_search:
+            _wait_for_search(settings, len(seen.unique) + len(seen.duplicates), folder)
+            _leave_up(settings, _clue_of(outcome), out)
+        elif serve:
             _serve(settings, out)
     return 1 if outcome.complaints else 0
 
@@ -113,22 +130,58 @@ def _own_broker(folder: Path, out: Console) -> Iterator[str]:
         yield broker.bootstrap
 
 
-def _two_free_ports() -> int:
-    """Return a port that is free now, as the next one is: the worker takes it, and the index the next."""
+def _free_ports() -> int:
+    """Return a port that is free now, as those after it are that `run all` gives its roles."""
     for _ in range(100):
-        with socket.create_server(("127.0.0.1", 0)) as one:
-            port = int(one.getsockname()[1])
-            with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port + 1)):
-                return port
-    raise StreamDedupError("No two ports beside each other are free on 127.0.0.1; end what listens there.")
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+            first = int(held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1])
+            for place in range(1, 1 + max(AFTER.values())):
+                held.enter_context(socket.create_server(("127.0.0.1", first + place)))
+            return first
+    raise StreamDedupError(f"No {1 + max(AFTER.values())} ports in a row are free on 127.0.0.1; end what listens there.")
+
+
+def _wait_for_search(settings: Settings, records: int, folder: Path) -> None:
+    """Wait until the search has taken in all that came out."""
+    address = address_of(settings, "search")
+    until = time.monotonic() + _WAIT_SECONDS
+    taken = -1.0
+    while taken < records:
+        if time.monotonic() > until:
+            raise StreamDedupError(
+                f"The search at {address} did not take in what came out within {_WAIT_SECONDS:.0f} s. "
+                f"The roles said last:\n{_last_words(folder)}"
+            )
+        time.sleep(_LOOK_SECONDS)
+        with contextlib.suppress(*asking.NO_ANSWER):
+            _, body = asking.ask(address, "/metrics", _ANSWER_SECONDS, _METRICS_BYTES_MAX)
+            families = {one.name: one for one in text_string_to_metric_families(body.decode())}
+            taken = families["stream_dedup_search_records"].samples[0].value
+
+
+def _clue_of(outcome: _Outcome) -> str:
+    """Return some words of a page that came more than once, in English if there is one."""
+    again = [outcome.pages[_number(one)] for one in outcome.seen.duplicates] or outcome.pages
+    words = next((page for page in again if page.language == "en"), again[0]).text.split()
+    middle = len(words) // 2
+    return re.sub(r"[^\w -]", "", " ".join(words[middle : middle + _CLUE_WORDS]))[:_CLUE_CHARACTERS]
+
+
+def _leave_up(settings: Settings, clue: str, out: Console) -> None:
+    """Say where the console of the search is, and wait for Ctrl-C, or for SIGTERM."""
+    address = address_of(settings, "search")
+    with stop_on_signals() as stop:
+        out.print(f"\nEverything stays up. The console: {address}/   Ctrl-C ends it all.")
+        out.print(f"Paste a sentence of any page into {address}/find, or ask in a terminal:", soft_wrap=True)
+        out.print(f'   stream-dedup find "{clue}" --search {address}', soft_wrap=True, markup=False)
+        out.file.flush()
+        stop.wait()
 
 
 def _serve(settings: Settings, out: Console) -> None:
-    """Serve the console until Ctrl-C, or until SIGTERM."""
-    try:
-        from stream_dedup.console.mount import pages_of, sources_of  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise ConfigurationError('The console needs the extra "search": pip install "stream-dedup[search]".') from error
+    """Serve the console without a search until Ctrl-C, or until SIGTERM."""
+    from stream_dedup.console.mount import pages_of, sources_of  # noqa: PLC0415 - an extra
+
     with stop_on_signals() as stop:
         pages = pages_of(settings, sources_of(settings, stop))
         health = Health()
@@ -137,6 +190,7 @@ def _serve(settings: Settings, out: Console) -> None:
         server.start()
         try:
             out.print(f"\nEverything stays up. The console: http://127.0.0.1:{server.port}/   Ctrl-C ends it all.")
+            out.print(f"Its page Find has nothing to ask. {lacking('search')}", soft_wrap=True, markup=False)
             out.file.flush()
             stop.wait()
         finally:
@@ -154,7 +208,7 @@ def _settings(bootstrap: str, folder: Path, port: int) -> Settings:
         "id_field": "url",
         "state_dir": str(folder / "state"),
         "http_port": port,
-        "console_index": f"http://127.0.0.1:{port + 1}" if port else None,
+        "console_index": f"http://127.0.0.1:{port + AFTER['index']}" if port else None,
         "log_format": "console",
         "log_level": "info",
     }
@@ -168,13 +222,13 @@ def _make_topics(settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def _roles(settings: Settings, folder: Path) -> Iterator[None]:
+def _roles(settings: Settings, folder: Path, options: Sequence[str]) -> Iterator[None]:
     """Run `stream-dedup run all` for as long as this lasts."""
     chosen = ("kafka_bootstrap_servers", "topic_prefix", "group", "value_format", "id_field", "state_dir", "http_port")
     environment = child_environment({name: getattr(settings, name) for name in (*chosen, "log_format")})
     with (folder / "roles.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "stream_dedup", "run", "all"],
+            [sys.executable, "-m", "stream_dedup", "run", "all", *options],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -224,14 +278,17 @@ def _run_crawl(settings: Settings, names: topics.TopicNames, pages: Sequence[Cra
             if seen.total >= len(pages):
                 break
             if now > until:
-                roles = (folder / "roles.log").read_text(errors="replace")[-3000:]
                 raise StreamDedupError(
                     f"Only {seen.total} of {len(pages)} pages came out within {_WAIT_SECONDS:.0f} s. "
-                    f"The roles said last:\n{roles}"
+                    f"The roles said last:\n{_last_words(folder)}"
                 )
     if producer.flush():
         raise StreamDedupError(f"The crawl could not be written: {producer.first_failure}")
     return seen
+
+
+def _last_words(folder: Path) -> str:
+    return (folder / "roles.log").read_text(errors="replace")[-3000:]
 
 
 def _read_all(settings: Settings, topic: str, count: int) -> list[Message]:

@@ -172,6 +172,16 @@ def engine_digest(folder: Path) -> bytes:
     return digest.digest()
 
 
+def words_by_frequency() -> list[str]:
+    """Return the words of jieba's dictionary, the most frequent first.
+
+    Raises ConfigurationError if jieba is missing.
+    """
+    lines = (_engine_folder() / "dict.txt").read_text(encoding="utf-8").splitlines()
+    found = [line.split(" ") for line in lines]
+    return [word for word, *_ in sorted(found, key=lambda fields: -int(fields[1]))]
+
+
 class UserWord(NamedTuple):
     """A word of the user's dictionary, and its part of speech if one is given.
 

@@ -87,8 +87,8 @@ class Recipe:
         return self.method.width
 
     @property
-    def words(self) -> int:
-        """How many numbers of 64 bits a print takes."""
+    def limbs(self) -> int:
+        """How many limbs, of 64 bits each, a print takes."""
         return -(-self.width // 64)
 
     @property
@@ -379,7 +379,7 @@ def width_of(recipe_id: str, words: int) -> int:
 
 
 def format_prints(prints: NDArray[np.uint64], width: int) -> list[bytes]:
-    """Return prints (n, words), low word first, as width / 4 lower-case hexadecimal digits, high bits first."""
+    """Return prints (n, limbs), low limb first, as width / 4 lower-case hexadecimal digits, high bits first."""
     digits, kept = 16 * prints.shape[1], width // 4
     written = prints[:, ::-1].astype(">u8").tobytes().hex().encode()
     return [written[stop - kept : stop] for stop in range(digits, len(written) + 1, digits)]

@@ -40,7 +40,9 @@ STEPS = (
     "index.in-rebuild",
 )
 SEARCH_STEPS = ("search.before-commit", "search.after-commit")
+REPRESENTATIVES_STEPS = ("representatives.outputs", "representatives.before-commit", "representatives.after-commit")
 COMMAND_STEPS = ("release.appended", "release.before-commit", "release.after-commit")
+ALL_STEPS = STEPS + SEARCH_STEPS + REPRESENTATIVES_STEPS + COMMAND_STEPS
 _WITHIN = frozenset({"index.in-flush"})
 _WITHIN_SECONDS = 0.002
 
@@ -56,14 +58,10 @@ class Failpoints:
             return
         step, _, rest = text.partition(":")
         counts = rest.removesuffix(":stop").split(":") if rest else ["1"]
-        if (
-            step not in STEPS + SEARCH_STEPS + COMMAND_STEPS
-            or len(counts) > 2
-            or not all(count.isdecimal() for count in counts)
-        ):
+        if step not in ALL_STEPS or len(counts) > 2 or not all(count.isdecimal() for count in counts):
             raise ConfigurationError(
                 f"{VARIABLE} is {text!r}; write STEP:COUNT, STEP:COUNT:IN_FLIGHT or STEP:COUNT:IN_FLIGHT:stop, with STEP one "
-                f"of: {', '.join(STEPS)}."
+                f"of: {', '.join(ALL_STEPS)}."
             )
         self._step = step
         self._left = int(counts[0])

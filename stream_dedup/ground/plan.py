@@ -126,8 +126,8 @@ class Plan:
         return next((name for name, plan in PLANS.items() if plan == self), self.id)
 
     @property
-    def words(self) -> int:
-        """How many 64-bit words of a print the plan looks at."""
+    def limbs(self) -> int:
+        """How many limbs, of 64 bits each, of a print the plan looks at."""
         return -(-self.width // 64)
 
     @property
@@ -386,7 +386,7 @@ def parse(text: str) -> Plan:
         return Plan(**numbers)
     nearest = difflib.get_close_matches(wanted, PLANS, n=1, cutoff=0.4)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    raise ConfigurationError(f"There is no plan {text.strip()[:60]!r}; {hint}Name one of {', '.join(PLANS)}, or write {_FORM}.")
+    raise ConfigurationError(f"There is no plan {text.strip()[:60]!r}; {hint}name one of {', '.join(PLANS)}, or write {_FORM}.")
 
 
 def _parse_numbers(text: str) -> dict[str, Any] | None:

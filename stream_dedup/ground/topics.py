@@ -34,20 +34,24 @@ FINGERPRINTS = "fingerprints"
 VERDICTS = "verdicts"
 BEGUN = "begun"
 INSIGHTS = "insights"
+REPRESENTATIVES = "representatives"
 HOST_SIGNALS = "host-signals"
 INSIGHTS_CHANGELOG = "insights-changelog"
-ALL = (DOCUMENTS, UNIQUE, DUPLICATES, DEAD_LETTERS, FINGERPRINTS, VERDICTS, BEGUN, INSIGHTS, HOST_SIGNALS, INSIGHTS_CHANGELOG)
+ALL = (
+    *(DOCUMENTS, UNIQUE, DUPLICATES, DEAD_LETTERS, FINGERPRINTS, VERDICTS, BEGUN),
+    *(INSIGHTS, REPRESENTATIVES, HOST_SIGNALS, INSIGHTS_CHANGELOG),
+)
 
 # The topics that users meet can be named one by one; by kind, the setting that does.
 NAMED = {DOCUMENTS: "documents", UNIQUE: "unique", DUPLICATES: "duplicates", DEAD_LETTERS: "dead_letters"}
 
 # A filter in shadow mode has a log of its own, so that what it judged never counts as delivered.
 SHADOW = "shadow."
-_LOGS = (FINGERPRINTS, VERDICTS, BEGUN)
+_LOGS = (FINGERPRINTS, VERDICTS, BEGUN, REPRESENTATIVES)
 
 # These follow `documents`: output partition = source partition.
 _OUTPUTS = (UNIQUE, DUPLICATES, DEAD_LETTERS)
-_SINGLE_PARTITION = (FINGERPRINTS, VERDICTS, BEGUN, INSIGHTS, HOST_SIGNALS, INSIGHTS_CHANGELOG)
+_SINGLE_PARTITION = (FINGERPRINTS, VERDICTS, BEGUN, INSIGHTS, REPRESENTATIVES, HOST_SIGNALS, INSIGHTS_CHANGELOG)
 
 # What a topic that is kept for ever must have, and the bug that follows otherwise.
 _TRIMMED = "old batches would be deleted, and on the next rebuild duplicates would become representatives"
@@ -90,7 +94,8 @@ def normalise_prefix(prefix: str) -> str:
 class TopicNames:
     """The names of all topics under one prefix (`TopicNames("crawl").documents` is `crawl.documents`).
 
-    In shadow mode the log, its answers and what was begun are `shadow.fingerprints`, `shadow.verdicts` and `shadow.begun`.
+    In shadow mode what belongs to the log has a name of its own: `shadow.fingerprints`, `shadow.verdicts`, `shadow.begun` and
+    `shadow.representatives`.
     `given` holds whole names of topics that are not called after the prefix, by kind: `{"unique": "news_clean"}`.
     """
 
@@ -149,6 +154,11 @@ class TopicNames:
     def insights(self) -> str:
         """Counts per host, one record per worker and second."""
         return self.named(INSIGHTS)
+
+    @property
+    def representatives(self) -> str:
+        """What became of kept documents that have copies."""
+        return self.named(REPRESENTATIVES)
 
     @property
     def host_signals(self) -> str:

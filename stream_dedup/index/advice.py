@@ -19,7 +19,7 @@ from typing import Any, Final
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import ADDRESS_BITS_MAX, PLANS, TABLES_MAX, Plan
 from stream_dedup.index import arithmetic
-from stream_dedup.index.calibration import Constants
+from stream_dedup.index.calibration import Constants, least_memory
 from stream_dedup.index.measured import MEASURED
 
 _BLOCKS: Final = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16)
@@ -42,6 +42,7 @@ class Figures:
     candidates: float
     chance_hits: float
     memory_bytes: float
+    least_memory: int | None
     disk_bytes: float
     documents_per_second: float
     documents: int
@@ -69,6 +70,7 @@ class Figures:
             "chance_hits_per_million": self.chance_hits * 1e6,
             "memory_bytes_per_document": self.memory_bytes / self.documents,
             "memory_bytes": self.memory_bytes,
+            "least_index_memory": self.least_memory,
             "disk_bytes_per_document": self.disk_bytes,
             "documents_per_second": self.documents_per_second,
         }
@@ -132,6 +134,7 @@ def figures_of(plan: Plan, documents: int, threshold: int, constants: Constants)
         candidates=float(arithmetic.candidates_of_texts(plan, documents)),
         chance_hits=float(arithmetic.chance(plan) * documents),
         memory_bytes=constants.memory_bytes(plan, documents),
+        least_memory=least_memory(plan, documents),
         disk_bytes=MEASURED.disk_bytes,
         documents_per_second=1e6 / constants.microseconds(plan, documents),
         documents=documents,

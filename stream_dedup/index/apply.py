@@ -52,9 +52,9 @@ def step(
             state.ignored += 1
         return None
     batch = record if isinstance(record, Batch) else record.batch
-    why = refusal(state.declared, state.plan, (state.print_words, state.sketch_values), batch)
-    if why is None and not state.print_words:
-        state.print_words, state.sketch_values = batch.prints.shape[1], batch.sketches.shape[1]
+    why = refusal(state.declared, state.plan, (state.print_limbs, state.sketch_values), batch)
+    if why is None and not state.print_limbs:
+        state.print_limbs, state.sketch_values = batch.prints.shape[1], batch.sketches.shape[1]
         open_rooms(state)
     if not isinstance(record, Batch):
         if why is not None or state.declared is None:
@@ -80,9 +80,9 @@ def _reject(state: IndexState, log_offset: int, nonce: bytes, number: int, why: 
 def refusal(declared: Declaration | None, plan: Plan | None, held: tuple[int, int], batch: Batch) -> str | None:
     """Return the sentence that refuses a batch, or None.
 
-    `held`: of how many words the log's prints are, 0 as long as no batch told, and of how many values its sketches.
+    `held`: of how many limbs the log's prints are, 0 as long as no batch told, and of how many values its sketches.
     """
-    print_words, sketch_values = held
+    print_limbs, sketch_values = held
     if declared is None or plan is None:
         return _UNDECLARED
     if batch.recipe != declared.recipe:
@@ -99,7 +99,7 @@ def refusal(declared: Declaration | None, plan: Plan | None, held: tuple[int, in
     bits = batch.prints.shape[1] * 64
     if bits < plan.width:
         return f"The batch carries prints of {bits} bits, and the plan {plan.name} judges {plan.width}."
-    if bits != (width := declared.width or print_words * 64 or bits):
+    if bits != (width := declared.width or print_limbs * 64 or bits):
         return f"The batch carries prints of {bits} bits, and under this log's recipe they have {width}."
     values = batch.sketches.shape[1]
     if plan.needs_sketch and values != SKETCH_VALUES:
@@ -107,7 +107,7 @@ def refusal(declared: Declaration | None, plan: Plan | None, held: tuple[int, in
             f"The batch carries sketches of {values} values, and the plan {plan.name} compares {SKETCH_VALUES}: change "
             "to a plan without sketches, such as wide, or begin a log with a recipe that makes them."
         )
-    if print_words and values != sketch_values:
+    if print_limbs and values != sketch_values:
         return f"The batch carries sketches of {values} values, and under this log's recipe they have {sketch_values}."
     if int(batch.offset.min()) < 0 or any(source.committed > _OFFSET_MAX for source in batch.sources):
         return "The batch names an offset that no Kafka partition can have; its worker is broken."

@@ -26,7 +26,7 @@ from typing import Final
 
 from stream_dedup.ground.plan import ADDRESS_BITS_MAX, Plan
 from stream_dedup.ground.sketch import SKETCH_VALUES
-from stream_dedup.index.keyed import TAGS, buckets_for
+from stream_dedup.index.finder import TAGS, buckets_for
 
 _FAIR: Final = Fraction(1, 2)
 _OF_A_LANGUAGE: Final = Fraction(17, 32)

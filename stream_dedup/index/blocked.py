@@ -15,7 +15,8 @@ from stream_dedup.ground.errors import InvariantError
 from stream_dedup.index import near_kernels, table_kernels
 from stream_dedup.index.blocks import Tables
 from stream_dedup.index.budget import Budget, Mapped
-from stream_dedup.index.keyed import Each
+from stream_dedup.index.finder import Each
+from stream_dedup.index.keyed import check_read, with_own_row
 from stream_dedup.index.rows import Columns, HeldRows, Known, Settled, gathered, new_chains
 from stream_dedup.index.table_kernels import SIZES, UNIT, Table
 
@@ -53,7 +54,7 @@ class Blocked:
     ) -> None:
         """Lower `best` and `bits` of the documents `docs` to the earliest row within reach; from any thread."""
         first, length = self._scratch()
-        passed = np.empty(_PASSED, np.int64)
+        held, passed = with_own_row(held, batch), np.empty(_PASSED, np.int64)
         for number, table in enumerate(self.parts):
             mapped = self._mapped.get(number)
             some = max(1, len(docs) if mapped is None else self._documents_at_once(table))
@@ -62,6 +63,7 @@ class Blocked:
                 table_kernels.search(self._tables, table, held, batch, keys, own, best, bits, first, length, passed, candidates)
                 if mapped is not None:
                     mapped.release()
+        check_read(held)
 
     def settle(self, _: HeldRows, batch: Columns, known: Known, keys: NDArray[Any], settled: Settled) -> int:
         """Fill `settled` with what becomes of a batch, and return how many documents become entries."""
@@ -87,7 +89,7 @@ class Blocked:
 
     def collect(self, held: HeldRows, wanted: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (rows, distances) of everything within reach of one document; a row may come from several tables."""
-        buckets, (first, length) = self.keys(wanted)[0], self._scratch()
+        held, buckets, (first, length) = with_own_row(held, wanted), self.keys(wanted)[0], self._scratch()
 
         def fill(rows: NDArray[np.int64], distances: NDArray[np.int64]) -> int:
             count = 0
@@ -97,7 +99,9 @@ class Blocked:
                 )
             return count
 
-        return gathered(fill)
+        found = gathered(fill)
+        check_read(held)
+        return found
 
     def seal(self, held: HeldRows, rows: int, full: int, each: Each, other_bytes: int) -> None:
         """Sort the `full` live entries of the first `rows` rows into sealed parts, from nothing.
@@ -110,7 +114,7 @@ class Blocked:
         resident = count
         if self._budget is not None:
             entry_bytes = self.parts[0].fragments.itemsize + self.parts[0].rows.itemsize
-            empty = sum(array.nbytes for array in self.arrays)
+            empty = self.bytes_used
             resident = self._budget.tables_resident(other_bytes + empty, full * entry_bytes, count)
 
         def seal(number: int) -> None:
@@ -128,20 +132,13 @@ class Blocked:
         else:
             each(seal, range(count))
 
-    def release(self) -> None:
-        """Do nothing: a search gives back itself what it touched of a file."""
-
-    def merge(self, _: int) -> bool:
-        """Return False: the open parts of these tables go into sealed ones by `seal` alone."""
-        return False
+    @property
+    def bytes_used(self) -> int:
+        """Bytes of memory that the arrays hold."""
+        return sum(array.nbytes for table in self.parts for array in table) - self.bytes_in_file
 
     @property
-    def arrays(self) -> tuple[NDArray[Any], ...]:
-        """Everything that is held."""
-        return tuple(array for table in self.parts for array in table)
-
-    @property
-    def bytes_mapped(self) -> int:
+    def bytes_in_file(self) -> int:
         """Bytes of the arrays that lie in files."""
         return sum(array.nbytes for mapped in self._mapped.values() for array in mapped.arrays)
 
@@ -171,16 +168,16 @@ def _new_table(keys: Tables, number: int, sealed: int) -> Table:
     """Return a table with room for `sealed` entries and an empty open part."""
     bits = 8 * fragment_bytes(keys)
     free = [
-        (int(keys.whole[word] & ~keys.masks[number, word]) >> shift & ((1 << bits) - 1)).bit_count()
-        for word in range(len(keys.whole))
+        (int(keys.whole[limb] & ~keys.masks[number, limb]) >> shift & ((1 << bits) - 1)).bit_count()
+        for limb in range(len(keys.whole))
         for shift in range(0, 64, bits)
     ]
-    word, part = divmod(free.index(max(free)), 64 // bits)
+    limb, part = divmod(free.index(max(free)), 64 // bits)
     kind = np.uint32 if bits == 32 else np.uint64
     ends = [*keys.base.tolist(), keys.buckets]
     buckets = ends[number + 1] - ends[number]
     return Table(
-        place=np.array([number, word, part * bits, ends[number]], np.int64),
+        place=np.array([number, limb, part * bits, ends[number]], np.int64),
         heads=np.zeros(buckets + 1, np.uint32),
         fragments=np.empty(sealed, kind),
         rows=np.empty(sealed, np.uint32),

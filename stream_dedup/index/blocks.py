@@ -10,7 +10,7 @@ the bucket of (key, scope) is the address XOR the scope's low bits: scopes that 
 Invariants: each table has its own buckets (`base` tells where they begin), so tables of equal width never share them;
 nothing is accepted by its bucket alone.
 
-Prints are rows of uint64 words, low word first.
+Prints are rows of uint64 limbs, low limb first.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from stream_dedup.ground.plan import ADDRESS_BITS_MAX, Plan
 from stream_dedup.ground.sketch import SKETCH_VALUES
 
-_WORD_MASK = (1 << 64) - 1
+_LIMB_MASK = (1 << 64) - 1
 
 
 class Tables(NamedTuple):
-    """A plan as the compiled functions want it; T tables, P pieces of keys, W words judged of a print.
+    """A plan as the compiled functions want it; T tables, P pieces of keys, W limbs judged of a print.
 
-    Shapes: `word`, `shift` (P,) int64 and `piece` (P,) uint64: where a piece begins in the print, and the mask of its
+    Shapes: `limb`, `shift` (P,) int64 and `piece` (P,) uint64: where a piece begins in the print, and the mask of its
     bits; `onto` (P,) uint64: at which bit of the address it is XORed; `piece_end` (T,) int64: the end of a table's pieces;
     `address` (T,) uint64: the mask of its addresses; `base` (T,) int64: its first bucket; `flips` (F,) uint64 and
     `flips_end` (T,) int64: what to XOR onto an address, table after table, nothing first; `masks` (T, W) uint64: the key's
@@ -39,7 +39,7 @@ class Tables(NamedTuple):
     must be equal; the sketch has `bands` blocks of `band_values` values; of each block the first `asked` are asked, or all (0).
     """
 
-    word: NDArray[np.int64]
+    limb: NDArray[np.int64]
     shift: NDArray[np.int64]
     piece: NDArray[np.uint64]
     onto: NDArray[np.uint64]
@@ -71,7 +71,7 @@ def tables_of(plan: Plan) -> Tables:
     sizes = [1 << count for count in bits]
     key_masks = [sum(((1 << (end - first)) - 1) << first for first, end in key) for key in plan.keys]
     return Tables(
-        word=np.array([first // 64 for first, _, _ in flat], np.int64),
+        limb=np.array([first // 64 for first, _, _ in flat], np.int64),
         shift=np.array([first % 64 for first, _, _ in flat], np.int64),
         piece=np.array([(1 << count) - 1 for _, count, _ in flat], np.uint64),
         onto=np.array([onto for _, _, onto in flat], np.uint64),
@@ -80,8 +80,8 @@ def tables_of(plan: Plan) -> Tables:
         base=np.array([0, *itertools.accumulate(sizes)][:-1], np.int64),
         flips=np.array([flip for table in flips for flip in table], np.uint64),
         flips_end=np.array(list(itertools.accumulate(map(len, flips))), np.int64),
-        masks=np.array([to_words(mask, plan.words) for mask in key_masks], np.uint64).reshape(-1, plan.words),
-        whole=to_words((1 << plan.width) - 1, plan.words),
+        masks=np.array([to_limbs(mask, plan.limbs) for mask in key_masks], np.uint64).reshape(-1, plan.limbs),
+        whole=to_limbs((1 << plan.width) - 1, plan.limbs),
         radius=plan.radius,
         threshold=plan.threshold_max,
         below=np.array([below for below, _ in plan.by_length], np.uint32),
@@ -95,9 +95,9 @@ def tables_of(plan: Plan) -> Tables:
     )
 
 
-def to_words(number: int, words: int) -> NDArray[np.uint64]:
-    """Return a print, given as a number, as `words` 64-bit words, low word first."""
-    return np.array([(number >> (64 * word)) & _WORD_MASK for word in range(words)], np.uint64)
+def to_limbs(number: int, limbs: int) -> NDArray[np.uint64]:
+    """Return a print, given as a number, as `limbs` 64-bit limbs, low limb first."""
+    return np.array([(number >> (64 * limb)) & _LIMB_MASK for limb in range(limbs)], np.uint64)
 
 
 def addresses_of(plan: Plan, number: int) -> tuple[int, ...]:

@@ -1,13 +1,14 @@
-"""A memory budget: which tables stay in memory, and files for those that do not, and for sketches.
+"""A memory budget: which tables and columns stay in memory, and files for those that do not.
 
-Beyond what rows, slots and open parts take, a budget holds as many sealed tables as fit (of tables of whole keys the tags, and
-either all row numbers or none); the others lie in files without a name, which go with the process, and are mapped: a search
-touches a page of them for each bucket it visits (of whole keys, for each row number it reads), and what it touched
-is given back after every `share` of the budget. Their answers are the same, only slower: the price is in
-docs/explanation/index-layout.md.
+Sketches lie in a file wherever there is a folder for it: only what the print lets pass is compared by them. Of tables of whole
+keys, a budget that does not hold everything moves all that is read by single rows to files: row numbers, prints, features and
+tags; what tells a search where to look stays (12 bits of the key beside each row number, and where each bucket begins), so a
+document that nothing resembles reads one row in four on average. Of tables of blocks as many stay as fit, and the others are
+mapped: a search touches a page of them for each bucket it visits, and what it touched is given back after every `share` of the
+budget. Answers are the same, only slower: the price is in docs/explanation/index-layout.md.
 
-Invariants: what cannot be held even so is refused with a sentence before memory is taken; nothing here is needed to open
-a volume again.
+Invariants: the files have no name, and go with the process; what cannot be held even so is refused with a sentence before
+memory is taken; nothing here is needed to open a volume again.
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import ConfigurationError, StoreError
 
-_OTHER_BYTES: Final = 320 << 20  # Python, numba and what RocksDB keeps: 200 to 300 MB were measured
+_OTHER_BYTES: Final = 480 << 20  # Python, compiled code, RocksDB and its caches: 430 MiB with 3,600,000 entries, and spikes
 _TOUCHED_BYTES: Final = 64 << 10  # Linux maps up to 16 pages around one that is touched (fault_around_bytes)
 _SHARE: Final = 20
-RELEASE_EVERY: Final = 1 << 12
 _ROWS_AT_ONCE: Final = 1 << 16
 
 
@@ -38,6 +38,13 @@ class Budget:
     memory_bytes: int
     folder: Path
 
+    def room(self, bytes_needed: int) -> int:
+        """Return how many bytes are left beside those that are needed, below zero if these do not fit.
+
+        A part is kept free for what is made while the old one stands.
+        """
+        return self.memory_bytes - self.memory_bytes // _SHARE - _OTHER_BYTES - bytes_needed
+
     def tables_resident(self, fixed_bytes: int, table_bytes: int, tables: int) -> int:
         """Return how many sealed tables of `table_bytes` may stay in memory beside the `fixed_bytes` of everything else.
 
@@ -47,13 +54,27 @@ class Budget:
         if not self.memory_bytes:
             return tables
         # One table is being made while the others stand; rows and open parts grow by an eighth until the next time.
-        room = self.memory_bytes - self.memory_bytes // _SHARE - _OTHER_BYTES - fixed_bytes - fixed_bytes // 8 - table_bytes
-        if room < 0:
+        needed = fixed_bytes + fixed_bytes // 8 + table_bytes
+        self.demand(needed)
+        return min(tables, self.room(needed) // max(1, table_bytes))
+
+    @staticmethod
+    def least_for(bytes_needed: int) -> int:
+        """Return the least budget into which so many bytes fit."""
+        return (bytes_needed + _OTHER_BYTES) * _SHARE // (_SHARE - 1) + 1
+
+    def demand(self, bytes_needed: int) -> None:
+        """Make sure that so many bytes fit.
+
+        Raises:
+            ConfigurationError: they do not.
+        """
+        missing = -self.room(bytes_needed)
+        if missing > 0:
             raise ConfigurationError(
-                f"The index's live entries need at least {(self.memory_bytes - room) >> 20} MiB of memory, and index_memory "
+                f"The index's live entries need at least {(self.memory_bytes + missing) >> 20} MiB of memory, and index_memory "
                 f"allows {self.memory_bytes >> 20} MiB; raise it, or split the index into slices."
             )
-        return min(tables, room // max(1, table_bytes))
 
     def documents_at_once(self, probes: int, bucket_bytes: int) -> int:
         """Return how many documents may search a mapped table before its pages are given back."""
@@ -82,41 +103,58 @@ class Mapped:
             mapped.madvise(mmap.MADV_DONTNEED)
 
 
-class FileRows:
-    """Rows `array` (C, `values`) of one kind of number, in a file without a name if there is a `folder` for it.
+class Column:
+    """Rows of one kind, of a fixed width, in memory as `array` (n, ..) or in a file without a name, of `number`.
 
-    For what is read seldom, as sketches are, because only what the print lets pass is compared by them. The file is written by
-    calls, or through the map by which it is read, and the system holds of it what it has room for.
+    In a file, `array` has no rows. It is read and written by calls, of which the system keeps what it has room for: a map
+    would cost a page fault for each row read, and count as the process's own memory.
     """
 
-    def __init__(self, values: int, folder: Path | None, kind: type[np.uint8 | np.uint32] = np.uint8) -> None:
-        self._values, self._kind = values, kind
-        self._row_bytes = values * np.dtype(kind).itemsize
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0) if folder is not None and values else None  # noqa: SIM115
-        self._map: mmap.mmap | None = None
-        self._touched = 0
-        self.array: NDArray[Any] = np.zeros((0, values), kind)
+    def __init__(self, kind: type[np.generic], *tail: int, folder: Path | None = None) -> None:
+        """Rows are numbers of `kind`, or arrays of them of the shape `tail`; with a `folder` they lie in a file there."""
+        self.array: NDArray[Any] = np.zeros((0, *tail), kind)
+        self.count = 0
+        self.row_bytes = int(np.prod(tail, dtype=np.int64)) * self.array.itemsize
+        self._file: Any = None
+        if folder is not None:
+            self.to_file(folder)
 
     @property
-    def bytes_mapped(self) -> int:
-        """Bytes that lie in the file."""
-        return 0 if self._file is None else self.array.nbytes
+    def number(self) -> int:
+        """The number of the open file, -1 in memory."""
+        return -1 if self._file is None else int(self._file.fileno())
 
-    def reserve(self, count: int) -> None:
-        """Make room for `count` rows; `array` is another one afterwards.
+    @property
+    def bytes_in_file(self) -> int:
+        """Bytes of the rows if they lie in a file."""
+        return 0 if self._file is None else self.count * self.row_bytes
+
+    def to_file(self, folder: Path) -> None:
+        """Move the rows to a file.
 
         Raises:
-            StoreError: the file cannot grow.
+            StoreError: there is no room.
         """
+        if self._file is None and self.row_bytes:
+            rows, self.array = self.array, self.array[:0].copy()
+            try:
+                self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+            except OSError as error:
+                raise _no_room(error) from error
+            self.write(0, rows)
+
+    def to_memory(self) -> None:
+        """Move the rows back into memory."""
+        if self._file is not None:
+            rows, file = self.read(0, self.count), self._file
+            self._file, self.array = None, rows
+            file.close()
+
+    def reserve(self, count: int) -> None:
+        """Make room for `count` rows, or leave out those from there on; in memory in place, so nothing is held twice."""
+        self.count = count
         if self._file is None:
-            self.array.resize((count, self._values), refcheck=False)
-            return
-        try:
-            self._file.truncate(max(1, count * self._row_bytes))
-            self._map = mmap.mmap(self._file.fileno(), 0)
-        except OSError as error:
-            raise _no_room(error) from error
-        self.array = np.frombuffer(self._map, self._kind, count * self._values).reshape(count, self._values)
+            self.array.resize((count, *self.array.shape[1:]), refcheck=False)
 
     def write(self, first: int, rows: NDArray[Any]) -> None:
         """Set the rows from `first` on; there is room for them.
@@ -127,8 +165,8 @@ class FileRows:
         if self._file is None:
             self.array[first : first + len(rows)] = rows
             return
-        left = memoryview(np.ascontiguousarray(rows).tobytes())
-        at = first * self._row_bytes
+        left = np.ascontiguousarray(rows, self.array.dtype).reshape(-1).view(np.uint8).data
+        at = first * self.row_bytes
         try:
             while left:
                 done = os.pwrite(self._file.fileno(), left, at)
@@ -136,22 +174,57 @@ class FileRows:
         except OSError as error:
             raise _no_room(error) from error
 
+    def read(self, first: int, end: int) -> NDArray[Any]:
+        """Return the rows from `first` to `end`: a view in memory.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        if self._file is None:
+            return self.array[first:end]
+        rows = np.empty((max(0, end - first), *self.array.shape[1:]), self.array.dtype)
+        left, at = rows.reshape(-1).view(np.uint8).data, first * self.row_bytes
+        try:
+            while left:
+                done = os.preadv(self._file.fileno(), [left], at)
+                if not done:
+                    left[:] = bytes(len(left))  # there is room for rows that were never written
+                    break
+                left, at = left[done:], at + done
+        except OSError as error:
+            raise unreadable(error.strerror) from error
+        return rows
+
+    def gather(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Return some rows, few if they lie in a file.
+
+        Raises:
+            StoreError: as `read`.
+        """
+        if self._file is None:
+            return self.array[rows]
+        gathered = np.empty((len(rows), *self.array.shape[1:]), self.array.dtype)
+        for at, row in enumerate(rows.tolist()):
+            gathered[at] = self.read(row, row + 1)[0]
+        return gathered
+
     def keep(self, kept: NDArray[np.bool_]) -> None:
         """Leave only the `kept` ones of the first rows, one after another."""
         to = 0
         for first in range(0, len(kept), _ROWS_AT_ONCE):
             some = kept[first : first + _ROWS_AT_ONCE]
-            part = self.array[first : first + len(some)][some]
+            part = self.read(first, first + len(some))[some]
             self.write(to, part)
             to += len(part)
         self.reserve(to)
 
-    def release(self, documents: int) -> None:
-        """Give resident pages back when `documents` judged since, of which each touches a row or two, may have touched many."""
-        self._touched += documents
-        if self._map is not None and self._touched >= RELEASE_EVERY:
-            self._map.madvise(mmap.MADV_DONTNEED)
-            self._touched = 0
+
+def unreadable(why: str | None) -> StoreError:
+    """Return the error for a file of columns or tables that cannot be read."""
+    return StoreError(
+        f"Could not read sketches or tables back that lie beside the index volume ({why or 'the file is too short'}); look "
+        "after that disk, and start the index again."
+    )
 
 
 def _no_room(error: OSError) -> StoreError:

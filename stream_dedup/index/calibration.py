@@ -23,10 +23,13 @@ from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.index.arithmetic import candidates_of_plan, candidates_of_texts
 from stream_dedup.index.blocked import fragment_bytes
 from stream_dedup.index.blocks import tables_of
-from stream_dedup.index.keyed import Keyed, buckets_for
+from stream_dedup.index.budget import Budget
+from stream_dedup.index.finder import finder_bytes
+from stream_dedup.index.held import bytes_for
+from stream_dedup.index.keyed import Keyed
 from stream_dedup.index.measured import MEASURED
-from stream_dedup.index.neighbours import SEALED_AGAIN, Neighbours, no_rows
-from stream_dedup.index.rows import FULL, Columns, no_columns, take_rows
+from stream_dedup.index.neighbours import MERGED_AGAIN, MERGED_AGAIN_IN_FILES, SEALED_AGAIN, Neighbours
+from stream_dedup.index.rows import FULL, Columns, StoredRows, no_columns, take_rows
 
 ENTRIES: Final = 200_000
 DOCUMENTS: Final = 2_000
@@ -38,10 +41,10 @@ _READS: Final = 1 << 20
 _PLANS: Final = (Plan(64, 4, 0, 3), Plan(40, 4, 0, 3), Plan(128, 8, 1, 19), Plan(128, 16, 0, 19))
 _KEYED: Final = PLANS["bands"]
 _ROW_BYTES: Final = 4
-_TAG_BYTES: Final = 1
 _HEAD_BYTES: Final = 12  # of a bucket: where it begins; where its open block is, and how long
-_SLOTS_BYTES: Final = 2 * 8 * 10 / 6  # of an entry: two arrays of slots, 6 in 10 taken
+_HELD_BYTES: Final = 17  # of an entry: features, number, state, and the tags of its digest and position
 _OPEN_SHARE: Final = 1.2 / SEALED_AGAIN / 2  # what an open part holds on average, in blocks that are not full
+_MERGED_SHARE: Final = 1 / MERGED_AGAIN / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +86,27 @@ class Constants:
         scattered = plan.probes * probe_us + share_new * plan.tables * table_us
         return self.document_us + surrounding_us + far * scattered + compared
 
-    def memory_bytes(self, plan: Plan, documents: int, words: int = 2) -> float:
-        """Predict the memory of an index of so many documents with prints of `words` words, all in one scope.
+    def memory_bytes(self, plan: Plan, documents: int, limbs: int = 2) -> float:
+        """Predict the memory of an index of so many documents with prints of `limbs` limbs, all in one scope.
 
         Sketches are not in it: they lie in a file.
         """
-        rows = no_rows(words, 1)
-        entry = sum(column.nbytes for column in rows) * (1 + _OPEN_SHARE) + _SLOTS_BYTES
-        fragment, buckets = fragment_bytes(tables_of(plan)), tables_of(plan).buckets
+        found: float = finder_bytes(2, documents, _MERGED_SHARE)
         if plan.is_keyed:
-            fragment, buckets = _TAG_BYTES, plan.tables * buckets_for(documents)
-        table = (fragment + _ROW_BYTES) * (1 + _OPEN_SHARE)
-        return documents * (entry + plan.tables * table) + buckets * _HEAD_BYTES
+            found += finder_bytes(plan.tables, documents, _MERGED_SHARE)
+        else:
+            table = (fragment_bytes(tables_of(plan)) + _ROW_BYTES) * (1 + _OPEN_SHARE)
+            found += documents * plan.tables * table + tables_of(plan).buckets * _HEAD_BYTES
+        return documents * (8 * limbs + _HELD_BYTES) * (1 + _OPEN_SHARE) + found
+
+
+def least_memory(plan: Plan, documents: int, limbs: int = 2) -> int | None:
+    """Return the least `INDEX_MEMORY` that serves so many documents, all in one scope; None if the plan is not keyed."""
+    if not plan.is_keyed:
+        return None
+    return Budget.least_for(
+        bytes_for(plan.tables, documents, documents, 8 * limbs, in_files=True, open_share=1 / MERGED_AGAIN_IN_FILES)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +147,7 @@ def calibrate(seed: int = 1) -> Constants:
         wide_us=max(0.0, wide),
         far=_far(chance),
         keyed_us=max(0.0, keyed.search_us - rest) / _KEYED.tables,
-        keyed_table_us=max(0.0, keyed.add_us - few.add_us + add * _PLANS[0].tables + (SEALED_AGAIN + 1) * merge_us)
+        keyed_table_us=max(0.0, keyed.add_us - few.add_us + add * _PLANS[0].tables + (MERGED_AGAIN + 1) * merge_us)
         / _KEYED.tables,
     )
 
@@ -162,12 +174,13 @@ def _time(plan: Plan, stored: Columns, asked: Columns) -> _Timed:
         index = Neighbours(
             plan, 2, lambda numbers: take_rows(stored, np.array(numbers) % count), threads=1, values=SKETCH_VALUES
         )
-        held = no_rows(2, count, SKETCH_VALUES)
-        held.sketches[:] = stored.sketches
-        held.prints[:], held.features[:], held.numbers[:], held.states[:] = stored.prints, 100, np.arange(count), FULL
-        tags = stored.digests[:, 0].astype(np.uint32), stored.digests[:, 1].astype(np.uint32)
+        tags = stored.digests.astype(np.uint32)
+        states = np.full(count, FULL, np.uint8)
+        rows = StoredRows(
+            np.arange(count), stored.prints, stored.scopes, stored.features, states, stored.sketches, tags[:, 0], tags[:, 1]
+        )
         began = time.thread_time()
-        index.load(held, 0, count, *tags)
+        index.load([rows], count, count)
         return index, (time.thread_time() - began) / count * 1e6
 
     judging, seal_us = loaded()
@@ -185,15 +198,14 @@ def _time(plan: Plan, stored: Columns, asked: Columns) -> _Timed:
 
 
 def _time_merge(stored: Columns) -> float:
-    """Return the microseconds for one entry of tables of whole keys, when an eighth of them is merged in."""
-    keyed, count = Keyed(tables_of(_KEYED), None), len(stored.scopes)
-    held, keys = no_rows(2, count, SKETCH_VALUES)._replace(prints=stored.prints, sketches=stored.sketches), keyed.keys(stored)
-    held.states[:] = FULL
-    old = count * SEALED_AGAIN // (SEALED_AGAIN + 1)
-    keyed.seal(held, old, old, _in_turn, 0)
-    keyed.add(held, np.arange(old, count), keys[old:])
+    """Return the microseconds for one entry of tables of whole keys, when a twelfth of them is merged in."""
+    keyed, count = Keyed(tables_of(_KEYED)), len(stored.scopes)
+    keys, states = keyed.keys(stored), np.full(count, FULL, np.uint8)
+    old = count * MERGED_AGAIN // (MERGED_AGAIN + 1)
+    keyed.seal(lambda name, first, end: getattr(stored, name)[first:end], states[:old], old, _in_turn)
+    keyed.finder.add(np.arange(old, count), keys[old:])
     began = time.thread_time()
-    keyed.merge(0)
+    keyed.merge()
     return (time.thread_time() - began) / count * 1e6
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import ConfigurationError, FormatError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index import layout
@@ -37,6 +38,7 @@ class Contents:
     declared: Declaration | None
     plan: Plan | None
     window: Window | None
+    better: BetterRule
     generations: Generations
     sources: Sources
     positions: Positions
@@ -45,10 +47,10 @@ class Contents:
 
     def live_entries(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], bytes]]:
         """Yield (rows, the sizes of their ids, the ids one after another) of the live representatives in log order."""
-        if not self.meta.print_words:
+        if not self.meta.print_limbs:
             return
         count = 0
-        for rows, sizes, ids in Entries(self.store, self.meta.print_words, self.meta.sketch_values).live():
+        for rows, sizes, ids in Entries(self.store, self.meta.print_limbs, self.meta.sketch_values).live():
             count += len(rows)
             yield rows, sizes, ids
         if count != self.meta.live:
@@ -84,7 +86,7 @@ def read(store: Store) -> Contents:
     time, generations = store.get_many([KEY_LOG_TIME, KEY_GENERATIONS])
     if meta.applied and time is None:
         raise FormatError("The index volume lacks the log time; give the index an empty volume to rebuild from the log.")
-    declared, plan, window = _declared(raw_declared)
+    declared, plan, window, better = _declared(raw_declared)
     return Contents(
         store,
         meta,
@@ -92,6 +94,7 @@ def read(store: Store) -> Contents:
         declared,
         plan,
         window,
+        better,
         Generations((time, generations)),
         sources,
         positions,
@@ -100,14 +103,15 @@ def read(store: Store) -> Contents:
     )
 
 
-def _declared(value: bytes | None) -> tuple[Declaration | None, Plan | None, Window | None]:
+def _declared(value: bytes | None) -> tuple[Declaration | None, Plan | None, Window | None, BetterRule]:
     if value is None:
-        return None, None, None
+        return None, None, None, BetterRule.LONGEST
     fields = layout.decode_object(value)
     try:
         plan = Plan.from_fields(fields.pop("plan_in_force", None))
         raw_window = fields.pop("window_in_force", None)
         window = None if raw_window is None else Window.from_fields(raw_window)
-        return Declaration.from_fields(fields), plan, window
+        better = BetterRule.named(fields.pop("better_in_force", None))
+        return Declaration.from_fields(fields), plan, window, better
     except ConfigurationError as error:
         raise FormatError("The volume's declaration of recipe and plan is damaged; rebuild it from the log.") from error

@@ -29,8 +29,11 @@ class Store(Protocol):
         """
         ...
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Return (key, value) of every key with the prefix, in the order of the keys; nothing may be written meanwhile."""
+    def scan(self, prefix: bytes, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Return (key, value) of every key with the prefix, in the order of the keys; nothing may be written meanwhile.
+
+        With `first` it begins at that key, or at the next one that there is.
+        """
         ...
 
     def checkpoint(self, directory: Path) -> None:

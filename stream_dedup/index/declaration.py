@@ -1,4 +1,4 @@
-"""What a log declares: under which recipe, plan, window, group, floor and mode its documents are judged."""
+"""What a log declares: under which recipe, plan, window, group, floor and mode its documents are judged, and what is better."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import WIDTH_MAX, Plan
@@ -31,6 +32,8 @@ class Declaration:
     width: int | None = None
     window: Window | None = None
     sketch_values: int | None = None
+    better: BetterRule = BetterRule.LONGEST
+    count_copies: bool = False
 
     def to_fields(self) -> dict[str, Any]:
         """Return the fields of a `declare` control record."""
@@ -40,18 +43,22 @@ class Declaration:
             "group": self.group,
             "floor": self.floor,
             "mode": int(self.mode),
+            "better": self.better.label,
         }
         if self.width is not None:
             fields["width"] = self.width
         if self.sketch_values is not None:
             fields["sketch_values"] = self.sketch_values
+        if self.count_copies:
+            fields["count_copies"] = True
         if self.window is not None:
             fields["window"] = self.window.to_fields()
         return fields
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Declaration:
-        """Return what a `declare` control record says; a missing mode is `enforce`, foreign fields are passed over.
+        """Return what a `declare` control record says; a missing mode is `enforce`, and what is better `longest`;
+        foreign fields are passed over.
 
         Raises:
             ConfigurationError: a field is missing or cannot be.
@@ -72,6 +79,8 @@ class Declaration:
             width=width,
             window=None if fields.get("window") is None else Window.from_fields(fields["window"]),
             sketch_values=values,
+            count_copies=flag_field(fields, "count_copies"),
+            better=BetterRule.named(fields["better"]) if "better" in fields else BetterRule.LONGEST,
         )
 
 
@@ -88,6 +97,14 @@ def name_field(fields: Mapping[str, Any], name: str) -> str:
     value = text_field(fields, name)
     if not 0 < len(value.encode("utf-8", "surrogatepass")) <= _NAME_BYTES_MAX or not value.isprintable():
         raise ConfigurationError(f"The field {name} of a control record must be a printable name, not {value!r:.100}.")
+    return value
+
+
+def flag_field(fields: Mapping[str, Any], name: str) -> bool:
+    """Return a field that is true or false, false if it is missing; ConfigurationError if it is neither."""
+    value = fields.get(name, False)
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"The field {name} of a control record must be true or false, not {value!r:.100}.")
     return value
 
 

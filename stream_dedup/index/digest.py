@@ -7,6 +7,7 @@ and whatever they answered so far. What goes in, each with its length or count b
                 rejected and passed over
     sources     the source partitions by number, with their marks
     verdicts    those kept, by source, offset and value digest
+    copies      of each entry that has some, by its number: the row, then, the same way, the id of the best copy
     entries     the live representatives in log order: rows (`_row_type`), then ids
 
 Left out: the answered offset, stored answers and the log's name, which are each replica's own.
@@ -34,8 +35,8 @@ from stream_dedup.index.positions import Positions
 from stream_dedup.index.sources import Sources
 
 _DIGEST_BYTES = 16
-_VERSION = b"state digest 2"
-_VERDICT = struct.Struct("<IqQBBBQII")
+_VERSION = b"state digest 3"
+_VERDICT = struct.Struct("<IqQBBBIBQII")
 _OF = struct.Struct("<IqqH")
 _COUNT = struct.Struct("<Q")
 
@@ -68,9 +69,15 @@ def digest_of(state: Contents) -> StateDigest:
     whole = hashlib.blake2b(_VERSION, digest_size=_DIGEST_BYTES)
     for part in (_head(state), _sources(state.sources, state.positions), _verdicts(state.sources, state.positions)):
         whole.update(_COUNT.pack(len(part)) + part)
+    for prefix in (layout.PREFIX_COPIES, layout.PREFIX_BEST_ID):
+        held, held_digest = 0, hashlib.blake2b()
+        for key, value in state.store.scan(prefix):
+            held += 1
+            held_digest.update(key + _COUNT.pack(len(value)) + value)
+        whole.update(_COUNT.pack(held) + held_digest.digest())
     rows_digest, ids_digest = hashlib.blake2b(), hashlib.blake2b()
     count = 0
-    kind = _row_type(state.meta.print_words, state.meta.sketch_values)
+    kind = _row_type(state.meta.print_limbs, state.meta.sketch_values)
     for rows, sizes, ids in state.live_entries():
         logical = np.zeros(len(rows), kind)
         for name in kind.names or ():
@@ -85,13 +92,13 @@ def digest_of(state: Contents) -> StateDigest:
 
 
 @lru_cache
-def _row_type(words: int, values: int) -> np.dtype[Any]:
+def _row_type(limbs: int, values: int) -> np.dtype[Any]:
     """Return what of an entry goes into the digest; the fields are named as in `layout.row_type`."""
     return np.dtype(
         [
             ("state", "u1"),
             ("text_digest", "u1", (16,)),
-            ("print", "<u8", (words,)),
+            ("print", "<u8", (limbs,)),
             ("sketch", "u1", (values,)),
             ("scope", "<u8"),
             ("features", "<u4"),
@@ -102,6 +109,7 @@ def _row_type(words: int, values: int) -> np.dtype[Any]:
             ("log_offset", "<u8"),
             ("place", "<u4"),
             ("append_ms", "<i8"),
+            ("rank", "<u4"),
             ("id_bytes", "<u2"),
         ]
     )
@@ -116,6 +124,7 @@ def _head(state: Contents) -> bytes:
         "declared": None if state.declared is None else state.declared.to_fields(),
         "plan": None if state.plan is None else state.plan.to_fields(),
         "window": None if state.window is None else state.window.to_fields(),
+        "better": state.better.label,
         "log_ms": state.generations.log_ms,
         "generations": state.generations.spans,
     }
@@ -144,6 +153,8 @@ def _verdicts(sources: Sources, positions: Positions) -> bytes:
                 judgement.reason,
                 judgement.distance,
                 judgement.agreeing,
+                judgement.copies,
+                judgement.better,
                 decided.offset,
                 decided.place,
                 len(of_bytes),

@@ -42,7 +42,7 @@ from stream_dedup.index.layout import (
     view_segment,
 )
 from stream_dedup.index.pages import EntryPage, Gathered, Ids, gather
-from stream_dedup.index.rows import Columns, no_columns
+from stream_dedup.index.rows import Columns, StoredRows, no_columns
 from stream_dedup.index.writes import Writes
 
 _PAGES_KEPT: Final = 512
@@ -51,7 +51,7 @@ _LACKS: Final = "The index volume lacks a page of entries; give it an empty volu
 
 
 class Detail(NamedTuple):
-    """One entry as stored; `print` is its words' bytes, `sketch` its values'."""
+    """One entry as stored; `print` is its limbs' bytes, `sketch` its values'."""
 
     state: int
     text_digest: bytes
@@ -66,6 +66,7 @@ class Detail(NamedTuple):
     log_offset: int
     place: int
     append_ms: int
+    rank: int
     id: bytes
 
     @property
@@ -82,22 +83,27 @@ class Origins(NamedTuple):
     times_ms: NDArray[np.int64]
     log_offsets: NDArray[np.int64]
     places: NDArray[np.int64]
+    features: NDArray[np.uint32]
+    ranks: NDArray[np.uint32]
     ids: Ids
 
 
 # What is said of an entry that a duplicate names, but for its id.
-_ORIGIN: Final = np.dtype([("source", "<u4"), ("offset", "<i8"), ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u2")])
+_ORIGIN: Final = np.dtype(
+    [
+        ("source", "<u4"),
+        ("offset", "<i8"),
+        ("time_ms", "<i8"),
+        ("log_offset", "<u8"),
+        ("place", "<u2"),
+        ("features", "<u4"),
+        ("rank", "<u4"),
+    ]
+)
 # What tells entries apart, whatever their prints: the text in its scope, and the position with the value that stood there.
 _IDENTITY: Final = np.dtype(
     [("text_digest", "u1", (16,)), ("scope", "<u8"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8")]
 )
-
-
-class Stored(NamedTuple):
-    """The live entries as opening reads them: numbers (n,) int64, ascending, and the columns (n,) of their segment rows."""
-
-    numbers: NDArray[np.int64]
-    rows: dict[str, NDArray[Any]]
 
 
 def columns_of(rows: NDArray[Any]) -> Columns:
@@ -115,17 +121,17 @@ def columns_of(rows: NDArray[Any]) -> Columns:
 
 
 class Entries:
-    """All entries of a volume whose prints have `words` words, and whose sketches `values` values."""
+    """All entries of a volume whose prints have `limbs` limbs, and whose sketches `values` values."""
 
-    def __init__(self, store: Store, words: int, values: int = 0, beat: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, store: Store, limbs: int, values: int = 0, beat: Callable[[], None] = lambda: None) -> None:
         """`beat` is called now and then in what may take long, to say that it goes on."""
         self._store = store
         self._beat = beat
         self._tags = IdTags(store)
-        self._words = words
+        self._limbs = limbs
         self._values = values
-        self._type = row_type(words, values)
-        self._row = struct.Struct(f"<B16s{8 * words}s{values}sQIIqQqQHqH")
+        self._type = row_type(limbs, values)
+        self._row = struct.Struct(f"<B16s{8 * limbs}s{values}sQIIqQqQHqIH")
         self._open: dict[int, EntryPage] = {}
         self._changed: set[int] = set()
         self._dropped: list[int] = []
@@ -137,8 +143,10 @@ class Entries:
         self._segments: dict[int, NDArray[Any]] = {}  # those that change in this step
         self.count = 0
 
-    def load(self, count: int) -> Stored:
-        """Read what the tables in memory need of `count` entries ever made.
+    def load(self, count: int, live: int) -> Iterator[StoredRows]:
+        """Yield what the tables in memory need of the `live` ones of `count` entries ever made, a segment or page at a time.
+
+        To be read to its end before anything else is asked of the entries.
 
         Raises:
             FormatError: a segment or one of the last pages is damaged or missing.
@@ -146,20 +154,40 @@ class Entries:
         self.count = count
         self._sealed = count // SEGMENT_ENTRIES
         self._tags.load(self._sealed)
-        names = segment_type(self._words, self._values).names or ()
-        numbers, parts = [np.empty(0, np.int64)], [self._columns_of(np.empty(0, segment_type(self._words, self._values)))]
+        found = 0
+        for part in self._ahead(itertools.chain(self._load_segments(), self._load_tail())):
+            found += len(part.numbers)
+            if found > live:
+                break
+            if len(part.numbers):
+                yield part
+        if found != live:
+            raise FormatError(
+                f"The index volume holds {'more' if found > live else found} live entries and should hold {live}; give the "
+                "index an empty volume, and it is rebuilt from the log."
+            )
+
+    def _ahead(self, parts: Iterator[StoredRows]) -> Iterator[StoredRows]:
+        """Yield parts, each being read beside what the caller does with the one before."""
+        reading = self._reader.submit(next, parts, None)
+        while (part := reading.result()) is not None:
+            reading = self._reader.submit(next, parts, None)
+            yield part
+
+    def _load_segments(self) -> Iterator[StoredRows]:
         for key, segment in self._store.scan(PREFIX_SEGMENT):
-            columns = view_segment(segment, self._words, self._values)
+            columns = view_segment(segment, self._limbs, self._values)
             if number_of(key) >= self._sealed:
                 raise FormatError(
-                    f"The index volume holds entries beyond the {count} that it should hold; give the index an empty volume, "
-                    "and it is rebuilt from the log."
+                    f"The index volume holds entries beyond the {self.count} that it should hold; give the index an empty "
+                    "volume, and it is rebuilt from the log."
                 )
-            parts.append(columns)
-            numbers.append(number_of(key) * SEGMENT_ENTRIES + columns["place"].astype(np.int64))
-        pages = range(self._sealed * SEGMENT_ENTRIES // PAGE_ENTRIES, -(-count // PAGE_ENTRIES))
+            yield _stored(number_of(key) * SEGMENT_ENTRIES + columns["place"].astype(np.int64), columns)
+
+    def _load_tail(self) -> Iterator[StoredRows]:
+        pages = range(self._sealed * SEGMENT_ENTRIES // PAGE_ENTRIES, -(-self.count // PAGE_ENTRIES))
         for page, value in zip(pages, self._store.get_many([page_key(page) for page in pages]), strict=True):
-            size = min(PAGE_ENTRIES, count - page * PAGE_ENTRIES)
+            size = min(PAGE_ENTRIES, self.count - page * PAGE_ENTRIES)
             rows, ids = np.zeros(size, self._type), b""  # a page that was dropped whole
             if value is not None:
                 found, raw, ids = split_rows(value, self._row.size)
@@ -172,9 +200,7 @@ class Entries:
             self._tail.append(part)
             self._tags.append(_cut(rows, ids))
             live = part["state"] != STATE_REMOVED
-            parts.append(self._columns_of(part[live]))
-            numbers.append(page * PAGE_ENTRIES + np.flatnonzero(live))
-        return Stored(np.concatenate(numbers), {name: np.concatenate([part[name] for part in parts]) for name in names})
+            yield _stored(page * PAGE_ENTRIES + np.flatnonzero(live), part[live])
 
     def live(self) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], bytes]]:
         """Yield (rows, the sizes of their ids, the ids one after another) of the live entries as stored, in log order.
@@ -243,13 +269,15 @@ class Entries:
             rows["time_ms"].copy(),
             rows["log_offset"].astype(np.int64),
             rows["place"].astype(np.int64),
+            rows["features"].copy(),
+            rows["rank"].copy(),
             found.ids(),
         )
 
     def identities(self, numbers: NDArray[np.int64]) -> Columns:
         """Return what tells the entries of these numbers from others, in their order; columns of anything else are empty."""
         rows = self._gathered(numbers, _IDENTITY).rows
-        return no_columns(self._words, 0, self._values)._replace(
+        return no_columns(self._limbs, 0, self._values)._replace(
             scopes=rows["scope"],
             digests=np.ascontiguousarray(rows["text_digest"]).view(np.uint64),
             sources=rows["source"],
@@ -284,15 +312,15 @@ class Entries:
                 )
                 break
             if len(places) == SEGMENT_ENTRIES:
-                self._segments[segment] = np.empty(0, segment_type(self._words, self._values))
+                self._segments[segment] = np.empty(0, segment_type(self._limbs, self._values))
                 continue
             rows = self._segments.get(segment)
             if rows is None:
                 (value,) = self._store.get_many([segment_key(segment)])
                 if value is None:
                     raise FormatError(_LACKS)
-                columns = view_segment(value, self._words, self._values)
-                rows = np.empty(len(columns["place"]), segment_type(self._words, self._values))
+                columns = view_segment(value, self._limbs, self._values)
+                rows = np.empty(len(columns["place"]), segment_type(self._limbs, self._values))
                 for name, column in columns.items():
                     rows[name] = column
             self._segments[segment] = rows[~np.isin(rows["place"], places)]
@@ -386,14 +414,11 @@ class Entries:
                 found.append((decode_columns(raw, count, self._type), ids))
         return found
 
-    def _columns_of(self, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        return {name: rows[name] for name in rows.dtype.names or ()}
-
     def _tail_rows(self) -> NDArray[Any]:
-        return np.concatenate(self._tail or [np.empty(0, segment_type(self._words, self._values))])
+        return np.concatenate(self._tail or [np.empty(0, segment_type(self._limbs, self._values))])
 
     def _segment_rows(self, rows: NDArray[Any], first: int) -> NDArray[Any]:
-        made = np.empty(len(rows), segment_type(self._words, self._values))
+        made = np.empty(len(rows), segment_type(self._limbs, self._values))
         made["place"] = np.arange(first, first + len(rows)) % SEGMENT_ENTRIES
         for name in ("state", "features", "scope", "print", "sketch"):
             made[name] = rows[name]
@@ -434,6 +459,13 @@ class Entries:
             if value is None:
                 raise FormatError(_LACKS)
             self._kept[number] = value
+
+
+def _stored(numbers: NDArray[np.int64], columns: Any) -> StoredRows:
+    """Return entries with such numbers; `columns` are those of a segment, by name."""
+    names = ("print", "scope", "features", "state", "sketch", "digest_tag", "position_tag")
+    prints, scopes, features, states, sketches, digest_tags, position_tags = (columns[name] for name in names)
+    return StoredRows(numbers, prints, scopes, features, states, sketches, digest_tags, position_tags)
 
 
 def _cut(rows: NDArray[Any], ids: bytes) -> list[bytes]:

@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import (
     ConfigurationError,
     FormatError,
@@ -35,17 +36,18 @@ from stream_dedup.ground.errors import (
     VolumeError,
 )
 from stream_dedup.ground.plan import Plan
-from stream_dedup.index import contents, layout
+from stream_dedup.index import contents, layout, owed
 from stream_dedup.index.apply import step
 from stream_dedup.index.budget import Budget
 from stream_dedup.index.contract import Store
+from stream_dedup.index.copies import CopyCounts
 from stream_dedup.index.declaration import Declaration
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.entries import Entries
 from stream_dedup.index.layout import Meta
-from stream_dedup.index.look_up import Entry, Similar, asked_words, check_sketch, described
+from stream_dedup.index.look_up import Entry, Similar, asked_limbs, check_sketch, described
 from stream_dedup.index.neighbours import BucketSizes, Neighbours
-from stream_dedup.index.rows import HeldRows
+from stream_dedup.index.owed import Owed
 from stream_dedup.index.state import IndexState
 from stream_dedup.index.window import Window
 from stream_dedup.index.writes import Writes
@@ -57,6 +59,7 @@ class LogIndex:
     """An index on one store. Opening it reads the volume; an empty one begins at log offset 0.
 
     `budget` bounds the process's memory: see `index.budget`. `beat` is called now and then in a step that may take long.
+    With `publishes` the volume keeps what the topic `representatives` is owed: see `published`.
 
     Raises:
         ConfigurationError: the entries do not fit into the budget.
@@ -64,7 +67,14 @@ class LogIndex:
         StoreError: the volume is damaged or cannot be read.
     """
 
-    def __init__(self, store: Store, budget: Budget | None = None, beat: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        budget: Budget | None = None,
+        beat: Callable[[], None] = lambda: None,
+        *,
+        publishes: bool = False,
+    ) -> None:
         self._store = store
         self._beat = beat
         self._budget = budget
@@ -77,6 +87,10 @@ class LogIndex:
         self._restored = False
         try:
             self._read_volume()
+            if publishes:
+                owed.begin(self._state, self._store, self._writes, self._applied, self._beat)
+            else:
+                self._writes.delete(layout.KEY_PUBLISHED)  # from the next write on, the rows say nothing
         except FutureFormatError:
             raise
         except FormatError as error:
@@ -106,6 +120,11 @@ class LogIndex:
     def window(self) -> Window | None:
         """The window in force, likewise; None is for ever."""
         return self._state.window
+
+    @property
+    def better(self) -> BetterRule:
+        """By which rule a copy is better, likewise."""
+        return self._state.better
 
     @property
     def chain(self) -> bytes:
@@ -221,34 +240,40 @@ class LogIndex:
             self._failure = str(error) or type(error).__name__
             raise
 
+    @property
+    def owed(self) -> Owed | None:
+        """What the topic `representatives` is owed; for the applying thread, between two calls of `apply`."""
+        published = self._state.copies.published
+        return None if published is None else Owed(self._state, published, lambda: self._writes, self._lock)
+
     def neighbours(
         self,
-        print_words: Sequence[int] | NDArray[np.uint64],
+        print_limbs: Sequence[int] | NDArray[np.uint64],
         scope: int = 0,
         features: int | None = None,
         sketch: bytes = b"",
     ) -> list[tuple[int, Entry]]:
         """Return (distance in bits, entry) of every representative within reach in a scope, nearest first.
 
-        `print_words` are the print's 64-bit words, low word first. `features` counts where the plan judges lengths; without
+        `print_limbs` are the print's 64-bit limbs, low limb first. `features` counts where the plan judges lengths; without
         it the text is taken to be as long as each that it is compared with. `sketch` counts where the plan looks
         at sketches. Changes nothing; safe from any thread.
 
         Raises:
-            ConfigurationError: the print has not as many words as those in the index.
+            ConfigurationError: the print has not as many limbs as those in the index.
         """
         self._check()
         with self._lock:
             state, tables, entries = self._state, self._state.neighbours, self._state.entries
             if tables is None or entries is None:
                 return []
-            words = asked_words(tables, print_words)
+            limbs = asked_limbs(tables, print_limbs)
             check_sketch(state.plan, tables, sketch)
-            return described(entries, state.sources, tables.within_reach(words, scope, features, sketch))
+            return described(entries, state.sources, tables.within_reach(limbs, scope, features, sketch))
 
     def similar(
         self,
-        print_words: Sequence[int],
+        print_limbs: Sequence[int],
         text_digest: bytes,
         features: int,
         scope: int = 0,
@@ -257,11 +282,11 @@ class LogIndex:
     ) -> Similar:
         """Return what the index keeps of a text: the representative with its digest, then those within reach, nearest first.
 
-        `print_words` are the print's 64-bit words, low word first; `features` its feature count. A text with fewer than
+        `print_limbs` are the print's 64-bit limbs, low limb first; `features` its feature count. A text with fewer than
         the declared floor is found by its digest alone. At most `most` are returned. Changes nothing; safe from any thread.
 
         Raises:
-            ConfigurationError: the print has not as many words as those in the index, or nothing was declared yet.
+            ConfigurationError: the print has not as many limbs as those in the index, or nothing was declared yet.
         """
         self._check()
         with self._lock:
@@ -273,11 +298,11 @@ class LogIndex:
             is_short = features < state.declared.floor
             if tables is None or entries is None:
                 return Similar(self._applied, (), 0, by_digest_only=is_short)
-            words = asked_words(tables, print_words)
+            limbs = asked_limbs(tables, print_limbs)
             number = tables.find_digest(text_digest, scope)
             if not is_short:
                 check_sketch(state.plan, tables, sketch)
-            near = [] if is_short else tables.within_reach(words, scope, features, sketch)
+            near = [] if is_short else tables.within_reach(limbs, scope, features, sketch)
             # The same text has the same print, unless the entry is short: then only its digest was kept to be compared.
             found = ([(0, number)] if number >= 0 else []) + [one for one in near if one[1] != number]
             shown = tuple(described(entries, state.sources, found[:most]))
@@ -373,10 +398,15 @@ class LogIndex:
             state.sources.collect(writes)
             state.positions.collect(writes)
             state.generations.collect(writes)
+            state.copies.collect(writes, self._applied)
             if state.entries is not None:
                 state.entries.collect(writes)
             if state.declaration_changed and state.declared is not None and state.plan is not None:
-                fields = {**state.declared.to_fields(), "plan_in_force": state.plan.to_fields()}
+                fields = {
+                    **state.declared.to_fields(),
+                    "plan_in_force": state.plan.to_fields(),
+                    "better_in_force": state.better.label,
+                }
                 if state.window is not None:
                     fields["window_in_force"] = state.window.to_fields()
                 writes.put(layout.KEY_DECLARED, layout.encode_object(fields))
@@ -395,7 +425,7 @@ class LogIndex:
                         live,
                         state.rejected,
                         state.ignored,
-                        state.print_words,
+                        state.print_limbs,
                         state.sketch_values,
                     )
                 ),
@@ -406,9 +436,14 @@ class LogIndex:
     def _open_rooms(self, state: IndexState) -> None:
         if state.plan is None:
             raise InvariantError("A batch was judged before a plan was declared; this is a fault of the program.")
-        entries = state.entries = Entries(self._store, state.print_words, state.sketch_values, self._beat)
+        entries = state.entries = Entries(self._store, state.print_limbs, state.sketch_values, self._beat)
         state.neighbours = Neighbours(
-            state.plan, state.print_words, entries.identities, budget=self._budget, values=state.sketch_values
+            state.plan,
+            state.print_limbs,
+            entries.identities,
+            budget=self._budget,
+            values=state.sketch_values,
+            beat=self._beat,
         )
 
     def _read_volume(self) -> None:
@@ -417,12 +452,14 @@ class LogIndex:
         self._state = IndexState(
             found.sources,
             found.positions,
+            CopyCounts(self._store),
             meta.chain,
             found.generations,
             declared=found.declared,
             plan=found.plan,
             window=found.window,
-            print_words=meta.print_words,
+            better=found.better,
+            print_limbs=meta.print_limbs,
             sketch_values=meta.sketch_values,
             rejected=meta.rejected,
             ignored=meta.ignored,
@@ -430,30 +467,14 @@ class LogIndex:
         self._applied, self._answered = meta.applied, meta.answered
         self._unanswered = found.unanswered
         self._log, self._restored = found.log, found.restored
-        if meta.print_words:
+        if meta.print_limbs:
             self._read_entries(meta.entries, meta.live)
 
-    def _read_entries(self, count: int, expected: int) -> None:
+    def _read_entries(self, count: int, live: int) -> None:
         state = self._state
         self._open_rooms(state)
         entries, neighbours = state.rooms()
-        stored = entries.load(count)
-        if len(stored.numbers) != expected:
-            raise FormatError(
-                f"The index volume holds {len(stored.numbers)} live entries and should hold {expected}; give the index an "
-                "empty volume, and it is rebuilt from the log."
-            )
-        first = int(stored.numbers[0]) if expected else count
-        scopes = stored.rows["scope"]
-        held = HeldRows(
-            prints=stored.rows["print"],
-            scopes=scopes if scopes.any() else np.zeros(0, np.uint64),
-            features=stored.rows["features"],
-            numbers=(stored.numbers - first).astype(np.uint32),
-            states=stored.rows["state"],
-            sketches=stored.rows["sketch"],
-        )
-        neighbours.load(held, first, count, stored.rows["digest_tag"], stored.rows["position_tag"])
+        neighbours.load(entries.load(count, live), live, count)
 
 
 def _decode(log_offset: int, value: bytes | None) -> LogRecord | FormatError:

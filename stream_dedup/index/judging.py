@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.document import LogPlace, Reason
+from stream_dedup.index.copies import Copies
 from stream_dedup.index.entries import columns_of
 from stream_dedup.index.judge import reason_of_duplicate
 from stream_dedup.index.layout import STATE_DIGEST_ONLY, STATE_FULL, row_type
@@ -176,6 +177,7 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
     reasons = np.where(outcome == OUTCOME_SHORT, np.uint8(Reason.TOO_SHORT), np.uint8(Reason.NEW))
     distances = np.zeros(len(places), np.uint8)
     about = handle_of(log_offset, 0) + places
+    copies, better = np.zeros(len(places), np.uint32), np.zeros(len(places), np.uint8)
     of = entries.origins(named)
     if len(named):
         judging.named.update(named.tolist())
@@ -187,6 +189,14 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
         ]
         distances[duplicates] = found.distance[duplicates]
         about[duplicates] = handles_of(of.log_offsets, of.places)
+        copies[duplicates], better[duplicates] = state.copies.count(
+            named,
+            Copies(of.features, of.times_ms, of.ranks, of.sources, of.offsets),
+            copies_of(batch, columns, places, duplicates),
+            ids,
+            state.better,
+            counts=state.declared is not None and state.declared.count_copies,
+        )
     partitions, sources = state.sources.named(of.sources)
     representatives = NamedRepresentatives(partitions, sources, of.offsets, of.times_ms, of.ids.stops, of.ids.joined)
     verdicts = Verdicts(
@@ -196,8 +206,19 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
         places.astype(np.uint32),
         representatives,
         found.agreeing,
+        copies,
+        better,
     )
     return verdicts, about
+
+
+def copies_of(batch: Batch, columns: Columns, places: NDArray[np.int64], duplicates: NDArray[np.int64]) -> Copies:
+    """Return what makes a copy the better one, of the `duplicates` among the documents at `places`, whose columns are given."""
+    at = places[duplicates]
+    ranks = np.zeros(len(at), np.uint32) if batch.ranks is None else batch.ranks[at]
+    return Copies(
+        columns.features[duplicates], batch.time_ms[at], ranks, columns.sources[duplicates], columns.offsets[duplicates]
+    )
 
 
 def append_rows(
@@ -211,7 +232,7 @@ def append_rows(
 ) -> None:
     """Give the documents at `places` of a batch their rows, in the generation of now."""
     entries, _ = state.rooms()
-    rows = np.zeros(len(places), row_type(state.print_words, state.sketch_values))
+    rows = np.zeros(len(places), row_type(state.print_limbs, state.sketch_values))
     rows["state"] = np.where(short, STATE_DIGEST_ONLY, STATE_FULL)
     rows["text_digest"] = batch.text_digest[places]
     rows["print"] = batch.prints[places]
@@ -225,6 +246,8 @@ def append_rows(
     rows["log_offset"] = log_offset
     rows["place"] = places
     rows["append_ms"] = append_ms
+    if batch.ranks is not None:
+        rows["rank"] = batch.ranks[places]
     state.generations.open(entries.count, state.window)
     entries.append(rows, [batch.ids[place] for place in places.tolist()])
 
@@ -236,7 +259,7 @@ def _renew(state: IndexState, named: set[int]) -> None:
     old = sorted(entry for entry in named if entry < current)
     if not old:
         return
-    rows = np.zeros(len(old), row_type(state.print_words, state.sketch_values))
+    rows = np.zeros(len(old), row_type(state.print_limbs, state.sketch_values))
     details = entries.details(old)
     for row, detail in enumerate(details):
         for name in rows.dtype.names or ():
@@ -249,4 +272,5 @@ def _renew(state: IndexState, named: set[int]) -> None:
     entries.drop(np.array(old))
     neighbours.add(columns_of(rows), rows["state"] == STATE_FULL)
     state.generations.open(entries.count, state.window)
+    state.copies.move(old, entries.count)
     entries.append(rows, [detail.id for detail in details])

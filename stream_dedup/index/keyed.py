@@ -1,13 +1,11 @@
-"""Tables of whole keys for plans with sketch blocks, or with a cap on who is asked; see `keyed_kernels` for their layout.
+"""Tables of whole keys for plans with sketch blocks, or with a cap on who is asked; `finder` tells how they lie.
 
-Invariants: what they find equals `Plan.scan` over the live entries; buckets grow with the entries, so a look-up costs the same
-at any number of them; the open parts move behind the sealed ones in place, so nothing is held twice. The row numbers of the
-sealed parts lie in a file where a budget does not hold them: only those are read of which the tag passes.
+Invariant: what they find equals `Plan.scan` over the live entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -15,31 +13,23 @@ from numpy.typing import NDArray
 
 from stream_dedup.index import keyed_kernels
 from stream_dedup.index.blocks import Tables
-from stream_dedup.index.budget import RELEASE_EVERY, Budget, FileRows
-from stream_dedup.index.keyed_kernels import KeyTables
-from stream_dedup.index.rows import Columns, HeldRows, Known, Settled, gathered, new_chains
-from stream_dedup.index.table_kernels import SIZES, UNIT
+from stream_dedup.index.budget import unreadable
+from stream_dedup.index.finder import Each, RowFinder
+from stream_dedup.index.rows import FULL, Columns, HeldRows, Known, Settled, gathered, new_chains, no_columns, no_row_taken
 
-_BUCKET_ENTRIES: Final = 32  # at most, on average: as many tags are read in half a line of memory
-_BUCKETS_MIN: Final = 64
-_UNITS_MIN: Final = 1024
 _PASSED: Final = 64
-TAGS: Final = 256
 
-Each = Callable[[Callable[[Any], None], Sequence[Any]], None]
-"""Carries work out for each part, on some threads."""
+ReadRows = Callable[[str, int, int], NDArray[np.generic]]
+"""Returns the rows of a column, by its name, from a first one to an end."""
 
 
 class Keyed:
     """The tables of a keyed plan over the rows of one index; not safe for use by several threads at once."""
 
-    def __init__(self, tables: Tables, budget: Budget | None) -> None:
+    def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._budget = budget
-        self._rows = FileRows(1, None, np.uint32)
         self.count = len(tables.masks) + tables.bands
-        self._open_entries = 0
-        self._table = _new_tables(self.count, _BUCKETS_MIN)
+        self.finder = RowFinder(self.count)
 
     def keys(self, batch: Columns) -> NDArray[np.uint64]:
         """Return the hashed keys (n, T) of documents."""
@@ -57,131 +47,83 @@ class Keyed:
         bits: NDArray[np.int64],
         candidates: NDArray[np.int64],
     ) -> None:
-        """Lower `best` and `bits` of the documents `docs` to the earliest row within reach; from any thread."""
-        passed = np.empty((2, _PASSED), np.int64)
-        keyed_kernels.search(self._tables, self._table, held, batch, keys, docs, best, bits, passed, candidates)
+        """Lower `best` and `bits` of the documents `docs` to the earliest row within reach; from any thread.
+
+        Raises:
+            StoreError: a file cannot be read.
+        """
+        held, passed = with_own_row(held, batch), np.empty((2, _PASSED), np.int64)
+        keyed_kernels.search(self._tables, self.finder.table, held, batch, keys, docs, best, bits, passed, candidates)
+        check_read(held)
 
     def settle(self, held: HeldRows, batch: Columns, known: Known, keys: NDArray[Any], settled: Settled) -> int:
         """Fill `settled` with what becomes of a batch, and return how many documents become entries."""
-        chains = new_chains(len(known.tags), self.count)
-        return int(keyed_kernels.settle(self._tables, self._table, held, batch, known, keys, chains, settled))
+        held, chains = with_own_row(held, batch), new_chains(len(known.tags), self.count)
+        count = int(keyed_kernels.settle(self._tables, self.finder.table, held, batch, known, keys, chains, settled))
+        check_read(held)
+        return count
 
     def add(self, _: HeldRows, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
         """Add rows (k,), later than all there, with their keys (k, T)."""
-        done = keyed_kernels.add_open(self._table, rows, keys, 0)
-        while done < keys.size:
-            places = len(self._table.open_rows) * 3 // 2 // UNIT * UNIT
-            self._table.open_rows.resize(places, refcheck=False)
-            self._table.open_tags.resize(places, refcheck=False)
-            done = keyed_kernels.add_open(self._table, rows, keys, done)
-        self._open_entries += len(rows)
+        self.finder.add(rows, keys)
 
     def collect(self, held: HeldRows, wanted: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (rows, distances) of everything within reach of one document; a row may come from several tables."""
-        keys = self.keys(wanted)[0]
+        held, keys = with_own_row(held, wanted), self.keys(wanted)[0]
 
         def fill(rows: NDArray[np.int64], distances: NDArray[np.int64]) -> int:
             count = 0
             for number in range(self.count):
                 count = keyed_kernels.collect(
-                    self._tables, self._table, held, wanted, number, keys[number], rows, distances, count
+                    self._tables, self.finder.table, held, wanted, number, keys[number], rows, distances, count
                 )
             return count
 
-        return gathered(fill)
+        found = gathered(fill)
+        check_read(held)
+        return found
 
-    def release(self) -> None:
-        """Give back what searches touched of a file."""
-        self._rows.release(RELEASE_EVERY)
+    def seal(self, read: ReadRows, states: NDArray[np.uint8], full: int, each: Each) -> None:
+        """Sort the `full` live entries among the rows into sealed parts, from nothing."""
+        empty = no_columns(self._tables.whole.shape[0], 0)
+        names = ["scopes", *(["prints"] if len(self._tables.masks) else []), *(["sketches"] if self._tables.bands else [])]
 
-    def seal(self, held: HeldRows, rows: int, full: int, each: Each, other_bytes: int) -> None:
-        """Sort the `full` live entries of the first `rows` rows into sealed parts, from nothing.
+        def keys_of(first: int, end: int) -> NDArray[np.uint64]:
+            columns: dict[str, Any] = {name: read(name, first, end) for name in names}
+            some = empty._replace(**columns)
+            keys = np.empty((self.count, end - first), np.uint64)
+            for number in range(self.count):
+                keyed_kernels.keys_in(self._tables, number, some, keys[number])
+            return keys
 
-        `other_bytes` are what else the index holds in memory.
+        self.finder.seal(keys_of, states, FULL, full, each)
 
-        Raises:
-            ConfigurationError: the budget does not even hold what has to stay in memory.
-        """
-        self._table = _new_tables(self.count, _BUCKETS_MIN)  # nothing of the old ones is needed
-        self._rows = FileRows(1, None, np.uint32)
-        self._table = _new_tables(self.count, buckets_for(full))
-        self._open_entries = 0
-        self._make_room(full, other_bytes)
-        table = self._table
-
-        def seal(number: int) -> None:
-            keys, cursor = np.empty(rows, np.uint64), np.empty(table.open_heads.shape[1], np.uint32)
-            keyed_kernels.seal(self._tables, table, held, number, keys, cursor)
-            self.release()
-
-        each(seal, range(self.count))
-
-    def merge(self, other_bytes: int) -> bool:
-        """Move the open parts behind the sealed ones; False if there are too many entries for the buckets there are.
-
-        Raises:
-            ConfigurationError: as `seal`.
-        """
-        before = len(self._table.rows) // self.count
-        after = before + self._open_entries
-        if buckets_for(after) > self._table.open_heads.shape[1]:
-            return False
-        self._make_room(after, other_bytes)
-        table = self._table
-        for number in range(self.count - 1, -1, -1):  # from the end, because what moves, moves to the right
-            keyed_kernels.merge(table, number, before, after)
-            self.release()
-        table.free[:] = 0
-        table.top[:] = 0
-        self._open_entries = 0
-        return True
-
-    def _make_room(self, entries: int, other_bytes: int) -> None:
-        """Make the sealed parts long enough; what the budget does not hold moves to a file."""
-        table, budget = self._table, self._budget
-        if budget is not None and not self._rows.bytes_mapped:
-            own = sum(array.nbytes for array in table) - table.tags.nbytes - table.rows.nbytes + entries * self.count
-            row_bytes = entries * table.rows.itemsize
-            if budget.tables_resident(other_bytes + own, row_bytes, self.count) < self.count:
-                old, self._rows = self._rows.array, FileRows(1, budget.folder, np.uint32)
-                self._rows.reserve(len(old))
-                self._rows.write(0, old)
-        table.tags.resize(entries * self.count, refcheck=False)  # in place: nothing is copied or held twice
-        self._rows.reserve(entries * self.count)
-        self._table = table._replace(rows=self._rows.array[:, 0])
+    def merge(self) -> bool:
+        """Move the open parts behind the sealed ones; False if there are too many entries for the buckets there are."""
+        return self.finder.merge()
 
     @property
-    def bytes_mapped(self) -> int:
-        """Bytes of the arrays that lie in a file."""
-        return self._rows.bytes_mapped
+    def bytes_used(self) -> int:
+        """Bytes of memory that the arrays hold."""
+        return self.finder.bytes_used
 
     @property
-    def arrays(self) -> tuple[NDArray[Any], ...]:
-        """Everything that is held."""
-        return tuple(self._table)
+    def bytes_in_file(self) -> int:
+        """Bytes that lie in files."""
+        return self.finder.bytes_in_file
 
     @property
     def lengths(self) -> NDArray[np.int64]:
         """How many entries each bucket holds, (T, B)."""
-        heads = self._table.heads.astype(np.int64)
-        lengths: NDArray[np.int64] = heads[:, 1:] - heads[:, :-1] + self._table.open_heads[:, :, 1]
-        return lengths
+        return self.finder.lengths
 
 
-def buckets_for(entries: int) -> int:
-    """Return how many buckets a table of so many entries has: a power of two, with 16 to 32 entries in each."""
-    return max(_BUCKETS_MIN, 1 << (entries // _BUCKET_ENTRIES).bit_length())
+def with_own_row(held: HeldRows, batch: Columns) -> HeldRows:
+    """Return held rows with room of one's own for the row that is looked at."""
+    return held._replace(taken=no_row_taken(batch.prints.shape[1], batch.sketches.shape[1]))
 
 
-def _new_tables(count: int, buckets: int) -> KeyTables:
-    """Return empty tables."""
-    return KeyTables(
-        heads=np.zeros((count, buckets + 1), np.uint32),
-        tags=np.empty(0, np.uint8),
-        rows=np.empty(0, np.uint32),
-        open_heads=np.zeros((count, buckets, 2), np.uint32),
-        open_tags=np.zeros(_UNITS_MIN * UNIT, np.uint8),
-        open_rows=np.zeros(_UNITS_MIN * UNIT, np.uint32),
-        free=np.zeros(SIZES, np.int64),
-        top=np.zeros(1, np.int64),
-    )
+def check_read(held: HeldRows) -> None:
+    """Raise StoreError if a file could not be read for a search."""
+    if held.taken.failed[0]:
+        raise unreadable(None)

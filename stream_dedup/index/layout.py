@@ -5,7 +5,7 @@
     L                       the log that this volume follows, as its role names it
     R                       empty: the volume came from a snapshot, and has not announced since from where it answers
     m                       meta: applied(u64) answered(u64) chain(8) entries(u64) live(u64) rejected(u64)
-                            ignored(u64) print_words(u8) sketch_values(u8)
+                            ignored(u64) print_limbs(u8) sketch_values(u8)
     d                       JSON object with sorted keys: what was declared, and the plan and window in force
     s number(u32)           source partition: topic(str8) topic_id(16) partition(u32)
     k source(u32)           its mark: epoch(u64) committed(u64)
@@ -20,20 +20,27 @@
     t                       log time in ms(i64)
     g                       the generations of entries: (first entry(u64), log time at which it ends, in ms(i64))*
     a log_offset(u64)       an answer, as sent, until its delivery is confirmed
+    c entry(u64)            which copy of a representative is the best, and how many there are: `copies`
+    b entry(u64)            the id of the best copy; not there where that is the representative itself, or has no id
+    p entry(u64)            of a representative that the topic `representatives` holds or is owed, where it lies, and below
+                            which log offset its last change lies: source(u32) offset(i64) changed_below(u64); see `published`
+    P                       changed_below(u64): there as long as what lies under `p` is kept; all of it counts as changed below
+                            this log offset
 
-    row     := state(u8) text_digest(16) print(u64 x print_words, low word first) sketch(u8 x sketch_values) scope(u64)
+    row     := state(u8) text_digest(16) print(u64 x print_limbs, low limb first) sketch(u8 x sketch_values) scope(u64)
                features(u32)
-               source(u32) offset(i64) value_digest(u64) time_ms(i64) log_offset(u64) place(u16) append_ms(i64)
+               source(u32) offset(i64) value_digest(u64) time_ms(i64) log_offset(u64) place(u16) append_ms(i64) rank(u32)
                ids_end(u16): where the entry's id ends in the page's ids; it begins where the one before it ends
-    kept    := source(u32) offset(i64) value_digest(u64) reason(u8) distance(u8) agreeing(u8) decided_offset(u64)
-               decided_place(u32) about(u64: the representative, as 65536 * log offset + place of the decision that made it
-               one), and of a duplicate's representative (else zero): of_source(u32) of_offset(i64)
+    kept    := source(u32) offset(i64) value_digest(u64) reason(u8) distance(u8) agreeing(u8) copies(u32) better(u8)
+               decided_offset(u64) decided_place(u32) about(u64: the representative, as 65536 * log offset + place of the
+               decision that made it one), and of a duplicate's representative (else zero): of_source(u32) of_offset(i64)
                of_time_ms(i64) id_bytes(u16)
     state   := 0 removed, 1 found by its digest alone (too short for neighbours), 2 found by digest and neighbours
 
 Numbers in keys are big-endian, so that a scan goes in their order; in values little-endian. A page of entries is
 written anew when entries join it (it then is the last page) or one of its entries is removed, a segment when one of its
-entries is removed, the tags of its ids when one is wiped; all other values but `m`, `k`, `t`, `g` and `v` are written once.
+entries is removed, the tags of its ids when one is wiped; all other values but `m`, `k`, `t`, `g`, `v`, `c`, `b`, `p`
+and `P` are written once.
 A page or segment whose entries are all removed goes, with the tags. Tags: `slot_kernels`.
 
 Invariants: the bytes are a function of the fields alone; a volume of a newer version is told apart from a damaged one.
@@ -57,7 +64,7 @@ from stream_dedup.ground.errors import FormatError, FutureFormatError
 from stream_dedup.log.answers import CHAIN_START
 from stream_dedup.log.frame import cut
 
-VERSION: Final = 3
+VERSION: Final = 4
 PAGE_ENTRIES: Final = 64
 SEGMENT_ENTRIES: Final = 4096
 
@@ -73,6 +80,10 @@ PREFIX_SEGMENT: Final = b"h"
 PREFIX_ID_TAGS: Final = b"i"
 PREFIX_KEPT: Final = b"v"
 PREFIX_ANSWER: Final = b"a"
+PREFIX_COPIES: Final = b"c"
+PREFIX_BEST_ID: Final = b"b"
+PREFIX_PUBLISHED: Final = b"p"
+KEY_PUBLISHED: Final = b"P"
 
 STATE_REMOVED: Final = 0
 STATE_DIGEST_ONLY: Final = 1
@@ -92,31 +103,50 @@ _U64: Final = struct.Struct(">Q")
 KEPT: Final = np.dtype(
     [
         ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"), ("reason", "u1"), ("distance", "u1"), ("agreeing", "u1"),
-        ("decided_offset", "<u8"), ("decided_place", "<u4"), ("about", "<u8"), ("of_source", "<u4"),
-        ("of_offset", "<i8"), ("of_time_ms", "<i8"), ("id_bytes", "<u2"),
+        ("copies", "<u4"), ("better", "u1"), ("decided_offset", "<u8"), ("decided_place", "<u4"), ("about", "<u8"),
+        ("of_source", "<u4"), ("of_offset", "<i8"), ("of_time_ms", "<i8"), ("id_bytes", "<u2"),
     ]
 )  # fmt: skip
+COPIES: Final = np.dtype(
+    [
+        ("copies", "<u4"),
+        ("first_ms", "<i8"),
+        ("last_ms", "<i8"),
+        ("features", "<u4"),
+        ("time_ms", "<i8"),
+        ("rank", "<u4"),
+        ("rule", "u1"),
+        ("source", "<u4"),
+        ("offset", "<i8"),
+    ]
+)
+"""What `index.copies` keeps of a representative; its docstring tells the fields."""
+
+
+PUBLISHED: Final = np.dtype([("source", "<u4"), ("offset", "<i8"), ("changed_below", "<u8")])
+"""What `index.published` keeps of a representative."""
 
 
 @lru_cache
-def row_type(words: int, values: int = 0) -> np.dtype[Any]:
-    """Return the layout of one entry whose print has `words` words, and whose sketch has `values` values."""
+def row_type(limbs: int, values: int = 0) -> np.dtype[Any]:
+    """Return the layout of one entry whose print has `limbs` limbs, and whose sketch has `values` values."""
     return np.dtype(
         [
-            ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (words,)), ("sketch", "u1", (values,)),
+            ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (limbs,)), ("sketch", "u1", (values,)),
             ("scope", "<u8"), ("features", "<u4"), ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"),
-            ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u2"), ("append_ms", "<i8"), ("ids_end", "<u2"),
+            ("time_ms", "<i8"), ("log_offset", "<u8"), ("place", "<u2"), ("append_ms", "<i8"), ("rank", "<u4"),
+            ("ids_end", "<u2"),
         ]
     )  # fmt: skip
 
 
 @lru_cache
-def segment_type(words: int, values: int = 0) -> np.dtype[Any]:
+def segment_type(limbs: int, values: int = 0) -> np.dtype[Any]:
     """Return the layout of one entry of a segment; print and sketch come last, for their width is the recipe's."""
     return np.dtype(
         [
             ("place", "<u2"), ("state", "u1"), ("features", "<u4"), ("digest_tag", "<u4"), ("position_tag", "<u4"),
-            ("scope", "<u8"), ("print", "<u8", (words,)), ("sketch", "u1", (values,)),
+            ("scope", "<u8"), ("print", "<u8", (limbs,)), ("sketch", "u1", (values,)),
         ]
     )  # fmt: skip
 
@@ -126,7 +156,7 @@ class Meta:
     """What a volume knows of itself, written with every step.
 
     `applied` is the next log offset to read; answers below `answered` were delivered; `entries` were ever made, `live` are
-    left; `rejected` and `ignored` count log records; `print_words` is 0 until the first batch was judged;
+    left; `rejected` and `ignored` count log records; `print_limbs` is 0 until the first batch was judged;
     `sketch_values` is 0 where the recipe makes no sketches.
     """
 
@@ -137,7 +167,7 @@ class Meta:
     live: int = 0
     rejected: int = 0
     ignored: int = 0
-    print_words: int = 0
+    print_limbs: int = 0
     sketch_values: int = 0
 
 
@@ -199,6 +229,21 @@ def kept_key(log_offset: int) -> bytes:
     return PREFIX_KEPT + _U64.pack(log_offset)
 
 
+def copies_key(entry: int) -> bytes:
+    """Return the key of what is kept of an entry's copies."""
+    return PREFIX_COPIES + _U64.pack(entry)
+
+
+def best_id_key(entry: int) -> bytes:
+    """Return the key of the id of an entry's best copy."""
+    return PREFIX_BEST_ID + _U64.pack(entry)
+
+
+def published_key(entry: int) -> bytes:
+    """Return the key of what is kept of an entry for the topic `representatives`."""
+    return PREFIX_PUBLISHED + _U64.pack(entry)
+
+
 def answer_key(log_offset: int) -> bytes:
     """Return the key of the answer to one log record."""
     return PREFIX_ANSWER + _U64.pack(log_offset)
@@ -219,7 +264,7 @@ def encode_meta(meta: Meta) -> bytes:
         meta.live,
         meta.rejected,
         meta.ignored,
-        meta.print_words,
+        meta.print_limbs,
         meta.sketch_values,
     )
 
@@ -320,13 +365,13 @@ def encode_segment(rows: NDArray[Any]) -> bytes:
     return encode_rows(encode_columns(rows), len(rows), b"")
 
 
-def view_segment(value: bytes, words: int, values: int = 0) -> dict[str, NDArray[Any]]:
+def view_segment(value: bytes, limbs: int, values: int = 0) -> dict[str, NDArray[Any]]:
     """Return the columns (n,) of a segment's value, without a copy.
 
     Raises:
         FormatError: it is damaged.
     """
-    kind = segment_type(words, values)
+    kind = segment_type(limbs, values)
     count, raw, rest = split_rows(value, kind.itemsize)
     if rest:
         raise FormatError("A segment of the index volume is damaged; give the index an empty volume to rebuild.")

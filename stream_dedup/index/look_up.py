@@ -18,7 +18,7 @@ from stream_dedup.index.sources import Sources
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A live representative, as a look-up shows it. `print` is a number, its low bits the print's low word."""
+    """A live representative, as a look-up shows it. `print` is a number, its low bits the print's low limb."""
 
     number: int
     position: Position
@@ -46,12 +46,12 @@ class Similar:
     by_digest_only: bool
 
 
-def asked_words(tables: Neighbours, words: Sequence[int] | NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the words of a print, low word first; ConfigurationError if those in the index have more or fewer."""
-    asked = np.array(words, np.uint64)
-    if asked.shape != (tables.words,):
+def asked_limbs(tables: Neighbours, limbs: Sequence[int] | NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the limbs of a print, low limb first; ConfigurationError if those in the index have more or fewer."""
+    asked = np.array(limbs, np.uint64)
+    if asked.shape != (tables.limbs,):
         raise ConfigurationError(
-            f"The index holds prints of {tables.words * 64} bits, and {len(asked) * 64} were asked for; use the recipe that "
+            f"The index holds prints of {tables.limbs * 64} bits, and {len(asked) * 64} were asked for; use the recipe that "
             "its log declares."
         )
     return asked

@@ -53,10 +53,10 @@ class MemoryStore:
         for key in deletes:
             self._volume.pop(key, None)
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, prefix: bytes, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """See `contract.Store`."""
         self._check()
-        for key in sorted(key for key in self._volume if key.startswith(prefix)):
+        for key in sorted(key for key in self._volume if key.startswith(prefix) and key >= first):
             yield key, self._volume[key]
 
     def checkpoint(self, directory: Path) -> None:

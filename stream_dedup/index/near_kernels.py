@@ -14,7 +14,7 @@ from stream_dedup.index.rows import (
     OUTCOME_NEW,
     OUTCOME_SHORT,
 )
-from stream_dedup.machine.compiled import allocating_kernel, kernel, popcount, prefetch
+from stream_dedup.machine.compiled import allocating_kernel, kernel, popcount, read_at
 
 int64: Any = np.int64
 uint64: Any = np.uint64
@@ -38,17 +38,85 @@ def _threshold_of(tables: Any, features: Any, other_features: Any) -> int:
 
 
 @kernel
-def near_prints(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
-    """Return the distance of two rows whose prints and lengths are near enough, or -1."""
+def apart(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
+    """Return the distance of two rows' prints, or -1 if no two texts so far apart are near."""
     prints, other_prints, whole = one.prints, other.prints, tables.whole
     distance: int = popcount((prints[one_row, 0] ^ other_prints[other_row, 0]) & whole[0])
     if distance > tables.threshold:  # nearly every candidate ends here
         return -1
-    for word in range(1, whole.shape[0]):
-        distance += popcount((prints[one_row, word] ^ other_prints[other_row, word]) & whole[word])
-    if distance > tables.threshold or distance > _threshold_of(tables, one.features[one_row], other.features[other_row]):
+    for limb in range(1, whole.shape[0]):
+        distance += popcount((prints[one_row, limb] ^ other_prints[other_row, limb]) & whole[limb])
+    return distance if distance <= tables.threshold else -1
+
+
+@kernel
+def near_prints(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
+    """Return the distance of two rows whose prints and lengths are near enough, or -1."""
+    distance: int = apart(tables, one, one_row, other, other_row)
+    if distance < 0 or distance > _threshold_of(tables, one.features[one_row], other.features[other_row]):
         return -1
     return distance
+
+
+@kernel
+def take_print(held: Any, row: int) -> None:
+    """Have the print of a row in `held.taken`; the same with the next two."""
+    taken = held.taken
+    if taken.rows[0] == row:
+        return
+    taken.rows[0] = row
+    if held.files[0] < 0:
+        for limb in range(taken.prints.shape[1]):
+            taken.prints[0, limb] = held.prints[row, limb]
+    elif read_at(held.files[0], int64(row) * int64(taken.prints.nbytes), taken.prints) != taken.prints.nbytes:
+        taken.failed[0] = 1
+
+
+@kernel
+def take_features(held: Any, row: int) -> None:
+    """Have how many features a row has."""
+    taken = held.taken
+    if taken.rows[1] == row:
+        return
+    taken.rows[1] = row
+    if held.files[1] < 0:
+        taken.features[0] = held.features[row]
+    elif read_at(held.files[1], int64(row) * int64(4), taken.features) != 4:
+        taken.failed[0] = 1
+
+
+@kernel
+def take_sketch(held: Any, row: int) -> None:
+    """Have the sketch of a row."""
+    taken = held.taken
+    if taken.rows[2] == row:
+        return
+    taken.rows[2] = row
+    if held.files[2] < 0:
+        for at in range(taken.sketches.shape[1]):
+            taken.sketches[0, at] = held.sketches[row, at]
+    elif read_at(held.files[2], int64(row) * int64(taken.sketches.nbytes), taken.sketches) != taken.sketches.nbytes:
+        taken.failed[0] = 1
+
+
+@kernel
+def near_held(tables: Any, held: Any, row: int, batch: Any, doc: int) -> int:
+    """Return the distance of a document to a held row whose print and length are near enough, or -1."""
+    take_print(held, row)
+    distance: int = apart(tables, held.taken, 0, batch, doc)
+    if distance < 0:
+        return -1
+    take_features(held, row)
+    return distance if distance <= _threshold_of(tables, held.taken.features[0], batch.features[doc]) else -1
+
+
+@kernel
+def agreeing_held(tables: Any, held: Any, row: int, batch: Any, doc: int) -> Any:
+    """Return whether the sketches of a held row and of a document agree in as many values as the plan wants."""
+    if tables.agreeing == 0:
+        return True
+    take_sketch(held, row)
+    return agreeing(held.taken, 0, batch, doc) >= tables.agreeing
 
 
 @kernel
@@ -63,10 +131,10 @@ def agreeing(one: Any, one_row: int, other: Any, other_row: int) -> int:
 
 
 @kernel
-def within_reach(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
-    """Return the distance of two rows of `Columns` or `HeldRows` within the plan's reach, or -1: `Plan.within_reach`, compiled.
+def found_by_blocks(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
+    """Return the distance of two rows of `Columns` or `HeldRows` that a plan without keys finds and their prints let be near.
 
-    For plans that are not keyed. A row whose features are `FEATURES_UNKNOWN` is taken to be as long as the other.
+    -1 if not. A row whose features are `FEATURES_UNKNOWN` is taken to be as long as the other.
     """
     distance: int = near_prints(tables, one, one_row, other, other_row)
     if distance < 0:
@@ -74,22 +142,20 @@ def within_reach(tables: Any, one: Any, one_row: int, other: Any, other_row: int
     prints, other_prints = one.prints, other.prints
     for table in range(tables.masks.shape[0]):
         inside = 0
-        for word in range(tables.whole.shape[0]):
-            inside += popcount((prints[one_row, word] ^ other_prints[other_row, word]) & tables.masks[table, word])
+        for limb in range(tables.whole.shape[0]):
+            inside += popcount((prints[one_row, limb] ^ other_prints[other_row, limb]) & tables.masks[table, limb])
         if inside <= tables.radius:
-            if tables.agreeing > 0 and agreeing(one, one_row, other, other_row) < tables.agreeing:
-                return -1
             return distance
     return -1
 
 
 @kernel
-def agreeing_of(held: Any, rows: Any, batch: Any, docs: Any, counts: Any) -> None:
-    """Set `counts[docs]` to how many values the sketches of those documents share with the rows found for them, `rows` (n,)."""
-    for at in range(docs.shape[0]):
-        if at + 4 < docs.shape[0]:
-            prefetch(held.sketches, rows[docs[at + 4]] * held.sketches.shape[1])
-        counts[docs[at]] = agreeing(held, rows[docs[at]], batch, docs[at])
+def within_reach(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
+    """Return the distance of two rows within the plan's reach, or -1: `Plan.within_reach`, compiled, for plans without keys."""
+    distance: int = found_by_blocks(tables, one, one_row, other, other_row)
+    if distance >= 0 and tables.agreeing > 0 and agreeing(one, one_row, other, other_row) < tables.agreeing:
+        return -1
+    return distance
 
 
 @kernel

@@ -4,9 +4,10 @@ Invariants: entry numbers are handed out in log order and never again; what `jud
 live entries with the plan's predicate, taking the lowest number in the same scope; a removed entry is found by nothing;
 a change of plan moves no entry, it only lays the tables out anew.
 
-Rows are in the order of the numbers. Removing marks rows; when a third as many are marked as are live, the rows are laid
-out anew without them, so memory follows the live entries and not the number ever made, and removing costs, on the whole,
-in proportion to what is removed. Digests and positions are not held: what their tags find is compared with `identities`.
+Rows are in the order of the numbers, column by column, and columns may lie in files. Removing marks rows; when a third as many
+are marked as are live, the rows are laid out anew without them, so memory follows the live entries and not the number ever
+made, and removing costs, on the whole, in proportion to what is removed. Digests and positions are not held: what their tags
+find is compared with `identities`.
 
 Memory per entry, and what it was measured to be: docs/explanation/index-layout.md. `bytes_used` tells.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,10 +27,12 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import NOT_COMPARED
-from stream_dedup.index import near_kernels, slot_kernels
+from stream_dedup.index import slot_kernels
 from stream_dedup.index.blocked import Blocked
 from stream_dedup.index.blocks import tables_of
-from stream_dedup.index.budget import Budget, FileRows
+from stream_dedup.index.budget import Budget
+from stream_dedup.index.finder import RowFinder
+from stream_dedup.index.held import TAGS, HeldColumns
 from stream_dedup.index.keyed import Keyed
 from stream_dedup.index.rows import (
     FEATURES_UNKNOWN,
@@ -41,35 +44,28 @@ from stream_dedup.index.rows import (
     REMOVED,
     SHORT,
     Columns,
-    HeldRows,
     Known,
     Settled,
+    StoredRows,
     no_columns,
     take_rows,
 )
 
 ROWS_MAX: Final = 0xFFFFFFF0
-_SLOTS_MIN: Final = 2048
-SEALED_AGAIN: Final = 8  # the open part is sealed when it is an eighth of what is sealed, and of at least:
+# The open part is sealed again when it is such a part of what is sealed: of tables of blocks, of those of keys, and of these
+# where their row numbers lie in files; and when it has at least so many entries.
+SEALED_AGAIN: Final = 8
+MERGED_AGAIN: Final = 12
+MERGED_AGAIN_IN_FILES: Final = 36
 _OPEN_MIN: Final = 32_768
 _THREAD_DOCUMENTS: Final = 128
+_BY_DIGEST: Final = 0
+_BY_POSITION: Final = 1
 # Class k counts searches that compared 2^(k-1) to 2^k - 1 prints; class 0 those that compared none.
 CANDIDATE_CLASSES: Final = 33
 
 Identities = Callable[[NDArray[np.int64]], Columns]
 """Returns digests, scopes, sources, offsets and values of entries by their numbers."""
-
-
-def no_rows(words: int, count: int, values: int = 0) -> HeldRows:
-    """Return `count` rows of entries, all zero, none in a scope."""
-    return HeldRows(
-        prints=np.zeros((count, words), np.uint64),
-        scopes=np.zeros(0, np.uint64),
-        features=np.zeros(count, np.uint32),
-        numbers=np.zeros(count, np.uint32),
-        states=np.zeros(count, np.uint8),
-        sketches=np.zeros((count, values), np.uint8),
-    )
 
 
 class Found:
@@ -111,31 +107,31 @@ class Neighbours:
     def __init__(
         self,
         plan: Plan,
-        words: int,
+        limbs: int,
         identities: Identities,
         threads: int | None = None,
         budget: Budget | None = None,
         values: int = 0,
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """`words` of a print, `values` of a sketch; 0 for recipes without."""
+        """`limbs` of a print, `values` of a sketch; 0 for recipes without. `beat` says that what takes long goes on."""
         self.plan = plan
-        self.words = words
+        self.limbs = limbs
         self.values = values
         self.entries = 0
         self.live = 0
         self.full = 0
         self._identities = identities
         self._budget = budget
+        self._beat = beat
         self._threads = threads or min(2, os.cpu_count() or 1)
         self._pool = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
         self._base = 0  # the entry number from which the rows' numbers count
         self._rows = 0
         self._open_rows = 0
-        self._held = no_rows(words, _SLOTS_MIN)
-        self._sketches = FileRows(values, None if budget is None else budget.folder)
-        self._reserve_sketches(_SLOTS_MIN)
-        self._by_digest = np.full(_SLOTS_MIN, slot_kernels.EMPTY)
-        self._by_position = np.full(_SLOTS_MIN, slot_kernels.EMPTY)
+        self._columns = HeldColumns(limbs, values, budget.folder if budget else None)
+        self._known = RowFinder(2)  # by digest, and by position
+        self._in_files = False
         self._searches = np.zeros(CANDIDATE_CLASSES, np.int64)
         self._candidates = 0
         self._lay_tables()
@@ -150,27 +146,22 @@ class Neighbours:
         """How many documents were searched for since then, by the class of how many entries that visited."""
         return tuple(self._searches.tolist())
 
-    def load(
-        self, held: HeldRows, first: int, entries: int, digest_tags: NDArray[np.uint32], position_tags: NDArray[np.uint32]
-    ) -> None:
-        """Take over rows as they were stored; only on a new object.
-
-        `held` are live rows, with numbers that count from `first`, of `entries` ever made; the tags are theirs, (rows,).
-        """
-        self._base, self.entries = first, entries
-        if not len(held.states):
+    def load(self, parts: Iterable[StoredRows], live: int, entries: int) -> None:
+        """Take over the `live` ones of `entries` ever made, part after part as they were stored; only on a new object."""
+        self._base = self.entries = entries
+        for part in parts:
+            if not self._rows:
+                self._base = int(part.numbers[0])
+                self._fit(live, live)
+                self._columns.reserve(live)
+            self._columns.write(self._rows, part._replace(numbers=(part.numbers - self._base).astype(np.uint32)))
+            self._rows += len(part.numbers)
+            self._beat()
+        if not live:
             return
-        self._rows = self.live = len(held.states)
-        self._held = held
-        self._reserve_sketches(self._rows)
-        self._sketches.write(0, held.sketches)
-        self.full = int(np.count_nonzero(held.states == FULL))
-        size = _slots_for(self._rows)
-        self._by_digest, self._by_position = np.full(size, slot_kernels.EMPTY), np.full(size, slot_kernels.EMPTY)
-        self._each(
-            lambda pair: slot_kernels.add_tags(pair[0], pair[1], 0),
-            [(self._by_digest, digest_tags), (self._by_position, position_tags)],
-        )
+        self.live = live
+        self.full = int(np.count_nonzero(self._columns.rows.states == FULL))
+        self._seal_known()
         self._seal()
 
     def judge(self, batch: Columns, features: NDArray[np.uint32], floor: int) -> Found:
@@ -184,48 +175,44 @@ class Neighbours:
         found = Found(count)
         tags = np.empty(count, np.uint32)
         slot_kernels.tag_digests(batch.digests, batch.scopes, tags)
-        same = self._find(self._by_digest, tags, batch, _same_digest)
+        same = self._find(_BY_DIGEST, tags, batch, _same_digest)
         buckets = self._tables.keys(batch)
         best, bits = np.full(count, NONE), np.zeros(count, np.int64)
         self._search(batch, buckets, np.flatnonzero((same < 0) & (features >= floor)), best, bits)
         known = Known(floor, self._rows, same, best, bits, tags)
         settled = Settled(found.outcome, found.entry, found.distance, np.empty(count, np.int64))
-        added = self._tables.settle(self._held, batch, known, buckets, settled)
+        added = self._tables.settle(self._columns.rows, batch, known, buckets, settled)
         self._add(batch, settled.made[:added], tags, found.outcome, buckets)
         if self.values and len(near := np.flatnonzero(found.outcome == OUTCOME_NEAR)):
-            near_kernels.agreeing_of(self._held, found.entry, batch, near, found.agreeing)
-        self._sketches.release(count)
-        self._tables.release()
-        found.entry = self._held.numbers[found.entry].astype(np.int64) + self._base
-        if self._open_rows > max(_OPEN_MIN, (self.full - self._open_rows) // SEALED_AGAIN):
-            if not self._tables.merge(self._other_bytes):
-                self._seal()
-            self._open_rows = 0
+            sketches = self._columns.column("sketches").gather(found.entry[near])
+            found.agreeing[near] = (sketches == batch.sketches[near]).sum(axis=1)
+        found.entry = self._columns.rows.numbers[found.entry].astype(np.int64) + self._base
+        self._seal_if_due()
         return found
 
     def find_positions(self, batch: Columns) -> NDArray[np.int64]:
         """Return, for each document, the live entry at its own source position and with its value digest, or -1."""
         tags = np.empty(len(batch.scopes), np.uint32)
         slot_kernels.tag_positions(batch.sources, batch.offsets, batch.values, tags)
-        found = self._find(self._by_position, tags, batch, _same_position)
-        return np.where(found < 0, -1, self._held.numbers[found].astype(np.int64) + self._base)
+        found = self._find(_BY_POSITION, tags, batch, _same_position)
+        return np.where(found < 0, -1, self._columns.rows.numbers[found].astype(np.int64) + self._base)
 
     def find_digests(self, batch: Columns) -> NDArray[np.int64]:
         """Return, for each document, the live entry with its text digest in its scope, or -1."""
         tags = np.empty(len(batch.scopes), np.uint32)
         slot_kernels.tag_digests(batch.digests, batch.scopes, tags)
-        found = self._find(self._by_digest, tags, batch, _same_digest)
-        return np.where(found < 0, -1, self._held.numbers[found].astype(np.int64) + self._base)
+        found = self._find(_BY_DIGEST, tags, batch, _same_digest)
+        return np.where(found < 0, -1, self._columns.rows.numbers[found].astype(np.int64) + self._base)
 
     def find_digest(self, text_digest: bytes, scope: int) -> int:
         """Return the live entry with a text digest in a scope, or -1."""
-        wanted = no_columns(self.words, 1)
+        wanted = no_columns(self.limbs, 1)
         wanted.digests[0] = np.frombuffer(text_digest, np.uint64)
         wanted.scopes[0] = scope
         return int(self.find_digests(wanted)[0])
 
     def within_reach(
-        self, print_words: NDArray[np.uint64], scope: int, features: int | None = None, sketch: bytes = b""
+        self, print_limbs: NDArray[np.uint64], scope: int, features: int | None = None, sketch: bytes = b""
     ) -> list[tuple[int, int]]:
         """Return (distance, entry) of everything within the plan's reach in a scope, nearest and then lowest first.
 
@@ -234,16 +221,16 @@ class Neighbours:
         Raises:
             InvariantError: a plan that looks at sketches is asked without one.
         """
-        wanted = no_columns(self.words, 1, self.values)
+        wanted = no_columns(self.limbs, 1, self.values)
         if sketch or self.plan.needs_sketch:
             if len(sketch) != self.values:
                 raise InvariantError(f"A sketch of {len(sketch)} values was looked up among sketches of {self.values}.")
             wanted.sketches[0] = np.frombuffer(sketch, np.uint8)
-        wanted.prints[0] = print_words
+        wanted.prints[0] = print_limbs
         wanted.scopes[0] = scope
         wanted.features[0] = FEATURES_UNKNOWN if features is None else features
-        rows, distances = self._tables.collect(self._held, wanted)
-        entries = self._held.numbers[rows].astype(np.int64) + self._base
+        rows, distances = self._tables.collect(self._columns.rows, wanted)
+        entries = self._columns.rows.numbers[rows].astype(np.int64) + self._base
         return sorted(set(zip(distances.tolist(), entries.tolist(), strict=True)))
 
     def add(self, columns: Columns, full: NDArray[np.bool_]) -> None:
@@ -257,8 +244,8 @@ class Neighbours:
 
     def live_below(self, entry: int) -> NDArray[np.int64]:
         """Return the live entries below a number, ascending."""
-        rows = int(np.searchsorted(self._held.numbers[: self._rows], max(0, entry - self._base)))
-        numbers: NDArray[np.uint32] = self._held.numbers[:rows][self._held.states[:rows] != REMOVED]
+        rows = int(np.searchsorted(self._columns.rows.numbers[: self._rows], max(0, entry - self._base)))
+        numbers: NDArray[np.uint32] = self._columns.rows.numbers[:rows][self._columns.rows.states[:rows] != REMOVED]
         return numbers.astype(np.int64) + self._base
 
     def drop(self, entries: NDArray[np.int64]) -> None:
@@ -267,9 +254,9 @@ class Neighbours:
         Raises:
             InvariantError: one of them is not live.
         """
-        states = self._held.states
-        rows = np.minimum(np.searchsorted(self._held.numbers[: self._rows], entries - self._base), self._rows - 1)
-        if not np.array_equal(self._held.numbers[rows] + self._base, entries) or not states[rows].all():
+        states = self._columns.rows.states
+        rows = np.minimum(np.searchsorted(self._columns.rows.numbers[: self._rows], entries - self._base), self._rows - 1)
+        if not np.array_equal(self._columns.rows.numbers[rows] + self._base, entries) or not states[rows].all():
             raise InvariantError("Entries were removed that are not live; this is a fault of the program.")
         self.live -= len(rows)
         self.full -= int(np.count_nonzero(states[rows] == FULL))
@@ -284,26 +271,46 @@ class Neighbours:
         self._seal()
 
     def _lay_tables(self) -> None:
-        """Make empty tables for the plan."""
+        """Make empty tables for the plan; those of blocks look at prints in memory."""
         tables = tables_of(self.plan)
-        kind = Keyed if self.plan.is_keyed else Blocked
-        self._tables: Keyed | Blocked = kind(tables, self._budget)
+        self._tables: Keyed | Blocked = Keyed(tables) if self.plan.is_keyed else Blocked(tables, self._budget)
+        if isinstance(self._tables, Blocked):
+            self._in_files = False
+            self._columns.to_memory()
+
+    def _fit(self, rows: int, full: int) -> None:
+        """Move to files what the budget does not hold of so many rows, `full` of them in the plan's tables.
+
+        Raises:
+            ConfigurationError: the budget does not even hold what has to stay in memory.
+            StoreError: there is no room for the files.
+        """
+        budget, columns = self._budget, self._columns
+        if budget is None or not budget.memory_bytes or isinstance(self._tables, Blocked):  # which asks the budget itself
+            return
+        count, share = self._tables.count, 1 / MERGED_AGAIN
+        if not self._in_files and budget.room(columns.bytes_for(count, rows, full, in_files=False, open_share=share)) >= 0:
+            return
+        budget.demand(columns.bytes_for(count, rows, full, in_files=True, open_share=1 / MERGED_AGAIN_IN_FILES))
+        self._in_files = True
+        self._columns.to_files(budget.folder)
+        self._known.to_file(budget.folder)
+        self._tables.finder.to_file(budget.folder)
 
     @property
     def bytes_used(self) -> int:
-        """Bytes of memory that the arrays hold, without those that are mapped."""
-        return self._other_bytes + sum(array.nbytes for array in self._tables.arrays) - self._tables.bytes_mapped
+        """Bytes of memory that the arrays hold, without what lies in files."""
+        return self._other_bytes + self._tables.bytes_used
 
     @property
     def _other_bytes(self) -> int:
-        """Bytes of memory that the arrays hold apart from tables."""
-        arrays: list[NDArray[Any]] = [*self._held, self._by_digest, self._by_position]
-        return sum(array.nbytes for array in arrays) - self._sketches.bytes_mapped
+        """Bytes of memory that the arrays hold apart from the plan's tables."""
+        return self._columns.bytes_used + self._known.bytes_used
 
     @property
     def bytes_mapped(self) -> int:
-        """Bytes that lie in files: sketches, and the tables that the memory budget does not hold."""
-        return self._sketches.bytes_mapped + self._tables.bytes_mapped
+        """Bytes that lie in files: sketches, and what the memory budget does not hold."""
+        return self._columns.bytes_in_file + self._known.bytes_in_file + self._tables.bytes_in_file
 
     @property
     def hottest_bucket(self) -> int:
@@ -326,19 +333,19 @@ class Neighbours:
         return BucketSizes(len(lengths), len(used), sizes, tuple(sorted(hottest, key=lambda one: (-one[2], one[:2]))))
 
     def _find(
-        self, slots: NDArray[np.uint64], tags: NDArray[np.uint32], batch: Columns, same: Callable[[Columns, Columns], Any]
+        self, number: int, tags: NDArray[np.uint32], batch: Columns, same: Callable[[Columns, Columns], Any]
     ) -> NDArray[np.int64]:
         """Return the row of each document, or -1: what the tags find and the stored identities confirm."""
-        at, found = np.full(len(tags), -1), np.empty(len(tags), np.int64)
-        slot_kernels.find_tags(slots, tags, self._held.states, at, found)
+        keys, at, states = _keys_of(tags), np.zeros(len(tags), np.int64), self._columns.rows.states
+        found = self._known.find(number, keys, states, at)
         unsure = np.flatnonzero(found >= 0)
         while len(unsure):
-            known = self._identities(self._held.numbers[found[unsure]].astype(np.int64) + self._base)
+            known = self._identities(self._columns.rows.numbers[found[unsure]].astype(np.int64) + self._base)
             wrong = unsure[~same(known, take_rows(batch, unsure))]
-            next_at, next_found = at[wrong], np.empty(len(wrong), np.int64)
-            slot_kernels.find_tags(slots, tags[wrong], self._held.states, next_at, next_found)
-            at[wrong], found[wrong] = next_at, next_found
-            unsure = wrong[next_found >= 0]
+            next_at = at[wrong]
+            found[wrong] = self._known.find(number, keys[wrong], states, next_at)
+            at[wrong] = next_at
+            unsure = wrong[found[wrong] >= 0]
         return found
 
     def _search(
@@ -348,7 +355,7 @@ class Neighbours:
         candidates = np.zeros(len(best), np.int64)
 
         def search(own: NDArray[np.int64]) -> None:
-            self._tables.search(self._held, batch, buckets, own, best, bits, candidates)
+            self._tables.search(self._columns.rows, batch, buckets, own, best, bits, candidates)
 
         self._each(search, np.array_split(docs, parts))
         compared = candidates[docs]
@@ -368,24 +375,25 @@ class Neighbours:
         if not count:
             return
         self._reserve(count)
-        held, rows = self._held, slice(first, first + count)
-        held.prints[rows] = batch.prints[made]
-        held.features[rows] = batch.features[made]
-        self._sketches.write(first, batch.sketches[made])
-        held.numbers[rows] = np.arange(self.entries - self._base, self.entries - self._base + count)
-        held.states[rows] = np.where(outcome[made] == OUTCOME_SHORT, SHORT, FULL)
-        scopes = batch.scopes[made]
-        if len(held.scopes) == 0 and scopes.any():
-            self._held = held = held._replace(scopes=np.zeros(len(held.states), np.uint64))
-        if len(held.scopes):
-            held.scopes[rows] = scopes
-        slot_kernels.add_tags(self._by_digest, tags[made], first)
         position_tags = np.empty(count, np.uint32)
         slot_kernels.tag_positions(batch.sources[made], batch.offsets[made], batch.values[made], position_tags)
-        slot_kernels.add_tags(self._by_position, position_tags, first)
+        rows = StoredRows(
+            numbers=np.arange(self.entries - self._base, self.entries - self._base + count),
+            prints=batch.prints[made],
+            scopes=batch.scopes[made],
+            features=batch.features[made],
+            states=np.where(outcome[made] == OUTCOME_SHORT, SHORT, FULL).astype(np.uint8),
+            sketches=batch.sketches[made],
+            digest_tags=tags[made],
+            position_tags=position_tags,
+        )
+        self._columns.write(first, rows)
+        self._known.add(
+            np.arange(first, first + count), np.stack([_keys_of(rows.digest_tags), _keys_of(rows.position_tags)], axis=1)
+        )
         is_full = outcome[made] != OUTCOME_SHORT
         added, keys = first + np.flatnonzero(is_full), buckets[made[is_full]]
-        self._tables.add(held, added, keys)
+        self._tables.add(self._columns.rows, added, keys)
         self._rows += count
         self.entries += count
         self.live += count
@@ -399,51 +407,61 @@ class Neighbours:
                 f"The index holds {self.live} live entries, in a span of more than {ROWS_MAX}, which is all that it can "
                 "number; split it into slices."
             )
-        capacity = len(self._held.states)
-        if needed > capacity:
-            rows = needed + needed // 8
-            for column in self._held:
-                if (
-                    len(column) == capacity and column is not self._sketches.array
-                ):  # in place: the system moves pages, nothing is copied or held twice
-                    column.resize((rows, *column.shape[1:]), refcheck=False)
-            self._reserve_sketches(rows)
-        if needed > len(self._by_digest) * 3 // 4:
-            self._lay_slots(needed, np.empty(0, np.int64))
-
-    def _reserve_sketches(self, rows: int) -> None:
-        self._sketches.reserve(rows)
-        self._held = self._held._replace(sketches=self._sketches.array)
-
-    def _lay_slots(self, count: int, moved: NDArray[np.int64]) -> None:
-        for name in ("_by_digest", "_by_position"):
-            larger = np.full(_slots_for(count), slot_kernels.EMPTY)
-            slot_kernels.copy_slots(getattr(self, name), larger, moved)
-            setattr(self, name, larger)
+        if needed > self._columns.room:
+            self._columns.reserve(needed + needed // 8)
 
     def _compact(self) -> None:
         """Lay the rows out anew without the removed ones."""
-        keep = self._held.states[: self._rows] != REMOVED
-        self._lay_slots(self.live, np.where(keep, np.cumsum(keep) - 1, NONE))
-        self._sketches.keep(keep)
-        held = self._held._replace(sketches=self._sketches.array[:0])
-        columns: list[Any] = [column[: self._rows][keep] if len(column) else column for column in held]
-        self._held = HeldRows(*columns)._replace(sketches=self._sketches.array)
+        keep = self._columns.rows.states[: self._rows] != REMOVED
+        self._columns.keep(keep)
         self._rows = self.live
         if self.live:
-            self._base += int(self._held.numbers[0])
-            self._held.numbers[:] -= self._held.numbers[0]
+            self._base += int(self._columns.rows.numbers[0])
+            self._columns.rows.numbers[:] -= self._columns.rows.numbers[0]
+        self._seal_known()
         self._seal()
+
+    def _seal_if_due(self) -> None:
+        again = MERGED_AGAIN_IN_FILES if self._in_files else MERGED_AGAIN
+        if self._known.open_entries > max(_OPEN_MIN, (self._rows - self._known.open_entries) // again):
+            self._fit(self._rows, self.full)
+            if not self._known.merge():
+                self._seal_known()
+        if self._open_rows > max(
+            _OPEN_MIN, (self.full - self._open_rows) // (SEALED_AGAIN if isinstance(self._tables, Blocked) else again)
+        ):
+            self._fit(self._rows, self.full)
+            if isinstance(self._tables, Blocked) or not self._tables.merge():
+                self._seal()
+            self._open_rows = 0
+
+    def _seal_known(self) -> None:
+        """Sort what finds rows by digest and by position, from nothing."""
+
+        def keys_of(first: int, end: int) -> NDArray[np.uint64]:
+            return np.stack([_keys_of(self._columns.column(name).read(first, end)) for name in TAGS])
+
+        self._known.seal(keys_of, self._columns.rows.states[: self._rows], SHORT, self.live, self._each)
 
     def _seal(self) -> None:
         """Sort everything into the sealed parts of the tables."""
-        self._tables.seal(self._held, self._rows, self.full, self._each, self._other_bytes)
+        if isinstance(self._tables, Blocked):
+            self._tables.seal(self._columns.rows, self._rows, self.full, self._each, self._other_bytes)
+        else:
+            self._fit(self._rows, self.full)
+            self._tables.seal(
+                self._columns.read,
+                self._columns.rows.states[: self._rows],
+                self.full,
+                self._each,
+            )
         self._open_rows = 0
 
     def _each(self, work: Callable[[Any], None], parts: Sequence[Any]) -> None:
         if self._pool is None or len(parts) == 1:
             for part in parts:
                 work(part)
+                self._beat()
         else:
             left = deque(parts)
 
@@ -454,6 +472,7 @@ class Neighbours:
                     except IndexError:
                         return
                     work(part)
+                    self._beat()
 
             others = [self._pool.submit(work_off) for _ in range(min(self._threads, len(parts)) - 1)]
             work_off()  # here too: a thread that only waits has to be woken
@@ -461,9 +480,11 @@ class Neighbours:
                 other.result()
 
 
-def _slots_for(count: int) -> int:
-    """Return how many slots `count` rows get: 6 in 10 taken, and 3 in 4 before they get more."""
-    return max(_SLOTS_MIN, count * 10 // 6)
+def _keys_of(tags: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """Return what the tables of tags are searched by."""
+    keys = np.empty(len(tags), np.uint64)
+    slot_kernels.keys_of_tags(tags, keys)
+    return keys
 
 
 def _same_digest(one: Columns, other: Columns) -> NDArray[np.bool_]:

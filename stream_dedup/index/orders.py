@@ -10,20 +10,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.ground.document import ID_BYTES_MAX, TOPIC_ID_BYTES, LogPlace, Reason
+from stream_dedup.ground.document import TOPIC_ID_BYTES, LogPlace, Reason
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.index.declaration import U32_MAX, Declaration, number_field, text_field
 from stream_dedup.index.judging import append_rows, columns_of_batch
 from stream_dedup.index.positions import cut_at_repeats, handle_of, keys_of
 from stream_dedup.index.rows import OUTCOME_SHORT, no_columns, take_rows
 from stream_dedup.index.state import IndexState
-from stream_dedup.index.window import changed
+from stream_dedup.index.window import RulesInForce, changed
 from stream_dedup.log.answers import Judgement
-from stream_dedup.log.records import Batch, Control
+from stream_dedup.log.records import Batch, Control, forgotten_ids
 
 _OFFSET_MAX: Final = (1 << 63) - 1
 _U64_MAX: Final = (1 << 64) - 1
-_IDS_MAX: Final = 1000
 
 
 def seed(state: IndexState, log_offset: int, append_ms: int, batch: Batch, floor: int) -> None:
@@ -82,19 +81,22 @@ def carry_out(state: IndexState, log_offset: int, control: Control) -> bool:
 def _declare(state: IndexState, declared: Declaration) -> bool:
     if state.declared is not None:
         return state.declared == declared
-    state.declared, state.plan, state.window = declared, declared.plan, declared.window
+    state.declared, state.plan, state.window, state.better = declared, declared.plan, declared.window, declared.better
     state.declaration_changed = True
     return True
 
 
 def _change_plan(state: IndexState, fields: Mapping[str, Any]) -> bool:
-    """Change plan, window, or both."""
+    """Change plan, window, and which copy is better: what is named."""
     if state.declared is None or state.plan is None:
         return False
-    found = changed(fields, state.plan, state.window, state.width(), state.values())
+    found = changed(fields, RulesInForce(state.plan, state.window, state.better), state.width(), state.values())
     if found is None:
         return False
-    plan, window = found
+    plan, window, better = found
+    if better != state.better:
+        state.better = better
+        state.declaration_changed = True
     if plan != state.plan:
         state.plan = plan
         state.declaration_changed = True
@@ -121,7 +123,7 @@ def _retract(state: IndexState, log_offset: int, fields: Mapping[str, Any]) -> b
         return False
     if source is None or state.neighbours is None or state.entries is None:
         return True
-    wanted = no_columns(state.print_words, 1, state.sketch_values)
+    wanted = no_columns(state.print_limbs, 1, state.sketch_values)
     wanted.sources[0], wanted.offsets[0], wanted.values[0] = source, offset, value_digest
     entry = int(state.neighbours.find_positions(wanted)[0])
     handle = None
@@ -136,19 +138,14 @@ def _retract(state: IndexState, log_offset: int, fields: Mapping[str, Any]) -> b
 
 def _forget(state: IndexState, fields: Mapping[str, Any]) -> bool:
     """Take representatives of these ids down, and the ids with them; verdicts that were given stay what they were."""
-    texts = fields.get("ids")
-    if not isinstance(texts, list) or not 0 < len(texts) <= _IDS_MAX:
-        return False
-    try:
-        ids = {bytes.fromhex(text) for text in texts}
-    except (ValueError, TypeError):
-        return False
-    if b"" in ids or max(map(len, ids)) > ID_BYTES_MAX:
+    ids = forgotten_ids(fields)
+    if not ids:
         return False
     if state.neighbours is None or state.entries is None:
         return True
     found, is_live = state.entries.find_ids(ids)
     state.drop(found[is_live], "forget")
     state.entries.wipe(found)
+    state.copies.forget(ids)
     state.positions.forget(ids)
     return True

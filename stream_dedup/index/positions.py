@@ -308,6 +308,7 @@ class Positions:
         rows = np.zeros(len(verdicts.reasons), KEPT)
         rows["source"], rows["offset"], rows["value_digest"], rows["about"] = sources, offsets, values, about
         rows["reason"], rows["distance"], rows["agreeing"] = verdicts.reasons, verdicts.distances, verdicts.agreeing
+        rows["copies"], rows["better"] = verdicts.copies, verdicts.better
         rows["decided_offset"], rows["decided_place"] = verdicts.decided_offsets, verdicts.decided_places
         if named:
             duplicates = np.flatnonzero(verdicts.names_another)
@@ -323,14 +324,28 @@ class Positions:
         record = KeptRecord(log_offset)
         record.is_stored = True
         for row, identifier in zip(rows.tolist(), ids, strict=True):
-            source, offset, value_digest, reason, distance, agreeing, decided, place, about, *named, _ = row
+            (
+                source,
+                offset,
+                value_digest,
+                reason,
+                distance,
+                agreeing,
+                *told,
+                decided,
+                place,
+                about,
+                of_source,
+                of_offset,
+                of_time,
+                _,
+            ) = row
             if offset < self._marks[source][1]:
                 continue
             of = None
             if Reason(reason).verdict is Verdict.DUPLICATE:
-                of_source, of_offset, of_time = named
                 of = Representative(self._sources.position(of_source, of_offset), identifier, of_time)
-            judgement = Judgement(Reason(reason), LogPlace(decided, place), distance, of, agreeing)
+            judgement = Judgement(Reason(reason), LogPlace(decided, place), distance, of, agreeing, *told)
             self.keep(record, [(source, offset, value_digest)], [judgement], [about])
         if record.keys:
             self._add_runs(sorted(record.keys))

@@ -1,7 +1,7 @@
 """Documents to be judged and entries that are held, as columns: what the compiled code of the index takes in and gives out.
 
 Rows are in log order. Hashes and prints are uint64 throughout and places int64, because numba turns a mixture of signed and
-unsigned words into floats.
+unsigned numbers into floats.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Columns(NamedTuple):
     sketches: NDArray[np.uint8]
 
 
-def no_columns(words: int, count: int, values: int = 0) -> Columns:
-    """Return columns for `count` documents with prints of `words` words and sketches of `values` values, all zero."""
+def no_columns(limbs: int, count: int, values: int = 0) -> Columns:
+    """Return columns for `count` documents with prints of `limbs` limbs and sketches of `values` values, all zero."""
     return Columns(
-        prints=np.zeros((count, words), np.uint64),
+        prints=np.zeros((count, limbs), np.uint64),
         scopes=np.zeros(count, np.uint64),
         digests=np.zeros((count, 2), np.uint64),
         sources=np.zeros(count, np.uint32),
@@ -56,11 +56,40 @@ def take_rows(columns: Columns, rows: slice | NDArray[np.int64]) -> Columns:
     return Columns(*taken)
 
 
+class HeldRow(NamedTuple):
+    """One held row, taken from memory or from files, by which documents are compared with it.
+
+    Shapes: `prints` (1, W), `features` (1,), `sketches` (1, S); `rows` (3,) int64, of which row each of them is, -1 for none;
+    `number` (1,) uint32, a row number on its way out of a file; `failed` (1,) int64, not 0 once a file could not be read.
+    """
+
+    prints: NDArray[np.uint64]
+    features: NDArray[np.uint32]
+    sketches: NDArray[np.uint8]
+    rows: NDArray[np.int64]
+    number: NDArray[np.uint32]
+    failed: NDArray[np.int64]
+
+
+def no_row_taken(limbs: int = 0, values: int = 0) -> HeldRow:
+    """Return room for one row, which is none yet."""
+    return HeldRow(
+        prints=np.zeros((1, limbs), np.uint64),
+        features=np.zeros(1, np.uint32),
+        sketches=np.zeros((1, values), np.uint8),
+        rows=np.full(3, -1, np.int64),
+        number=np.zeros(1, np.uint32),
+        failed=np.zeros(1, np.int64),
+    )
+
+
 class HeldRows(NamedTuple):
     """What is held of every entry, by row. Shapes: `prints` (C, W), `sketches` (C, S), the rest (C,); `scopes` (0,) while
     all are 0.
 
     `states` are REMOVED, SHORT or FULL; `numbers` are entry numbers, counted from the first row's when they were laid out.
+    `prints`, `features` and `sketches` have no rows where they lie in files; `files` (3,) int64 are the numbers of these, or
+    -1, and `taken` is where a search has the row that it looks at.
     """
 
     prints: NDArray[np.uint64]
@@ -69,6 +98,24 @@ class HeldRows(NamedTuple):
     numbers: NDArray[np.uint32]
     states: NDArray[np.uint8]
     sketches: NDArray[np.uint8]
+    files: NDArray[np.int64]
+    taken: HeldRow
+
+
+class StoredRows(NamedTuple):
+    """Live entries as a volume keeps them for opening: `numbers` of theirs, ascending, and of each what is held and found by.
+
+    Shapes: `prints` (n, W), `sketches` (n, S), the rest (n,); the tags are those of `slot_kernels`.
+    """
+
+    numbers: NDArray[np.int64]
+    prints: NDArray[np.uint64]
+    scopes: NDArray[np.uint64]
+    features: NDArray[np.uint32]
+    states: NDArray[np.uint8]
+    sketches: NDArray[np.uint8]
+    digest_tags: NDArray[np.uint32]
+    position_tags: NDArray[np.uint32]
 
 
 class Known(NamedTuple):

@@ -24,6 +24,7 @@ class Sources:
     def __init__(self, stored: Iterable[tuple[bytes, bytes]] = ()) -> None:
         self._names: list[tuple[str, bytes, int]] = []
         self._numbers: dict[tuple[str, bytes, int], int] = {}
+        self._latest: dict[tuple[str, int], int] = {}
         for key, value in stored:
             if number_of(key) != len(self._names):
                 raise FormatError("The index volume lacks the name of a source partition; rebuild it from the log.")
@@ -39,6 +40,7 @@ class Sources:
         number = self._numbers.setdefault(name, len(self._names))
         if number == len(self._names):
             self._names.append(name)
+            self._latest[topic, partition] = number
         return number
 
     def find(self, topic: str, topic_id: bytes, partition: int) -> int | None:
@@ -48,6 +50,11 @@ class Sources:
     def name(self, source: int) -> tuple[str, bytes, int]:
         """Return a numbered partition's topic, topic id and partition."""
         return self._names[source]
+
+    def is_latest(self, source: int) -> bool:
+        """Return whether no topic of the same name was created since, whose documents have the same positions."""
+        topic, _, partition = self._names[source]
+        return self._latest[topic, partition] == source
 
     def position(self, source: int, offset: int) -> Position:
         """Return a position in a numbered partition."""

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import Plan
+from stream_dedup.index.copies import CopyCounts
 from stream_dedup.index.declaration import Declaration
 from stream_dedup.index.entries import Entries
 from stream_dedup.index.neighbours import Neighbours
@@ -25,14 +27,16 @@ class IndexState:
 
     sources: Sources
     positions: Positions
+    copies: CopyCounts
     chain: bytes
     generations: Generations = field(default_factory=Generations)
     declared: Declaration | None = None
     plan: Plan | None = None
     window: Window | None = None
+    better: BetterRule = BetterRule.LONGEST
     entries: Entries | None = None
     neighbours: Neighbours | None = None
-    print_words: int = 0
+    print_limbs: int = 0
     sketch_values: int = 0
     rejected: int = 0
     ignored: int = 0
@@ -50,11 +54,11 @@ class IndexState:
     def width(self) -> int | None:
         """Return how many bits prints have, if the declaration or a batch told."""
         declared = None if self.declared is None else self.declared.width
-        return declared or self.print_words * 64 or None
+        return declared or self.print_limbs * 64 or None
 
     def values(self) -> int | None:
         """Return how many values sketches have, if the declaration or a batch told."""
-        if self.print_words:
+        if self.print_limbs:
             return self.sketch_values
         return None if self.declared is None else self.declared.sketch_values
 
@@ -64,6 +68,7 @@ class IndexState:
             return
         first = self.generations.expire(self.window, self.entries.count)
         if first is not None:
+            self.copies.drop_below(first)
             self.drop(self.neighbours.live_below(first), "window")
 
     def drop(self, gone: NDArray[np.int64], why: str) -> None:
@@ -72,6 +77,8 @@ class IndexState:
         if len(gone):
             neighbours.drop(gone)
             entries.drop(gone)
+            if why != "window":
+                self.copies.drop(gone.tolist())
             self.evicted[why] += len(gone)
 
     def numbers(self, batch: Batch) -> list[int]:

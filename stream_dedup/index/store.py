@@ -134,12 +134,12 @@ class RocksStore:
         except Exception as error:  # noqa: BLE001
             self._fail("write to", error)
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def scan(self, prefix: bytes, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """See `contract.Store`."""
         database = self._open()
         try:
             iterator = database.iter()
-            iterator.seek(prefix)
+            iterator.seek(max(prefix, first))
             while iterator.valid():
                 key = iterator.key()
                 if not key.startswith(prefix):

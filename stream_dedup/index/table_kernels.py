@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.index.near_kernels import within_reach
+from stream_dedup.index.near_kernels import agreeing_held, found_by_blocks
 from stream_dedup.index.rows import FULL
 from stream_dedup.machine.compiled import kernel, popcount, prefetch
 
@@ -35,7 +35,7 @@ _LINES_AHEAD: Final = 4
 
 
 class Table(NamedTuple):
-    """One table. `place` (4,) int64: its number, the fragment's word and shift, its first bucket.
+    """One table. `place` (4,) int64: its number, the fragment's limb and shift, its first bucket.
 
     Sealed: `heads` (B + 1,) uint32 where each bucket begins, `fragments`, `rows` (m,). Open: `open_heads` (B, 2) uint32 first
     unit and length, `open_fragments`, `open_rows` (units * 4,), `free` (SIZES,) int64 first free block per size, plus one,
@@ -54,14 +54,14 @@ class Table(NamedTuple):
 
 
 @kernel
-def _address(word: Any, shift: Any, mask: Any, onto: Any, begin: int, end: int, prints: Any, row: int) -> Any:
+def _address(limb: Any, shift: Any, mask: Any, onto: Any, begin: int, end: int, prints: Any, row: int) -> Any:
     """Return the address of a print in the table whose pieces are `begin`..`end`."""
     key = uint64(0)
     for piece in range(begin, end):
-        at = word[piece]
+        at = limb[piece]
         low = uint64(shift[piece])
         bits = prints[row, at] >> low
-        if low > uint64(0) and at + 1 < prints.shape[1]:  # the piece may lie across two words
+        if low > uint64(0) and at + 1 < prints.shape[1]:  # the piece may lie across two limbs
             bits |= prints[row, at + 1] << (uint64(64) - low)
         key ^= (bits & mask[piece]) << onto[piece]
     return key
@@ -70,12 +70,12 @@ def _address(word: Any, shift: Any, mask: Any, onto: Any, begin: int, end: int, 
 @kernel
 def find_buckets(tables: Any, prints: Any, row: int, scope: Any, bucket: Any) -> None:
     """Set `bucket` (T,) int64 to the bucket of print `row` and a scope in each table."""
-    word, shift, mask, onto = tables.word, tables.shift, tables.piece, tables.onto
+    limb, shift, mask, onto = tables.limb, tables.shift, tables.piece, tables.onto
     address, base, piece_end = tables.address, tables.base, tables.piece_end
     begin = 0
     for table in range(base.shape[0]):
         end = piece_end[table]
-        key = _address(word, shift, mask, onto, begin, end, prints, row)
+        key = _address(limb, shift, mask, onto, begin, end, prints, row)
         bucket[table] = base[table] + int64((key ^ scope) & address[table])
         begin = end
 
@@ -97,7 +97,7 @@ def _keys_of_rows(tables: Any, number: int, held: Any, keys: Any) -> None:
     prints, scopes = held.prints, held.scopes
     keys[:] = uint32(0)
     for piece in range(0 if number == 0 else tables.piece_end[number - 1], tables.piece_end[number]):
-        at, low = tables.word[piece], uint64(tables.shift[piece])
+        at, low = tables.limb[piece], uint64(tables.shift[piece])
         mask, onto = tables.piece[piece], tables.onto[piece]
         two = low > uint64(0) and at + 1 < prints.shape[1]
         for row in range(keys.shape[0]):
@@ -170,14 +170,31 @@ def give_back(rows: Any, free: Any, block: int, length: int) -> None:
 
 
 @kernel
+def larger_block(beside: Any, rows: Any, free: Any, top: Any, block: int, length: int) -> int:
+    """Move the `length` entries of a full block to one that has room for more; return which, or -1 if the arena lacks room.
+
+    `beside` is the other array of the arena, with what lies beside each row number.
+    """
+    larger: int = take_block(rows, free, top, length + 1)
+    if larger < 0:
+        return -1
+    for place in range(length):
+        beside[larger * UNIT + place] = beside[block * UNIT + place]
+        rows[larger * UNIT + place] = rows[block * UNIT + place]
+    if length > 0:
+        give_back(rows, free, block, length)
+    return larger
+
+
+@kernel
 def add_open(tables: Any, table: Any, held: Any, added: Any, buckets: Any, first: int) -> int:
     """Add rows `added[first:]` (k,) int64, later than all there, with their `buckets` (k, T), to a table's open part.
 
     Returns how many are in; fewer than all if the arena lacks room.
     """
-    number, word, shift, base = table.place[0], table.place[1], uint64(table.place[2]), table.place[3]
+    number, limb, shift, base = table.place[0], table.place[1], uint64(table.place[2]), table.place[3]
     heads, fragments, rows, free, top = table.open_heads, table.open_fragments, table.open_rows, table.free, table.top
-    prints, whole = held.prints, tables.whole[word]
+    prints, whole = held.prints, tables.whole[limb]
     for at in range(first, added.shape[0]):
         if at + 16 < added.shape[0]:
             prefetch(heads, (buckets[at + 16, number] - base) * 2)
@@ -188,18 +205,12 @@ def add_open(tables: Any, table: Any, held: Any, added: Any, buckets: Any, first
         bucket = buckets[at, number] - base
         block, length = int64(heads[bucket, 0]), int64(heads[bucket, 1])
         if length == 0 or (length >= UNIT and (length & (length - 1)) == 0):
-            larger = int64(take_block(rows, free, top, length + 1))
-            if larger < 0:
+            block = int64(larger_block(fragments, rows, free, top, block, length))
+            if block < 0:
                 return at
-            for place in range(length):
-                fragments[larger * UNIT + place] = fragments[block * UNIT + place]
-                rows[larger * UNIT + place] = rows[block * UNIT + place]
-            if length > 0:
-                give_back(rows, free, block, length)
-            block = larger
             heads[bucket, 0] = uint32(block)
         row = added[at]
-        fragments[block * UNIT + length] = (prints[row, word] & whole) >> shift
+        fragments[block * UNIT + length] = (prints[row, limb] & whole) >> shift
         rows[block * UNIT + length] = uint32(row)
         heads[bucket, 1] = uint32(length + 1)
     return int(added.shape[0])
@@ -248,11 +259,11 @@ def _verify(
     Their prints lie anywhere in memory, so all are asked for before the first is looked at.
     """
     prints = held.prints
-    words = prints.shape[1]
+    limbs = prints.shape[1]
     for at in range(count):
         row = int64(rows[passed[at]]) if passed[at] >= 0 else int64(open_rows[-1 - passed[at]])
         passed[at] = row
-        prefetch(prints, row * words)
+        prefetch(prints, row * limbs)
     for at in range(count):
         if passed[at] < best[doc]:
             distance = _reached(tables, held, passed[at], batch, doc)
@@ -275,11 +286,11 @@ def search(
     A bucket that lies some flips from the document's own holds keys that differ in as many bits at least, which the fragment,
     where it shares no bit with the key, differs in less.
     """
-    number, word, low, base = table.place[0], table.place[1], uint64(table.place[2]), table.place[3]
+    number, limb, low, base = table.place[0], table.place[1], uint64(table.place[2]), table.place[3]
     heads, fragments, rows = table.heads, table.fragments, table.rows
     open_heads, open_fragments, open_rows = table.open_heads, table.open_fragments, table.open_rows
-    flips, prints, whole, threshold = tables.flips, batch.prints, tables.whole[word], tables.threshold
-    is_apart = (tables.masks[number, word] & _part(low, fragments.itemsize)) == uint64(0)
+    flips, prints, whole, threshold = tables.flips, batch.prints, tables.whole[limb], tables.threshold
+    is_apart = (tables.masks[number, limb] & _part(low, fragments.itemsize)) == uint64(0)
     begin, end = (0 if number == 0 else tables.flips_end[number - 1]), tables.flips_end[number]
     if docs.shape[0] > 0:
         key = buckets[docs[0], number] - base
@@ -290,7 +301,7 @@ def search(
             key = buckets[docs[order + 1], number] - base
             _ask(flips, begin, end, key, heads, open_heads, fragments, open_fragments, first, length, 1 - side)
         doc, seen, count = docs[order], 0, 0
-        wanted = (prints[doc, word] & whole) >> low
+        wanted = (prints[doc, limb] & whole) >> low
         if fragments.itemsize == 4:
             wanted &= uint64(0xFFFFFFFF)
         for probe in range(end - begin):
@@ -333,18 +344,18 @@ def search(
 
 @kernel
 def _part(low: Any, size: int) -> Any:
-    """Return the mask of a fragment of so many bytes that begins at bit `low` of a word."""
+    """Return the mask of a fragment of so many bytes that begins at bit `low` of a limb."""
     return uint64(0xFFFFFFFFFFFFFFFF) if size == 8 else uint64(0xFFFFFFFF) << low
 
 
 @kernel
 def _reached(tables: Any, held: Any, row: int, batch: Any, doc: int) -> int:
     """Return the distance of a document to a full entry of its scope within reach, or -1."""
-    distance: int = within_reach(tables, held, row, batch, doc)  # turns nearly all away, by one line of memory
+    distance: int = found_by_blocks(tables, held, row, batch, doc)  # turns nearly all away, by one line of memory
     if distance < 0 or held.states[row] != FULL:
         return -1
     scope = held.scopes[row] if held.scopes.shape[0] > 0 else uint64(0)
-    return distance if scope == batch.scopes[doc] else -1
+    return distance if scope == batch.scopes[doc] and agreeing_held(tables, held, row, batch, doc) else -1
 
 
 @kernel

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from stream_dedup.ground.document import LogPlace
-from stream_dedup.index import contents
+from stream_dedup.index import contents, layout
 from stream_dedup.index.contents import Contents
 from stream_dedup.index.contract import Store
 from stream_dedup.index.digest import StateDigest, digest_of
@@ -119,6 +119,7 @@ def compare(volume: Store, again_store: Store, result: Comparison) -> None:
         result.add(_heads(mine, again))
         result.add(_verdicts(mine, again))
         result.add(_entries(mine, again))
+        result.add(_copies(mine, again))
         if not result.differences:
             result.add(["the state digests differ, and the parts are alike: this is a fault of the program; please report it"])
     else:
@@ -133,13 +134,14 @@ def _declared(mine: Contents, again: Contents) -> Iterator[str]:
     for name, one, other in (
         ("declaration", mine.declared, again.declared),
         ("plan in force", mine.plan, again.plan if mine.meta.applied == again.meta.applied else mine.plan),
+        ("rule of what is better", mine.better, again.better if mine.meta.applied == again.meta.applied else mine.better),
     ):
         if one != other:
             yield f"{name}: the volume has {one}, the fold {other}"
 
 
 def _heads(mine: Contents, again: Contents) -> Iterator[str]:
-    for name in ("chain", "rejected", "ignored", "entries", "print_words"):
+    for name in ("chain", "rejected", "ignored", "entries", "print_limbs"):
         one, other = getattr(mine.meta, name), getattr(again.meta, name)
         if one != other:
             what = {
@@ -147,7 +149,7 @@ def _heads(mine: Contents, again: Contents) -> Iterator[str]:
                 "rejected": "records rejected",
                 "ignored": "control records passed over",
                 "entries": "representatives ever made",
-                "print_words": "words of a print",
+                "print_limbs": "limbs of a print",
             }[name]
             yield f"{what}: the volume has {_shown(one)}, the fold {_shown(other)}"
     names, others = ([state.sources.name(one) for one in range(len(state.sources))] for state in (mine, again))
@@ -199,6 +201,28 @@ def _entries(mine: Contents, again: Contents, up_to: int | None = None) -> Itera
             one, other = next(ours, None), next(theirs, None)
 
 
+def _copies(mine: Contents, again: Contents) -> Iterator[str]:
+    """Walk what both have of copies, by the numbers of the representatives' entries."""
+    for prefix, told in ((layout.PREFIX_COPIES, _row), (layout.PREFIX_BEST_ID, repr)):
+        ours, theirs = iter(mine.store.scan(prefix)), iter(again.store.scan(prefix))
+        one, other = next(ours, None), next(theirs, None)
+        while one is not None or other is not None:
+            key = min(found[0] for found in (one, other) if found is not None)
+            a = one[1] if one is not None and one[0] == key else None
+            b = other[1] if other is not None and other[0] == key else None
+            if a != b:
+                has, should = ("nothing" if value is None else told(value) for value in (a, b))
+                yield f"copies of entry {layout.number_of(key)}: the volume has {has}, the fold {should}"
+            one, other = one if a is None else next(ours, None), other if b is None else next(theirs, None)
+
+
+def _row(value: bytes) -> str:
+    if len(value) != layout.COPIES.itemsize:
+        return f"{len(value)} bytes that are no row"
+    row = np.frombuffer(value, layout.COPIES)[0]
+    return ", ".join(f"{name} {row[name]}" for name in layout.COPIES.names or ())
+
+
 _Found = tuple[tuple[int, int], dict[str, Any], bytes]
 
 
@@ -215,10 +239,10 @@ def _places(state: Contents, up_to: int | None) -> Iterator[_Found]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a field as a number, or in hexadecimal digits: a digest's bytes as they stand, a print high word first."""
+    """Return a field as a number, or in hexadecimal digits: a digest's bytes as they stand, a print high limb first."""
     if not isinstance(value, np.ndarray):
         return value.item()
-    return value.tobytes().hex() if value.dtype.itemsize == 1 else "".join(f"{word:016x}" for word in reversed(value.tolist()))
+    return value.tobytes().hex() if value.dtype.itemsize == 1 else "".join(f"{limb:016x}" for limb in reversed(value.tolist()))
 
 
 def _field(found: _Found, name: str) -> str:

@@ -19,8 +19,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import ConfigurationError, FormatError
 from stream_dedup.ground.plan import WIDTH_MAX, Plan
 from stream_dedup.ground.sketch import SKETCH_VALUES
@@ -81,26 +82,35 @@ def slice_of(window: Window | None) -> int:
     return _DAY_MS if window is None else window.slice_ms
 
 
-def changed(
-    fields: Mapping[str, Any], plan: Plan, window: Window | None, width: int | None, values: int | None = None
-) -> tuple[Plan, Window | None] | None:
-    """Return (plan, window) after a `plan` control record, or None for one that changes nothing that there is.
+class RulesInForce(NamedTuple):
+    """By what the documents that come are judged: what the log declared, or what a control record changed it to."""
+
+    plan: Plan
+    window: Window | None
+    better: BetterRule
+
+
+def changed(fields: Mapping[str, Any], now: RulesInForce, width: int | None, values: int | None = None) -> RulesInForce | None:
+    """Return what is in force after a `plan` control record, or None for one that changes nothing that there is.
 
     What the record does not name stays, and a window of null is none. `width` is that of the log's prints, `values`
     how many values its sketches have, None if unknown.
 
     Raises:
-        ConfigurationError: a field makes no plan, or no window.
+        ConfigurationError: a field makes no plan, no window or no rule.
     """
-    if not fields.keys() & {"plan", "window"}:
+    if not fields.keys() & {"plan", "window", "better"}:
         return None
+    plan, window, better = now
     if "plan" in fields:
         plan = Plan.from_fields(fields["plan"])
     if "window" in fields:
         window = None if fields["window"] is None else Window.from_fields(fields["window"])
     if plan.needs_sketch and values not in (None, SKETCH_VALUES):
         return None
-    return None if plan.width > (width or WIDTH_MAX) else (plan, window)
+    if "better" in fields:
+        better = BetterRule.named(fields["better"])
+    return None if plan.width > (width or WIDTH_MAX) else RulesInForce(plan, window, better)
 
 
 class Generations:

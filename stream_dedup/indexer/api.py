@@ -8,7 +8,7 @@ The index knows neither texts nor the key that fingerprints are made under, so w
 Invariants: a look-up holds the index for one look, and at most `LOOKUPS_MAX` wait at a time, the others being sent away; the
 report is made once for all who ask at a time, and kept for a while, because it counts every bucket while the index waits; the
 state digest is read through an opening of the volume of its own, so that it never holds up the index, and by one request
-at a time; answers hold at most `RESULTS_MAX` documents.
+at a time; answers hold at most `RESULTS_MAX` documents; whatever cannot be answered is a problem of RFC 9457.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from stream_dedup.ground.errors import ConfigurationError, StoreError
+from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
 from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.index import report
 from stream_dedup.index.digest import StateDigest, state_digest
@@ -81,11 +82,11 @@ class IndexApi:
                     raise _RefusedError(503, "The index is still opening its volume, or is closing; see /startupz.")
                 return JSONResponse(await answer(*self._serving, request.query_params), headers=_NO_STORE)
             except _RefusedError as refused:
-                return JSONResponse({"text": str(refused)}, refused.status, headers=_NO_STORE)
+                return _problem(refused.status, refused)
             except ConfigurationError as error:
-                return JSONResponse({"text": str(error)}, 409, headers=_NO_STORE)
+                return _problem(409, error)
             except StoreError as error:
-                return JSONResponse({"text": str(error)}, 503, headers=_NO_STORE)
+                return _problem(503, error)
 
         return endpoint
 
@@ -105,14 +106,14 @@ class IndexApi:
                 "they cannot be compared. Use the recipe and the key that the workers have.",
             )
         number = int(print_digits, 16)
-        words = [(number >> shift) & (2**64 - 1) for shift in range(0, 4 * len(print_digits), 64)]
+        limbs = [(number >> shift) & (2**64 - 1) for shift in range(0, 4 * len(print_digits), 64)]
         try:
             await asyncio.wait_for(self._lookups.acquire(), _WAIT_SECONDS)
         except TimeoutError:
             raise _RefusedError(503, f"{LOOKUPS_MAX} look-ups are waiting already; try again.") from None
         try:
             return await run_in_threadpool(
-                lambda: report.similar(index, index.similar(words, digest, features, scope, limit, sketch))
+                lambda: report.similar(index, index.similar(limbs, digest, features, scope, limit, sketch))
             )
         finally:
             self._lookups.release()
@@ -136,6 +137,11 @@ class IndexApi:
                 store.close()
         finally:
             self._digests.release()
+
+
+def _problem(status: int, error: Exception) -> Response:
+    headers = _NO_STORE | ({"Retry-After": "1"} if status == 503 else {})
+    return Response(problem_bytes(status, str(error)), status, headers, PROBLEM_TYPE)
 
 
 def _digits(query: Mapping[str, str], name: str, lengths: range | tuple[int, ...]) -> str:

@@ -55,7 +55,7 @@ class IndexMetrics(RoleMetrics):
 
         self._memory = Gauge(
             "stream_dedup_index_memory_bytes",
-            "Bytes of the index's rows and tables: held in memory, or mapped from files beyond the memory budget.",
+            "Bytes of the index's rows and tables: in memory, or in files: sketches, and what the memory budget does not hold.",
             ["where"],
             registry=self.registry,
         )
@@ -64,6 +64,34 @@ class IndexMetrics(RoleMetrics):
             "Entries of the longest bucket, all of which a look-up that visits it reads.",
             registry=self.registry,
         )
+
+        self._behind = Gauge(
+            "stream_dedup_representatives_behind_records",
+            "Log records applied since the topic representatives held all that it is owed; 0 while it does.",
+            registry=self.registry,
+        )
+        self._published = Counter(
+            "stream_dedup_representatives",
+            "Values and tombstones written to representatives.",
+            registry=self.registry,
+        )
+        self._transactions = Counter(
+            "stream_dedup_representatives_transactions",
+            "Transactions on representatives: committed, fenced by another index, or failed.",
+            ["result"],
+            registry=self.registry,
+        )
+        for result in ("committed", "fenced", "failed"):
+            self._transactions.labels(result)
+
+    def representatives_behind(self, records: int) -> None:
+        """Say how far the topic `representatives` is behind."""
+        self._behind.set(records)
+
+    def representatives_written(self, result: str, values: int) -> None:
+        """Count a transaction on the topic `representatives`, and what it wrote."""
+        self._transactions.labels(result).inc()
+        self._published.inc(values)
 
     def restored_empty(self) -> None:
         """Count a start with an empty volume that has to be rebuilt from the log."""

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -23,6 +23,7 @@ from stream_dedup.checks.volume import of_another_log
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
+from stream_dedup.ground.threads import SideThread
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.index.budget import Budget
 from stream_dedup.index.contract import Store
@@ -31,7 +32,8 @@ from stream_dedup.index.snapshot import SnapshotDesk
 from stream_dedup.index.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.indexer.metrics import IndexMetrics
-from stream_dedup.kafka import Admin, LogReader, TopicState, VerdictWriter
+from stream_dedup.indexer.publisher import Publisher, PublisherPace
+from stream_dedup.kafka import Admin, LastRecordReader, LogReader, TopicState, TransactionalOutput, VerdictWriter
 from stream_dedup.log import answers
 from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.service.collector import collect_rarely
@@ -87,6 +89,10 @@ class IndexerSurroundings:
     check_topics: Callable[[Literal["index"], Settings, TopicNames, Admin], Mapping[str, TopicState]] = hold
     open_store: Callable[[Path], Store] = RocksStore
     make_desk: Callable[[Path], SnapshotDesk] = SnapshotDesk
+    make_thread: Callable[[str], SideThread] = SideThread
+    make_transactions: Callable[..., TransactionalOutput] = TransactionalOutput
+    make_last_reader: Callable[..., LastRecordReader] = LastRecordReader
+    pace: PublisherPace = field(default_factory=PublisherPace)
     logger: Any = _logger
 
     @classmethod
@@ -125,9 +131,11 @@ class Indexer:
         low, self._catch_up_to = self._log_reader.watermarks()
         self._writer = surroundings.make_verdict_writer(settings, names.verdicts, f"{client}-verdicts")
         folder = Path(settings.index_dir)
-        self._index = LogIndex(surroundings.open_store(folder), Budget(self._memory or 0, folder), health.beat)
+        store, budget = surroundings.open_store(folder), Budget(self._memory or 0, folder)
+        self._index = LogIndex(store, budget, health.beat, publishes=settings.representatives)
         try:
             self._begin(folder, log_id, low, names.fingerprints)
+            self._publisher = self._make_publisher(settings, log_id, admin, client, surroundings)
         except BaseException:
             self._index.close()
             raise
@@ -161,6 +169,29 @@ class Indexer:
             )
         self._log_reader.start(applied)
 
+    def _make_publisher(
+        self, settings: Settings, log_id: str, admin: Admin, client: str, surroundings: IndexerSurroundings
+    ) -> Publisher | None:
+        if not settings.representatives:
+            return None
+        publisher = Publisher(
+            settings,
+            self._index,
+            log_id,
+            admin,
+            client,
+            self._metrics,
+            self._failpoints,
+            self._logger,
+            self._monotonic,
+            surroundings.make_thread,
+            surroundings.make_transactions,
+            surroundings.make_last_reader,
+            surroundings.pace,
+        )
+        self._metrics.representatives_behind(publisher.behind)
+        return publisher
+
     def _answers_from(self, applied: int) -> int:
         """Return the first log offset that this replica answers; a new or restored one announces it before anything else."""
         if applied > 0 and not self._index.restored:
@@ -186,6 +217,8 @@ class Indexer:
             self._logger.info("index stopped", applied=self._index.applied, answered=self._index.answered_offset)
         finally:
             self._api.serve(None)
+            if self._publisher is not None:
+                self._publisher.close()
             self._log_reader.close()
             self._index.close()
 
@@ -195,6 +228,8 @@ class Indexer:
         if messages:
             self._apply(messages)
         self._writer.poll()
+        if self._publisher is not None and self._index.applied >= self._catch_up_to:
+            self._publisher.turn()
         self._look_around()
 
     def _apply(self, messages: list[Message]) -> None:
@@ -244,6 +279,8 @@ class Indexer:
         self._metrics.state(statistics, self._index.searches())
         self._metrics.threshold(0.0 if self._index.plan is None else self._index.plan.similarity / 100)
         self._warn(statistics)
+        if self._publisher is not None:
+            self._metrics.representatives_behind(self._publisher.behind)
         declared = self._index.declared
         if declared is not None and declared.recipe != self._recipe:
             self._recipe = declared.recipe

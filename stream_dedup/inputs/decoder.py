@@ -37,7 +37,7 @@ from stream_dedup.inputs.elsewhere import Fetched, FetchLimits, TextFetcher
 from stream_dedup.inputs.fields import MISSING, decode_json, field_at, kind_of, parsed, scalar, scope_number, time_ms_of
 from stream_dedup.inputs.framing import unframe
 from stream_dedup.inputs.html import Extractor, Failure
-from stream_dedup.inputs.registry import AvroRegistry
+from stream_dedup.inputs.registry import SchemaRegistry
 from stream_dedup.log.headers import BYPASS
 from stream_dedup.settings.settings import Settings
 from stream_dedup.settings.units import HEADER_PLACE
@@ -98,7 +98,7 @@ class Decoder:
                 is not installed.
         """
         self._json = settings.value_format != "raw"
-        self._avro = AvroRegistry(settings) if settings.value_format == "avro" else None
+        self._registry = SchemaRegistry(settings) if settings.value_format in ("avro", "protobuf") else None
         self._framed = settings.value_format == "confluent-json"
         if takes_vectors and not self._json:
             raise ConfigurationError(
@@ -127,7 +127,7 @@ class Decoder:
         # So is a JSON object whose text and id are strings.
         self._is_plain_json = self._json and not (
             self._framed
-            or self._avro is not None
+            or self._registry is not None
             or self._is_wrapped
             or self._allow_bypass
             or takes_vectors
@@ -293,7 +293,7 @@ class Decoder:
         return message.key if isinstance(fields, DeadLetter | Reason) else self._id_of(message, fields)
 
     def _fields_of(self, message: Message) -> Any | DeadLetter | Reason:
-        """Return what a value in JSON or Avro holds, None for one that is the text itself, or why there is no document."""
+        """Return what a value holds that is not the text itself, None for one that is, or why there is no document."""
         value = message.value
         if isinstance(message, Unreadable):
             return _unreadable(message)
@@ -308,7 +308,7 @@ class Decoder:
             if isinstance(unframed, str):
                 return DeadLetter("decode", "NotFramed", unframed)
             value = unframed
-        return parsed(value) if self._avro is None else self._avro.read(value)
+        return parsed(value) if self._registry is None else self._registry.read(value)
 
     def _content_of(self, fields: Any) -> Content | bytes | DeadLetter:
         return self._vector_of(fields) if self._takes_vectors else self._text_of(fields)
@@ -366,7 +366,7 @@ class Decoder:
 
     def _text_of(self, fields: Any) -> str | bytes | DeadLetter:
         found = field_at(fields, self._text_field)
-        if isinstance(found, str | bytes):  # bytes: of Avro
+        if isinstance(found, str | bytes):  # bytes: of Avro or Protobuf
             return found
         if isinstance(found, list) and all(isinstance(part, str) for part in found):
             return "\n".join(found)

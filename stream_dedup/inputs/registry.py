@@ -1,37 +1,60 @@
-"""Avro values behind Confluent's frame, read by the schema that a registry has under the id in the frame.
+"""Values behind Confluent's frame, read by the schema that a registry has under the id in the frame.
+
+How a schema reads values is its language's business: `avro`, `protobuf`. Here is what they have in common: the registry, asked
+once for each schema and for those that it refers to, and what becomes of a record when it has none.
 
 Invariants: a value is only read, never written again. A registry that does not answer is no fault of the record: `read` raises
-`RegistryAwayError`, and the caller asks again later. What an id stands for never changes, so an answer is kept. Bytes are read
-in memory and time bounded by their number: a schema under which few bytes could stand for any number of items is refused.
-Source: Confluent Schema Registry, "Wire format" and "API reference"; Apache Avro 1.11 specification.
+`RegistryAwayError`, and the caller asks again later. What an id stands for never changes, so an answer is kept. What is kept
+is bounded, in number and in bytes.
+Source: Confluent Schema Registry, "Wire format" and "API reference".
 """
 
 from __future__ import annotations
 
-import io
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, RegistryAwayError
+from stream_dedup.ground.printable import printable
+from stream_dedup.inputs.avro import AvroSchemas
 from stream_dedup.inputs.framing import unframe
+from stream_dedup.inputs.protobuf import ProtobufSchemas
 from stream_dedup.settings.settings import Settings
 
 SCHEMA_BYTES_MAX = 1 << 20
-_DEPTH_MAX = 64
+# Of all schemas that are kept; what is made of them takes up to 25 times as much.
+_KEPT_BYTES_MAX = 4 << 20
 _REFERENCES_MAX = 100
 _SCHEMAS_MAX = 1_000
 _UNKNOWN_SECONDS = 10.0
 _TIMEOUT_SECONDS = 5
 
-_Reader = Callable[[io.BytesIO], Any]
+Reader: TypeAlias = Callable[[bytes], Any]
+"""Takes what is behind the frame, and returns Python's dictionaries, lists and scalars; it raises what it likes."""
 
 
-class AvroRegistry:
-    """Reads framed Avro values. One thread at a time."""
+class SchemaLanguage(Protocol):
+    """A language of schemas."""
+
+    name: str
+
+    def parsed(self, text: str, references: Mapping[str, str]) -> Any:
+        """Return a schema, made of its text and of those that it refers to, by name; none comes before what it refers to.
+
+        Raises:
+            RegistryAwayError: it cannot be made now.
+            Exception: whatever the text leads the library to.
+        """
+
+    def reader(self, written: Any, asked: Any) -> Reader:
+        """Return what reads values of a schema; by another one, unless `asked` is None, as far as the two allow."""
+
+
+class SchemaRegistry:
+    """Reads framed values. One thread at a time."""
 
     def __init__(self, settings: Settings) -> None:
         """Take the address of the registry and how to log in; nothing is asked yet.
@@ -39,33 +62,37 @@ class AvroRegistry:
         Raises:
             ConfigurationError: the extra is not installed, there is no address, or a file cannot be read.
         """
+        form = settings.value_format
         if not settings.registry_url:
             raise ConfigurationError(
-                "STREAM_DEDUP_VALUE_FORMAT=avro needs the schema registry's address: set STREAM_DEDUP_REGISTRY_URL."
+                f"STREAM_DEDUP_VALUE_FORMAT={form} needs the schema registry's address: set STREAM_DEDUP_REGISTRY_URL."
             )
         try:
             from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - an extra
-            from fastavro import _read_py  # noqa: F401, PLC0415 - an extra
+
+            self._language: SchemaLanguage = AvroSchemas() if form == "avro" else ProtobufSchemas(_names_in(settings))
         except ImportError as error:
             raise ConfigurationError(
-                "STREAM_DEDUP_VALUE_FORMAT=avro needs libraries that are not installed; run: "
+                f"STREAM_DEDUP_VALUE_FORMAT={form} needs libraries that are not installed; run: "
                 f"pip install 'stream-dedup[registry]' ({error})"
             ) from error
-        form: dict[str, Any] = {"url": settings.registry_url, "timeout": _TIMEOUT_SECONDS, "max.retries": 0}
+        told: dict[str, Any] = {"url": settings.registry_url, "timeout": _TIMEOUT_SECONDS, "max.retries": 0}
         if settings.registry_ca_file is not None:
-            form["ssl.ca.location"] = str(settings.registry_ca_file)
+            told["ssl.ca.location"] = str(settings.registry_ca_file)
         try:
             if settings.registry_credentials_file is not None:
-                form["basic.auth.user.info"] = settings.registry_credentials_file.read_text("utf-8").strip()
-            self._client = SchemaRegistryClient(form)
+                told["basic.auth.user.info"] = settings.registry_credentials_file.read_text("utf-8").strip()
+            self._client = SchemaRegistryClient(told)
         except (OSError, ValueError, TypeError) as error:
             raise ConfigurationError(
                 f"The settings of the schema registry cannot be used: {error}; correct STREAM_DEDUP_REGISTRY_URL, "
                 "STREAM_DEDUP_REGISTRY_CA_FILE and STREAM_DEDUP_REGISTRY_CREDENTIALS_FILE."
             ) from error
         self._url = settings.registry_url
-        self._reader_schema_id = settings.reader_schema
-        self._readers: dict[int, _Reader | DeadLetter] = {}
+        self._asked_id = settings.reader_schema
+        self._asked: Any = None
+        self._readers: dict[int, Reader | DeadLetter] = {}
+        self._kept_bytes = 0
         self._unknown_until: dict[int, float] = {}
 
     def read(self, value: bytes) -> Any | DeadLetter:
@@ -82,23 +109,19 @@ class AvroRegistry:
         if isinstance(reader, DeadLetter):
             return reader
         try:
-            return reader(io.BytesIO(body))
-        except RegistryAwayError:
-            raise
+            return reader(body)
         except Exception as error:  # noqa: BLE001 - the library raises whatever the bytes lead it to
-            return DeadLetter("decode", type(error).__name__, f"The value cannot be read by schema {number}: {error}.")
+            why = printable(str(error).rstrip(".") or type(error).__name__)
+            return DeadLetter("decode", type(error).__name__, f"The value cannot be read by schema {number}: {why}.")
 
-    def _reader(self, number: int) -> _Reader | DeadLetter:
+    def _reader(self, number: int) -> Reader | DeadLetter:
         found = self._readers.get(number)
         if found is not None:
             return found
         if self._unknown_until.get(number, 0.0) <= time.monotonic():
-            known: dict[str, Any] = {}
-            loaded = self._load(number, known)
-            if loaded is not None:
-                found = self._reader_of(loaded, known)
-                if len(self._readers) >= _SCHEMAS_MAX:
-                    self._readers.clear()
+            written = self._load(number)
+            if written is not None:
+                found = written if isinstance(written, DeadLetter) else self._language.reader(written, self._asked_schema())
                 self._readers[number] = found
                 return found
             if len(self._unknown_until) >= _SCHEMAS_MAX:
@@ -106,46 +129,42 @@ class AvroRegistry:
             self._unknown_until[number] = time.monotonic() + _UNKNOWN_SECONDS
         return DeadLetter("decode", "UnknownSchema", f"The registry {self._url} has no schema with the id {number}.", True)
 
-    def _reader_of(self, loaded: Any, known: dict[str, Any]) -> _Reader | DeadLetter:
-        """Return what reads values of a schema; it takes what a reader's schema renames, adds and leaves out."""
-        import fastavro  # noqa: PLC0415 - an extra
-        from fastavro import _read_py  # noqa: PLC0415 - an extra
+    def _asked_schema(self) -> Any:
+        """Return the schema by which all values are read; None if each is read by its own."""
+        if self._asked_id is not None and self._asked is None:
+            found = self._load(self._asked_id)
+            if found is None or isinstance(found, DeadLetter):
+                why = "the registry does not have it" if found is None else found.message
+                raise RegistryAwayError(f"STREAM_DEDUP_READER_SCHEMA={self._asked_id} cannot be used: {why}")
+            self._asked = found
+        return self._asked
 
-        if isinstance(loaded, DeadLetter):
-            return loaded
-        # The compiled reader ends the process on a value nested a million deep; the other one raises RecursionError.
-        read = _read_py.schemaless_reader if _is_recursive(known) else fastavro.schemaless_reader
-        target: Any = None
-        if self._reader_schema_id is not None:
-            names: dict[str, Any] = {}
-            target = self._load(self._reader_schema_id, names)
-            if target is None or isinstance(target, DeadLetter):
-                why = "the registry does not have it" if target is None else target.message
-                raise RegistryAwayError(f"STREAM_DEDUP_READER_SCHEMA={self._reader_schema_id} cannot be used: {why}")
-        return lambda body: read(body, loaded, target)
-
-    def _load(self, number: int, known: dict[str, Any]) -> Any | DeadLetter | None:
-        """Return a parsed schema, None if the registry does not know it; `known` gets its named types."""
-        import fastavro  # noqa: PLC0415 - an extra
-
+    def _load(self, number: int) -> Any | DeadLetter | None:
+        """Return a schema, None if the registry does not know it."""
+        if len(self._readers) >= _SCHEMAS_MAX or self._kept_bytes >= _KEPT_BYTES_MAX:
+            self._readers.clear()
+            self._client.clear_caches()  # type: ignore[no-untyped-call]
+            self._kept_bytes = 0
         schema = self._ask(lambda: self._client.get_schema(number))
         if schema is None:
             return None
-        if schema.schema_type not in (None, "AVRO"):
-            return DeadLetter("decode", "NotAvro", f"Schema {number} is {schema.schema_type}, and the values are read as Avro.")
+        name = self._language.name
+        kind = schema.schema_type or "AVRO"
+        if kind != name.upper():
+            return DeadLetter("decode", f"Not{name}", f"Schema {number} is {kind}, and the values are read as {name}.")
         try:
-            self._add_references(schema, known, set())
-            parsed = fastavro.parse_schema(_checked(schema.schema_str), named_schemas=known)
-            _refuse_unbounded(parsed, known)
+            references: dict[str, str] = {}
+            self._add_references(schema, references, set())
+            return self._language.parsed(self._counted(schema, references), references)
         except RegistryAwayError:
             raise
         except Exception as error:  # noqa: BLE001 - a schema is anybody's text
-            return DeadLetter("decode", "BadSchema", f"Schema {number} of the registry cannot be used: {error}.")
-        return parsed
+            why = printable(str(error).rstrip(".") or type(error).__name__)
+            is_timed = isinstance(error, TimeoutError)
+            return DeadLetter("decode", "BadSchema", f"Schema {number} of the registry cannot be used: {why}.", is_timed)
 
-    def _add_references(self, schema: Any, known: dict[str, Any], seen: set[tuple[str, int]]) -> None:
-        import fastavro  # noqa: PLC0415 - an extra
-
+    def _add_references(self, schema: Any, found: dict[str, str], seen: set[tuple[str, int]]) -> None:
+        """Add the texts of those that a schema refers to, by name, each behind those that it refers to itself."""
         for reference in schema.references or ():
             place = (reference.subject, reference.version)
             if place in seen:
@@ -156,93 +175,38 @@ class AvroRegistry:
             referred = self._ask(partial(self._client.get_version, *place))
             if referred is None:
                 raise ValueError(f"it refers to version {place[1]} of {place[0]!r}, which the registry does not have")
-            self._add_references(referred.schema, known, seen)
-            fastavro.parse_schema(_checked(referred.schema.schema_str), named_schemas=known)
+            self._add_references(referred.schema, found, seen)
+            found[reference.name] = self._counted(referred.schema, found)
+
+    def _counted(self, schema: Any, others: Mapping[str, str]) -> str:
+        """Return a schema's text, which is kept from now on.
+
+        Raises:
+            ValueError: with the others of one schema it is too long.
+        """
+        text: str = schema.schema_str
+        self._kept_bytes += len(text)
+        if (length := len(text) + sum(map(len, others.values()))) > SCHEMA_BYTES_MAX:
+            raise ValueError(f"it has {length} characters, with what it refers to, and {SCHEMA_BYTES_MAX} are read at most")
+        return text
 
     def _ask(self, question: Callable[[], Any]) -> Any:
         """Return the registry's answer, None where it says that it has no such schema."""
         try:
             return question()
-        except Exception as error:  # whatever the client raises, the record is not at fault
+        except Exception as error:  # noqa: BLE001 - whatever the client raises, the record is not at fault
             if getattr(error, "http_status_code", None) == 404 and str(getattr(error, "error_code", ""))[:3] == "404":
                 return None
-            raise RegistryAwayError(
-                f"The schema registry {self._url} gives no schema ({error or type(error).__name__}); the records wait. Start "
-                "the registry, or correct the settings STREAM_DEDUP_REGISTRY_*."
-            ) from error
+            self._away(error)
+
+    def _away(self, error: Exception) -> NoReturn:
+        raise RegistryAwayError(
+            f"The schema registry {self._url} gives no schema ({error or type(error).__name__}); the records wait. Start "
+            "the registry, or correct the settings STREAM_DEDUP_REGISTRY_*."
+        ) from error
 
 
-def _checked(text: str) -> Any:
-    if len(text) > SCHEMA_BYTES_MAX:
-        raise ValueError(f"it has {len(text)} characters, and {SCHEMA_BYTES_MAX} are read at most")
-    schema = json.loads(text)
-    level, depth = [schema], 0
-    while level:
-        depth += 1
-        if depth > 2 * _DEPTH_MAX:
-            raise ValueError("it is nested too deep")
-        level = [
-            inner
-            for one in level
-            for inner in (one.values() if isinstance(one, dict) else one if isinstance(one, list) else ())
-        ]
-    return schema
-
-
-def _parts(schema: Any) -> list[Any]:
-    """Return the schemas that stand directly in a parsed one."""
-    if isinstance(schema, list):
-        return schema
-    if not isinstance(schema, dict):
-        return []
-    if "fields" in schema:
-        return [field["type"] for field in schema["fields"]]
-    return [schema[name] for name in ("items", "values") if name in schema] + (
-        [schema["type"]] if isinstance(schema.get("type"), dict | list) else []
-    )
-
-
-def _is_recursive(known: dict[str, Any]) -> bool:
-    """Whether a named type can hold itself."""
-
-    def names_in(schema: Any, found: set[str]) -> set[str]:
-        name = schema if isinstance(schema, str) else schema.get("name") if isinstance(schema, dict) else None
-        if name in known:
-            if name in found:
-                return found
-            found.add(name)
-            schema = known[name]
-        for part in _parts(schema):
-            names_in(part, found)
-        return found
-
-    return any(
-        name in names_in_part
-        for name, schema in known.items()
-        for names_in_part in [set().union(*(names_in(part, set()) for part in _parts(schema)))]
-    )
-
-
-def _refuse_unbounded(schema: Any, known: dict[str, Any]) -> None:
-    """Raise `ValueError` if an array's items may take no bytes: a few bytes could then stand for any number of them."""
-
-    def is_empty(one: Any, above: frozenset[str]) -> bool:
-        if isinstance(one, str) and one in known:
-            return one not in above and is_empty(known[one], above | {one})
-        if isinstance(one, str):
-            return one == "null"
-        if not isinstance(one, dict):
-            return False  # a union begins with its branch
-        if one.get("type") == "fixed":
-            return not one.get("size")
-        if "fields" in one:
-            inside = above | {one["name"]}
-            return all(is_empty(part["type"], inside) for part in one["fields"])
-        return one.get("type") not in ("array", "map", "enum") and is_empty(one.get("type"), above)
-
-    waiting = [schema, *known.values()]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict) and one.get("type") == "array" and is_empty(one["items"], frozenset()):
-            raise ValueError("the items of an array take no bytes")
-        waiting.extend(_parts(one))
+def _names_in(settings: Settings) -> frozenset[str]:
+    """Return the names in the dotted paths of all that is read of a value."""
+    places = (settings.text_field, settings.id_field, settings.time_field, settings.scope_field, settings.text_at)
+    return frozenset(name for place in places if place for name in place.split("."))

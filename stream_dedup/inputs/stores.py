@@ -33,10 +33,11 @@ from stream_dedup.ground.printable import printable
 Admit = Callable[[int], None]
 
 _WEB: Final = ("http", "https")
+_GOOGLE: Final = ("gs", "gcs")
 _LIBRARIES: Final = {
     **dict.fromkeys(("http", "https"), ("aiohttp", "fetch")),
     **dict.fromkeys(("s3", "s3a"), ("s3fs", "s3")),
-    **dict.fromkeys(("gs", "gcs"), ("gcsfs", "gs")),
+    **dict.fromkeys(_GOOGLE, ("gcsfs", "gs")),
     **dict.fromkeys(("abfs", "abfss", "az"), ("adlfs", "abfs")),
 }
 _PART_BYTES: Final = 64 << 10
@@ -145,6 +146,10 @@ class TextStores:
         import fsspec  # noqa: PLC0415 - an extra
 
         kind = fsspec.get_filesystem_class(address.scheme)
+        if address.scheme in _GOOGLE:
+            # Its other class asks first, by gRPC and with a right of its own, what kind of bucket it is: for each text anew,
+            # with a warning, where that fails.
+            kind = importlib.import_module("gcsfs.core").GCSFileSystem
         named = {} if address.scheme in _WEB else kind._get_kwargs_from_urls(address.whole)
         key = f"{address.scheme} {sorted(named.items())}"
         if key not in self._systems:

@@ -12,7 +12,15 @@ from stream_dedup.kafka.client import STATISTICS_EVENT
 from stream_dedup.kafka.committed import OwnedOffset
 from stream_dedup.kafka.outputs import Outcome, Output, PackedOutputs, Result
 from stream_dedup.kafka.patience import Patience
-from stream_dedup.kafka.readers import LogReader, PartitionsReader, VerdictReader, read_partition, reader, sample
+from stream_dedup.kafka.readers import (
+    LastRecordReader,
+    LogReader,
+    PartitionsReader,
+    VerdictReader,
+    read_partition,
+    reader,
+    sample,
+)
 from stream_dedup.kafka.source import RebalanceListener, SourceConsumer
 from stream_dedup.kafka.spans import Bounds, GroupStamp, SpanReader, group_offsets, topic_bounds
 from stream_dedup.kafka.transaction import TransactionalOutput
@@ -25,6 +33,7 @@ __all__ = [
     "Bounds",
     "GroupStamp",
     "InsightsSender",
+    "LastRecordReader",
     "LoadProducer",
     "LogAppender",
     "LogReader",

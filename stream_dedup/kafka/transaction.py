@@ -1,8 +1,8 @@
 """The worker's transaction: outputs and source offsets together, or not at all.
 
 Invariants: the outputs are flushed before the offsets are sent, because a torn transaction (KAFKA-17754) then leaves at worst a
-record twice, never an offset without its output; a producer whose commit or abort took as long as the socket timeout is thrown
-away, because a late EndTxn could end its next transaction.
+record twice, never an offset without its output; a producer that may have sent its offsets or its EndTxn twice begins no other
+transaction, because a copy that is late could commit those offsets with it, or end it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,10 @@ _TRANSACTION_SECONDS = 30.0
 _BEGIN_TIMES = 6
 _BEGIN_SECONDS = 10.0
 _GRACE_SECONDS = 2.0
+# librdkafka sends a request again when its connection broke or its time-out has passed, and then waits this long first, give or
+# take a fifth. So a step that took less was sent once. The default, 100 ms, many a step takes that was sent once too.
+_RETRY_MS = 500
+_SENT_ONCE_SECONDS = 0.8 * _RETRY_MS / 1000
 
 
 class TransactionalOutput:
@@ -82,18 +86,15 @@ class TransactionalOutput:
                     "transactional.id": name,
                     "transaction.timeout.ms": int(1000 * _TRANSACTION_SECONDS),
                     "message.timeout.ms": int(1000 * _MESSAGE_SECONDS),
+                    "retry.backoff.ms": _RETRY_MS,
                 },
             )
             return config, self._new_producer(config)
 
         self._config, self._producer = make(transactional_id)
         self._other = make(f"{transactional_id}~2") if in_turns else None
-        self._doubtful: Producer | None = None
+        self._doubtful: set[Producer] = set()  # each is thrown away at its next turn
         self._outputs_until = 0.0
-        # Whether the offsets took so long that they may be sent once more, by a connection that was given up, when the next
-        # transaction is open: it would commit offsets that are not its own.
-        self._offsets_are_late = False
-        self._socket_timeout_seconds = float(self._config["socket.timeout.ms"]) / 1000
         self._caller = self._make_thread("transactions")
 
     def run(
@@ -134,9 +135,8 @@ class TransactionalOutput:
         one_by_one: bool,
         reached: Callable[[str], None],
     ) -> Result:
-        if self._producer is self._doubtful:
-            self._doubtful = None
-            self._producer = self._new_producer(self._config)
+        if self._producer in self._doubtful:
+            self._renew()
         positions = [TopicPartition(topic, part, offset, metadata) for topic, part, offset, metadata in offsets]
         bulk = None
         if isinstance(outputs, PackedOutputs) and not one_by_one:
@@ -152,7 +152,7 @@ class TransactionalOutput:
             if ended.outcome is not Outcome.ABORTED or (is_slow and not error.is_refused):
                 return ended
         # Which record it was, and why, is known once each has a report. librdkafka goes on with a gap in its sequence numbers.
-        self._producer = self._new_producer(self._config)
+        self._renew()
         return self._attempt(outputs, positions, stamp, reached)
 
     def _attempt(
@@ -171,7 +171,6 @@ class TransactionalOutput:
             UndeliveredError: in bulk, a record failed; the transaction is open still.
         """
         failures: list[tuple[int, KafkaError]] = []
-        self._offsets_are_late = False
         # A record that was written in bulk does not say why it was refused, and a missing ACL refuses all.
         needs = "" if bulk is None else write_acls(bulk.topics)
         try:
@@ -193,13 +192,12 @@ class TransactionalOutput:
             if failures:
                 return self._fail(None, failures, outputs, positions, stamp)
             if positions:
-                began = self._monotonic()
-                self._again(  # 4
-                    lambda seconds: self._producer.send_offsets_to_transaction(positions, stamp, seconds),
-                    "sending the source offsets",
-                    needs,
-                )
-                self._offsets_are_late = self._monotonic() - began >= self._socket_timeout_seconds
+                with self._doubting():
+                    self._again(  # 4
+                        lambda seconds: self._producer.send_offsets_to_transaction(positions, stamp, seconds),
+                        "sending the source offsets",
+                        needs,
+                    )
             reached("offsets")
         except KafkaException as error:
             return self._abort(translated(error.args[0], "writing a transaction"), failures)
@@ -305,15 +303,20 @@ class TransactionalOutput:
     ) -> BrokerError | None:
         """Return the ACL that is missing, if that is why every output was purged; the transaction will be aborted anyway.
 
-        A transaction that may not write to a topic fails as a whole, and only the next call with it says why.
+        A transaction that may not write to a topic fails as a whole, and only the next call with it says why: that
+        with the source offsets or, where there are none, the commit, which is refused once an output has failed.
         """
-        if any(error.code() not in PURGED for _, error in errors):
+        if (not errors and not positions) or any(error.code() not in PURGED for _, error in errors):
             return None
         try:
-            self._caller.call(
-                lambda: self._producer.send_offsets_to_transaction(positions, stamp, STEP_SECONDS),
-                STEP_SECONDS + _GRACE_SECONDS,
-            )
+            with self._doubting():
+                if positions:
+                    self._caller.call(
+                        lambda: self._producer.send_offsets_to_transaction(positions, stamp, STEP_SECONDS),
+                        STEP_SECONDS + _GRACE_SECONDS,
+                    )
+                else:
+                    self._caller.call(lambda: self._producer.commit_transaction(STEP_SECONDS), STEP_SECONDS + _GRACE_SECONDS)
         except KafkaException as error:
             if is_retriable(error):
                 raise StuckError("While the outputs failed, the source offsets were not taken in time.") from error
@@ -324,17 +327,15 @@ class TransactionalOutput:
         return None
 
     def _commit(self, needs: str, *, in_bulk: bool) -> Result:
-        began = self._monotonic()
         try:
-            self._again(self._producer.commit_transaction, "committing", needs)
+            with self._doubting():
+                self._again(self._producer.commit_transaction, "committing", needs)
         except AbortableError as error:
             if in_bulk and isinstance(error, UndeliveredError):
                 raise
-            if self._monotonic() - began >= self._socket_timeout_seconds:
+            if self._producer in self._doubtful:
                 return self._recycle(str(error))
             return self._abort(error, [])
-        if self._offsets_are_late or self._monotonic() - began >= self._socket_timeout_seconds:
-            return self._recycle("The offsets or the commit took as long as the socket timeout.")
         if self._other is not None:
             (self._config, self._producer), self._other = self._other, (self._config, self._producer)
         return Result(Outcome.COMMITTED)
@@ -344,26 +345,38 @@ class TransactionalOutput:
             raise why
         if isinstance(why, StuckError):
             return self._recycle(str(why))
-        began = self._monotonic()
         try:
-            self._again(self._producer.abort_transaction, "aborting")
+            with self._doubting():
+                self._again(self._producer.abort_transaction, "aborting")
         except AbortableError as error:
             return self._recycle(str(error))
-        if self._offsets_are_late or self._monotonic() - began >= self._socket_timeout_seconds:
-            return self._recycle("The offsets or the abort took as long as the socket timeout.")
         refused = tuple(sorted({index for index, error in failures if error.code() in REFUSALS}))
         if refused:
             # librdkafka goes on with a gap in its sequence numbers, at which the next transaction would fail.
-            self._producer = self._new_producer(self._config)
+            self._renew()
         return Result(Outcome.ABORTED, refused, str(why))
 
     def _recycle(self, why: str) -> Result:
-        """Throw the producer away: its late EndTxn is fenced by the epoch that the next one gets."""
+        """Throw the producer away, and the other one at its next turn."""
         self._caller = self._make_thread("transactions")
-        self._producer = self._new_producer(self._config)
-        if self._other is not None:
-            self._doubtful = self._other[1]
+        self._renew()
+        self._doubtful = set() if self._other is None else {self._other[1]}
         return Result(Outcome.UNKNOWN, why=why)
+
+    def _renew(self) -> None:
+        """Put a new producer in the place of this one, whose late copies are fenced by the epoch that the new one gets."""
+        self._doubtful.discard(self._producer)
+        self._producer = self._new_producer(self._config)
+
+    @contextlib.contextmanager
+    def _doubting(self) -> Iterator[None]:
+        """Throw the producer away at its next turn if this step took so long that it may have been sent twice."""
+        began = self._monotonic()
+        try:
+            yield
+        finally:
+            if self._monotonic() - began >= _SENT_ONCE_SECONDS:
+                self._doubtful.add(self._producer)
 
     def _new_producer(self, config: dict[str, Any]) -> Producer:
         producer = make_producer(config)

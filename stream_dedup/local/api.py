@@ -37,7 +37,7 @@ from stream_dedup.log import answers, records
 _LOG = "a library's index"
 _TOPIC = "library"
 _NONCE = bytes(NONCE_BYTES)
-_WORD_BITS = 64
+_LIMB_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class Index:
         (wanted,) = self._prints([content])
         if wanted.is_empty:
             return []
-        similar = self._index.similar(_words(wanted), wanted.digest, wanted.features, _scope(scope), limit, wanted.sketch)
+        similar = self._index.similar(_limbs(wanted), wanted.digest, wanted.features, _scope(scope), limit, wanted.sketch)
         return [Match(entry.id.decode("utf-8", "replace"), distance) for distance, entry in similar.found]
 
     def __repr__(self) -> str:
@@ -241,8 +241,8 @@ class Index:
         declared = self._index.declared
         if declared is None:
             plan = wanted or plan_for(has_sketches=bool(self.recipe.sketch_values))
-            words = -(-self.recipe.width // _WORD_BITS)
-            if plan.width > words * _WORD_BITS:
+            limbs = -(-self.recipe.width // _LIMB_BITS)
+            if plan.width > limbs * _LIMB_BITS:
                 raise ConfigurationError(
                     f"The plan {plan.name} judges {plan.width} bits, and the recipe {self.recipe.id} makes "
                     f"{self.recipe.width}; choose a plan of at most that width, such as classic for 64."
@@ -254,7 +254,7 @@ class Index:
                 )
             fields = {
                 "recipe": self.recipe.id,
-                "width": words * _WORD_BITS,
+                "width": limbs * _LIMB_BITS,
                 "floor": self.recipe.floor,
                 "plan": plan.to_fields(),
                 "group": _TOPIC,
@@ -298,7 +298,7 @@ class Index:
         ids = [shorten_id(name.encode("utf-8", "replace")) for name in names]
         judged: dict[int, answers.Judgement] = {}
         start = 0
-        width = -(-self.recipe.width // _WORD_BITS) * _WORD_BITS
+        width = -(-self.recipe.width // _LIMB_BITS) * _LIMB_BITS
         for count in records.split_sizes([len(ids[row]) for row in rows], width, self.recipe.sketch_values, 1):
             part = rows[start : start + count]
             start += count
@@ -326,7 +326,7 @@ class Index:
                 offset=np.arange(first, first + count, dtype=np.int64),
                 value_digest=np.array([int.from_bytes(digest, "little") for digest in digests], np.uint64),
                 text_digest=np.frombuffer(b"".join(one.digest for one in chosen), np.uint8).reshape(count, -1),
-                prints=np.array([_words(one) for one in chosen], np.uint64),
+                prints=np.array([_limbs(one) for one in chosen], np.uint64),
                 sketches=np.frombuffer(b"".join(one.sketch for one in chosen), np.uint8).reshape(
                     count, self.recipe.sketch_values
                 ),
@@ -368,7 +368,7 @@ def _prints(texts: Sequence[str], recipe: Recipe) -> list[Print]:
     digits = -(-recipe.width // 4)
     found = []
     for row in range(len(texts)):
-        number = sum(word << _WORD_BITS * place for place, word in enumerate(made.prints[row].tolist()))
+        number = sum(word << _LIMB_BITS * place for place, word in enumerate(made.prints[row].tolist()))
         found.append(
             Print(
                 recipe.id,
@@ -382,11 +382,11 @@ def _prints(texts: Sequence[str], recipe: Recipe) -> list[Print]:
     return found
 
 
-def _words(one: Print) -> list[int]:
-    """Return a print as the index takes it: 64-bit words, the low one first."""
+def _limbs(one: Print) -> list[int]:
+    """Return a print as the index takes it: limbs of 64 bits, the low one first."""
     number = int(one.hex, 16)
-    count = -(-len(one.hex) * 4 // _WORD_BITS)
-    return [number >> _WORD_BITS * place & (1 << _WORD_BITS) - 1 for place in range(count)]
+    count = -(-len(one.hex) * 4 // _LIMB_BITS)
+    return [number >> _LIMB_BITS * place & (1 << _LIMB_BITS) - 1 for place in range(count)]
 
 
 def _column(values: object, what: str) -> list[Any]:

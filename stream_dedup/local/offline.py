@@ -116,7 +116,7 @@ def judge_documents(
     index.bind("documents judged without Kafka")
     declaration = {
         "recipe": recipe.id,
-        "width": 64 * recipe.words,
+        "width": 64 * recipe.limbs,
         "floor": recipe.floor,
         "plan": plan.to_fields(),
         "group": "offline",
@@ -139,7 +139,7 @@ def _judge(
     judgements: dict[int, answers.Judgement] = {}
     start = 0
     for count in records.split_sizes(
-        [len(ids[row]) for row in rows], 64 * fingerprinter.recipe.words, fingerprinter.recipe.sketch_values, 1
+        [len(ids[row]) for row in rows], 64 * fingerprinter.recipe.limbs, fingerprinter.recipe.sketch_values, 1
     ):
         part = rows[start : start + count]
         start += count

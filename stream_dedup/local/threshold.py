@@ -78,8 +78,8 @@ def distinct_rows(prints: Prints, scopes: NDArray[np.uint64], floor: int) -> NDA
 
 def nearest_pairs(prints: Prints, scopes: NDArray[np.uint64], rows: NDArray[np.int64], plan: Plan) -> NearestPairs:
     """Return of each of `rows`, ascending, that has one, the most similar earlier row of its scope, or the first of them."""
-    sketches, limbs, features = prints.sketches[rows], prints.prints[rows, : plan.words], prints.features[rows].astype(np.int64)
-    mask = np.full(plan.words, 2**64 - 1, np.uint64)
+    sketches, limbs, features = prints.sketches[rows], prints.prints[rows, : plan.limbs], prints.features[rows].astype(np.int64)
+    mask = np.full(plan.limbs, 2**64 - 1, np.uint64)
     if plan.width % 64:
         mask[-1] = 2 ** (plan.width % 64) - 1
     _, scope = np.unique(scopes[rows], return_inverse=True)

@@ -1,11 +1,12 @@
 """Records on `verdicts`: the index's answers, in log order for each replica.
 
-    record   := frame "SDV2", version 2, kind 1 (answer), 2 (rejected) or 3 (announce)
+    record   := frame "SDV4", version 1, kind 1 (answer), 2 (rejected) or 3 (announce)
     answer   := log_offset(u64) nonce(16) number(u64) documents(u32)
                 reason(u8) distance(u8) agreeing(u8: equal values of the two sketches, or 255 if none were compared)
                 decided_offset(u64) decided_place(u32), each for all documents
-                sources(u16) source* then, for the duplicates only: source(u16) offset(i64) time_ms(i64) id_bytes(u16),
-                as columns; their ids, one after another; at the very end chain(8)
+                sources(u16) source* then, for the duplicates only: copies(u32) better(u8: the rule by which it beats the
+                best so far, or 0) source(u16) offset(i64) time_ms(i64) id_bytes(u16), as columns; their ids, one after
+                another; at the very end chain(8)
     source   := topic(str8) topic_id(16) partition(u32)
     rejected := log_offset(u64) nonce(16) number(u64) why(str16) chain(8)
     announce := answers_from(u64): this replica answers log offsets from there on, and nothing older
@@ -27,6 +28,7 @@ from typing import NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.ground.better import BETTER_LABELS
 from stream_dedup.ground.document import (
     NONCE_BYTES,
     TOPIC_ID_BYTES,
@@ -42,7 +44,7 @@ from stream_dedup.ground.lazy import Lazy
 from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.log.frame import Reader, cut, framed, unframed
 
-MAGIC = b"SDV2"
+MAGIC = b"SDV4"
 VERSION = 1
 KIND_ANSWER = 1
 KIND_REJECTED = 2
@@ -65,7 +67,9 @@ _IS_OUTCOME = np.isin(np.arange(256), [reason for reason in Reason if reason.ver
 class Judgement(NamedTuple):
     """The verdict on one document: why, which log place decided; of a duplicate, distance and representative.
 
-    `agreeing` counts the equal values of the two sketches of what is near; it is `NOT_COMPARED` for all else.
+    `agreeing` counts the equal values of the two sketches of what is near; it is `NOT_COMPARED` for all else. Of a duplicate,
+    `copies` counts those of its representative so far, this one included (0: the log counts none), and `better` is the number
+    of the `BetterRule` by which it beats the representative and every copy before it, or 0.
     """
 
     reason: Reason
@@ -73,6 +77,8 @@ class Judgement(NamedTuple):
     distance: int = 0
     of: Representative | None = None
     agreeing: int = NOT_COMPARED
+    copies: int = 0
+    better: int = 0
 
 
 _judgement, _log_place = maker_of(Judgement), maker_of(LogPlace)
@@ -155,7 +161,17 @@ class Verdicts(Sequence[Judgement]):
     is made, with all the others, when the first is asked for.
     """
 
-    __slots__ = ("_judgements", "agreeing", "decided_offsets", "decided_places", "distances", "named", "reasons")
+    __slots__ = (
+        "_judgements",
+        "agreeing",
+        "better",
+        "copies",
+        "decided_offsets",
+        "decided_places",
+        "distances",
+        "named",
+        "reasons",
+    )
 
     def __init__(
         self,
@@ -165,14 +181,18 @@ class Verdicts(Sequence[Judgement]):
         decided_places: NDArray[np.uint32],
         named: Sequence[Representative],
         agreeing: NDArray[np.uint8] | None = None,
+        copies: NDArray[np.uint32] | None = None,
+        better: NDArray[np.uint8] | None = None,
     ) -> None:
-        """Without `agreeing`, no sketches were compared."""
+        """Without `agreeing`, no sketches were compared; without `copies` and `better` there are none of either."""
         self.reasons = reasons
         self.distances = distances
         self.decided_offsets = decided_offsets
         self.decided_places = decided_places
         self.named = named
         self.agreeing = np.full(len(reasons), NOT_COMPARED, np.uint8) if agreeing is None else agreeing
+        self.copies = np.zeros(len(reasons), np.uint32) if copies is None else copies
+        self.better = np.zeros(len(reasons), np.uint8) if better is None else better
         self._judgements: list[Judgement] | None = None
 
     @classmethod
@@ -188,6 +208,8 @@ class Verdicts(Sequence[Judgement]):
             np.fromiter((judgement.decided.place for judgement in judgements), np.uint32, count),
             [judgement.of for judgement in judgements if judgement.of is not None],
             np.fromiter((judgement.agreeing for judgement in judgements), np.uint8, count),
+            np.fromiter((judgement.copies for judgement in judgements), np.uint32, count),
+            np.fromiter((judgement.better for judgement in judgements), np.uint8, count),
         )
 
     @classmethod
@@ -199,6 +221,8 @@ class Verdicts(Sequence[Judgement]):
             np.concatenate([part.decided_places for part in parts]),
             NamedRepresentatives.joined([NamedRepresentatives.of(part.named) for part in parts]),
             np.concatenate([part.agreeing for part in parts]),
+            np.concatenate([part.copies for part in parts]),
+            np.concatenate([part.better for part in parts]),
         )
 
     @property
@@ -224,6 +248,8 @@ class Verdicts(Sequence[Judgement]):
                 self.distances.tolist(),
                 named_or_none,
                 self.agreeing.tolist(),
+                self.copies.tolist(),
+                self.better.tolist(),
             )
             self._judgements = list(map(_judgement, zip(*columns, strict=True)))
         return self._judgements
@@ -341,7 +367,10 @@ def _answer_body(verdicts: Verdicts) -> bytes:
     for topic, topic_id, partition in named.partitions:
         name = topic.encode("utf-8")
         parts += (_U8.pack(len(name)), name, topic_id, _U32.pack(partition))
+    duplicates = verdicts.names_another
     parts += (
+        verdicts.copies[duplicates].astype("<u4").tobytes(),
+        verdicts.better[duplicates].tobytes(),
         named.sources.astype("<u2").tobytes(),
         named.offsets.astype("<i8").tobytes(),
         named.times_ms.astype("<i8").tobytes(),
@@ -366,7 +395,13 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
         topic = reader.text(_U8)
         topic_id = bytes(reader.take(TOPIC_ID_BYTES))
         table.append((topic, topic_id, reader.unpack(_U32)[0]))
-    named = int(_IS_DUPLICATE[reasons].sum())
+    is_duplicate = _IS_DUPLICATE[reasons]
+    named = int(is_duplicate.sum())
+    copies, better = np.zeros(count, np.uint32), np.zeros(count, np.uint8)
+    copies[is_duplicate] = reader.column(np.uint32, named)
+    better[is_duplicate] = reader.column(np.uint8, named)
+    if better.max(initial=0) >= len(BETTER_LABELS):
+        raise FormatError(f"{what} names a rule that no version of this program has.")
     sources = reader.column(np.uint16, named)
     offsets = reader.column(np.int64, named)
     times_ms = reader.column(np.int64, named)
@@ -379,5 +414,9 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
     assert len(nonce) == NONCE_BYTES  # noqa: S101 - the struct says so; this is for the reader of the code
     of = NamedRepresentatives(table, sources, offsets, times_ms, stops, ids)
     return LogAnswer(
-        log_offset, nonce, number, Verdicts(reasons, distances, decided_offsets, decided_places, of, agreeing), chain
+        log_offset,
+        nonce,
+        number,
+        Verdicts(reasons, distances, decided_offsets, decided_places, of, agreeing, copies, better),
+        chain,
     )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.ground.better import BETTER_LABELS
 from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_VALUES
 from stream_dedup.log import headers
 from stream_dedup.log.answers import NamedRepresentatives, Verdicts
@@ -21,19 +22,23 @@ NAMES = (
     headers.VERDICT,
     headers.REASON,
     headers.RECIPE,
+    headers.POSITION,
     headers.FINGERPRINT,
     headers.DISTANCE,
     headers.SIMILARITY,
+    headers.COPIES,
+    headers.BETTER,
     headers.OF_ID,
     headers.OF_POSITION,
     headers.OF_TIME,
     headers.LOG,
 )
-_VERDICT, _REASON, _RECIPE, _FINGERPRINT, _DISTANCE, _SIMILARITY, _OF_ID, _OF_POSITION, _OF_TIME, _LOG = range(len(NAMES))
-# A distance of 3 digits, a similarity of 4, an offset in a position of 20, a time of 24, a log offset and a place of 20 and 10
-# with a slash.
-_NUMBERS_BYTES_MAX = 3 + 4 + 20 + 24 + 31
-_MINUS, _SLASH, _COLON, _DOT, _DASH, _T, _Z, _ZERO = (ord(one) for one in "-/:.-TZ0")
+_VERDICT, _REASON, _RECIPE, _POSITION, _FINGERPRINT, _DISTANCE = range(6)
+_SIMILARITY, _COPIES, _BETTER, _OF_ID, _OF_POSITION, _OF_TIME, _LOG = range(6, len(NAMES))
+# A position's partition and offset of 10 and 20 digits with a dash and an at sign, a distance of 3, a similarity of 4, copies
+# of 10, a rule of 9, an offset in a position of 20, a time of 24, a log offset and a place of 20 and 10 with a slash.
+_NUMBERS_BYTES_MAX = 32 + 3 + 4 + 10 + 9 + 20 + 24 + 31
+_MINUS, _SLASH, _COLON, _DOT, _DASH, _T, _Z, _ZERO, _AT = (ord(one) for one in "-/:.-TZ0@")
 _DAY_MS = 86_400_000
 _NOT_COMPARED, _VALUES = NOT_COMPARED, SKETCH_VALUES
 # The days of 1 January of the year 1 and of 31 December 9999, counted from 1970: what Python's calendar knows.
@@ -53,12 +58,30 @@ class HeaderColumns(NamedTuple):
     values: NDArray[np.uint8]
 
 
+class SourcePlaces(NamedTuple):
+    """Where n records lie in the source: its topic, and `partitions` and `offsets` (n,)."""
+
+    topic: str
+    partitions: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+
+
+class _PlaceArrays(NamedTuple):
+    """The same for the kernel, the topic in bytes."""
+
+    topic: NDArray[np.uint8]
+    partitions: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+
+
 class _JudgedArrays(NamedTuple):
     """The verdicts for the kernel, (n,)."""
 
     reasons: NDArray[np.uint8]
     distances: NDArray[Any]
     agreeing: NDArray[np.uint8]
+    copies: NDArray[np.uint32]
+    better: NDArray[np.uint8]
     decided_offsets: NDArray[Any]
     decided_places: NDArray[Any]
     wanted: NDArray[np.bool_]
@@ -85,7 +108,9 @@ class _WrittenArrays(NamedTuple):
     values: NDArray[np.uint8]
 
 
-def of_verdicts(recipe: str, fingerprints: NDArray[np.uint8], verdicts: Verdicts, wanted: NDArray[np.bool_]) -> HeaderColumns:
+def of_verdicts(
+    recipe: str, places: SourcePlaces, fingerprints: NDArray[np.uint8], verdicts: Verdicts, wanted: NDArray[np.bool_]
+) -> HeaderColumns:
     """Return our headers for n records; `fingerprints` (n, digits) are written in hex, and `wanted` (n,) says for which.
 
     The others get none: they have no verdict that a reader sees, or something else makes theirs.
@@ -100,7 +125,9 @@ def of_verdicts(recipe: str, fingerprints: NDArray[np.uint8], verdicts: Verdicts
     outcomes, outcome_stops = _outcomes()
     prefixes = [f"{topic}-{partition}@".encode() for topic, _, partition in named.partitions]
     prefix, prefix_stops = _joined(prefixes)
-    most_bytes = max(map(len, prefixes), default=0) + _NUMBERS_BYTES_MAX + digits + len(recipe.encode()) + len(outcomes)
+    topic, recipe_bytes = _bytes(places.topic.encode()), _bytes(recipe.encode())
+    most_bytes = max(map(len, prefixes), default=0) + _NUMBERS_BYTES_MAX + digits
+    most_bytes += len(topic) + len(recipe_bytes) + len(outcomes)
     of = np.empty(count * len(NAMES), np.uint8)
     ends = np.empty(count * len(NAMES), np.int64)
     stops = np.empty(count, np.int64)
@@ -109,6 +136,8 @@ def of_verdicts(recipe: str, fingerprints: NDArray[np.uint8], verdicts: Verdicts
         verdicts.reasons,
         verdicts.distances,
         verdicts.agreeing,
+        verdicts.copies,
+        verdicts.better,
         verdicts.decided_offsets,
         verdicts.decided_places,
         wanted,
@@ -123,8 +152,9 @@ def of_verdicts(recipe: str, fingerprints: NDArray[np.uint8], verdicts: Verdicts
         _bytes(named.ids),
     )
     room = _WrittenArrays(of, ends, stops, values)
-    recipe_bytes, digits_given = _bytes(recipe.encode()), np.ascontiguousarray(fingerprints)
-    written = _write(outcomes, outcome_stops, recipe_bytes, digits_given, judged, representatives, room)
+    lying = _PlaceArrays(topic, np.ascontiguousarray(places.partitions), np.ascontiguousarray(places.offsets))
+    digits_given = np.ascontiguousarray(fingerprints)
+    written = _write(outcomes, outcome_stops, *_rules(), recipe_bytes, lying, digits_given, judged, representatives, room)
     return HeaderColumns(NAMES, of[:written], ends[:written], stops, values)
 
 
@@ -143,6 +173,12 @@ def _outcomes() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     known = {int(reason): [value for _, value in outcome] for reason, outcome in headers.OUTCOMES.items()}
     parts = [value for number in range(256) for value in known.get(number, [b"", b""])]
     return _joined(parts)
+
+
+@lru_cache
+def _rules() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the names of the rules by which a copy is better, by number, and where each ends."""
+    return _joined([label.encode() for label in BETTER_LABELS])
 
 
 @inlined
@@ -164,6 +200,17 @@ def _decimal(values: Any, at: Any, number: Any) -> Any:
         values[place] = np.uint8(np.uint64(_ZERO) + number % np.uint64(10))
         number //= np.uint64(10)
     return at + digits
+
+
+@inlined
+def _signed(values: Any, at: Any, number: Any) -> Any:
+    """Write an int64 in decimal; return the place behind it."""
+    magnitude = np.uint64(number)
+    if number < 0:
+        values[at] = _MINUS
+        at += 1
+        magnitude = ~magnitude + np.uint64(1)
+    return _decimal(values, at, magnitude)
 
 
 @inlined
@@ -219,7 +266,18 @@ def _similarity(values: Any, at: Any, agreeing: Any) -> Any:
 
 
 @kernel
-def _write(outcomes: Any, outcome_stops: Any, recipe: Any, fingerprints: Any, judged: Any, named: Any, written: Any) -> Any:
+def _write(
+    outcomes: Any,
+    outcome_stops: Any,
+    rules: Any,
+    rule_stops: Any,
+    recipe: Any,
+    places: Any,
+    fingerprints: Any,
+    judged: Any,
+    named: Any,
+    written: Any,
+) -> Any:
     """Write all headers into `written`; return how many there are."""
     of, ends, values = written.of, written.ends, written.values
     j = at = row = 0
@@ -234,9 +292,15 @@ def _write(outcomes: Any, outcome_stops: Any, recipe: Any, fingerprints: Any, ju
             of[j + 1], ends[j + 1] = _REASON, at
             at = _copied(values, at, recipe, 0, len(recipe))
             of[j + 2], ends[j + 2] = _RECIPE, at
+            at = _copied(values, at, places.topic, 0, len(places.topic))
+            values[at] = _DASH
+            at = _signed(values, at + 1, np.int64(places.partitions[i]))
+            values[at] = _AT
+            at = _signed(values, at + 1, places.offsets[i])
+            of[j + 3], ends[j + 3] = _POSITION, at
             at = _copied(values, at, fingerprints[i], 0, fingerprints.shape[1])
-            of[j + 3], ends[j + 3] = _FINGERPRINT, at
-            j += 4
+            of[j + 4], ends[j + 4] = _FINGERPRINT, at
+            j += 5
             if is_duplicate:
                 at = _decimal(values, at, np.uint64(judged.distances[i]))
                 of[j], ends[j] = _DISTANCE, at
@@ -244,16 +308,20 @@ def _write(outcomes: Any, outcome_stops: Any, recipe: Any, fingerprints: Any, ju
                     at = _similarity(values, at, np.int64(judged.agreeing[i]))
                     j += 1
                     of[j], ends[j] = _SIMILARITY, at
+                if judged.copies[i]:
+                    at = _decimal(values, at, np.uint64(judged.copies[i]))
+                    j += 1
+                    of[j], ends[j] = _COPIES, at
+                if judged.better[i]:
+                    rule = np.int64(judged.better[i])
+                    at = _copied(values, at, rules, rule_stops[rule], rule_stops[rule + 1])
+                    j += 1
+                    of[j], ends[j] = _BETTER, at
                 at = _copied(values, at, named.ids, named.id_stops[row - 1] if row else 0, named.id_stops[row])
                 of[j + 1], ends[j + 1] = _OF_ID, at
                 source = named.sources[row]
                 at = _copied(values, at, named.prefix, named.prefix_stops[source], named.prefix_stops[source + 1])
-                offset = np.uint64(named.offsets[row])
-                if named.offsets[row] < 0:
-                    values[at] = _MINUS
-                    at += 1
-                    offset = ~offset + np.uint64(1)
-                at = _decimal(values, at, offset)
+                at = _signed(values, at, named.offsets[row])
                 of[j + 2], ends[j + 2] = _OF_POSITION, at
                 at = _time(values, at, named.times_ms[row])
                 of[j + 3], ends[j + 3] = _OF_TIME, at

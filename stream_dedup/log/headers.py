@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from stream_dedup.ground.better import BETTER_LABELS
 from stream_dedup.ground.document import ID_BYTES_MAX, DeadLetter, Headers, LogPlace, Position, Reason, Representative
 from stream_dedup.ground.messages import Messages, sizes_of
 from stream_dedup.ground.sketch import NOT_COMPARED, as_text
@@ -26,10 +27,13 @@ FINGERPRINT = "dedup.fingerprint"
 RECIPE = "dedup.recipe"
 DISTANCE = "dedup.distance"
 SIMILARITY = "dedup.similarity"
+COPIES = "dedup.copies"
+BETTER = "dedup.better"
 OF_ID = "dedup.of.id"
 OF_POSITION = "dedup.of.position"
 OF_TIME = "dedup.of.time"
 LOG = "dedup.log"
+POSITION = "dedup.position"
 ERROR_STAGE = "dedup.error.stage"
 ERROR_CLASS = "dedup.error.class"
 ERROR_TIMESTAMP = "dedup.error.timestamp"
@@ -45,10 +49,11 @@ DLQ_MESSAGE = "__dlq.errors.message"
 
 MESSAGE_BYTES_MAX = 1000
 # Names, numbers, an id and a topic name at their longest; a dead letter's message instead of the id is no longer.
-OWN_BYTES_MAX = 1024 + ID_BYTES_MAX + MESSAGE_BYTES_MAX
+OWN_BYTES_MAX = 1344 + ID_BYTES_MAX + MESSAGE_BYTES_MAX
 # librdkafka gives none of more than 100,000, and ours come on top.
 FOREIGN_HEADERS_MAX = 100_000 - 20
 _DAY_MS = 86_400_000
+_OFFSETS = 1 << 63  # Kafka has no others
 _FIXED_BYTES = 200 + OWN_BYTES_MAX  # of a record without key, value and headers
 
 
@@ -69,7 +74,16 @@ def text_of(headers: Sequence[tuple[str, bytes | None]], name: str) -> str:
     return next(((value or b"").decode("utf-8", "replace") for found, value in reversed(headers) if found == name), "")
 
 
+def place_of(text: str) -> LogPlace | None:
+    """Return the place that `dedup.log` names (`8812/17`), or None if it names none."""
+    offset, slash, place = text.partition("/")
+    if not slash or not all(part.isascii() and part.isdigit() and len(part) <= 19 for part in (offset, place)):
+        return None
+    return LogPlace(int(offset), int(place)) if int(offset) < _OFFSETS else None
+
+
 def of_verdict(
+    position: Position,
     reason: Reason,
     recipe: str,
     fingerprint: bytes | None,
@@ -77,27 +91,35 @@ def of_verdict(
     distance: int = 0,
     of: Representative | None = None,
     agreeing: int = NOT_COMPARED,
+    copies: int = 0,
+    better: int = 0,
 ) -> Headers:
     """Return our headers for a document with a verdict; `fingerprint`, in hex, is None if it was never fingerprinted.
 
-    `agreeing`: how many values of the two sketches are equal, or `NOT_COMPARED`.
+    `position`: where it lies in the source topic. `agreeing`: how many values of the two sketches are equal, or `NOT_COMPARED`;
+    `copies` and `better` as in `Judgement`.
     """
     constant = _constants(recipe).get(reason)
     if constant is None:
         raise ValueError(f"{reason.label} is no outcome for a reader")
+    where = (POSITION, str(position).encode())
     if of is None and fingerprint is not None and decided is not None:  # as of nearly every document that is kept
-        return [*constant, (FINGERPRINT, fingerprint), (LOG, b"%d/%d" % decided)]
-    own: Headers = [*constant]
+        return [*constant, where, (FINGERPRINT, fingerprint), (LOG, b"%d/%d" % decided)]
+    own: Headers = [*constant, where]
     if fingerprint is not None:
         own.append((FINGERPRINT, fingerprint))
     if of is not None:
-        (topic, _, partition, offset), identifier, time_ms = of
+        kept, identifier, time_ms = of
         own.append((DISTANCE, b"%d" % distance))
         if agreeing != NOT_COMPARED:
             own.append((SIMILARITY, as_text(agreeing).encode()))
+        if copies:
+            own.append((COPIES, b"%d" % copies))
+        if better:
+            own.append((BETTER, BETTER_LABELS[better].encode()))
         own += (
             (OF_ID, identifier),
-            (OF_POSITION, f"{topic}-{partition}@{offset}".encode()),
+            (OF_POSITION, str(kept).encode()),
             (OF_TIME, rfc3339(time_ms).encode()),
         )
     if decided is not None:
@@ -123,6 +145,7 @@ def of_dead_letter(letter: DeadLetter, position: Position, group: str, timestamp
         (DLQ_OFFSET, b"%d" % position.offset),
         (DLQ_GROUP, group.encode()),
         (DLQ_MESSAGE, message),
+        (POSITION, str(position).encode()),
         (ERROR_TIMESTAMP, b"" if timestamp_ms is None else b"%d" % timestamp_ms),
         (ERROR_STAGE, letter.stage.encode()),
         (ERROR_CLASS, letter.error_class.encode()),

@@ -1,12 +1,12 @@
 """Records on `fingerprints`, the one order: packed batches of documents, and control records.
 
-    record  := frame "SDF2", version 1, kind 1 (batch), 2 (control), 3 (seed) or 4 (release)
-    batch   := recipe(str8) mode(u8) print_words(u8) sketch_values(u8) nonce(16) number(u64)
+    record  := frame "SDF3", version 1, kind 1 (batch), 2 (control), 3 (seed) or 4 (release)
+    batch   := recipe(str8) mode(u8) print_limbs(u8) sketch_values(u8) has_ranks(u8) nonce(16) number(u64)
                sources(u16) source* documents(u32) column*
     source  := topic(str8) topic_id(16) partition(u32) epoch(u64) committed(u64)
-    columns := source(u16) offset(i64) value_digest(u64) text_digest(16) print(u64 x print_words, low word first)
-               sketch(sketch_values) features(u32) scope(u64) time_ms(i64) id_bytes(u16), each for all documents; then the
-               ids, concatenated
+    columns := source(u16) offset(i64) value_digest(u64) text_digest(16) print(u64 x print_limbs, low limb first)
+               sketch(sketch_values) features(u32) scope(u64) time_ms(i64) rank(u32 x has_ranks) id_bytes(u16), each for
+               all documents; then the ids, concatenated
     control := UTF-8 JSON object with sorted keys; `type` names it
     seed    := batch, of documents that were delivered elsewhere; epoch and committed are 0
     release := unique_from(u64) batch, of the one document that is released; epoch and committed are 0
@@ -19,26 +19,28 @@ Worked example: tests/golden/log_records.json holds one record of each kind as h
 Invariants: a batch has at most `DOCUMENTS_MAX` documents and encodes to at most `RECORD_BYTES_MAX` bytes; documents of
 one partition stand in offset order; a batch carries, of each source partition, the (epoch, committed offset) that its
 worker read from the broker or had confirmed, never one merely sent; `sketch_values` is 80, or 0 if
-the recipe makes no sketches; the bytes are a function of the fields alone.
+the recipe makes no sketches; `has_ranks` is 1 if a document's host has a rank, else 0; the bytes are a function of the
+fields alone.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.ground.better import UNRANKED
 from stream_dedup.ground.document import DIGEST_BYTES, ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, Mode, Position
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.log.frame import Reader, cut, framed, unframed
 
-MAGIC = b"SDF2"
+MAGIC = b"SDF3"
 VERSION = 1
 KIND_BATCH = 1
 KIND_CONTROL = 2
@@ -46,6 +48,7 @@ KIND_SEED = 3
 KIND_RELEASE = 4
 DOCUMENTS_MAX = 1000
 RECORD_BYTES_MAX = 256_000
+_FORGOTTEN_MAX = 1000
 
 _SKETCHES = (0, SKETCH_VALUES)
 
@@ -53,9 +56,9 @@ _U8 = struct.Struct("<B")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
-_MODE = struct.Struct("<BBB")
+_MODE = struct.Struct("<BBBB")
 _SOURCE = struct.Struct("<IQQ")
-_FIXED_BYTES = 2 + 8 + 8 + DIGEST_BYTES + 4 + 8 + 8 + 2
+_FIXED_BYTES = 2 + 8 + 8 + DIGEST_BYTES + 4 + 8 + 8 + 4 + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +77,10 @@ class Batch:
     """Documents of one worker, in columns; row i of every column is document i.
 
     Shapes: `source` (n,) uint16, an index into `sources`; `offset` (n,) int64; `value_digest` (n,) uint64 of the raw
-    value; `text_digest` (n, 16) uint8, keyed, of the normalised text; `prints` (n, width / 64) uint64, low word first;
+    value; `text_digest` (n, 16) uint8, keyed, of the normalised text; `prints` (n, width / 64) uint64, low limb first;
     `sketches` (n, 80) uint8, or (n, 0) if the recipe makes none; `features` (n,) uint32; `scope` (n,) uint64, 0 for the one
-    common scope; `time_ms` (n,) int64, the record's time; `ids` n byte strings of at most 512 bytes.
+    common scope; `time_ms` (n,) int64, the record's time; `ids` n byte strings of at most 512 bytes; `ranks` (n,) uint32 of
+    the documents' hosts, `UNRANKED` for most, or None if no host has one.
     """
 
     recipe: str
@@ -94,6 +98,7 @@ class Batch:
     scope: NDArray[np.uint64]
     time_ms: NDArray[np.int64]
     ids: tuple[bytes, ...]
+    ranks: NDArray[np.uint32] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -102,6 +107,10 @@ class Batch:
         """Return where the document at `place` lies in its source topic."""
         source = self.sources[int(self.source[place])]
         return Position(source.topic, source.topic_id, source.partition, int(self.offset[place]))
+
+    def rank(self, place: int) -> int:
+        """Return the rank of the host of the document at `place`."""
+        return UNRANKED if self.ranks is None else int(self.ranks[place])
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +178,8 @@ def encode_release(release: Release) -> bytes:
 
 
 def _batch_body(batch: Batch) -> bytes:
-    count, words, values = len(batch.ids), batch.prints.shape[1], batch.sketches.shape[1]
+    count, limbs, values = len(batch.ids), batch.prints.shape[1], batch.sketches.shape[1]
+    ranks = b"" if batch.ranks is None or not batch.ranks.any() else batch.ranks.astype("<u4").tobytes()
     if not 0 < count <= DOCUMENTS_MAX:
         raise FormatError(f"A log record holds 1 to {DOCUMENTS_MAX} documents, and this batch has {count}.")
     if batch.sketches.shape[0] != count or values not in _SKETCHES:
@@ -179,7 +189,7 @@ def _batch_body(batch: Batch) -> bytes:
         )
     parts = [
         _str8(batch.recipe),
-        _MODE.pack(batch.mode, words, values),
+        _MODE.pack(batch.mode, limbs, values, bool(ranks)),
         batch.nonce,
         _U64.pack(batch.number),
         _U16.pack(len(batch.sources)),
@@ -197,6 +207,7 @@ def _batch_body(batch: Batch) -> bytes:
         batch.features.astype("<u4").tobytes(),
         batch.scope.astype("<u8").tobytes(),
         batch.time_ms.astype("<i8").tobytes(),
+        ranks,
         np.fromiter(map(len, batch.ids), dtype="<u2", count=count).tobytes(),
     )
     parts += batch.ids
@@ -215,6 +226,18 @@ def encode_control(control: Control) -> bytes:
     fields = {"type": control.type, **control.fields}
     body = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return framed(MAGIC, VERSION, KIND_CONTROL, body.encode("utf-8"))
+
+
+def forgotten_ids(fields: Mapping[str, Any]) -> set[bytes]:
+    """Return the ids, as the log holds them, that a `forget` record takes down; none for one that takes effect nowhere."""
+    texts = fields.get("ids")
+    if not isinstance(texts, list) or not 0 < len(texts) <= _FORGOTTEN_MAX:
+        return set()
+    try:
+        ids = {bytes.fromhex(text) for text in texts}
+    except (ValueError, TypeError):
+        return set()
+    return set() if b"" in ids or max(map(len, ids)) > ID_BYTES_MAX else ids
 
 
 def decode(raw: bytes | None, what: str = "A record of the log") -> LogRecord:
@@ -264,7 +287,7 @@ def split_sizes(
 
 def _decode_batch(reader: Reader, what: str) -> Batch:
     recipe = reader.text(_U8)
-    mode, words, values = reader.unpack(_MODE)
+    mode, limbs, values, has_ranks = reader.unpack(_MODE)
     nonce = bytes(reader.take(NONCE_BYTES))
     (number,) = reader.unpack(_U64)
     sources = []
@@ -276,19 +299,22 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
     (count,) = reader.unpack(_U32)
     if not 0 < count <= DOCUMENTS_MAX:
         raise FormatError(f"{what} claims {count} documents; 1 to {DOCUMENTS_MAX} are allowed.")
-    if not 1 <= words <= 4 or mode not in Mode.__members__.values():
-        raise FormatError(f"{what} claims prints of {words} words and mode {mode}, which do not exist.")
+    if not 1 <= limbs <= 4 or mode not in Mode.__members__.values():
+        raise FormatError(f"{what} claims prints of {limbs} limbs of 64 bits and mode {mode}, which do not exist.")
+    if has_ranks > 1:
+        raise FormatError(f"{what} claims ranks in a way that does not exist.")
     if values not in _SKETCHES:
         raise FormatError(f"{what} claims sketches of {values} values; a sketch has {SKETCH_VALUES}, or there is none.")
     source = reader.column(np.uint16, count)
     offset = reader.column(np.int64, count)
     value_digest = reader.column(np.uint64, count)
     text_digest = np.frombuffer(reader.take(DIGEST_BYTES * count), dtype=np.uint8).reshape(count, DIGEST_BYTES)
-    prints = reader.column(np.uint64, count * words).reshape(count, words)
+    prints = reader.column(np.uint64, count * limbs).reshape(count, limbs)
     sketches = np.frombuffer(reader.take(values * count), dtype=np.uint8).reshape(count, values)
     features = reader.column(np.uint32, count)
     scope = reader.column(np.uint64, count)
     time_ms = reader.column(np.int64, count)
+    ranks = reader.column(np.uint32, count) if has_ranks else None
     sizes = reader.column(np.uint16, count)
     if not sources or int(source.max()) >= len(sources):
         raise FormatError(f"{what} names a source partition that it does not list.")
@@ -314,6 +340,7 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
         scope,
         time_ms,
         ids,
+        ranks,
     )
 
 

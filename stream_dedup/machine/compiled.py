@@ -375,6 +375,29 @@ def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:  # noqa: ARG0
 prefetch: Any = intrinsic(_prefetch)
 
 
+def _read_at(typing_context: Any, file: Any, offset: Any, into: Any) -> Any:  # noqa: ARG001
+    """Fill an array from the bytes at `offset` of an open file, given by its number; return how many it got, -1 on failure.
+
+    It waits for the disk, without the GIL. The system's `pread` is called by its name, so what is compiled can be kept.
+    """
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if sys.platform == "win32":  # it has no such call, and there no column lies in a file
+            return ir.Constant(ir.IntType(64), -1)
+        array = context.make_array(signature.args[2])(context, builder, value=arguments[2])
+        size = builder.mul(array.nitems, array.itemsize)
+        byte, number, long = ir.IntType(8).as_pointer(), ir.IntType(32), ir.IntType(64)
+        insert: Any = cgutils.get_or_insert_function
+        call = insert(builder.module, ir.FunctionType(long, [number, byte, long, long]), "pread")
+        where = builder.bitcast(array.data, byte)
+        return builder.call(call, [builder.trunc(arguments[0], number), where, size, arguments[1]])
+
+    return numba.types.int64(numba.types.int64, numba.types.int64, into), build
+
+
+read_at: Any = intrinsic(_read_at)
+
+
 @inlined
 def lowest_bit(word: Any) -> Any:
     """Return which bit of a uint64 is the lowest that is set; the compiler knows this for one instruction."""

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from stream_dedup.ground.document import ID_BYTES_MAX, TOPIC_ID_BYTES, Mode
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.proof.copies import RULES
 from stream_dedup.proof.scan import LIMB_BITS, Reach
 
 Partition = tuple[str, bytes, int]
@@ -35,8 +36,8 @@ class FoldedDeclaration(NamedTuple):
     fields: Mapping[str, Any]
 
 
-def declared(fields: Mapping[str, Any]) -> tuple[FoldedDeclaration, Reach, FoldedWindow | None]:
-    """Return what a `declare` record says, its plan and its window.
+def declared(fields: Mapping[str, Any]) -> tuple[FoldedDeclaration, Reach, FoldedWindow | None, str]:
+    """Return what a `declare` record says, its plan, its window and its rule of what is better.
 
     Raises:
         FormatError: it does not say it.
@@ -52,8 +53,10 @@ def declared(fields: Mapping[str, Any]) -> tuple[FoldedDeclaration, Reach, Folde
     mode = Mode(_number(fields, "mode", len(Mode) - 1)) if "mode" in fields else Mode.ENFORCE
     window = None if fields.get("window") is None else window_of(fields["window"])
     _name(fields, "group")
+    if not isinstance(fields.get("count_copies", False), bool):
+        raise FormatError("Whether copies are counted is true or false.")
     found = FoldedDeclaration(_name(fields, "recipe"), _number(fields, "floor", _U32_MAX), mode.delivers, width, fields)
-    return found, plan, window
+    return found, plan, window, better_of(fields) if "better" in fields else "longest"
 
 
 def retracted(fields: Mapping[str, Any]) -> tuple[Partition, int, int]:
@@ -104,6 +107,18 @@ def window_of(fields: object) -> FoldedWindow:
     if not isinstance(refresh, bool):
         raise FormatError(f"A window's refresh is not {refresh!r:.40}.")
     return FoldedWindow(length, refresh)
+
+
+def better_of(fields: Mapping[str, Any]) -> str:
+    """Return the rule of what is better that a control record names.
+
+    Raises:
+        FormatError: there is none of that name.
+    """
+    name = _text_field(fields, "better")
+    if name not in RULES:
+        raise FormatError(f"There is no rule {name!r:.60} of what is better.")
+    return name
 
 
 def _text_field(fields: Mapping[str, Any], name: str) -> str:

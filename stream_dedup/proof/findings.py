@@ -30,6 +30,7 @@ class Kind(enum.StrEnum):
     REPRESENTATIVE = "representative"
     REACH = "reach"
     UNEMITTED = "unemitted"
+    PUBLISHED = "published"
     COMMITTED = "committed"
     OPEN = "open"
 

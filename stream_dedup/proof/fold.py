@@ -28,12 +28,14 @@ from stream_dedup.proof.controls import (
     FoldedDeclaration,
     FoldedWindow,
     Partition,
+    better_of,
     declared,
     forgotten,
     retracted,
     window_of,
 )
-from stream_dedup.proof.scan import LIMB_BITS, Reach, Rows
+from stream_dedup.proof.copies import FoldedCopies, seen_copy
+from stream_dedup.proof.scan import LIMB_BITS, AskedTexts, Reach, Rows
 
 SLICES: Final = 16
 _TIME_MAX: Final = (1 << 62) - 1
@@ -42,18 +44,8 @@ _TIME_MAX: Final = (1 << 62) - 1
 class Scan(Protocol):
     """Finds what is near by looking at everything."""
 
-    def find(
-        self,
-        reach: Reach,
-        rows: Rows,
-        first: int,
-        end: int,
-        prints: NDArray[np.uint64],
-        features: NDArray[np.int64],
-        scopes: NDArray[np.uint64],
-        sketches: NDArray[np.uint8],
-    ) -> NDArray[np.int64]:
-        """Return for each print the lowest living row of [first, end) within reach and of its scope, or -1."""
+    def find(self, reach: Reach, rows: Rows, first: int, end: int, asked: AskedTexts) -> NDArray[np.int64]:
+        """Return for each text the lowest living row of [first, end) within reach and of its scope, or -1."""
 
 
 @dataclass(eq=False, slots=True)
@@ -77,6 +69,7 @@ class FoldedEntry:
     decided: LogPlace
     row: int | None
     slice: Slice
+    copies: FoldedCopies
 
     @property
     def reason(self) -> Reason:
@@ -107,14 +100,15 @@ class _Memory:
 class Fold:
     """Folds log records one after another; `judge` returns what the index must have answered to each.
 
-    `plan`, `window` and `declared` are what is in force behind the last record. Without a scan it follows the orders that the
-    log holds, and judges nobody: what can be done with any number of documents.
+    `plan`, `window`, `better` and `declared` are what is in force behind the last record. Without a scan it follows the orders
+    that the log holds, and judges nobody: what can be done with any number of documents.
     """
 
     def __init__(self, scan: Scan | None) -> None:
         self.declared: FoldedDeclaration | None = None
         self.plan: Reach | None = None
         self.window: FoldedWindow | None = None
+        self.better = "longest"
         self._scan = scan
         self._rows: Rows | None = None
         self._by_row: list[FoldedEntry | None] = []
@@ -139,6 +133,10 @@ class Fold:
         if isinstance(record, Batch) and self.accepts(record) and self._scan is not None:
             return self._judge_batch(log_offset, record, self._scan)
         return None
+
+    @property
+    def _counts(self) -> bool:
+        return self.declared is not None and self.declared.fields.get("count_copies") is True
 
     # -- batches
 
@@ -228,7 +226,8 @@ class Fold:
         else:
             reason = Reason.REVISED if is_same_id else Reason.NEAR
             distance, equal = self._distance(batch, place, one), self._agreeing(batch, place, one)
-        return Judgement(reason, decided, distance, one.as_representative(), equal), one.decided
+        copies, better = one.copies.take(seen_copy(batch, place), self.better, counts=self._counts)
+        return Judgement(reason, decided, distance, one.as_representative(), equal, copies, better), one.decided
 
     def _find(self, batch: Batch, place: int, near: NDArray[np.int64] | None) -> tuple[FoldedEntry | None, FoldedEntry | None]:
         """Return the representative of a document's text; if there is none, the earliest one near it.
@@ -244,10 +243,7 @@ class Fold:
             # Where only the first of a block are asked, those that stood before the batch count too.
             row, first = int(near[place]), 0 if self.plan.looks_further else self._standing
         if row < 0:
-            one = slice(place, place + 1)
-            features = batch.features[one].astype(np.int64)
-            asked = batch.prints[one], features, batch.scope[one], batch.sketches[one]
-            row = int(self._scan.find(self.plan, rows, first, rows.count, *asked)[0])
+            row = int(self._scan.find(self.plan, rows, first, rows.count, _asked(batch, [place]))[0])
         return None, None if row < 0 else self._by_row[row]
 
     def _near(self, batch: Batch, partitions: list[Partition] | None, scan: Scan) -> NDArray[np.int64] | None:
@@ -268,9 +264,7 @@ class Fold:
             and not (partitions and self._is_remembered(partitions[int(batch.source[place])], batch, place))
         ]
         if asked and rows.count:
-            features = batch.features[asked].astype(np.int64)
-            columns = batch.prints[asked], features, batch.scope[asked], batch.sketches[asked]
-            near[asked] = scan.find(plan, rows, 0, rows.count, *columns)
+            near[asked] = scan.find(plan, rows, 0, rows.count, _asked(batch, asked))
         return near
 
     def _is_remembered(self, partition: Partition, batch: Batch, place: int) -> bool:
@@ -297,9 +291,9 @@ class Fold:
         if not self._is_short(batch, place) and self._rows is not None:
             row = self._rows.add(batch.prints[place], int(batch.features[place]), scope, batch.sketches[place])
             self._by_row.append(None)
-        kept = FoldedEntry(
-            *here, _text(batch, place), batch.ids[place], int(batch.time_ms[place]), decided, row, self._slice_of_now()
-        )
+        seen = seen_copy(batch, place)
+        copies = FoldedCopies(seen, seen, seen.time_ms, seen.time_ms)
+        kept = FoldedEntry(*here, _text(batch, place), seen.id, seen.time_ms, decided, row, self._slice_of_now(), copies)
         if row is not None:
             self._by_row[row] = kept
         self._by_text[kept.text] = kept
@@ -319,6 +313,17 @@ class Fold:
         kept.slice.kept.pop(kept, None)
 
     # -- positions
+
+    @property
+    def topics_made_again(self) -> set[str]:
+        """The source topics of which the log knows more than one of that name."""
+        names = [topic for topic, _ in {(topic, topic_id) for topic, topic_id, _ in self._memories}]
+        return {one for one in names if names.count(one) > 1}
+
+    def latest_entries(self) -> list[FoldedEntry]:
+        """Return the representatives; where two topics have one name, those of the later one."""
+        latest = {(topic, partition): topic_id for topic, topic_id, partition in self._memories}
+        return [one for one in self._by_position.values() if latest[one.partition[0], one.partition[2]] == one.partition[1]]
 
     def _partitions(self, batch: Batch) -> list[Partition]:
         return [(source.topic, source.topic_id, source.partition) for source in batch.sources]
@@ -422,21 +427,22 @@ class Fold:
     def _declare(self, fields: Mapping[str, Any]) -> None:
         if self.declared is not None:
             return
-        self.declared, self.plan, self.window = declared(fields)
+        self.declared, self.plan, self.window, self.better = declared(fields)
 
     def _change_plan(self, fields: Mapping[str, Any]) -> None:
-        if self.declared is None or not fields.keys() & {"plan", "window"}:
+        if self.declared is None or not fields.keys() & {"plan", "window", "better"}:
             return
         plan = Reach.from_fields(fields["plan"]) if "plan" in fields else self.plan
         window = self.window
         if "window" in fields:
             window = None if fields["window"] is None else window_of(fields["window"])
+        better = better_of(fields) if "better" in fields else self.better
         width = self.declared.width or (256 if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS)
         told = self.declared.fields.get("sketch_values", SKETCH_VALUES)
         values = told if self._rows is None else self._rows.sketches.shape[1]
         if plan is None or plan.width > width or (plan.needs_sketch and values != SKETCH_VALUES):
             return
-        self.plan = plan
+        self.plan, self.better = plan, better
         if window != self.window:
             self.window = window
             if self._slices:
@@ -447,6 +453,9 @@ class Fold:
         """Take representatives of these ids down; verdicts that were given stay, without the id."""
         for kept in [one for one in self._by_position.values() if one.id in ids]:
             self._remove(kept)
+        for kept in self._by_position.values():
+            if kept.copies.best.id in ids:
+                kept.copies.best = kept.copies.best._replace(id=b"")
         for memory in self._memories.values():
             for one in memory.verdicts.values():
                 of = one.judgement.of
@@ -469,6 +478,12 @@ class Fold:
                     one.judgement = gone
                 elif one.about == about and one.judgement.reason.verdict is Verdict.DUPLICATE:
                     del memory.verdicts[key]
+
+
+def _asked(batch: Batch, places: list[int]) -> AskedTexts:
+    return AskedTexts(
+        batch.prints[places], batch.features[places].astype(np.int64), batch.scope[places], batch.sketches[places]
+    )
 
 
 def _text(batch: Batch, place: int) -> tuple[int, bytes]:

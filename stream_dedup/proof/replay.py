@@ -1,6 +1,7 @@
 """A recorded log judged once more, as it was or under another plan, and what then differs. Without Kafka.
 
-Invariants: the records are judged by the very index that the role has; nothing but plan and window is ever changed in them;
+Invariants: the records are judged by the very index that the role has; nothing but plan, window and the rule of what is better
+is ever changed in them;
 a document counts once, where it was first judged, however often it was delivered again.
 """
 
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from stream_dedup.ground import plan as plans
+from stream_dedup.ground.better import BETTER_LABELS, BetterRule
 from stream_dedup.ground.document import LogPlace, Reason, Verdict
 from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError, InputError
 from stream_dedup.ground.plan import Plan
@@ -23,20 +25,22 @@ from stream_dedup.log.records import Batch, Control, Release
 from stream_dedup.settings.units import parse_duration
 
 _NUMBERS: Final = ("width", "blocks", "key_blocks", "radius", "threshold", "ratio", "bands", "asked")
-SETTINGS: Final = ("plan", *_NUMBERS, "similarity", "by_length", "window", "refresh")
+SETTINGS: Final = ("plan", *_NUMBERS, "similarity", "by_length", "window", "refresh", "better")
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
     """What is to be different: `plan` instead of the log's, then single numbers of it; and the window.
 
-    `length_ms` is None to leave the window's length as it was, 0 for no window; `refresh` is None to leave that.
+    `length_ms` is None to leave the window's length as it was, 0 for no window; `refresh` is None to leave that, and `better`
+    to leave the rule of what is better.
     """
 
     plan: Plan | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
     length_ms: int | None = None
     refresh: bool | None = None
+    better: BetterRule | None = None
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Alternative:
@@ -44,12 +48,13 @@ class Alternative:
 
         Raises:
             InputError: a text says nothing of the kind.
-            ConfigurationError: there is no such plan.
+            ConfigurationError: there is no such plan, or no such rule.
         """
         plan: Plan | None = None
         found: dict[str, Any] = {}
         length_ms: int | None = None
         refresh: bool | None = None
+        better: BetterRule | None = None
         for text in texts:
             name, _, value = (part.strip() for part in text.partition("="))
             name = name.lower().replace("-", "_")
@@ -63,6 +68,8 @@ class Alternative:
                 length_ms = _length_ms(value)
             elif name == "refresh" and value in ("true", "false"):
                 refresh = value == "true"
+            elif name == "better":
+                better = BetterRule.named(value.lower())
             elif name == "by_length":
                 found[name] = [_step(step) for step in value.split(",") if step]
             else:
@@ -70,7 +77,7 @@ class Alternative:
                     f"{text!r:.80} is no setting of a plan; write one of {', '.join(f'{one}=...' for one in SETTINGS)}, such "
                     "as plan=classic or threshold=18."
                 )
-        return cls(plan, found, length_ms, refresh)
+        return cls(plan, found, length_ms, refresh, better)
 
     def of(self, fields: object) -> Plan:
         """Return the plan that takes the place of one that the log states.
@@ -82,7 +89,7 @@ class Alternative:
         return Plan.from_fields({**base, **self.fields})
 
     def change(self, raw: bytes | None) -> bytes | None:
-        """Return a log record with the plan changed, if it states one."""
+        """Return a log record with plan, window and rule changed, if it states them."""
         try:
             record = records.decode(raw)
         except FutureFormatError:
@@ -97,6 +104,8 @@ class Alternative:
                 fields["plan"] = self.of(fields["plan"]).to_fields()
             if record.type == "declare" or "window" in fields:
                 fields["window"] = self._window(fields.get("window"))
+            if self.better is not None and (record.type == "declare" or "better" in fields):
+                fields["better"] = self.better.label
         except ConfigurationError:
             if record.type == "declare":
                 raise
@@ -188,7 +197,9 @@ def _kind(one: Judgement, other: Judgement) -> str:
         return "another reason"
     if one.distance != other.distance:
         return "another distance"
-    return "another similarity" if one.agreeing != other.agreeing else ""
+    if one.agreeing != other.agreeing:
+        return "another similarity"
+    return "another best copy" if one.better != other.better else ""
 
 
 def compare(
@@ -255,4 +266,5 @@ def judgement_fields(judgement: Judgement) -> dict[str, Any]:
         "distance": None if of is None else judgement.distance,
         "of_position": None if of is None else str(of.position),
         "of_id": None if of is None else of.id.decode("utf-8", "replace"),
+        "better": BETTER_LABELS[judgement.better],
     }

@@ -19,7 +19,7 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -185,23 +185,23 @@ class Rows:
         return row
 
 
+class AskedTexts(NamedTuple):
+    """Texts that are asked about: their prints (n, limbs), and features, scopes (n,), and sketches (n, values)."""
+
+    prints: NDArray[np.uint64]
+    features: NDArray[np.int64]
+    scopes: NDArray[np.uint64]
+    sketches: NDArray[np.uint8]
+
+
 class PlainScan:
     """Row by row, with `Reach.is_near`; numpy only puts aside what differs in too many bits, or is of another scope."""
 
-    def find(
-        self,
-        reach: Reach,
-        rows: Rows,
-        first: int,
-        end: int,
-        prints: NDArray[np.uint64],
-        features: NDArray[np.int64],
-        scopes: NDArray[np.uint64],
-        sketches: NDArray[np.uint8],
-    ) -> NDArray[np.int64]:
-        """Return for each print the lowest living row of [first, end) within reach and of its scope, or -1."""
+    def find(self, reach: Reach, rows: Rows, first: int, end: int, asked: AskedTexts) -> NDArray[np.int64]:
+        """Return for each text the lowest living row of [first, end) within reach and of its scope, or -1."""
         if reach.looks_further or reach.needs_sketch:
-            return _find_in_order(reach, rows, first, end, prints, features, scopes, sketches)
+            return _find_in_order(reach, rows, first, end, asked)
+        prints, features, scopes, _ = asked
         found = np.full(len(prints), -1, np.int64)
         limbs, most = reach.limbs, max([reach.threshold, *(bits for _, bits in reach.by_length)])
         mask = np.full(limbs, 2**64 - 1, np.uint64)
@@ -302,50 +302,30 @@ class CompiledScan:
         self._threads = os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self._threads, "audit-scan")
 
-    def find(
-        self,
-        reach: Reach,
-        rows: Rows,
-        first: int,
-        end: int,
-        prints: NDArray[np.uint64],
-        features: NDArray[np.int64],
-        scopes: NDArray[np.uint64],
-        sketches: NDArray[np.uint8],
-    ) -> NDArray[np.int64]:
-        """Return for each print the lowest living row of [first, end) within reach and of its scope, or -1."""
+    def find(self, reach: Reach, rows: Rows, first: int, end: int, asked: AskedTexts) -> NDArray[np.int64]:
+        """Return for each text the lowest living row of [first, end) within reach and of its scope, or -1."""
         if reach.looks_further:
             if self._keyed is None or self._keyed.reach != reach or self._keyed.rows is not rows:
                 self._keyed = KeyedRows(reach, rows)
             self._keyed.take_in(end)
-            columns = zip(prints, features.tolist(), scopes.tolist(), sketches, strict=True)
+            columns = zip(asked.prints, asked.features.tolist(), asked.scopes.tolist(), asked.sketches, strict=True)
             return np.array([self._keyed.find(first, end, *one) for one in columns], np.int64)
         if reach.needs_sketch:
-            return _find_in_order(reach, rows, first, end, prints, features, scopes, sketches)
+            return _find_in_order(reach, rows, first, end, asked)
+        # Copies: what was decoded lies unaligned and read-only in its record, another type to numba.
+        prints, features, scopes = np.array(asked.prints), np.array(asked.features), np.array(asked.scopes)
         found = np.full(len(prints), -1, np.int64)
         numbers = np.array(
             [reach.width, reach.blocks, reach.radius, reach.threshold, reach.key_blocks, reach.ratio, first, end], np.int64
         )
         steps = np.array(reach.by_length, np.int64).reshape(-1, 2)
-        # Copies: what was decoded lies unaligned and read-only in its record, another type to numba.
-        prints, features, scopes = np.array(prints), np.array(features), np.array(scopes)
         parts = self._threads if len(prints) * (end - first) >= _THREAD_FROM else 1
         cuts = [len(prints) * part // parts for part in range(parts + 1)]
 
         def scan(part: int) -> None:
             at = slice(cuts[part], cuts[part + 1])
-            find_rows(
-                numbers,
-                steps,
-                rows.prints,
-                rows.features,
-                rows.scopes,
-                rows.alive,
-                prints[at],
-                features[at],
-                scopes[at],
-                found[at],
-            )
+            stored = rows.prints, rows.features, rows.scopes, rows.alive
+            find_rows(numbers, steps, *stored, prints[at], features[at], scopes[at], found[at])
 
         if parts == 1:
             scan(0)
@@ -354,17 +334,9 @@ class CompiledScan:
         return found
 
 
-def _find_in_order(
-    reach: Reach,
-    rows: Rows,
-    first: int,
-    end: int,
-    prints: NDArray[np.uint64],
-    features: NDArray[np.int64],
-    scopes: NDArray[np.uint64],
-    sketches: NDArray[np.uint8],
-) -> NDArray[np.int64]:
+def _find_in_order(reach: Reach, rows: Rows, first: int, end: int, asked: AskedTexts) -> NDArray[np.int64]:
     """Do what `find` does for a plan that looks at sketches or bounds who is asked: key by key, counting in order."""
+    prints, features, scopes, sketches = asked
     found = np.full(len(prints), -1, np.int64)
     living = first + np.flatnonzero(rows.alive[first:end])
     for at in range(len(prints)):

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stream_dedup.ground.document import Headers, LogPlace, Message, Reason, Verdict
+from stream_dedup.ground.document import Headers, LogPlace, Message, Position, Reason, Verdict
 from stream_dedup.ground.sketch import agreeing, as_text
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement
@@ -98,7 +98,7 @@ class AuditedOutputs:
         where, content = _at(message), of_output(message)
         reason = headers.text_of(own, headers.REASON)
         self.reasons[reason or "none"] += 1
-        place = place_of(headers.text_of(own, headers.LOG))
+        place = headers.place_of(headers.text_of(own, headers.LOG))
         if place is None:
             if reason not in _LOGLESS or message.topic != self.names[0]:
                 self.findings.add(
@@ -162,12 +162,16 @@ class AuditedOutputs:
         known = _REASONS.get(reason)
         if recipe is None or known is None or known.verdict is None:
             return None
-        place = document.log
+        place, position = document.log, Position(*document.partition, document.offset)
         if reason == Reason.FAIL_OPEN.label:
-            return headers.of_verdict(known, recipe.recipe, document.hex, place)
+            return headers.of_verdict(position, known, recipe.recipe, document.hex, place)
         if place.offset in self.outline.releases:
             # As it left, or, read again, as a redelivered document that represents itself.
-            return headers.of_verdict(known, recipe.recipe, document.hex, place) if known.verdict is Verdict.UNIQUE else None
+            return (
+                headers.of_verdict(position, known, recipe.recipe, document.hex, place)
+                if known.verdict is Verdict.UNIQUE
+                else None
+            )
         judgements = self.outline.judged.get(place.offset)
         if judgements is None:  # the log is too large for a scan: what it says of itself is checked elsewhere
             return own
@@ -177,7 +181,7 @@ class AuditedOutputs:
         if judgement.of is not None and judgement.of.id in self.outline.forgotten and not headers.text_of(own, headers.OF_ID):
             # Given again after a take-down: the verdict is the same, and the id is gone from it.
             judgement = judgement._replace(of=judgement.of._replace(id=b""))
-        return expected_headers(judgement, recipe.recipe, document.hex)
+        return expected_headers(position, judgement, recipe.recipe, document.hex)
 
     # -- duplicates
 
@@ -286,11 +290,10 @@ class AuditedOutputs:
         )
 
 
-def expected_headers(judgement: Judgement, recipe: str, fingerprint: bytes) -> Headers:
-    """Return our headers for a judged document."""
-    return headers.of_verdict(
-        judgement.reason, recipe, fingerprint, judgement.decided, judgement.distance, judgement.of, judgement.agreeing
-    )
+def expected_headers(position: Position, judgement: Judgement, recipe: str, fingerprint: bytes) -> Headers:
+    """Return our headers for a judged document at a position in the source."""
+    reason, decided, distance, of, agreeing, copies, better = judgement
+    return headers.of_verdict(position, reason, recipe, fingerprint, decided, distance, of, agreeing, copies, better)
 
 
 def differences(own: Sequence[tuple[str, bytes | None]], expected: Sequence[tuple[str, bytes | None]]) -> str:
@@ -304,12 +307,6 @@ def differences(own: Sequence[tuple[str, bytes | None]], expected: Sequence[tupl
         if [value for one, value in own if one == name] != [value for one, value in expected if one == name]
     ]
     return "; ".join(found) or "the same headers stand in another order"
-
-
-def place_of(text: str) -> LogPlace | None:
-    """Return the place that `dedup.log` names (`8812/17`), or None if it names none."""
-    offset, slash, place = text.partition("/")
-    return LogPlace(int(offset), int(place)) if slash and _is_number(offset) and _is_number(place) else None
 
 
 def _shown(found: Sequence[tuple[str, bytes | None]], name: str) -> str:

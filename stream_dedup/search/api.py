@@ -7,27 +7,28 @@
 
 Invariants: at most `CALLS_MAX` questions are answered at a time, each in a thread, and one more is sent away; a body is read up
 to the largest clue and no further; whatever cannot be answered is a problem of RFC 9457 with a sentence; where a token is set
-for the console, it is asked for here too.
+for the console, it is asked for here too; where the console has a prefix, both answer under it too.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 import structlog
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from stream_dedup.console.calls import BoundedCalls, as_page_errors, problem
+from stream_dedup.console.calls import BoundedCalls, as_page_errors
 from stream_dedup.console.guard import TokenGuard
 from stream_dedup.console.pages import PageError
-from stream_dedup.search.clue import CLUE_BYTES_MAX, LEAST
+from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
+from stream_dedup.search.clue import CLUE_BYTES_MAX
 from stream_dedup.search.finding import FinderPlace
 
 _logger = structlog.get_logger("stream_dedup.search")
@@ -44,19 +45,23 @@ class SearchApi:
     """The routes of a search. `answered` is told how long each clue took."""
 
     def __init__(
-        self, finder: FinderPlace, token_file: Path | None = None, answered: Callable[[float], None] = lambda _: None
+        self,
+        finder: FinderPlace,
+        token_file: Path | None = None,
+        answered: Callable[[float], None] = lambda _: None,
+        prefix: str = "",
     ) -> None:
         self._finder = finder
+        self._prefix = prefix.rstrip("/")
         self._guard = TokenGuard(token_file)
         self._answered = answered
         self._calls = BoundedCalls(CALLS_MAX, _WAIT_SECONDS, "is Kafka away?")
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes for `HttpServer`."""
-        return [
-            Route("/v1/find", self._answering(self._find), methods=["GET", "POST"]),
-            Route("/v1/groups", self._answering(self._groups), methods=["GET"]),
-        ]
+        roots = dict.fromkeys(("", self._prefix))
+        finds = [Route(f"{root}/v1/find", self._answering(self._find), methods=["GET", "POST"]) for root in roots]
+        return [*finds, *(Route(f"{root}/v1/groups", self._answering(self._groups), methods=["GET"]) for root in roots)]
 
     def _answering(self, answer: Callable[[Request], Awaitable[object]]) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
@@ -65,13 +70,14 @@ class SearchApi:
                 if refused:
                     raise PageError(401, refused)
                 with as_page_errors(_logger, "a question failed", "The question failed"):
-                    return _json(200, await answer(request))
+                    return _json(await answer(request))
             except PageError as error:
                 return _problem(error)
 
         return endpoint
 
     async def _find(self, request: Request) -> object:
+        _refuse_others(request.query_params, ("q", "limit", "least"))
         limit = _number(request.query_params, "limit", _FOUND, 1, FOUND_MAX)
         least = _share(request.query_params)
         clue = await _body(request) if request.method == "POST" else request.query_params.get("q", "")
@@ -81,6 +87,7 @@ class SearchApi:
         return {"least": least, "documents": [asdict(one) for one in found]}
 
     async def _groups(self, request: Request) -> object:
+        _refuse_others(request.query_params, ("of", "order", "limit"))
         named = request.query_params.get("of")
         if named is not None:
             group = await self._calls(lambda: self._finder.group(named))
@@ -97,25 +104,35 @@ class SearchApi:
 
 async def _body(request: Request) -> str:
     found = bytearray()
-    async for part in request.stream():
-        found += part
-        if len(found) > CLUE_BYTES_MAX:
-            raise PageError(413, f"A clue has at most {CLUE_BYTES_MAX:,} bytes; a sentence or two is enough.")
+    try:
+        async for part in request.stream():
+            found += part
+            if len(found) > CLUE_BYTES_MAX:
+                raise PageError(413, f"A clue has at most {CLUE_BYTES_MAX:,} bytes; a sentence or two is enough.")
+    except ClientDisconnect:  # also where it came too slowly (`service.door`)
+        raise PageError(400, "The clue broke off: whoever asked has gone.") from None
     try:
         return found.decode()
     except UnicodeDecodeError as error:
         raise PageError(400, f"The clue is not UTF-8: {error.reason} at byte {error.start}.") from error
 
 
-def _json(status: int, value: object) -> Response:
+def _json(value: object) -> Response:
     # In ASCII, because half of a surrogate pair has no UTF-8.
-    return Response(json.dumps(value), status, _NO_STORE, "application/json")
+    return Response(json.dumps(value), 200, _NO_STORE, "application/json")
 
 
 def _problem(error: PageError) -> Response:
     status = error.status
     headers = {401: {"WWW-Authenticate": 'Basic realm="stream-dedup"'}, 503: {"Retry-After": "1"}}.get(status, {})
-    return Response(json.dumps(problem(error)), status, _NO_STORE | headers, "application/problem+json")
+    return Response(problem_bytes(status, str(error)), status, _NO_STORE | headers, PROBLEM_TYPE)
+
+
+def _refuse_others(query: Mapping[str, str], known: Sequence[str]) -> None:
+    """Refuse a parameter that is not known: without it, another question would be answered than was asked."""
+    other = next((name for name in query if name not in known), None)
+    if other is not None:
+        raise PageError(400, f"There is no parameter {other!r:.40} here; there are {', '.join(known)}.")
 
 
 def _number(query: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
@@ -127,10 +144,10 @@ def _number(query: Mapping[str, str], name: str, default: int, low: int, high: i
     return int(value)
 
 
-def _share(query: Mapping[str, str]) -> float:
+def _share(query: Mapping[str, str]) -> float | None:
     value = query.get("least")
     if value is None:
-        return LEAST
+        return None
     try:
         share = float(value)
     except ValueError:

@@ -23,6 +23,9 @@ CLUE_BYTES_MAX: Final = 1_000_000
 WORDS_MAX: Final = 250
 LEAST: Final = 0.5
 """Which share of a clue a document must hold to be listed."""
+LEAST_OF_SHORT: Final = 0.4
+"""The same of a clue of up to `SHORT_PAIRS` pairs: a changed word of kana, whose words overlap, costs four of them."""
+SHORT_PAIRS: Final = 10
 _WORD_CHARACTERS_MAX: Final = 100
 _TEXT_CHARACTERS_MAX: Final = 2_000_000
 
@@ -37,8 +40,10 @@ class Clue:
     pairs: tuple[WordPair, ...]
     words: int
 
-    def needed(self, least: float = LEAST) -> int:
-        """How many of its pairs a document must hold."""
+    def needed(self, least: float | None = None) -> int:
+        """How many of its pairs a document must hold; None: as many as is usual for its length."""
+        if least is None:
+            least = LEAST_OF_SHORT if len(self.pairs) <= SHORT_PAIRS else LEAST
         return max(1, math.ceil(least * len(self.pairs) - 1e-9))
 
 

@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 
-from stream_dedup.console.nouns import DocumentGroup, FoundDocument, GroupMember
+from stream_dedup.console.nouns import Decision, DocumentGroup, FoundDocument, GroupMember, Opened
 from stream_dedup.fingerprinting import Languages
-from stream_dedup.ground.document import digest_id
+from stream_dedup.ground.document import digest_id, shorten_id
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.insights.hosts import HostNames
-from stream_dedup.search.clue import LEAST, clue_of
+from stream_dedup.log.headers import place_of
+from stream_dedup.search.clue import clue_of
+from stream_dedup.search.facts import GroupFacts, TextFacts
 from stream_dedup.search.snippets import snippet_of
-from stream_dedup.search.texts import GroupFacts, TextFacts, TextIndex
+from stream_dedup.search.take_downs import TakeDowns
+from stream_dedup.search.texts import TextIndex
 
 _logger = structlog.get_logger("stream_dedup.search")
 
@@ -40,7 +43,7 @@ class FinderPlace:
             raise StreamDedupError("The search is still opening its full-text engine, or is closing; see /startupz.")
         return self._finder
 
-    def find(self, text: str, limit: int, least: float = LEAST) -> list[FoundDocument]:
+    def find(self, text: str, limit: int, least: float | None = None) -> list[FoundDocument]:
         """Answer as `Finder.find`, or raise StreamDedupError."""
         return self._open.find(text, limit, least)
 
@@ -52,9 +55,19 @@ class FinderPlace:
         """Answer as `Finder.groups`, or raise StreamDedupError."""
         return self._open.groups(order, limit)
 
+    def unless_forgotten(self, record: Opened) -> Opened:
+        """Answer as `Finder.unless_forgotten`, or raise StreamDedupError."""
+        return self._open.unless_forgotten(record)
+
+    def as_shown(self, decision: Decision) -> Decision | None:
+        """Answer as `Finder.as_shown`, or raise StreamDedupError."""
+        return self._open.as_shown(decision)
+
 
 class Finder:
-    """Answers over an engine. `texts_at` gives texts by their places; `id_key`, where the log names documents by digests."""
+    """Answers over an engine. `texts_at` gives texts by their places; `id_key`, where the log names documents by digests;
+    `take_downs` are those that are known by now.
+    """
 
     def __init__(
         self,
@@ -62,14 +75,16 @@ class Finder:
         languages: Languages,
         texts_at: Callable[[Iterable[str]], Mapping[str, str]],
         id_key: bytes | None = None,
+        take_downs: TakeDowns | None = None,
     ) -> None:
         self._engine = engine
         self._languages = languages
         self._texts_at = texts_at
         self._id_key = id_key
+        self._take_downs = TakeDowns() if take_downs is None else take_downs
         self._hosts = HostNames()
 
-    def find(self, text: str, limit: int, least: float = LEAST) -> list[FoundDocument]:
+    def find(self, text: str, limit: int, least: float | None = None) -> list[FoundDocument]:
         """Return the documents that hold a clue, or so much of it, best first.
 
         Raises:
@@ -101,15 +116,48 @@ class Finder:
             return {}
 
     def _group_of(self, facts: TextFacts) -> str:
-        """Return the position that a document's group goes by; of a kept one, that of the newest group that names its id."""
-        if facts.group or not facts.id:
+        """Return the position that a document's group goes by: of a kept one its own, if it has copies."""
+        if facts.group or not facts.position:
             return facts.group
-        return next((one.position for one in self._engine.groups_of_id(self._log_form(facts.id), 1)), "")
+        return facts.position if self._engine.group(facts.position) else ""
 
     def _log_form(self, identifier: str) -> str:
         if self._id_key is None:
             return identifier
         return digest_id(identifier.encode("utf-8", "replace"), self._id_key).decode()
+
+    def _own_form(self, identifier: str) -> str:
+        """Return an id as a record holds it in the form in which the log names it."""
+        return self._log_form(shorten_id(identifier.encode("utf-8", "replace")).decode("utf-8", "replace"))
+
+    def unless_forgotten(self, record: Opened) -> Opened:
+        """Return a record as it was opened, or, if it was forgotten, what is told instead: Kafka may keep it for long.
+
+        Raises:
+            StreamDedupError: what was forgotten is not known yet.
+        """
+        log = "" if record.decision is None else record.decision.log
+        if not self._is_forgotten(self._own_form(record.id), log, record.time_ms):
+            return record
+        why = f"The record at {record.at} was forgotten, and is not shown; its topic removes it when its retention has passed."
+        return Opened(record.at, "", "", why, is_forgotten=True)
+
+    def as_shown(self, decision: Decision) -> Decision | None:
+        """Return a decision as it may be listed: None if it was forgotten, without the kept document's id if that was.
+
+        Raises:
+            StreamDedupError: what was forgotten is not known yet.
+        """
+        if self._is_forgotten(self._own_form(decision.id), decision.log, decision.time_ms):
+            return None
+        is_named = not self._is_forgotten(decision.of_id, decision.log, decision.time_ms)
+        return decision if is_named else decision.without_kept_id()
+
+    def _is_forgotten(self, identifier: str, log: str, time_ms: int) -> bool:
+        if not self._take_downs.are_all:
+            raise StreamDedupError("The search still reads what was forgotten, and shows no record before; see /startupz.")
+        place = place_of(log)
+        return self._take_downs.covers_shown(identifier, -1 if place is None else place.offset, time_ms)
 
     def group(self, named: str) -> DocumentGroup | None:
         """Return the group of a document: by its position in the source or an output, or by its id. None: it has no copies."""
@@ -129,8 +177,19 @@ class Finder:
         return [self._listed(one, []) for one in self._engine.groups(order, limit)]
 
     def _listed(self, group: GroupFacts, copies: list[TextFacts]) -> DocumentGroup:
-        members = tuple(
-            GroupMember(one.at, one.id, self._hosts.of(one.id.encode()), one.time_ms, one.reason, one.similarity, one.size)
-            for one in copies
+        best = self._engine.best_of(group.position)
+        return DocumentGroup(
+            group.position,
+            group.id,
+            group.copies,
+            group.bytes_wasted,
+            group.newest_ms,
+            tuple(map(self._member, copies)),
+            group.oldest_ms,
+            group.counted or None,
+            None if best is None else self._member(best),
         )
-        return DocumentGroup(group.position, group.id, group.copies, group.bytes_wasted, group.newest_ms, members)
+
+    def _member(self, one: TextFacts) -> GroupMember:
+        host = self._hosts.of(one.id.encode())
+        return GroupMember(one.at, one.id, host, one.time_ms, one.reason, one.similarity, one.size, one.better)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
-from stream_dedup.ground.document import DeadLetter, Message, Reason, TopicPartitionKey, shorten_id
+from stream_dedup.ground.document import DeadLetter, Message, Reason, TopicPartitionKey
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.kafka import sample
 from stream_dedup.settings.settings import Settings
@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 3.0
 class OutputText(NamedTuple):
     """What a record says of its document; the text is empty where there is none to search in."""
 
-    id: str
+    id: bytes
     text: str
 
 
@@ -44,8 +44,8 @@ class OutputTexts:
         with self._lock:
             found = self._decoder.decode(message)
         if isinstance(found, DeadLetter | Reason):
-            return OutputText(_text_of(message.key or b""), "")
-        return OutputText(_text_of(found.id), found.text if isinstance(found.text, str) else "")
+            return OutputText(message.key or b"", "")
+        return OutputText(found.id, found.text if isinstance(found.text, str) else "")
 
     def at(self, places: Iterable[str]) -> Mapping[str, str]:
         """Return the texts at some places such as `unique-3@17`; those that are kept no longer are left out.
@@ -61,7 +61,3 @@ class OutputTexts:
         ordered = {key: sorted(own) for key, own in spans.items()}
         with closing(sample(self._settings, ordered, _PATIENCE_SECONDS)) as found:  # type: ignore[type-var]
             return {f"{one.topic}-{one.partition}@{one.offset}": self.of(one).text for one in found}
-
-
-def _text_of(identifier: bytes) -> str:
-    return shorten_id(identifier).decode("utf-8", "replace")

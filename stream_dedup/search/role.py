@@ -1,11 +1,14 @@
 """The role search: from `unique` and `duplicates` into the full-text engine, and answers out of it. Writes nothing to Kafka.
 
     opening     the folder, and what it was made for; another cluster's topics, or other rules of words, are refused
+    take-downs  the log is read up to its end, for what was forgotten, before anything is added
     catching up what lay in the outputs at the start is read; not ready
-    following   ready; what leaves is found within seconds
+    following   ready; what leaves is found within seconds, what is forgotten is gone as soon, what is too old or too much later
 
-Invariants: the outputs are read by assignment from the place that the engine's last commit holds; nothing on the way of a
-verdict waits for this role; after any failure of the engine the process ends, and a restart reads on from its last commit.
+Invariants: outputs and log are read by assignment from the place that the engine's last commit holds; a document that was
+forgotten is not shown, whichever of outputs and log is read first; nothing on the way of a verdict waits for this
+role, which leaves the processor to those that judge; after any failure of the engine the process ends, and a restart reads on
+from its last commit.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -21,17 +24,21 @@ import structlog
 
 from stream_dedup.console.mount import pages_of, sources_of
 from stream_dedup.console.outputs import decision_of
+from stream_dedup.control.forget import log_form
 from stream_dedup.fingerprinting import Languages
-from stream_dedup.ground.document import Message, TopicPartitionKey
+from stream_dedup.ground.document import Message, TopicPartitionKey, shorten_id
 from stream_dedup.ground.errors import BrokerError, ConfigurationError
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
 from stream_dedup.kafka import Admin, PartitionsReader
+from stream_dedup.log.headers import place_of
 from stream_dedup.search.api import SearchApi
 from stream_dedup.search.clue import words_of
+from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder, FinderPlace
 from stream_dedup.search.kept_texts import OutputTexts
 from stream_dedup.search.metrics import SearchMetrics
-from stream_dedup.search.texts import EnginePlace, TextFacts, TextIndex
+from stream_dedup.search.take_downs import TakeDown, TakeDowns, key_of, take_downs_of
+from stream_dedup.search.texts import TextIndex
 from stream_dedup.service.collector import collect_rarely
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
@@ -42,11 +49,12 @@ from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.search")
 
+_NICENESS: Final = 10
 _RECORDS_MAX: Final = 500
 _IDLE_SECONDS: Final = 0.2
 _COMMIT_SECONDS: Final = 1.0
 _COMMIT_BEHIND_SECONDS: Final = 15.0
-_COMMIT_DOCUMENTS: Final = 20_000
+COMMIT_DOCUMENTS: Final = 20_000
 _LOOK_SECONDS: Final = 2.0
 _DROP_SECONDS: Final = 600.0
 
@@ -58,17 +66,22 @@ def run(settings: Settings, stop: threading.Event) -> None:
         ConfigurationError: something must be changed by an operator (exit 78).
         StreamDedupError: the search cannot go on; a restart reads on from the engine's last commit.
     """
+    os.nice(_NICENESS)  # whoever judges on the same machine comes first
     surroundings = SearchSurroundings.of_process()
     metrics = SearchMetrics()
     health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
     health.startup(0.0, "opening the full-text engine")
     answers = FinderPlace()
-    api = SearchApi(answers, settings.console_token_file, metrics.answered)
+    api = SearchApi(answers, settings.console_token_file, metrics.answered, settings.console_prefix)
     sources = sources_of(settings, stop)
     sources.find, sources.group, sources.groups = answers.find, answers.group, answers.groups
+    if (opened := sources.opened) is not None:
+        sources.opened = lambda at: answers.unless_forgotten(opened(at))
+    sources.recent.as_shown = answers.as_shown
     routes = [*api.routes(), *pages_of(settings, sources).routes()]
     server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, routes)
     server.start()
+    _logger.info("console started", address=f"http://{settings.http_host}:{server.port}/")
     try:
         Failpoints(surroundings.failpoint)
         with Watch(settings, Waits(health, _logger)) as watch:
@@ -124,7 +137,9 @@ class TextFiller:
         self._languages: Languages = recipe.languages
         self._texts = surroundings.make_texts(settings)
         names = settings.topic_names
-        self._topics = (names.unique, names.duplicates)
+        self._topics = (names.unique, names.duplicates, names.fingerprints)
+        self._log = (names.fingerprints, 0)
+        self._log_ids = (settings.log_ids, recipe.key)
         self._is_text_kept = settings.search_texts == "engine"
         # Kafka is asked before the folder is opened: where it goes away meanwhile, nothing is to be undone.
         self._admin = surroundings.make_admin(settings)
@@ -135,17 +150,20 @@ class TextFiller:
         self._reader = surroundings.make_reader(settings, f"search-{surroundings.host}")
         self._engine = TextIndex(settings.search_dir)
         try:
-            self._reader.start(self._places(ends))
+            places = self._places(ends)
+            self._take_downs = TakeDowns(self._engine.take_downs(), are_all=False)
+            # The outputs wait until the log was read: what is forgotten is then known before it could be shown.
+            self._reader.start({self._log: places.pop(self._log)})
+            self._waiting = places
         except BaseException:
             self._engine.close()
             self._reader.close()
             raise
-        self._is_caught_up = False
+        self._is_caught_up = self._is_grown = False
         self._next_commit = surroundings.monotonic() + _COMMIT_BEHIND_SECONDS
         self._next_look = self._next_drop = 0.0
-        self.finder = Finder(
-            self._engine, self._languages, self._texts.at, recipe.key if settings.log_ids == "digest" else None
-        )
+        id_key = recipe.key if settings.log_ids == "digest" else None
+        self.finder = Finder(self._engine, self._languages, self._texts.at, id_key, self._take_downs)
         self._logger.info("search started", folder=str(settings.search_dir), documents=self._engine.documents)
 
     def _what_it_is_for(self, admin: Admin) -> dict[str, str]:
@@ -201,15 +219,29 @@ class TextFiller:
 
     def _turn(self) -> None:
         self._health.beat()
+        log_offset = self._following[self._log]
+        found: list[TakeDown] = []
         for message in self._reader.take(_RECORDS_MAX, _IDLE_SECONDS):
             self._health.beat()
-            self._add(message)
+            if message.topic == self._log[0]:
+                found += take_downs_of(message)
+            else:
+                self._add(message)
         now = self._surroundings.monotonic()
+        if found:
+            self._take_down(found, log_offset, now)
+        if self._waiting and not self._behind({self._log: self._catch_up_to[self._log]}):
+            self._reader.start(self._following)
+            self._waiting = {}
+            self._take_downs.are_all = True
         if not self._is_caught_up and not self._behind(self._catch_up_to):
             self._is_caught_up = True
             self._commit(now)
-        elif self._engine.added >= _COMMIT_DOCUMENTS or (self._engine.added and now >= self._next_commit):
+        elif self._engine.added >= COMMIT_DOCUMENTS or (self._engine.added and now >= self._next_commit):
             self._commit(now)
+        if self._is_grown and not self._engine.added:
+            self._is_grown = False
+            self._drop_beyond(now)
         if now >= self._next_look:
             self._next_look = now + _LOOK_SECONDS
             self._look_around()
@@ -217,34 +249,63 @@ class TextFiller:
             self._next_drop = now + _DROP_SECONDS
             self._drop_the_old(now)
 
+    @property
+    def _following(self) -> dict[TopicPartitionKey, int]:
+        """The next offset of each partition, also of those that wait."""
+        return self._waiting | self._reader.following
+
+    def _take_down(self, found: Sequence[TakeDown], log_offset: int, now: float) -> None:
+        """Carry take-downs out, in a commit of their own behind what was added; `log_offset` is where the log stood before."""
+        if self._engine.added:
+            self._commit(now, log_offset=log_offset)
+        for one in found:
+            self._take_downs.add(one)
+            self._engine.take_down(one)
+        self._commit(now, leaving=len(found))
+        self._logger.info("take-downs carried out", ids=len(found))
+
     def _add(self, message: Message) -> None:
         found = self._texts.of(message)
-        decision = decision_of(message, b"", "", 0)
+        decision = decision_of(message, shorten_id(found.id), "", 0)
+        place = place_of(decision.log)
+        log_offset = -1 if place is None else place.offset
+        id_key = key_of(log_form(found.id, *self._log_ids))
+        if self._take_downs.covers(id_key, log_offset, decision.time_ms):
+            return
+        is_named = not self._take_downs.covers_shown(decision.of_id, log_offset, decision.time_ms)
         facts = TextFacts(
             at=decision.at,
-            id=found.id,
+            id=decision.id,
             time_ms=decision.time_ms,
             size=decision.size,
             verdict=decision.verdict,
             reason=decision.reason,
             similarity=decision.similarity,
             group=decision.of_position,
-            of_id=decision.of_id,
+            of_id=decision.of_id if is_named else "",
+            log_offset=log_offset,
+            position=decision.position,
+            log_row=0 if place is None else place.place,
+            better=decision.better,
+            counted=decision.copies or 0,
         )
-        self._engine.add(facts, words_of(found.text, self._languages), found.text if self._is_text_kept else "")
+        text = found.text if self._is_text_kept else ""
+        self._engine.add(facts, words_of(found.text, self._languages), text, id_key)
 
-    def _commit(self, now: float) -> None:
-        """Make what was read durable, with the place behind it."""
+    def _commit(self, now: float, *, log_offset: int | None = None, leaving: int = 0) -> None:
+        """Make what was read durable, with the place behind it; `log_offset`: that of the log, if it is another."""
         self._next_commit = now + (_COMMIT_SECONDS if self._is_caught_up else _COMMIT_BEHIND_SECONDS)
         added = self._engine.added
-        self._failpoints.hit("search.before-commit", added)
-        self._engine.commit(EnginePlace(self._made_for, dict(self._reader.following)))
-        self._failpoints.hit("search.after-commit", added)
+        self._failpoints.hit("search.before-commit", added + leaving)
+        following = self._following if log_offset is None else self._following | {self._log: log_offset}
+        self._engine.commit(EnginePlace(self._made_for, following))
+        self._failpoints.hit("search.after-commit", added + leaving)
+        self._is_grown = self._is_grown or added > 0
         self._metrics.committed(added, self._engine.documents, self._engine.size_bytes)
         self._tell()
 
     def _behind(self, ends: Mapping[TopicPartitionKey, int]) -> int:
-        following = self._reader.following
+        following = self._following
         return sum(max(0, end - following.get(key, 0)) for key, end in ends.items())
 
     def _tell(self) -> None:
@@ -269,12 +330,24 @@ class TextFiller:
             self._admin = self._surroundings.make_admin(self._settings)
             self._logger.warning("the ends of the outputs could not be asked for", reason=str(error))
             return
-        new = {key: low for key, (low, _) in ends.items() if key not in self._reader.following}
+        new = {key: low for key, (low, _) in ends.items() if key not in self._following}
         if new:
             self._logger.info("partitions are new", partitions=len(new))
-            self._reader.start(self._reader.following | new)
-        self._metrics.lag(self._behind({key: high for key, (_, high) in ends.items()}))
+            if self._waiting:
+                self._waiting |= new
+            else:
+                self._reader.start(self._following | new)
+        self._metrics.lag(self._behind({key: high for key, (_, high) in ends.items() if key != self._log}))
         self._tell()
+
+    def _drop_beyond(self, now: float) -> None:
+        """Let the oldest go, in a commit of their own behind what was added, where the engine has become too large."""
+        most = self._settings.search_bytes
+        gone = 0 if most is None else self._engine.drop_beyond(most)
+        if gone:
+            self._commit(now, leaving=gone)
+            self._is_grown = True  # it may still be too large
+            self._logger.info("the oldest documents were dropped", documents=gone, left=self._engine.documents)
 
     def _drop_the_old(self, now: float) -> None:
         keep = self._settings.search_keep

@@ -3,75 +3,47 @@
 What lies in it, all in tantivy's own segments:
 
     a document   its words with their positions; where it lies (`unique-3@17`), its group, id and time, and what is told of it
-    a group      a kept document that copies name, by its position in the source: how many copies, how many bytes, the newest
-    the place    the next offset of every partition, and what the engine was made for
+    a group      a kept document that copies name, by its position in the source: how many copies, how many bytes, since when
+    a take-down  an id that was forgotten, as a digest, and by which record of the log
+    the place    the next offset of every partition, what the engine was made for, and how old a document may be in it
 
-Invariants: one commit makes all three visible, or none of them; a clue is looked for exactly as a scan of all texts would, and
-the engine is asked for the rarest pairs of words first; at most `_HEAP_BYTES` of documents are held in memory.
+Invariants: one commit makes all four visible, or none of them; a clue is looked for exactly as a scan of all texts would, the
+rarest pairs of words first, and the rest only in the documents that have enough of those; at most `_HEAP_BYTES` of documents
+are held in memory.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import tantivy
 
-from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import StoreError, VolumeError
-from stream_dedup.search.clue import LEAST, Clue, WordPair
+from stream_dedup.search.clue import Clue, WordPair
+from stream_dedup.search.facts import TIME_MS_MAX, EnginePlace, FoundText, GroupFacts, TextFacts, in_order
+from stream_dedup.search.take_downs import TakeDown, shown_key_of
 
-_VERSION: Final = 1
+_VERSION: Final = 3
 _HEAP_BYTES: Final = 60_000_000
 _WORDS: Final = "words"
 _PLACE: Final = "place"
+_TAKE_DOWN: Final = "take-down"
 _GROUP: Final = "group"
 _UNIQUE: Final = "unique"
 _COPY: Final = "copy"
-_TIME_MS_MAX: Final = (1 << 62) - 1
+_HELD: Final = 2  # of the rarest pairs so many must be held, and one more of every `_HELD_OF` pairs in the clue
+_HELD_OF: Final = 15
+_HELD_WORK: Final = 2.0
+_LOOKED_AT: Final = 64  # so many documents are looked at before the engine is asked for all pairs at once
+_STAYING: Final = 0.95  # so much of its limit the folder is emptied to
+_DROPPED_ONE_BY_ONE: Final = 20_000
 _UNIQUE_FIRST: Final = 0.01  # added to the number of pairs found: of equals, the kept document comes first
 _ID_CHARACTERS_MAX: Final = 1_000
-
-
-class TextFacts(NamedTuple):
-    """What is told of a document. `group`: the position of the kept document that it is a copy of; empty if it was kept."""
-
-    at: str
-    id: str
-    time_ms: int
-    size: int
-    verdict: str
-    reason: str
-    similarity: float | None = None
-    group: str = ""
-    of_id: str = ""
-
-
-class GroupFacts(NamedTuple):
-    """A kept document with copies: its position in the source, and what its copies add up to."""
-
-    position: str
-    id: str
-    copies: int
-    bytes_wasted: int
-    newest_ms: int
-
-
-class FoundText(NamedTuple):
-    """A document that holds so much of a clue; `text` is empty where texts are not kept here."""
-
-    share: float
-    facts: TextFacts
-    text: str = ""
-
-
-class EnginePlace(NamedTuple):
-    """What the engine was made for (topics by id, the rules of words), and the next offset of each partition."""
-
-    made_for: Mapping[str, str]
-    following: Mapping[TopicPartitionKey, int]
 
 
 class TextIndex:
@@ -99,6 +71,8 @@ class TextIndex:
             ) from error
         self._groups: dict[str, GroupFacts] = {}
         self._added = 0
+        self._leaving: set[str] = set()  # where documents lie that were taken down since the last commit
+        self._oldest_ms = 0  # what is older was dropped, and is not taken in any more
         self.place = self._read_place()
 
     def _read_place(self) -> EnginePlace | None:
@@ -106,12 +80,13 @@ class TextIndex:
         if found is None:
             return None
         try:
-            version, made_for, following = json.loads(found)
+            version, *rest = json.loads(found)
             if version != _VERSION:
                 raise VolumeError(
                     f"The full-text engine in {self._folder} is of another version of this program; delete the folder: it is "
                     "filled anew from Kafka."
                 )
+            made_for, following, self._oldest_ms = rest
             return EnginePlace(made_for, {(topic, partition): offset for topic, partition, offset in following})
         except (ValueError, TypeError) as error:
             raise VolumeError(f"The full-text engine in {self._folder} is damaged; delete it: it is filled anew.") from error
@@ -127,38 +102,63 @@ class TextIndex:
         return int(self._index.searcher().num_docs)
 
     @property
+    def segments(self) -> int:
+        """In how many pieces the last commit left it."""
+        return int(self._index.searcher().num_segments)
+
+    @property
     def size_bytes(self) -> int:
         """How large the folder is."""
         return sum(_size_of(path) for path in self._folder.iterdir())
 
-    def add(self, facts: TextFacts, words: Sequence[str], text: str = "") -> None:
-        """Take in a document; it is found from the next commit on. `text` is kept where it is given."""
+    def add(self, facts: TextFacts, words: Sequence[str], text: str = "", id_key: str = "") -> None:
+        """Take in a document; it is found from the next commit on. `text` is kept where it is given.
+
+        By `id_key` (`take_downs.key_of`) a take-down finds it. One older than what `drop_beyond` has left is passed over.
+        """
+        self._added += 1
+        if facts.ordered_ms < self._oldest_ms:
+            return
         found = tantivy.Document()
         found.add_text("kind", _COPY if facts.group else _UNIQUE)
         found.add_text("at", facts.at)
+        if facts.position:
+            found.add_text("at", facts.position)
         if facts.id:
             found.add_text("id", facts.id[:_ID_CHARACTERS_MAX])
+        if id_key:
+            found.add_text("id_key", id_key)
         if facts.group:
             found.add_text("group", facts.group)
             self._count(facts)
+        if facts.group and facts.better:
+            found.add_text("better_of", facts.group)
+            found.add_unsigned("decided", facts.decided)
         if words:
             found.add_text(_WORDS, " ".join(words))
-        found.add_unsigned("time", min(max(0, facts.time_ms), _TIME_MS_MAX))
-        found.add_bytes("facts", json.dumps(facts, separators=(",", ":")).encode())
+        found.add_unsigned("time", facts.ordered_ms)
+        found.add_bytes("facts", json.dumps(facts._replace(of_id="", counted=0), separators=(",", ":")).encode())
         if text:
             found.add_bytes("text", text.encode("utf-8", "replace"))
         self._open().add_document(found)
-        self._added += 1
 
     def _count(self, facts: TextFacts) -> None:
-        before = self._groups.get(facts.group) or self.group(facts.group) or GroupFacts(facts.group, "", 0, 0, 0)
+        before = self._group_now(facts.group) or GroupFacts(facts.group, "", 0, 0, 0)
+        time_ms = facts.ordered_ms
         self._groups[facts.group] = GroupFacts(
             facts.group,
             facts.of_id or before.id,
             before.copies + 1,
             before.bytes_wasted + facts.size,
-            max(before.newest_ms, min(max(0, facts.time_ms), _TIME_MS_MAX)),
+            max(before.newest_ms, time_ms),
+            max(before.named_at, facts.log_offset) if facts.of_id else before.named_at,
+            min(before.oldest_ms, time_ms) if before.oldest_ms and time_ms else before.oldest_ms or time_ms,
+            max(before.counted, facts.counted),
         )
+
+    def _group_now(self, position: str) -> GroupFacts | None:
+        """Return a group as it will be with the next commit."""
+        return self._groups.get(position) or self.group(position)
 
     def commit(self, place: EnginePlace) -> None:
         """Make all that was added visible and durable, with the place up to which Kafka was read.
@@ -170,11 +170,14 @@ class TextIndex:
         try:
             for group in self._groups.values():
                 writer.delete_documents_by_term("root", group.position)
+                if group.copies <= 0:
+                    continue
                 found = tantivy.Document()
                 found.add_text("kind", _GROUP)
                 found.add_text("root", group.position)
                 if group.id:
                     found.add_text("root_id", group.id[:_ID_CHARACTERS_MAX])
+                    found.add_text("root_key", shown_key_of(group.id))
                 found.add_unsigned("copies", group.copies)
                 found.add_unsigned("newest", group.newest_ms)
                 found.add_bytes("facts", json.dumps(group, separators=(",", ":")).encode())
@@ -183,7 +186,7 @@ class TextIndex:
             found = tantivy.Document()
             found.add_text("kind", _PLACE)
             following = [[topic, partition, offset] for (topic, partition), offset in sorted(place.following.items())]
-            found.add_bytes("facts", json.dumps([_VERSION, dict(place.made_for), following]).encode())
+            found.add_bytes("facts", json.dumps([_VERSION, dict(place.made_for), following, self._oldest_ms]).encode())
             writer.add_document(found)
             writer.commit()
             self._index.reload()
@@ -194,49 +197,177 @@ class TextIndex:
             ) from error
         self.place = place
         self._groups.clear()
+        self._leaving.clear()
         self._added = 0
 
-    def forget(self, identifier: str) -> None:
-        """Let documents and groups of an id go with the next commit."""
+    def take_down(self, one: TakeDown) -> None:
+        """Let what came under an id before it was forgotten go with the next commit, and remember the take-down.
+
+        Nothing may have been added since the last commit. Copies leave the counts of their groups; a group whose kept document
+        is forgotten loses its id, and goes on as what its copies add up to.
+        """
+        if self._added:
+            raise StoreError("Documents were added since the last commit, and a take-down would overlook them.")
         writer = self._open()
-        writer.delete_documents_by_term("id", identifier[:_ID_CHARACTERS_MAX])
-        writer.delete_documents_by_term("root_id", identifier[:_ID_CHARACTERS_MAX])
-        self._groups = {position: one for position, one in self._groups.items() if one.id != identifier}
+        gone: dict[str, list[TextFacts]] = {}
+        for fields in self._ordered(self._term("id_key", one.id_key), "time", None):
+            facts = TextFacts(*fields)
+            if one.covers(facts.log_offset, facts.time_ms) and facts.at not in self._leaving:
+                self._leaving.add(facts.at)
+                writer.delete_documents_by_term("at", facts.at)
+                gone.setdefault(facts.group, []).append(facts)
+        for position, copies in gone.items():
+            group = self._group_now(position) if position else None
+            if group is not None:
+                self._groups[position] = self._without(group, copies)
+        for fields in self._ordered(self._term("root_key", one.shown_key), "newest", None):
+            group = self._group_now(GroupFacts(*fields).position)
+            if group is not None and one.covers(group.named_at, group.newest_ms):
+                self._groups[group.position] = group._replace(id="")
+        writer.delete_documents_by_term("forgotten", one.id_key)
+        found = tantivy.Document()
+        found.add_text("kind", _TAKE_DOWN)
+        found.add_text("forgotten", one.id_key)
+        found.add_unsigned("time", in_order(one.append_ms))
+        found.add_bytes("facts", json.dumps(one).encode())
+        writer.add_document(found)
+
+    def _without(self, group: GroupFacts, copies: Sequence[TextFacts]) -> GroupFacts:
+        left = [
+            next((one.ordered_ms for one in self._copies_of(group, ascending) if one.at not in self._leaving), 0)
+            for ascending in (False, True)
+        ]
+        was_oldest = any(one.ordered_ms == group.oldest_ms for one in copies)
+        return group._replace(
+            copies=group.copies - len(copies),
+            bytes_wasted=group.bytes_wasted - sum(one.size for one in copies),
+            newest_ms=left[0],
+            oldest_ms=left[1] if was_oldest else group.oldest_ms,
+        )
+
+    def _copies_of(self, group: GroupFacts, ascending: bool) -> list[TextFacts]:
+        """Return the copies that have a time at the one end, one more than leave."""
+        query = self._both(self._term("group", group.position), self._timed(1, TIME_MS_MAX))
+        return [TextFacts(*one) for one in self._ordered(query, "time", len(self._leaving) + 1, ascending=ascending)]
+
+    def take_downs(self) -> list[TakeDown]:
+        """Return those that are remembered, as of the last commit."""
+        return [TakeDown(*fields) for fields in self._ordered(self._term("kind", _TAKE_DOWN), "time", None)]
 
     def drop_before(self, time_ms: int) -> None:
-        """Let documents that are older, and groups without a copy as new, go with the next commit."""
+        """Let documents that are older, and groups without a copy as new, go with the next commit; take-downs stay."""
+        must, must_not = tantivy.Occur.Must, tantivy.Occur.MustNot
         for field in ("time", "newest"):
             writer = self._open()
             older = tantivy.Query.range_query(
                 self._schema, field, tantivy.FieldType.Unsigned, 0, max(0, time_ms), include_upper=False
             )
-            writer.delete_documents_by_query(older)
+            query = tantivy.Query.boolean_query([(must, older), (must_not, self._term("kind", _TAKE_DOWN))])
+            writer.delete_documents_by_query(query)
 
-    def find(self, clue: Clue, limit: int, least: float = LEAST) -> list[FoundText]:
+    @property
+    def live_bytes(self) -> int:
+        """How much of the folder what is found takes, as of the last commit.
+
+        What was dropped takes more, until the engine has merged the pieces in which it lies with others.
+        """
+        files: dict[str, int] = {}
+        for path in self._folder.iterdir():
+            piece = path.name.partition(".")[0]
+            files[piece] = files.get(piece, 0) + _size_of(path)
+        found = 0.0
+        for one in json.loads((self._folder / "meta.json").read_bytes())["segments"]:
+            gone = (one["deletes"] or {}).get("num_deleted_docs", 0)
+            found += files.get(one["segment_id"].replace("-", ""), 0) * (1 - gone / max(1, one["max_doc"]))
+        return int(found)
+
+    def drop_beyond(self, bytes_most: int) -> int:
+        """Let the oldest documents go with the next commit, so that the others take no more; return how many go.
+
+        As many go as their share of what is found is beyond, and a few more, so that it is not asked for at once again. Nothing
+        as old is taken in any more: so what is found is all that is newer, in whatever order it was read. Groups without a copy
+        as new as what stays go too; take-downs stay. Of equally old documents any go.
+        """
+        live_bytes = self.live_bytes
+        if live_bytes <= bytes_most:
+            return 0
+        searcher, should = self._index.searcher(), tantivy.Occur.Should
+        texts = tantivy.Query.boolean_query([(should, self._term("kind", kind)) for kind in (_UNIQUE, _COPY)])
+        there = self._count_of(texts)
+        going = min(there, math.ceil(there * (1 - _STAYING * bytes_most / live_bytes)))
+        if not going:
+            return 0
+        oldest = tantivy.Order.Asc
+        ((time_ms, _),) = searcher.search(texts, 1, count=False, order_by_field="time", order=oldest, offset=going - 1).hits
+        self._oldest_ms = max(self._oldest_ms, time_ms)
+        self.drop_before(time_ms)
+        gone = self._count_of(self._both(texts, self._timed(0, time_ms - 1))) if time_ms else 0
+        of_then = self._both(texts, self._timed(time_ms, time_ms))
+        hits = searcher.search(of_then, min(going - gone, _DROPPED_ONE_BY_ONE), count=False).hits
+        for _, address in hits:
+            self._open().delete_documents_by_term("at", json.loads(_bytes_of(searcher.doc(address)))[0])
+        return gone + len(hits)
+
+    def _timed(self, first_ms: int, last_ms: int) -> tantivy.Query:
+        return tantivy.Query.range_query(self._schema, "time", tantivy.FieldType.Unsigned, first_ms, last_ms)
+
+    def _both(self, one: tantivy.Query, other: tantivy.Query) -> tantivy.Query:
+        return tantivy.Query.boolean_query([(tantivy.Occur.Must, one), (tantivy.Occur.Must, other)])
+
+    def _count_of(self, query: tantivy.Query) -> int:
+        return int(self._index.searcher().search(query, 1, count=True).count)  # type: ignore[attr-defined] # the stubs lack it
+
+    def find(self, clue: Clue, limit: int, least: float | None = None) -> list[FoundText]:
         """Return the documents that hold at least that share of a clue, best first; of equals those that were kept first."""
         searcher = self._index.searcher()
         needed = clue.needed(least)
-        by_rareness = sorted(clue.pairs, key=lambda pair: min(searcher.doc_freq(_WORDS, word) for word in pair))
-        # Whoever holds `needed` of them holds one of any so many: it is enough to look at the documents that the rarest are in.
-        rarest = by_rareness[: len(by_rareness) - needed + 1]
-        rest = by_rareness[len(rarest) :]
+        # Whoever holds `needed` of the pairs lacks at most `lacking`, and so holds `held` of any `lacking + held` of them.
+        lacking = len(clue.pairs) - needed
+        frequency = {pair: min(searcher.doc_freq(_WORDS, word) for word in pair) for pair in clue.pairs}
+        by_rareness = sorted(clue.pairs, key=frequency.__getitem__)
+        first = _first_held(needed, list(itertools.accumulate(map(frequency.__getitem__, by_rareness))))
+        for held in (first, needed):
+            rarest, rest = by_rareness[: lacking + held], by_rareness[lacking + held :]
+            hits = searcher.search(self._any_of(rarest), max(limit, _LOOKED_AT), count=False).hits
+            scores = {(at.segment_ord, at.doc): score for score, at in hits if score > held - 0.5}
+            documents = {(at.segment_ord, at.doc): searcher.doc(at) for score, at in hits if score > held - 0.5}
+            if rest and scores:
+                for place, more in self._held_by(searcher, rest, documents.values()).items():
+                    scores[place] += more
+            best = sorted(scores, key=lambda place: -scores[place])[:limit]
+            unseen = hits[-1][0] + len(rest) if len(scores) == max(limit, _LOOKED_AT) else 0.0
+            if not rest or not unseen or (len(best) == limit and scores[best[-1]] >= unseen - _UNIQUE_FIRST / 2):
+                break
+        found = []
+        for place in best:
+            pairs = int(scores[place] + _UNIQUE_FIRST / 2)
+            if pairs >= needed:
+                text = documents[place].get_first("text")
+                facts = TextFacts(*json.loads(_bytes_of(documents[place])))
+                found.append(FoundText(pairs / len(clue.pairs), facts, text.decode() if text else ""))
+        return sorted(found, key=lambda one: (-one.share, bool(one.facts.group), -one.facts.time_ms, one.facts.at))
+
+    def _any_of(self, pairs: Sequence[WordPair]) -> tantivy.Query:
+        """Ask for documents with any of these, by how many of them; of equals the kept ones."""
         should, must = tantivy.Occur.Should, tantivy.Occur.Must
-        query = tantivy.Query.boolean_query(
+        return tantivy.Query.boolean_query(
             [
-                (must, tantivy.Query.boolean_query([(should, self._holds(pair)) for pair in rarest])),
-                *((should, self._holds(pair)) for pair in rest),
+                (must, tantivy.Query.boolean_query([(should, self._holds(pair)) for pair in pairs])),
                 (should, tantivy.Query.const_score_query(self._term("kind", _UNIQUE), _UNIQUE_FIRST)),
             ]
         )
-        found = []
-        for score, address in searcher.search(query, limit, count=False).hits:
-            pairs = int(score + _UNIQUE_FIRST / 2)
-            if pairs >= needed:
-                document = searcher.doc(address)
-                text = document.get_first("text")
-                facts = TextFacts(*json.loads(_bytes_of(document)))
-                found.append(FoundText(pairs / len(clue.pairs), facts, text.decode() if text else ""))
-        return sorted(found, key=lambda one: (-one.share, bool(one.facts.group), -one.facts.time_ms, one.facts.at))
+
+    def _held_by(
+        self, searcher: tantivy.Searcher, pairs: Sequence[WordPair], documents: Collection[tantivy.Document]
+    ) -> dict[tuple[int, int], int]:
+        """Count which of these pairs some documents hold; each pair is looked up in those documents alone."""
+        should, must = tantivy.Occur.Should, tantivy.Occur.Must
+        places = [json.loads(_bytes_of(one))[0] for one in documents]
+        among = tantivy.Query.term_set_query(self._schema, "at", places)
+        both = [tantivy.Query.boolean_query([(must, among), (must, self._holds(pair))]) for pair in pairs]
+        query = tantivy.Query.boolean_query([(should, tantivy.Query.const_score_query(one, 1.0)) for one in both])
+        hits = searcher.search(query, len(places), count=False).hits
+        return {(at.segment_ord, at.doc): round(score) for score, at in hits}
 
     def _holds(self, pair: WordPair) -> tantivy.Query:
         if len(pair) == 1:
@@ -271,14 +402,22 @@ class TextIndex:
         """Return the copies in a group, the newest first."""
         return [TextFacts(*one) for one in self._ordered(self._term("group", position), "time", limit)]
 
+    def best_of(self, position: str) -> TextFacts | None:
+        """Return the copy in a group that is better than all before it, the last that the log says so of."""
+        found = list(self._ordered(self._term("better_of", position), "decided", 1))
+        return TextFacts(*found[0]) if found else None
+
     def groups(self, order: str, limit: int) -> list[GroupFacts]:
         """Return the groups with the most copies, or (`newest`) with the newest."""
         by = "newest" if order == "newest" else "copies"
         return [GroupFacts(*one) for one in self._ordered(self._term("kind", _GROUP), by, limit)]
 
-    def _ordered(self, query: tantivy.Query, field: str, limit: int) -> Iterable[list[Any]]:
+    def _ordered(self, query: tantivy.Query, field: str, limit: int | None, *, ascending: bool = False) -> Iterable[list[Any]]:
+        """Return what is told of those that a query finds, the highest or the lowest first; all of them without a limit."""
         searcher = self._index.searcher()
-        hits = searcher.search(query, limit, count=False, order_by_field=field).hits
+        limit = max(1, self._count_of(query)) if limit is None else limit
+        order = tantivy.Order.Asc if ascending else tantivy.Order.Desc
+        hits = searcher.search(query, limit, count=False, order_by_field=field, order=order).hits
         return [json.loads(_bytes_of(searcher.doc(address))) for _, address in hits]
 
     def _first(self, field: str, value: str) -> bytes | None:
@@ -292,9 +431,29 @@ class TextIndex:
             raise StoreError(f"The full-text engine in {self._folder} is closed.")
         return self._writer
 
+    def settle(self) -> None:
+        """Wait until what runs aside, merges of segments, is done; what was not committed is lost."""
+        self._open().wait_merging_threads()
+        self._writer = self._index.writer(_HEAP_BYTES, 1)
+        self._writer.garbage_collect_files()
+        self._index.reload()
+
     def close(self) -> None:
         """Let go of the folder; what was not committed is lost."""
         self._writer = None  # not waited for: a merge that is cut short is begun again
+
+
+def _first_held(needed: int, work: Sequence[int]) -> int:
+    """Return how many of the rarest pairs must be held at first. `work[n]`: how many documents have the n + 1 rarest.
+
+    The more, the fewer documents are left to look up the rest in; so as many more as make little more work.
+    """
+    lacking = len(work) - needed
+    held = min(needed, _HELD + len(work) // _HELD_OF)
+    most = _HELD_WORK * work[lacking + held - 1]
+    while held < needed and work[lacking + held] <= most:
+        held += 1
+    return held
 
 
 def _bytes_of(document: tantivy.Document) -> bytes:
@@ -310,10 +469,10 @@ def _size_of(path: Path) -> int:
 
 def _schema() -> tantivy.Schema:
     builder = tantivy.SchemaBuilder()
-    for name in ("kind", "at", "id", "group", "root", "root_id"):
+    for name in ("kind", "at", "id", "id_key", "group", "better_of", "root", "root_id", "root_key", "forgotten"):
         builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
     builder.add_text_field(_WORDS, tokenizer_name="words", index_option="position")
-    for name in ("time", "copies", "newest"):
+    for name in ("time", "copies", "newest", "decided"):
         builder.add_unsigned_field(name, fast=True)
     for name in ("facts", "text"):
         builder.add_bytes_field(name, stored=True)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import http.client
+import json
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from stream_dedup.ground.errors import ConfigurationError, InputError, StreamDedupError
 
 # What `ask` raises where nobody answers, or not in HTTP.
 NO_ANSWER = (OSError, http.client.HTTPException, ValueError)
+
+_ANSWER_SECONDS: Final = 30.0
+_ANSWER_BYTES_MAX: Final = 16 << 20
 
 
 def ask(
@@ -34,3 +42,47 @@ def ask(
 def reason_of(error: Exception) -> str:
     """Return why there was no answer, in a few words."""
     return str(getattr(error, "strerror", None) or error or type(error).__name__)
+
+
+def ask_role(
+    role: str,
+    bases: Iterable[str],
+    path: str,
+    remedy: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[str, dict[str, Any]]:
+    """Return which of some addresses has such a role, and the JSON object that it answers; the others are passed over.
+
+    Raises:
+        InputError: nobody answers who has the path, with `remedy` for what to do; or an address is none; or the role refuses
+            the question as it is asked.
+        ConfigurationError: the role refuses because it was set up otherwise (409).
+        StreamDedupError: it cannot answer now.
+    """
+    tried = []
+    for base in bases:
+        parts = urllib.parse.urlsplit(base)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError(f"{base!r} is no address of {_a(role)}; write it as http://HOST:PORT.")
+        try:
+            status, raw = ask(base, path, _ANSWER_SECONDS, _ANSWER_BYTES_MAX, body, headers)
+            fields = json.loads(raw)
+        except NO_ANSWER as error:
+            tried.append(f"{base} ({reason_of(error)})")
+            continue
+        if status == HTTPStatus.OK and isinstance(fields, dict):
+            return base, fields
+        # A role that has the path answers with a problem; one that has not, with the paths that it has.
+        if not isinstance(fields, dict) or "detail" not in fields or "paths" in fields:
+            tried.append(f"{base} (another role answers there)")
+            continue
+        sentence = f"The {role} at {base} answers: {fields['detail']}"
+        if status == HTTPStatus.CONFLICT:
+            raise ConfigurationError(sentence)
+        raise InputError(sentence) if 400 <= status < 500 else StreamDedupError(sentence)
+    raise InputError(f"No {role} answers at {' or '.join(tried)}. {remedy}")
+
+
+def _a(role: str) -> str:
+    return f"an {role}" if role[0] in "aeiou" else f"a {role}"

@@ -15,9 +15,11 @@ import struct
 import time
 from typing import Any, Final
 
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
 
 CONNECTIONS_MAX: Final = 128
 REQUESTS_MAX: Final = 64
@@ -116,7 +118,7 @@ class Pace:
             return
         if self.waiting >= REQUESTS_MAX:
             text = f"{REQUESTS_MAX} requests are waiting for an answer already; ask again in a second."
-            await JSONResponse({"text": text}, 503, {"Retry-After": "1"})(scope, receive, send)
+            await Response(problem_bytes(503, text), 503, {"Retry-After": "1"}, PROBLEM_TYPE)(scope, receive, send)
             return
         self.waiting += 1
         try:

@@ -1,8 +1,10 @@
 """Probes and metrics over HTTP, served by a thread beside the role's loop.
 
-Invariants: GET and HEAD only, nothing is changed through it; every answer but `/metrics` is JSON with a sentence; the
-port is bound before `start` returns, so that a taken port ends the role at once rather than leaving it without probes; however
-many clients there are, what is logged about them is at most one line a minute, and probes are answered (`door`).
+Invariants: GET and HEAD only, nothing is changed through it; every answer but `/metrics` is JSON with a sentence, and a refusal
+is a problem of RFC 9457; a path that is none is told with those there are, by which whoever asks sees that another role
+answers; the port is bound before `start` returns, so that a taken port ends the role at once rather than leaving it without
+probes; however many clients there are, what is logged about them is at most one line a minute, and probes are answered
+(`door`).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
+from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
 from stream_dedup.service.door import Connection, Pace
 from stream_dedup.service.health import Health, RoleState
 from stream_dedup.service.kept import KeptAnswer
@@ -75,10 +78,13 @@ class HttpServer:
             return Response(await scrapes[content_type].get(), headers={"Content-Type": content_type})
 
         own = {"/livez": livez, "/readyz": readyz, "/startupz": startupz, "/metrics": metrics}
-        app = Starlette(
-            routes=[*(Route(path, endpoint, methods=["GET"]) for path, endpoint in own.items()), *routes],
-            exception_handlers={HTTPException: _on_http_error, Exception: _on_error},
-        )
+        all_routes = [*(Route(path, endpoint, methods=["GET"]) for path, endpoint in own.items()), *routes]
+        paths = list(dict.fromkeys(one.path for one in all_routes if isinstance(one, Route)))
+
+        async def on_http_error(_: Request, error: Exception) -> Response:
+            return _refusal(error, paths)
+
+        app = Starlette(routes=all_routes, exception_handlers={HTTPException: on_http_error, Exception: _on_error})
         self._pace = Pace(app, frozenset(own))
         config = uvicorn.Config(
             self._pace,
@@ -182,18 +188,19 @@ def _probe(state: RoleState, what: str) -> JSONResponse:
     return JSONResponse(body, status_code=200 if state.ok else 503, headers={"Cache-Control": "no-store"})
 
 
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    del request
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    texts = {
-        404: "There is nothing here; try /livez, /readyz, /startupz or /metrics.",
-        405: "Only GET and HEAD are answered here.",
-    }
-    headers = error.headers if isinstance(error, HTTPException) else None
-    return JSONResponse({"text": texts.get(status, f"The request failed ({status}).")}, status, headers)
+def _refusal(error: Exception, paths: Sequence[str]) -> Response:
+    status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
+    if status == 404:
+        body = problem_bytes(status, "There is nothing here; what this role answers is in paths.", paths=paths)
+    elif status == 405:
+        allowed = " and ".join(sorted((headers or {}).get("Allow", "GET, HEAD").split(", ")))
+        body = problem_bytes(status, f"Only {allowed} are answered here.")
+    else:
+        body = problem_bytes(status, f"The request failed ({status}).")
+    return Response(body, status, headers, PROBLEM_TYPE)
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
     del request
     _logger.error("a request failed", error=f"{type(error).__name__}: {error}")
-    return JSONResponse({"text": "The request failed; the role's log says why."}, 500)
+    return Response(problem_bytes(500, "The request failed; the role's log says why."), 500, None, PROBLEM_TYPE)

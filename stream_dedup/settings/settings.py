@@ -214,6 +214,30 @@ class Settings(BaseSettings):
         "again then stays a duplicate, and is written anew once in a sixteenth of the window. Taken and changed like "
         "`window`.",
     )
+    better: Literal["longest", "newest", "authority"] = Field(
+        default="longest",
+        description="Which copy of a kept document is better than it and every copy before, as `dedup.better` says. `longest`: "
+        "one with at least a tenth more features. `newest`: one with a later time. `authority`: one of a host that stands "
+        "higher in `host_ranks`. Taken and changed like `plan`, by `stream-dedup declare --better`.",
+    )
+    count_copies: bool = Field(
+        default=False,
+        description="Count the copies of every kept document: a duplicate then says in `dedup.copies` how many there are with "
+        "it. Costs the index some 5 % of its CPU where one document in ten is a copy. It is taken by the first worker of an "
+        "empty log and cannot change later.",
+    )
+    representatives: bool = Field(
+        default=False,
+        description="The index keeps the compacted topic `representatives`: of each kept document that has copies, how many "
+        "(where `count_copies` counts them), since when, and which is the best. Exact after a crash, a second or two behind; "
+        "no verdict waits for it. It costs the index CPU and space for every change, so it is off unless somebody reads it.",
+    )
+    host_ranks: ReadableFile | None = Field(
+        default=None,
+        description="File that says which hosts stand high, for `better` `authority`: lines `RANK,HOST` as in Tranco's lists, "
+        "or hosts alone, the highest first. A host that it does not name has the rank of the nearest domain above it. Of all "
+        "workers of a filter the same: a worker with another is refused; after a change, `stream-dedup declare --reading`.",
+    )
     log_ids: Literal["plain", "digest"] = Field(
         default="plain",
         description="How the log, the index and `dedup.of.id` name documents. `plain`: by their ids. `digest`: by a digest "
@@ -256,11 +280,12 @@ class Settings(BaseSettings):
         "`text_encoding` to `base64`). `ache`: its JSON, the page in `content` as base64. The last two need "
         "`stream-dedup[html]`. `raw` changes nothing.",
     )
-    value_format: Literal["raw", "json", "confluent-json", "avro"] = Field(
+    value_format: Literal["raw", "json", "confluent-json", "avro", "protobuf"] = Field(
         default="raw",
         description="`raw`: the record's value is the text. `json`: the text stands at `text_field` of an object. "
         "`confluent-json`: the same behind the five bytes of Confluent's serializers; no schema registry is asked. "
-        "`avro`: Avro behind those five bytes, read by the schema that `registry_url` has; needs `stream-dedup[registry]`. "
+        "`avro`, `protobuf`: behind those five bytes, read by the schema that `registry_url` has; both need "
+        "`stream-dedup[registry]`. "
         "`raw` is the default because it fits every byte string and dead-letters nothing by a wrong "
         "guess; with JSON values it also judges the field names, dates and addresses around the text, "
         "and so finds fewer duplicates.",
@@ -276,7 +301,7 @@ class Settings(BaseSettings):
         "header, as in `header:text-uri`. The text is fetched from there (`https://`, `s3://`, `gs://`, `abfs://`, `file:///`; "
         "needs `stream-dedup[fetch]`, or the extra `s3`, `gs`, `abfs`). A record without an address has its text inside, as "
         "without this setting. What is missing for good becomes a dead letter of stage `fetch`; while a store does not answer, "
-        "records wait. A field needs values in JSON.",
+        "records wait. A field needs other values than `raw`.",
     )
     text_prefixes: str | None = Field(
         default=None,
@@ -306,7 +331,7 @@ class Settings(BaseSettings):
     registry_url: str | None = Field(
         default=None,
         description="Address of the schema registry, `http://` or `https://`, several with commas. Only with `value_format` "
-        "`avro`. While it does not answer, records wait; none becomes a dead letter.",
+        "`avro` and `protobuf`. While it does not answer, records wait; none becomes a dead letter.",
     )
     registry_credentials_file: Path | None = Field(
         default=None, description="File with `user:password` for the schema registry's basic authentication."
@@ -317,8 +342,8 @@ class Settings(BaseSettings):
     reader_schema: int | None = Field(
         default=None,
         ge=1,
-        description="Id of the schema by which every Avro value is read, so that a field renamed with an alias has one name. "
-        "Without it a value has the names of its own schema.",
+        description="Id of the schema by which every value in Avro or Protobuf is read, so that a field that was renamed (with "
+        "an alias in Avro, with its number in Protobuf) has one name. Without it a value has the names of its own schema.",
     )
     text_is: Literal["text", "html"] = Field(
         default="text",
@@ -411,11 +436,19 @@ class Settings(BaseSettings):
         "Without it, what was read once is found for ever, though its text may be kept no longer.",
         json_schema_extra={"default_text": "none, for ever"},
     )
+    search_bytes: Annotated[Size, Field(ge=1_000_000)] | None = Field(
+        default=None,
+        description="How much of `search_dir` the documents may take, such as `20GB`, before `run search` finds the oldest no "
+        "more, by their records' timestamps. What was dropped stays on the disk until the engine tidies up: give the volume "
+        "two and a half times as much.",
+        json_schema_extra={"default_text": "none, without bound"},
+    )
     index_memory: Annotated[Size, Field(ge=512 << 20)] | None = Field(
         default=None,
         description="Most memory that the index may take, such as `8GB`; without it, as much as its entries need (the "
         "handbook's page on sizing says how much). What does not fit lies in files in `index_dir` and makes looking up "
-        "slower; when not even a third of it fits, the index stops and says how much it needs.",
+        "slower; when what has to be in memory does not fit either (a third of it all with `bands`, `stream-dedup plan` "
+        "says how much), the index stops and says what it needs. What the system keeps of the files is not counted.",
     )
     http_host: str = Field(
         default="127.0.0.1",
@@ -427,7 +460,8 @@ class Settings(BaseSettings):
         default=8080,
         ge=0,
         le=65535,
-        description="Port of probes and metrics; 0 takes any free port and logs it. `run all` gives the index the next one.",
+        description="Port of probes and metrics; 0 takes any free port and logs it. `run all` gives the index the next "
+        "one, insights the one after, a search the third.",
     )
     console_token_file: Path | None = Field(
         default=None,

@@ -60,6 +60,7 @@ class Intake:
         allowance: Allowance,
         take_in: Callable[[InFlight], None],
         pace: IntakePace,
+        hurries: threading.Event,
     ) -> None:
         self._flow = context.flow
         self._stop = context.stop
@@ -79,7 +80,7 @@ class Intake:
         self._sizes = RecordSizes()
         self._is_preparing = False
         self._prepared_bytes = 0  # of the batch that is being prepared
-        self._hurries = threading.Event()  # what prepares ends after the stretch in work
+        self._hurries = hurries  # what prepares ends after the stretch in work
         self._left: Unprepared | None = None  # what preparing has not come to
         self._ahead: Unprepared | None = None  # what was read behind that, and behind what is being prepared
         self._read_at = 0.0

@@ -26,7 +26,7 @@ from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_VALUES
 from stream_dedup.kafka import Output, PackedOutputs, RecordColumns, warm_up_writer
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
-from stream_dedup.log.header_columns import of_verdicts
+from stream_dedup.log.header_columns import SourcePlaces, of_verdicts
 from stream_dedup.worker.fitting import fit
 from stream_dedup.worker.prepare import Decided, InFlight
 
@@ -103,7 +103,8 @@ def _similarities(agreeing: NDArray[np.uint8]) -> NDArray[np.float64]:
 
 def warm_up() -> None:
     """Load what writes records, so that the first ones need not wait for it."""
-    of_verdicts("", np.zeros((0, 0), np.uint8), Verdicts.of([]), np.zeros(0, np.bool_))
+    nowhere = SourcePlaces("", np.zeros(0, np.int32), np.zeros(0, np.int64))
+    of_verdicts("", nowhere, np.zeros((0, 0), np.uint8), Verdicts.of([]), np.zeros(0, np.bool_))
     warm_up_writer()
 
 
@@ -138,17 +139,18 @@ class OutputWriter:
 
     def _output(self, message: Message, decided: Decided | None, fingerprint: bytes | None) -> tuple[Output, Decided]:
         passed = headers.passed_on(message.headers) if message.headers else []
+        position = Position(message.topic, b"", message.partition, message.offset)
         if isinstance(decided, Judgement):
-            reason, place, distance, of, agreeing = decided
+            reason, place, distance, of, agreeing, copies, better = decided
             if reason is Reason.RETRACTED:
-                return self._dead_letter(message, _REFUSED), _REFUSED
-            own = headers.of_verdict(reason, self._recipe, fingerprint, place, distance, of, agreeing)
+                return self._dead_letter(message, position, _REFUSED), _REFUSED
+            own = headers.of_verdict(position, reason, self._recipe, fingerprint, place, distance, of, agreeing, copies, better)
             topic = self._duplicates if reason.verdict is Verdict.DUPLICATE else self._unique
         elif isinstance(decided, Reason):
-            own = headers.of_verdict(decided, self._recipe, None, None)
+            own = headers.of_verdict(position, decided, self._recipe, None, None)
             topic = self._unique
         elif decided is not None:
-            return self._dead_letter(message, decided), decided
+            return self._dead_letter(message, position, decided), decided
         else:
             raise InvariantError(
                 f"The record {message.topic}-{message.partition}@{message.offset} is to be written without a verdict."
@@ -157,8 +159,7 @@ class OutputWriter:
             own = passed + own
         return Output(topic, message.partition, message.key, message.value, message.timestamp_ms, own), decided
 
-    def _dead_letter(self, message: Message, letter: DeadLetter) -> Output:
-        position = Position(message.topic, b"", message.partition, message.offset)
+    def _dead_letter(self, message: Message, position: Position, letter: DeadLetter) -> Output:
         own = headers.of_dead_letter(letter, position, self._group, message.timestamp_ms)
         if isinstance(message, UnreadableHeaders):
             own.append((headers.ERROR_HEADERS_UNREADABLE, message.name.encode()))
@@ -230,7 +231,9 @@ class EmittedBatch(Lazy[EmittedRecord]):
             keys=messages.keys,
             values=messages.values,
             timestamps_ms=messages.timestamps_ms,
-            headers=of_verdicts(self._recipe, written, verdicts, packed),
+            headers=of_verdicts(
+                self._recipe, SourcePlaces(messages.topic, messages.partitions, messages.offsets), written, verdicts, packed
+            ),
             packed=packed,
         )
 
@@ -307,6 +310,8 @@ def _verdicts_of(batch: InFlight, count: int) -> Verdicts:
         verdicts.reasons[places] = told.reasons
         verdicts.distances[places] = told.distances
         verdicts.agreeing[places] = told.agreeing
+        verdicts.copies[places] = told.copies
+        verdicts.better[places] = told.better
         verdicts.decided_offsets[places] = told.decided_offsets
         verdicts.decided_places[places] = told.decided_places
     verdicts.named = NamedRepresentatives.joined([NamedRepresentatives.of(told.named) for _, told in parts])

@@ -24,6 +24,7 @@ from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.log import headers, records
 from stream_dedup.log.answers import Judgement, Verdicts
 from stream_dedup.log.frame import table_of
+from stream_dedup.worker.ranks import HostRanks
 
 # So many bytes of values are prepared before the clock is looked at: as many as take a second at most, and the usual batch of
 # what one kernel does at once is not cut.
@@ -132,7 +133,7 @@ class Preparer:
 
     With `digests_ids` the log gets keyed digests instead of ids. `encode` makes a log record of a batch, of at most
     `record_documents`. Where texts take long, the clock is looked at after each `slow_bytes` of values. Of texts that lie
-    elsewhere at most `ahead_bytes` are held before their turn.
+    elsewhere at most `ahead_bytes` are held before their turn. `ranks`, where there are some, go into the log.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class Preparer:
         slow_bytes: int = SLOW_BYTES,
         record_documents: int = records.DOCUMENTS_MAX,
         ahead_bytes: int = AHEAD_BYTES,
+        ranks: HostRanks | None = None,
     ) -> None:
         self._decoder = decoder
         self._fingerprinter = fingerprinter
@@ -160,6 +162,7 @@ class Preparer:
         self._slow_bytes = slow_bytes
         self._record_documents = record_documents
         self._ahead_bytes = ahead_bytes
+        self._ranks = ranks
         self._number = 0
         self._is_quick = not decoder.reads_pages and (
             fingerprinter.recipe.method.is_at_once or fingerprinter.recipe.method.takes_vectors
@@ -315,11 +318,12 @@ class Preparer:
         judged = places[rows]
         own_ids = documents.ids if len(rows) == len(documents.ids) else [documents.ids[row] for row in rows.tolist()]
         ids = [digest_id(one, self._recipe.key) for one in own_ids] if self._digests_ids else own_ids
+        ranks = None if self._ranks is None else self._ranks.of(own_ids)
         messages = batch.messages
         start = 0
         for count in records.split_sizes(
             list(map(len, ids)),
-            64 * self._recipe.words,
+            64 * self._recipe.limbs,
             self._recipe.sketch_values,
             len(sources),
             documents_max=self._record_documents,
@@ -348,6 +352,7 @@ class Preparer:
                     scope=documents.scopes[chosen],
                     time_ms=documents.times_ms[chosen],
                     ids=tuple(ids[part]),
+                    ranks=None if ranks is None else ranks[part],
                 )
             )
             batch.parts.append(Part(self._number, raw, asked.tolist()))

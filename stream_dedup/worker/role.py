@@ -79,6 +79,7 @@ from stream_dedup.worker.metrics import WorkerMetrics
 from stream_dedup.worker.outputs import OutputWriter, warm_up
 from stream_dedup.worker.prepare import InFlight, Preparer
 from stream_dedup.worker.questions import Questions
+from stream_dedup.worker.ranks import HostRanks
 from stream_dedup.worker.surroundings import WorkerContext, WorkerSurroundings
 
 _IDLE_SECONDS = 0.1
@@ -170,6 +171,7 @@ class Worker:
             slow_bytes=pace.slow_bytes,
             record_documents=pace.record_documents,
             ahead_bytes=budget.ahead_bytes,
+            ranks=HostRanks.read(settings.host_ranks),
         )
         warm_up()
         outputs = OutputWriter(
@@ -227,6 +229,7 @@ class Worker:
             self._allowance,
             self._take_in,
             pace,
+            surroundings.make_event(),
         )
         self._next_check = self._clock.monotonic() + _CHECK_TOPICS_SECONDS
         self._next_lag = 0.0

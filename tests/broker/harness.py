@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +29,7 @@ from stream_dedup.indexer import role as indexer
 from stream_dedup.kafka import Admin
 from stream_dedup.kafka.client import to_message
 from stream_dedup.log import records
-from stream_dedup.proof import content
+from stream_dedup.proof import content, representatives
 from stream_dedup.proof.findings import Findings
 from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.ledger import AuditLedger, Span
@@ -210,6 +211,11 @@ class Filter:
             for name in self.names.outputs:
                 self.admin.set_config(name, {"max.message.bytes": str(documents_bytes_max + 100_000)})
 
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and wait until it is gone."""
+        self.admin._client.delete_topics([name])[name].result()
+        wait_until(lambda: not self.admin.topic_ids([name]), f"{name} is gone")
+
     def start(self, name: str, **environment: str) -> Role:
         """Start a role."""
         role = Role(name, {**self.environment, **environment}, self.folder / f"{name}-{len(self.roles)}.log")
@@ -305,6 +311,17 @@ class Filter:
         """Return how far the group has come, summed over partitions."""
         return sum(self.committed_by_partition().values())
 
+    def wait_until_published(self, *index: Role, seconds: float = WAIT_SECONDS) -> None:
+        """Wait until the indexes say that `representatives` holds all that it is owed."""
+
+        for role in index:
+            role.says("index started")
+
+        def level() -> bool:
+            return all("stream_dedup_representatives_behind_records 0.0" in metrics_of(role) for role in index)
+
+        wait_until(level, "representatives holds all that it is owed", seconds)
+
     def wait_until_committed(self, documents: int, seconds: float = WAIT_SECONDS) -> None:
         """Wait until the group has committed past that many records."""
 
@@ -372,6 +389,8 @@ class Outcome:
         self.duplicates = crawl.read(names.duplicates)
         self.dead = crawl.read(names.dead_letters)
         self.log = crawl.read(names.fingerprints)
+        self.publishes = "STREAM_DEDUP_REPRESENTATIVES" in crawl.environment
+        self.representatives = crawl.read(names.representatives) if self.publishes else []
         self.committed = crawl.committed_by_partition()
         self.topic_id = crawl.admin.topic_ids([names.documents])[names.documents][0]
         self.outline = Outline(Fold(PlainScan() if len(self.source) <= PLAIN_MAX else CompiledScan()))
@@ -393,9 +412,18 @@ class Outcome:
         self._check_once_and_in_order()
         self._check_verdicts()
         self._check_by_audit()
+        if self.publishes:
+            self._check_representatives()
         ends = self.committed
         for part, offset in Counter(one.partition for one in self.source).items():
             assert ends[part] == offset, f"partition {part} is committed up to {ends[part]} of {offset}"
+
+    def _check_representatives(self) -> None:
+        """The compacted topic ends with the fold of the log."""
+        held = {(one.key or b"").decode(): one.value for one in self.representatives}
+        wrong = list(representatives.differences(self.outline.verdicts, held))
+        assert wrong == [], f"{len(wrong)} representatives are wrong: {wrong[:3]!r:.2000}"
+        assert any("@" in key for key in held), "nothing was written to representatives"
 
     def _check_by_audit(self) -> None:
         """What operators have finds nothing either, and has another way to match what left."""
@@ -440,7 +468,13 @@ class Outcome:
         }
         source_at = {(one.partition, one.offset): one for one in self.source}
         total = len(self.unique) + len(self.duplicates) + len(self.dead)
-        assert len(self.source) == total, f"{len(self.source)} went in and {total} came out"
+        places = Counter(header(one, "dedup.position") for one in (*self.unique, *self.duplicates, *self.dead))
+        more = [
+            f"{one.topic}-{one.partition}@{one.offset} {dict(one.headers)}"
+            for one in (*self.unique, *self.duplicates, *self.dead)
+            if places[header(one, "dedup.position")] > 1
+        ]
+        assert len(self.source) == total, f"{len(self.source)} went in and {total} came out; more than once: {more!r:.4000}"
         for part, sources in expected.items():
             unique, duplicates, dead = (
                 sorted((one for one in topic if one.partition == part), key=lambda one: one.offset)
@@ -541,6 +575,12 @@ def large_documents(count: int, size: int, seed: int, *, partitions: int) -> Ite
         start = generator.randrange(len(pool) - size + 1)
         value = b"%d %d " % (seed, number) + pool[start : start + size]
         yield number % partitions, b"https://large-%d.example/%d" % (seed, number), value[:size], []
+
+
+def metrics_of(role: Role) -> str:
+    """Return what a role reports."""
+    with urllib.request.urlopen(f"{role.address()}/metrics", timeout=10) as answer:  # noqa: S310 - our own address
+        return str(answer.read().decode())
 
 
 def peak_bytes(one: Role) -> int:

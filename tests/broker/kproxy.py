@@ -27,15 +27,16 @@ DESCRIBE_CLUSTER = 60
 _TELL_ADDRESSES = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
 _HEAD = struct.Struct(">hhi")
 
-Action = Literal["hold", "lose-answer", "cut", "delay"]
+Action = Literal["hold", "strand", "lose-answer", "cut", "delay"]
 
 
 @dataclass(eq=False)
 class Rule:
     """What happens to the next `times` requests with an API key.
 
-    `hold`: it waits until `release`, whatever becomes of its client. `lose-answer`: the broker gets it, and the connection is
-    cut instead of the answer. `cut`: the broker never gets it. `delay`: it waits for `seconds`.
+    `hold`: it waits until `release`, whatever becomes of its client. `strand`: so it does, and its client's connection is cut
+    at once. `lose-answer`: the broker gets it, and the connection is cut instead of the answer. `cut`: the broker never gets
+    it. `delay`: it waits for `seconds`.
     """
 
     api_key: int
@@ -166,12 +167,14 @@ class KafkaProxy:
                     return
                 if rule.action == "delay":
                     await asyncio.sleep(rule.seconds)
-                if rule.action == "hold":
+                if rule.action == "strand":
+                    writer.close()
+                if rule.action in ("hold", "strand"):
                     await rule._released.wait()
             asked[correlation] = (api_key, rule)
             upstream.write(len(frame).to_bytes(4, "big") + frame)
             await upstream.drain()
-            if rule is not None and rule.action in ("hold", "lose-answer"):
+            if rule is not None and rule.action in ("hold", "strand", "lose-answer"):
                 # The client is gone or will be; the broker's answer is what says that it has done it.
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(asyncio.shield(answers), 10)
@@ -185,7 +188,7 @@ class KafkaProxy:
                 while self.is_dark:
                     await asyncio.sleep(0.05)
                 api_key, rule = asked.pop(int.from_bytes(frame[:4], "big"), (-1, None))
-                if rule is not None and rule.action in ("hold", "lose-answer"):
+                if rule is not None and rule.action in ("hold", "strand", "lose-answer"):
                     rule.delivered.set()
                     if rule.action == "lose-answer":
                         writer.close()

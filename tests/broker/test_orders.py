@@ -193,7 +193,10 @@ def test_a_release_takes_what_a_person_sees(make_filter: Callable[..., Filter]) 
 
 
 def test_a_similarity_is_declared_on_a_living_log(make_filter: Callable[..., Filter]) -> None:
-    """`declare --similarity` changes that of the plan in force and nothing else; a plan without sketches refuses it."""
+    """`declare --similarity` changes that of the plan in force and nothing else; a plan without sketches refuses it.
+
+    `declare --better` changes the rule of what is better, likewise.
+    """
     crawl = make_filter(partitions=1, plan="bands")
     crawl.start("index")
     crawl.start("worker")
@@ -204,6 +207,12 @@ def test_a_similarity_is_declared_on_a_living_log(make_filter: Callable[..., Fil
     assert shown["plan"]["becomes"] == "128:4:0:28~16:70%:64"
     assert shown["log_offset"] is not None
     assert told(crawl, "declare")["plan"]["in_force"] == "128:4:0:28~16:70%:64"
+    assert told(crawl, "declare", "--better", "newest")["better"] == {
+        "begun_with": "longest",
+        "in_force": "longest",
+        "becomes": "newest",
+    }
+    assert told(crawl, "declare")["better"]["in_force"] == "newest"
     assert told(crawl, "declare", "--plan", "wide")["plan"]["becomes"] == "wide (128:8:1:21:75%)"
     _, refusal = run(crawl, "declare", "--similarity", "0.7", code=78)
     assert "The plan wide compares no sketches" in refusal

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
+import urllib.error
+import urllib.parse
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
@@ -15,8 +19,10 @@ import pytest
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.ground.document import Headers
 from stream_dedup.search.clue import clue_of
-from stream_dedup.search.texts import FoundText, TextIndex
-from tests.broker.harness import Filter, Role, wait_until
+from stream_dedup.search.facts import FoundText
+from stream_dedup.search.texts import TextIndex
+from tests.broker.harness import Filter, Role, synthetic, wait_until
+from tests.broker.test_orders import run
 
 pytestmark = pytest.mark.broker
 
@@ -74,6 +80,8 @@ def test_a_killed_search_has_everything_exactly_once(make_filter: Callable[..., 
 
     last = crawl.start("search")
     wait_until(lambda: is_ready(last), "it is ready")
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, last.process.pid) == min(19, own + 10), "those that judge come first"
     assert last.stop() == 0
     found, groups = found_in(folder, "quick brown")
 
@@ -129,3 +137,52 @@ def test_the_old_are_found_no_more_and_new_partitions_are_read(make_filter: Call
     wait_until(holds_two, "two documents and the place are there")
     assert role.stop() == 0
     assert sorted(one.facts.id for one in found_in(crawl.folder / "state" / "search", "quick brown fox")[0]) == ["later", "new"]
+
+
+@pytest.mark.parametrize("step", ["search.before-commit", "search.after-commit"])
+def test_what_is_forgotten_is_found_no_more(step: str, make_filter: Callable[..., Filter]) -> None:
+    """Through worker, index and the command `forget`: at once, killed on the way, filled anew; crawled anew it is found."""
+    crawl = make_filter(partitions=1)
+    folder = crawl.folder / "state" / "search"
+    text, other = (value for _, _, value, _ in synthetic(2, 5, partitions=1, duplicate_share=0.0))
+    clue = "+".join(text.decode().split()[:8])
+
+    def shown(role: Role) -> set[tuple[str, str]]:
+        found = asked(role, f"/v1/find?q={urllib.parse.quote(clue, safe='+')}")
+        groups = asked(role, "/v1/groups")
+        return {("document", one["id"]) for one in found.get("documents", ())} | {
+            ("group", one["id"]) for one in groups.get("groups", ())
+        }
+
+    crawl.start("index")
+    crawl.start("worker")
+    crawl.produce([(0, b"kept", text, []), (0, b"copy", text, []), (0, b"mirror", text, []), (0, b"other", other, [])])
+    crawl.wait_until_committed(4)
+    search = crawl.start("search", STREAM_DEDUP_FAILPOINT=f"{step}:2:1")
+    every = {("document", name) for name in ("kept", "copy", "mirror")} | {("group", "kept")}
+    wait_until(lambda: shown(search) == every, "all are found")
+    run(crawl, "forget", "kept")
+    assert search.wait() == -signal.SIGKILL, search.log
+
+    search = crawl.start("search")
+    wait_until(lambda: shown(search) == {("document", "copy"), ("document", "mirror"), ("group", "")}, "it is gone")
+    run(crawl, "forget", "copy")
+    wait_until(lambda: shown(search) == {("document", "mirror"), ("group", "")}, "the copy is gone")
+    assert search.stop() == 0
+
+    shutil.rmtree(folder)
+    search = crawl.start("search")
+    wait_until(lambda: is_ready(search), "it is filled anew")
+    assert shown(search) == {("document", "mirror"), ("group", "")}
+    with pytest.raises(urllib.error.HTTPError) as raised:  # though Kafka has the copy still
+        urllib.request.urlopen(f"{search.address()}/decision.json?at={crawl.names.duplicates}-0@0", timeout=10)  # noqa: S310
+    assert raised.value.code == 410
+    raised.value.close()
+    opened = asked(search, f"/decision.json?at={crawl.names.duplicates}-0@1")
+    assert (opened["own"]["id"], opened["own"]["text"]) == ("mirror", text.decode())
+    assert (opened["kept"]["is_forgotten"], opened["kept"]["text"], opened["decision"]["of_id"]) == (True, "", "")
+    assert asked(search, "/v1/groups")["groups"][0]["copies"] == 1
+    crawl.produce([(0, b"kept", text, [])])
+    crawl.wait_until_committed(5)
+    wait_until(lambda: ("document", "kept") in shown(search), "what is crawled anew is found")
+    assert search.stop() == 0

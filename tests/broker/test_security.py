@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -29,6 +30,7 @@ from stream_dedup.ground.errors import BrokerError, ConfigurationError, StreamDe
 from stream_dedup.insights.counts import ReasonCounts
 from stream_dedup.insights.record import HostCounts, InsightsRecord, encode
 from stream_dedup.kafka import Admin, admin
+from stream_dedup.service import asking
 from stream_dedup.settings.settings import Settings
 from tests.broker.certificates import Authority
 from tests.broker.harness import Filter, Outcome, Role, run_in_process, wait_until
@@ -132,7 +134,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         crawl = Filter(broker.bootstrap, folder, partitions=2, prefix="", value_format="json")
         crawl.create_topics()
         one = Secured(crawl, authority, other, scram_port, mutual_port, AdminClient({"bootstrap.servers": broker.bootstrap}))
-        users = [f"stream-dedup-{name}" for name in ("worker", "index", "insights", "crawler")]
+        users = [f"stream-dedup-{name}" for name in ("worker", "index", "insights", "search", "crawler")]
         for user in users:
             one.grant(user, acls_of(user.removeprefix("stream-dedup-")))
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
@@ -165,8 +167,10 @@ def test_the_roles_work_with_exactly_the_acls_in_topics_users(secured: Secured, 
     """Index by certificate, worker by password, crawler too, each with its file's ACLs and no more: all that goes in comes out,
     and no log shows the password."""
     crawl = secured.crawl
-    index = crawl.start("index", **environment(secured.mutual_port, secured.by_certificate("stream-dedup-index"), tmp_path))
-    worker = crawl.start("worker", **environment(secured.scram_port, secured.by_password("stream-dedup-worker"), tmp_path))
+    connection = environment(secured.mutual_port, secured.by_certificate("stream-dedup-index"), tmp_path)
+    index = crawl.start("index", STREAM_DEDUP_REPRESENTATIVES="true", **connection)
+    connection = environment(secured.scram_port, secured.by_password("stream-dedup-worker"), tmp_path)
+    worker = crawl.start("worker", STREAM_DEDUP_COUNT_COPIES="true", **connection)
     as_crawler = secured.by_password("stream-dedup-crawler") | {"bootstrap.servers": f"{HOST}:{secured.scram_port}"}
     values = [document(LONG), document(LONG), b"{broken", document("another text of some words")]
     count = crawl.produce(((part % 2, b"k", value, []) for part, value in enumerate(values)), **as_crawler)
@@ -176,6 +180,9 @@ def test_the_roles_work_with_exactly_the_acls_in_topics_users(secured: Secured, 
 
     outcome.check()
     assert outcome.reasons() == {"new": 1, "unchanged": 1, "dead:decode": 1, "too-short": 1}
+    index.says("this index writes the topic")
+    crawl.wait_until_published(index)
+    assert any(b"@" in (one.key or b"") for one in crawl.read(crawl.names.representatives))
     assert worker.stop() == 0
     assert index.process.poll() is None
     assert PASSWORD not in index.log + worker.log
@@ -199,6 +206,37 @@ def test_insights_reads_and_writes_over_tls_with_its_acls(secured: Secured, tmp_
         wait_until(counted, f"the signals count {3 * number} documents", 60)
         assert role.stop() == 0
         assert PASSWORD not in role.log
+
+
+def test_a_search_reads_with_its_acls_and_shows_it(secured: Secured, tmp_path: Path) -> None:
+    """By password, with its file's ACLs and no more: it is ready, finds what left, and the console's pages lack nothing."""
+    crawl = secured.crawl
+    if not any(one.name == "index" and one.process.poll() is None for one in crawl.roles):
+        crawl.start("index")
+    worker = crawl.start("worker")
+    text = " ".join(f"harbour{number}" for number in range(60))
+    crawl.produce((0, b"%d" % at, document(text), []) for at in range(2))
+    connection = environment(secured.scram_port, secured.by_password("stream-dedup-search"), tmp_path)
+    search = crawl.start("search", STREAM_DEDUP_SEARCH_DIR=str(tmp_path / "search"), STREAM_DEDUP_HTTP_PORT="0", **connection)
+    base = search.address()
+
+    def asked(path: str) -> Any:
+        assert search.process.poll() is None, search.log
+        return json.loads(asking.ask(base, path, 20, 1 << 20)[1])
+
+    def found() -> list[Any]:
+        return list(asked("/v1/find?q=harbour17+harbour18+harbour19").get("documents", []))
+
+    wait_until(lambda: len(found()) == 2, "both are found", 60)
+    assert asked("/readyz")["ready"]
+    assert all(one["snippet"] for one in found())
+    (copy,) = (one for one in found() if one["verdict"] == "duplicate")
+    decided = asked(f"/decision.json?at={copy['at']}")
+    assert (decided["notices"], decided["own"]["why"], decided["kept"]["why"]) == ([], "", "")
+    wait_until(lambda: asked("/now.json")["lag"] == 0, "the lag is known", 60)
+    assert search.stop() == 0
+    assert worker.stop() == 0
+    assert PASSWORD not in search.log
 
 
 def settings_of(secured: Secured, user: str) -> Settings:
@@ -230,6 +268,7 @@ NEEDED = [
     for user in ("worker", "index")
     for acl in acls_of(user)
     if acl[3] != "Describe" and acl[1] != "insights" and (user, acl[3]) != ("index", "DescribeConfigs")
+    if "representatives" not in acl[1]
 ]
 
 
@@ -254,6 +293,31 @@ def test_a_missing_acl_is_named(secured: Secured, user: str, lacking: Acl) -> No
     assert f"{operation} " in str(ended)
     assert f"on {kind} {name}" in str(ended)
     assert "topics/users" in str(ended)
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [acl for acl in acls_of("index") if "representatives" in acl[1] and acl[3] in ("Read", "Write")],
+    ids=lambda one: f"{one[3]}-{one[1]}",
+)
+def test_a_missing_acl_of_representatives_is_a_warning(secured: Secured, lacking: Acl, tmp_path: Path) -> None:
+    """The index names it, and goes on."""
+    crawl, (kind, name, _, operation) = secured.crawl, lacking
+    for role in crawl.roles:
+        if role.name == "index" and role.process.poll() is None:
+            role.kill()
+    make_again(crawl, crawl.names.representatives)
+    lacks = f"lacks-index-{operation}-{name}".lower()
+    secured.grant(lacks, [acl for acl in acls_of("index") if acl != lacking])
+    connection = environment(secured.mutual_port, secured.by_certificate(lacks), tmp_path)
+    more = {"STREAM_DEDUP_REPRESENTATIVES": "true", "STREAM_DEDUP_INDEX_DIR": str(tmp_path / "index")}
+
+    index = crawl.start("index", **more, **connection)
+
+    index.says("the topic cannot be written")
+    assert operation in index.log
+    assert f"on {kind} {name}" in index.log
+    assert index.process.poll() is None, index.log
 
 
 def refusal(settings: Settings) -> str:

@@ -22,8 +22,10 @@ pytestmark = pytest.mark.broker
 
 LIVEZ_SECONDS = 3
 POLL_MS = 6000
-# The extractor's work grows with the square of the depth: this page would keep it busy for a quarter of a minute.
+# The extractor's work grows with the square of the depth: this page would keep it busy for a quarter of a minute. It is given
+# two seconds of CPU; eight such pages take more than one interval, and one takes less on a machine that is five times too busy.
 HANGS = "<div>" * 15_000
+HANGS_POLL_MS = 12_000
 
 
 @contextmanager
@@ -63,7 +65,11 @@ def stays(worker: Role) -> None:
 def test_pages_that_hang_the_extractor_end_no_worker(make_filter: Callable[..., Filter]) -> None:
     """Read in one batch they leave one after another while the worker answers its probe; after a kill those left come next."""
     crawl = make_filter(
-        partitions=1, text_is="html", livez_after=f"{LIVEZ_SECONDS}s", kafka_max_poll_interval_ms=POLL_MS, log_level="info"
+        partitions=1,
+        text_is="html",
+        livez_after=f"{LIVEZ_SECONDS}s",
+        kafka_max_poll_interval_ms=HANGS_POLL_MS,
+        log_level="info",
     )
     pages = [page(f"<p>{text(at)}</p>" if at % 2 else f"{HANGS}page {at}") for at in range(16)]
     count = crawl.produce(pages)

@@ -4,15 +4,17 @@ Faults rotate every few seconds: a worker or an index is killed, stopped and con
 with an empty volume, with an older copy of it, or finds its disk full; the broker is killed and restarted, stops for a while,
 or is away for longer than any time-out; workers join and leave; two workers have one transactional id; connections are cut,
 go dark or lose one kind of answer (the second worker and the second index are behind a proxy); outputs are written slowly, by
-a quota; documents of up to 900 kB come, and records that no output can hold or no client reads as a whole (`strange`); no
-worker may take more memory than it was given; a crowd of idle connections keeps no probe out. The seed is printed; the order
-of faults is a function of it, the moments at which they strike are not. At the end stands how long documents stood still at
-most after each kind of fault; the last two lines are a summary, for people and as JSON.
+a quota; the topic `representatives` is deleted and created again; documents of up to 900 kB come, and records that no output
+can hold or no client reads as a whole (`strange`); no worker may take more memory than it was given; a crowd of idle
+connections keeps no probe out. With `--elsewhere` every third text lies on a web server that is away at times. The seed is
+printed; the order of faults is a function of it, the moments at which they strike are not. At the end stands how long documents
+stood still at most after each kind of fault; the last two lines are a summary, for people and as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import random
@@ -20,6 +22,7 @@ import resource
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -30,17 +33,21 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from stream_dedup.broker import LocalBroker
+from stream_dedup.ground.document import Headers
 from tests.broker import kproxy
-from tests.broker.harness import Filter, Outcome, Role, large_documents, peak_bytes, synthetic, wait_until
+from tests.broker.harness import Filter, Outcome, Role, large_documents, metrics_of, peak_bytes, synthetic, wait_until
 from tests.broker.kproxy import KafkaProxy
 from tests.broker.quotas import producer_quota
 from tests.broker.stalls import Stalls
 from tests.broker.strange import send_strange
+from tests.inputs.store_server import Pages, Reply, serving
 
 STEP_DOCUMENTS = 2000
 # A broker that was killed a moment ago may let each step of a transaction run into its time-out first.
 _STOP_SECONDS = 90
 SLOW_EACH = 1000
+ELSEWHERE_EACH = 3
+MISSING_EACH = 300
 
 FAULTS = (
     *("kill worker",) * 5,
@@ -65,6 +72,7 @@ FAULTS = (
     "slow outputs",
     "large documents",
     "idle connections",
+    "new representatives",
     "nothing",
 )
 DISK_BYTES = 300_000
@@ -90,7 +98,10 @@ LOSABLE = (
 class Nemesis:
     """One filter, two workers and two index replicas, and the faults that befall them."""
 
-    def __init__(self, broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, seed: int, session_seconds: float) -> None:
+    def __init__(
+        self, broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, seed: int, session_seconds: float, pages: Pages | None
+    ) -> None:
+        self.pages = pages
         self.session_seconds = session_seconds
         self.struck: Callable[..., None] = lambda *_, **__: None
         self.ended: list[str] = []
@@ -110,7 +121,8 @@ class Nemesis:
     def strike(self) -> str:
         """Let one fault happen, and undo what must be undone."""
         if not self.deck:
-            self.deck = self.dice.sample(FAULTS, len(FAULTS))
+            faults = (*FAULTS, *(("texts away",) * 3 if self.pages is not None else ()))
+            self.deck = self.dice.sample(faults, len(faults))
         fault = self.deck.pop()
         self.faults[fault] += 1
         at = self.dice.randrange(2)
@@ -207,7 +219,9 @@ class Nemesis:
         alive = [role for role in (*self.workers, *self.index) if role.process.poll() is None]
         self.broker.kill()
         time.sleep(AWAY_SECONDS)
-        self.ended += [f"{role.name}: {role.log[-2000:]}" for role in alive if role.process.poll() is not None]
+        # An index may just have been ending when the broker went, because its disk had been full.
+        ended = [role for role in alive if role.process.poll() is not None and "the disk is full" not in role.log]
+        self.ended += [f"{role.name}: {role.log[-2000:]}" for role in ended]
         self.broker.start()
         self.struck("broker away, once it is back", anew=True)
 
@@ -234,7 +248,7 @@ class Nemesis:
             time.sleep(self.dice.uniform(2, 15))
 
     def _late_commit(self, _: int) -> None:
-        held = self.proxy.add(kproxy.END_TXN, "hold")
+        held = self.proxy.add(kproxy.END_TXN, self.dice.choice(("hold", "strand")))
         held.struck.wait(10)
         time.sleep(self.dice.uniform(0, 14))
         self.proxy.release(held)
@@ -265,13 +279,29 @@ class Nemesis:
                 continue
             host, _, port = address.removeprefix("http://").rpartition(":")
             with ExitStack() as crowd:
-                for _ in range(IDLE_CONNECTIONS):
-                    crowd.enter_context(socket.create_connection((host, int(port)), PROBE_SECONDS))
                 try:
+                    for _ in range(IDLE_CONNECTIONS):
+                        crowd.enter_context(socket.create_connection((host, int(port)), PROBE_SECONDS))
                     with urllib.request.urlopen(f"{address}/livez", timeout=PROBE_SECONDS) as answer:  # noqa: S310 - our own address
                         answer.read()
                 except OSError as error:
-                    self.unanswered.append(f"{role.name}: {error!r}")
+                    try:
+                        role.process.wait(PROBE_SECONDS)  # it was about to end, as one of two with one name does
+                    except subprocess.TimeoutExpired:
+                        self.unanswered.append(f"{role.name}: {error!r}")
+
+    def _new_representatives(self, _: int) -> None:
+        """The topic is deleted, and after a while created again: no document waits, and it is written from the beginning."""
+        self.crawl.delete_topic(self.crawl.names.representatives)
+        time.sleep(self.dice.uniform(0.5, 8.0))
+        self.crawl.create_topics()
+
+    def _texts_away(self, _: int) -> None:
+        assert self.pages is not None
+        worse = self.dice.choice([None, self.pages.half_closed, self.pages.silent])
+        self.pages.instead = Reply(status=503, worse=worse)
+        time.sleep(self.dice.uniform(1.0, 8.0))
+        self.pages.instead = None
 
     def _nothing(self, _: int) -> None: ...
 
@@ -305,6 +335,7 @@ def main() -> int:
     parser.add_argument(
         "--session", type=float, default=3.0, help="seconds; the default lets more faults happen than that of the workers, 10"
     )
+    parser.add_argument("--elsewhere", action="store_true", help="let every third text lie on a web server")
     parser.add_argument("--singly", action="store_true", help="let each fault heal before the next one strikes")
     asked = parser.parse_args()
     print(f"seed {asked.seed}, {asked.minutes} minutes", flush=True)
@@ -312,7 +343,9 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="torture-") as folder,
         LocalBroker(Path(folder) / "kafka") as broker,
         KafkaProxy(int(broker.bootstrap.rpartition(":")[2])) as proxy,
+        serving() as pages,
     ):
+        elsewhere = {"text_at": "header:text-uri", "text_prefixes": pages.url, "text_timeout": "2s"}
         crawl = Filter(
             *(broker.bootstrap, Path(folder)),
             partitions=4,
@@ -320,23 +353,37 @@ def main() -> int:
             text_is="html",
             page_cpu="300ms",
             worker_memory=MEMORY_BYTES,
+            count_copies=True,
+            representatives=True,
+            **(elsewhere if asked.elsewhere else {}),
         )
         crawl.environment["STREAM_DEDUP_KAFKA_SESSION_TIMEOUT_MS"] = str(round(1000 * asked.session))
         crawl.environment["STREAM_DEDUP_KAFKA_HEARTBEAT_INTERVAL_MS"] = str(round(100 * asked.session))
         crawl.create_topics()
         try:
-            return _run(broker, proxy, crawl, asked)
+            return _run(broker, proxy, crawl, asked, pages if asked.elsewhere else None)
         except BaseException:
             crawl.stop()
             raise
 
 
-def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.Namespace) -> int:
+def _move(documents: list[tuple[int, bytes, bytes, Headers]], pages: Pages) -> None:
+    """Let every third text lie on a web server, packed; a few of them are missing there."""
+    for at in range(0, len(documents), ELSEWHERE_EACH):
+        part, url, value, headers = documents[at]
+        documents[at] = part, url, b"elsewhere", [*headers, ("text-uri", f"{pages.url}/{at}".encode())]
+        if at % MISSING_EACH:
+            pages.by_path[f"/{at}"] = Reply(gzip.compress(value))
+
+
+def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.Namespace, pages: Pages | None = None) -> int:
     documents = synthetic(asked.documents, asked.seed, partitions=4)
     for at in range(SLOW_EACH // 2, len(documents), SLOW_EACH):  # pages that hang the extractor
         part, url, value, headers = documents[at]
         documents[at] = part, url, b"<div>" * 15_000 + value, headers
-    nemesis = Nemesis(broker, proxy, crawl, asked.seed, asked.session)
+    if pages is not None:
+        _move(documents, pages)
+    nemesis = Nemesis(broker, proxy, crawl, asked.seed, asked.session, pages)
     dice = random.Random(f"strange {asked.seed}")
     pace = asked.documents / max(1.0, asked.minutes * 60)
     began = time.monotonic()
@@ -367,12 +414,23 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
     healing = time.monotonic() - began - asked.minutes * 60
     stalls.stop()
     nemesis.weigh()
+
+    def published() -> bool:
+        nemesis.mend()
+        try:
+            return all("stream_dedup_representatives_behind_records 0.0" in metrics_of(one) for one in nemesis.index)
+        except OSError:
+            return False
+
+    wait_until(published, "representatives holds all that it is owed", 300)
     for role in crawl.roles:
         role.stop(_STOP_SECONDS)
     problems = [f"ended while the broker was away: {one}" for one in nemesis.ended]
     problems += [f"a probe had no answer beside {IDLE_CONNECTIONS} idle connections: {one}" for one in nemesis.unanswered]
     if nemesis.peak_bytes >= MEMORY_BYTES:
         problems.append(f"a worker took {nemesis.peak_bytes} bytes of {MEMORY_BYTES}")
+    if pages is not None and not pages.asked:
+        problems.append("no text was fetched")
     sent += nemesis.sent
     try:
         Outcome(crawl).check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -133,6 +134,24 @@ class TestMachine:
         assert of(findings, "index folder").state is of(findings, "state folder").state is CheckState.REFUSED
         assert "STREAM_DEDUP_INDEX_DIR" in of(findings, "index folder").sentence
 
+    def test_the_folder_of_a_search(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Can it be written, and is there room beside what it holds; without its extra that is not asked, and why is said."""
+        settings = Settings(search_dir=tmp_path / "search")
+        findings = check_machine(settings, None)
+        assert of(findings, "search folder").state is CheckState.OK
+        assert "search disk" not in {one.check for one in findings}, "nobody has begun one here"
+
+        settings.search_dir.mkdir()
+        assert of(check_machine(settings, None), "search disk").state is CheckState.OK
+        monkeypatch.setattr(machine, "_FREE_BYTES_MIN", 1 << 62)
+        assert "merges its segments" in of(check_machine(settings, None), "search disk").sentence
+        assert not {one.check for one in check_machine(settings, "index")} & {"search folder", "search disk"}
+
+        monkeypatch.setitem(sys.modules, "tantivy", None)
+        lacking = of(check_machine(settings, None), "search folder")
+        assert lacking.state is CheckState.NOT_CHECKED
+        assert "pip install 'stream-dedup[search]'" in lacking.sentence
+
     @pytest.mark.parametrize("place", ["/proc/nope", "/dev/null/below", "x" * 300])
     def test_a_folder_that_no_system_would_make(self, place: str) -> None:
         """Whatever is named as a folder, the checks end with findings and not with an exception."""
@@ -192,6 +211,8 @@ class TestRecipe:
         assert states(recipe="words:x", group="other") == [CheckState.REFUSED, CheckState.REFUSED]
         assert states(plan=PLANS["classic"].to_fields()) == [CheckState.WARNING]
         assert states(window={"length_ms": 60_000, "refresh": False}) == [CheckState.WARNING]
+        assert states(count_copies=True) == [CheckState.WARNING]
+        assert states(better="newest") == [CheckState.WARNING]
         assert states(log_ids="digest") == [CheckState.REFUSED]
         stricter = Settings(plan="bands", similarity="0.8")
         bands = {**good, "plan": PLANS["bands"].to_fields()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.abc
 import json
 import os
 import shlex
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from stream_dedup import __version__
 from stream_dedup.cli import config as config_command
@@ -61,6 +63,7 @@ def test_every_command_teaches(run: Callable[..., Any], command: tuple[str, ...]
 
     assert ended.code == 0
     assert "Usage" in ended.out
+    assert "\N{HORIZONTAL ELLIPSIS}" not in ended.out, "a column too narrow for its words"
     assert ended.err == ""
     example = EXAMPLES[" ".join(command)]
     assert "".join(f"Example: {example}".split()) in "".join(ended.out.split())
@@ -198,6 +201,35 @@ def test_ctrl_c_is_no_traceback(run: Callable[..., Any], monkeypatch: pytest.Mon
     assert "Traceback" not in ended.err
 
 
+def test_ctrl_c_before_the_commands_are_loaded_is_no_traceback(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes up to a second, in which people change their mind."""
+
+    class Interrupting(importlib.abc.MetaPathFinder):
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "stream_dedup.cli":
+                raise KeyboardInterrupt
+
+    for name in [one for one in sys.modules if one.split(".")[:2] == ["stream_dedup", "cli"]]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+
+    ended = run("version")
+
+    assert (ended.code, ended.out, ended.err) == (130, "", "")
+
+
+def test_help_is_broken_where_the_terminal_ends() -> None:
+    """Not where its docstring was broken: a paragraph is one line of the program."""
+    for command in all_commands():
+        app = typer.Typer()
+        command.add_to(app)
+        told = app.registered_commands[0].help or ""
+        assert told
+        assert "\n" not in told.replace("\n\n", "")
+
+
 def test_set_takes_every_way_of_writing_a_name(run: Callable[..., Any]) -> None:
     """Names as in the file, with hyphens, or as in the environment are the same setting; values may hold `=`."""
     for name in ("http_port", "http-port", "HTTP_PORT", "STREAM_DEDUP_HTTP_PORT"):
@@ -237,6 +269,20 @@ class TestRoles:
             assert "STREAM_DEDUP_FAILPOINT" in last["event"]
             assert "exception" not in last
 
+    def test_a_role_without_its_extra_says_all_that_is_missing(
+        self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One log line with the packages and the command, and the exit code of what only an operator can mend."""
+        for name in ("jinja2", "tantivy"):
+            monkeypatch.setitem(sys.modules, name, None)
+
+        ended = run("run", "search")
+
+        (line,) = (json.loads(one) for one in ended.err.splitlines())
+        assert (ended.code, line["exit_code"]) == (78, 78)
+        assert "needs the packages jinja2 and tantivy" in line["event"]
+        assert "pip install 'stream-dedup[search]'" in line["event"]
+
     def test_a_fault_in_a_role_is_logged_with_its_traceback(
         self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -274,5 +320,7 @@ class TestRoles:
 
         lines = ended.stderr.splitlines()
         assert lines[-1].startswith("The ")
-        assert all(line.startswith(("index    | ", "worker   | ")) for line in lines[:-1])
+        # Where the search is the first to end, run all itself says so, before what ended everything.
+        aside = "The search ended by itself (exit code 78); the filter goes on without it, and it stays away."
+        assert all(line.startswith(("index    | ", "worker   | ", "search   | ")) or line == aside for line in lines[:-1])
         assert len(lines) > 2

@@ -8,8 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from stream_dedup.kafka import admin
+from stream_dedup.search.api import SearchApi
+from stream_dedup.search.finding import FinderPlace
+from stream_dedup.service.health import Health
+from stream_dedup.service.http import HttpServer
+from tests.broker.nodes import free_ports_in_a_row
 
 
 def test_without_kafka_the_rest_is_checked(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,3 +40,31 @@ def test_wrong_properties_are_refused_before_kafka_is_asked(run: Callable[..., A
     assert "did you mean security.protocol?" in ended.out
     assert "did you mean client.rack?" in ended.out
     assert "2 refused" in ended.out.splitlines()[-1]
+
+
+def test_a_search_of_this_machine_is_asked_how_it_is(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own sentence is shown, as a warning until it is ready; no other role is taken for one."""
+    monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 0.1)
+    health = Health()
+    place = FinderPlace()
+    ports = free_ports_in_a_row(4)
+    worker = HttpServer("127.0.0.1", ports, Health(), CollectorRegistry())
+    search = HttpServer("127.0.0.1", ports + 3, health, CollectorRegistry(), SearchApi(place).routes())
+
+    def asked() -> tuple[str, str]:
+        shown = run("doctor", "--json", "-b", "127.0.0.1:1", "--set", f"http_port={ports}")
+        (found,) = (one for one in json.loads(shown.out)["checks"] if one["check"] == "search")
+        return found["state"], found["sentence"]
+
+    worker.start()
+    try:
+        assert asked()[0] == "not checked"
+        search.start()
+        health.ready(False, "reading what left before: 7 records to go")
+        state, sentence = asked()
+        assert (state, "7 records to go" in sentence) == ("warning", True)
+        health.ready(True, "12 documents and groups can be found")
+        assert asked() == ("ok", f"The search at http://127.0.0.1:{ports + 3} says: 12 documents and groups can be found")
+    finally:
+        worker.stop()
+        search.stop()

@@ -42,6 +42,30 @@ def test_the_verdict_and_its_reason(run: Callable[..., Any], files: Callable[...
     assert why in found["why"]
 
 
+def test_the_better_of_two_copies(run: Callable[..., Any], tmp_path: Path) -> None:
+    """The second beats the first or does not, by the rule of the settings; what is no copy is never the better one."""
+    ranks = tmp_path / "ranks"
+    ranks.write_text("b.example\na.example\n")
+
+    def better(first: tuple[str, str, int], second: tuple[str, str, int], *options: str) -> bool:
+        names = []
+        for name, (text, host, seconds) in (("a.json", first), ("b.json", second)):
+            value = {"text": text, "url": f"https://{host}/1", "at": f"2026-11-25T00:00:{seconds:02d}Z"}
+            (tmp_path / name).write_text(json.dumps(value))
+            names.append(tmp_path / name)
+        fields = ("--set", "value_format=json", "--set", "id_field=url", "--set", "time_field=at")
+        found = json.loads(run("explain", *names, *fields, *options, "--json").out)
+        return bool(found["better"])
+
+    short, long = (PAGE, "a.example", 1), (PAGE + "".join(f" more{at}" for at in range(40)), "b.example", 2)
+    assert better(short, long)
+    assert not better(long, short)
+    for options in (("--set", "better=newest"), ("--set", "better=authority", "--set", f"host_ranks={ranks}")):
+        assert better((PAGE, "a.example", 1), (PAGE, "b.example", 2), *options)
+        assert not better((PAGE, "b.example", 2), (PAGE, "a.example", 1), *options)
+    assert not better(short, (OTHER * 3, "b.example", 2))
+
+
 @pytest.mark.parametrize(
     ("other", "why"), [(edited(PAGE), "bits differ, and up to 21 may"), (OTHER, "bits differ, and only up to 21 may")]
 )

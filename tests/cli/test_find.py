@@ -13,8 +13,9 @@ from prometheus_client import CollectorRegistry
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search.api import SearchApi
 from stream_dedup.search.clue import words_of
+from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder, FinderPlace
-from stream_dedup.search.texts import EnginePlace, TextFacts, TextIndex
+from stream_dedup.search.texts import TextIndex
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 
@@ -29,7 +30,7 @@ def server(tmp_path: Path) -> Iterator[HttpServer]:
     copy = TextFacts(
         "duplicates-1@7", "https://b.example/", 1_700_000_000_000, 50, "duplicate", "near", 0.9, "documents-0@3", "kept"
     )
-    engine.add(copy, ["other"])
+    engine.add(copy._replace(better="longest", counted=3), ["other"])
     engine.commit(EnginePlace({}, {}))
     place = FinderPlace()
     place.serve(Finder(engine, Languages(), lambda _: {}))
@@ -75,10 +76,16 @@ def test_a_group_and_the_groups_are_shown(ask: Callable[..., Any]) -> None:
     shown = ask("group", "duplicates-1@7")
 
     assert shown.code == 0, shown.err
-    for part in ("https://b.example/", "b.example", "2023-11-14 22:13:20Z", "0.90", "near", "duplicates-1@7"):
+    for part in ("https://b.example/", "b.example", "2023-11-14 22:13:20Z", "0.90", "near", "longest", "duplicates-1@7"):
         assert part in shown.out
-    assert "kept was kept, and 1 copy of it dropped. It lies at documents-0@3." in shown.out + shown.err
-    assert "documents-0@3" in ask("group", "--newest").out
+    assert (
+        "kept was kept, and 1 copy of it judged a duplicate. It lies at documents-0@3. The log has counted 3. It came at "
+        "2023-11-14 "
+        "22:13:20Z. The best copy so far, by the rule longest, is https://b.example/."
+    ) in " ".join((shown.out + shown.err).split())
+    listed = ask("group", "--newest").out
+    for part in ("documents-0@3", "https://b.example/ (longest)", "2023-11-14 22:13:20Z"):
+        assert part in listed
     assert json.loads(ask("group", "--json").out)["groups"][0]["copies"] == 1
     unknown = ask("group", "documents-0@99")
     assert (unknown.code, "No copies of 'documents-0@99'" in unknown.err) == (1, True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stream_dedup.cli import seed as seed_command
 from stream_dedup.cli.load import record_of
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
@@ -88,3 +89,18 @@ def test_documents_are_given_without_their_line_end_only(tmp_path: Path) -> None
     documents = list(read_documents(find_files(str(path), "auto")))
 
     assert [one.raw for one in documents] == [b' {"id":1} ', b'{"id":2}', b'{"id":3}']
+
+
+@pytest.mark.parametrize(("value_format", "told"), [("raw", True), ("json", False)])
+def test_a_seed_of_whole_lines_is_told(
+    value_format: str, told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a line of JSONL is the text with its braces and names, its copies would not be near."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"url": "http://1/", "text": "a"}\n')
+    settings = load_settings({"value_format": value_format}, environ={})
+
+    ((_, messages),) = seed_command._of_files(settings, str(path), "auto", "url")
+
+    assert [one.key for one in messages] == [b"http://1/"]
+    assert ("Each line is taken whole as its text" in capsys.readouterr().err) is told

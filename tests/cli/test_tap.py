@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from stream_dedup.cli.tap import Tapped, _ids, lines
 from stream_dedup.cli.tap import describe as describe_with
+from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import DeadLetter, Headers, LogPlace, Message, Position, Reason, Representative
 from stream_dedup.log import headers
 from stream_dedup.settings.settings import Settings
 
+HERE = Position("documents", bytes(16), 1, 77)
 OF = Representative(Position("documents", bytes(16), 3, 8812), b"http://kept", 0)
 
 
@@ -33,7 +35,7 @@ def line_of(tapped: Tapped) -> str:
 
 def test_a_duplicate_names_the_kept_document() -> None:
     """Verdict, reason, distance, both ids and the position are read from our headers."""
-    own = headers.of_verdict(Reason.NEAR, "words:128", b"00ff", LogPlace(5, 6), 7, OF)
+    own = headers.of_verdict(HERE, Reason.NEAR, "words:128", b"00ff", LogPlace(5, 6), 7, OF)
 
     tapped = describe(message("duplicates", own), "dlq.documents")
 
@@ -45,13 +47,27 @@ def test_a_duplicate_names_the_kept_document() -> None:
         assert part in line
 
 
+def test_a_better_copy_says_so() -> None:
+    """With its number, where copies are counted, and the rule; what is not told has no part in the line."""
+    own = headers.of_verdict(HERE, Reason.NEAR, "words:128", b"00ff", LogPlace(5, 6), 7, OF, 70, 17, BetterRule.NEWEST)
+
+    better = describe(message("duplicates", own), "dlq.documents")
+    usual = describe(message("duplicates", headers.of_verdict(HERE, Reason.EXACT, "r", None, None, 0, OF)), "dlq.documents")
+
+    assert (better.copies, better.better) == ("17", "newest")
+    assert "copy 17  better: newest  of http://kept" in line_of(better)
+    assert (usual.copies, usual.better) == (None, None)
+    assert "copy" not in line_of(usual)
+    assert "better" not in line_of(usual)
+
+
 @pytest.mark.parametrize("width", [20, 80, 100, 130])
 def test_no_part_is_broken_on_a_terminal(width: int) -> None:
     """Ids, the position and the command stand whole on one line each, and what can fit the terminal does."""
     of = Representative(Position("documents", bytes(16), 3, 8812), b"https://kept.example/a/long/path/of/a/page/2026", 0)
-    own = headers.of_verdict(Reason.NEAR, "words:128", b"00ff", LogPlace(5, 6), 7, of)
+    own = headers.of_verdict(HERE, Reason.NEAR, "words:128", b"00ff", LogPlace(5, 6), 7, of)
     parts = ["https://me.example/a/path/as/they/are", "of https://kept.example/a/long/path/of/a/page/2026", "documents-3@8812"]
-    parts.append("stream-dedup release duplicates-1@2")
+    parts.append("stream-dedup release documents-1@77")
 
     found = [line.plain for line in lines(describe(message("duplicates", own, parts[0].encode()), "dlq"), width)]
 
@@ -76,7 +92,7 @@ def test_a_dead_letter_says_why() -> None:
 def test_our_headers_win_over_forged_ones_before_them() -> None:
     """What a producer wrote stands before our headers; the last of a name is ours."""
     forged: Headers = [(headers.VERDICT, b"duplicate"), (headers.REASON, b"exact")]
-    own = headers.of_verdict(Reason.NEW, "r", None, None)
+    own = headers.of_verdict(HERE, Reason.NEW, "r", None, None)
 
     tapped = describe(message("unique", forged + own), "dlq.documents")
 

@@ -17,8 +17,10 @@ from stream_dedup.cli.top import RoleReading, parse, quantile, row_of
 from stream_dedup.ground.document import LogPlace, Reason
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.log.answers import Judgement
+from stream_dedup.search.metrics import SearchMetrics
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
+from stream_dedup.service.metrics import RoleMetrics
 from stream_dedup.worker.metrics import WorkerMetrics
 from stream_dedup.worker.outputs import EmittedCounts
 from tests.service.test_metrics import FIGURES, OF, leaving
@@ -27,7 +29,7 @@ NEW = Judgement(Reason.NEW, LogPlace(0, 0))
 NEAR = Judgement(Reason.NEAR, LogPlace(0, 0), 3, OF)
 
 
-def reading(metrics: WorkerMetrics | IndexMetrics, seconds: float) -> RoleReading:
+def reading(metrics: RoleMetrics, seconds: float) -> RoleReading:
     return parse(generate_latest(metrics.registry).decode(), seconds)
 
 
@@ -64,6 +66,24 @@ def test_an_index_s_row() -> None:
 
     assert (row.role, row.log_records_rate, row.applied_offset, row.representatives) == ("index", 2.5, 80, 7)
     assert (row.index_bytes, row.candidates_mean) == (4096, 5)
+
+
+def test_a_search_s_row() -> None:
+    """Records a second, what it holds, and how long answers took in the interval."""
+    metrics = SearchMetrics()
+    metrics.committed(10, 12, 4096)
+    metrics.answered(9.0)
+    before = reading(metrics, 0.0)
+    metrics.committed(30, 40, 8_000_000)
+    metrics.lag(5)
+    metrics.answered(0.02)
+
+    row = row_of("http://s:1", before, reading(metrics, 2.0))
+
+    assert (row.role, row.search_records_rate, row.search_lag_records) == ("search", 15, 5)
+    assert (row.search_documents, row.search_bytes) == (40, 8_000_000)
+    assert row.answer_p99_seconds is not None
+    assert 0.01 < row.answer_p99_seconds <= 0.025
 
 
 def test_a_restart_or_a_first_reading_gives_no_rates() -> None:

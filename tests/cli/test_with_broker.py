@@ -125,25 +125,26 @@ def test_load_run_all_and_tap(
     assert "\x1b" not in shown.out
     assert filtering.wait(60) == 0, err.read_text()
     roles = {json.loads(line)["role"] for line in err.read_text().splitlines()}
-    assert roles == {"index", "worker"}
+    assert roles == {"index", "worker", "search"}
 
 
 def test_children_end_with_a_killed_parent(
     run: Callable[..., Any], start: Callable[..., subprocess.Popen[bytes]], prefix: str, tmp_path: Path
 ) -> None:
-    """After kill -9 of `run all` neither role stays behind."""
+    """After kill -9 of `run all` no role stays behind."""
     run("topics", "apply", "--fit-brokers", "--partitions", "1")
     err = tmp_path / "err"
     parent = start("run", "all", out=tmp_path / "out", err=err)
-    wait_until(lambda: "worker started" in err.read_text() and "index started" in err.read_text(), "both roles run")
+    roles = ("worker", "index", "search")
+    wait_until(lambda: all(f"{role} started" in err.read_text() for role in roles), "all roles run")
     children = psutil.Process(parent.pid).children(recursive=True)
-    assert len(children) == 2
+    assert len(children) == 3
 
     parent.kill()
     parent.wait(30)
 
     gone, alive = psutil.wait_procs(children, timeout=60)
-    assert (len(gone), alive) == (2, [])
+    assert (len(gone), alive) == (3, [])
 
 
 def test_a_killed_role_takes_the_other_with_it(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+import tempfile
+import urllib.parse
 from pathlib import Path
 
 from tests.console import browser
 from tests.console.sample import sources
+from tests.console.searched import GROUP, SENTENCES, searching
 from tests.console.test_pages import serving
 
 FOLDER = Path(__file__).parents[2] / "docs" / "how-to" / "console"
@@ -16,6 +19,12 @@ PICTURES = (
     ("decision.png", "decision?at=duplicates-2@8", 1000, 900, True),
     ("decisions-phone.png", "decisions?reason=near", 390, 760, False),
 )
+# Of the sample with a full-text engine.
+SEARCHED = (
+    ("find.png", f"find?{urllib.parse.urlencode({'q': SENTENCES})}", 1000, 900, False),
+    ("group.png", GROUP, 1000, 480, True),
+    ("find-phone.png", f"find?{urllib.parse.urlencode({'q': SENTENCES})}", 390, 760, True),
+)
 
 
 def main() -> int:
@@ -24,11 +33,13 @@ def main() -> int:
         sys.stderr.write(lacking + "\n")
         return 1
     FOLDER.mkdir(exist_ok=True)
-    with browser.chromium() as driver, serving(sources()) as port:
-        for name, address, width, height, dark in PICTURES:
-            browser.view(driver, width=width, height=height, dark=dark)
-            driver.get(f"http://127.0.0.1:{port}/{address}")
-            driver.save_screenshot(str(FOLDER / name))
+    with browser.chromium() as driver, tempfile.TemporaryDirectory() as folder, searching(Path(folder)) as searched:
+        for given, pictures in ((sources(), PICTURES), (searched, SEARCHED)):
+            with serving(given) as port:
+                for name, address, width, height, dark in pictures:
+                    browser.view(driver, width=width, height=height, dark=dark)
+                    driver.get(f"http://127.0.0.1:{port}/{address}")
+                    driver.save_screenshot(str(FOLDER / name))
     return 0
 
 

@@ -57,6 +57,8 @@ def decision(place: int, reason: str | None = None, **given: object) -> Decision
     if is_duplicate:
         fields |= {
             "distance": place % 22,
+            "copies": place // 7 + 1,
+            "better": "longest" if place % 20 == 8 else "",
             "similarity": 1.0 if reason in ("exact", "unchanged") else 0.7 + (place % 29) / 100,
             "of_position": f"documents-0@{place % 7}",
             "of_id": f"https://news.example/articles/{place % 7}",

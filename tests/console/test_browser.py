@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +24,7 @@ if _LACKING:
 pytestmark = pytest.mark.skipif(bool(_LACKING), reason=_LACKING)
 
 WAIT_SECONDS = 20.0
+HANDBOOK = Path(__file__).parents[2] / "docs" / "handbook.md"
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,20 @@ def wait_for(chrome: Chrome, script: str) -> Any:
     return found
 
 
+def follow_the_runbook(chrome: Chrome, console: str) -> None:
+    """From the address of the console to one decision that is near, in three clicks, the first of them that on the address."""
+    chrome.get(f"{console}/")
+    chrome.find_element("link text", "near").click()
+    wait_for(chrome, "document.title.startsWith('Decisions')")
+    # In one script each: the live page puts new rows in place of these at any time.
+    cells = "[...document.querySelectorAll('#rows tr')].map(row => row.cells[1].innerText.trim())"
+    assert set(wait_for(chrome, cells)) == {"near"}
+    chrome.execute_script("document.querySelector('#rows a[href^=decision]').click()")
+    wait_for(chrome, "document.querySelectorAll('.sides .text').length === 2")
+    assert chrome.find_elements("css selector", ".sides ins, .sides del")
+    assert "stream-dedup release " in chrome.find_element("css selector", "main").text
+
+
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [390, 1200])
 def test_every_page_fits_and_is_quiet(chrome: Chrome, width: int, dark: bool) -> None:
@@ -50,6 +67,13 @@ def test_every_page_fits_and_is_quiet(chrome: Chrome, width: int, dark: bool) ->
             chrome.get(f"http://127.0.0.1:{port}/{address}")
             assert chrome.execute_script("return document.documentElement.scrollWidth <= innerWidth"), address
             assert browser.logged(chrome) == [], address
+            torn = "one => one.getClientRects().length > 1 || one.offsetHeight > 45"
+            assert not chrome.execute_script(f"return [...document.querySelectorAll('.blocks code, nav')].some({torn})"), (
+                address
+            )
+            assert chrome.execute_script("return [...document.querySelectorAll('.long')].every(it => it.offsetWidth > 90)"), (
+                address
+            )
             paper, ink = (
                 sum(map(int, chrome.execute_script(f"return getComputedStyle(document.body).{name}")[4:-1].split(",")))
                 for name in ("backgroundColor", "color")
@@ -110,6 +134,16 @@ def test_keys_and_names(chrome: Chrome) -> None:
         assert chrome.execute_script("return document.activeElement.className") == "skip"
         chrome.switch_to.active_element.send_keys("\ue007")  # Enter
         wait_for(chrome, "location.hash === '#content'")
+
+
+def test_from_the_runbook_to_the_decision_in_three_clicks(chrome: Chrome) -> None:
+    """As the alert's entry in the handbook says: Now, the reason that grew, one of the decisions, with both texts."""
+    entry = HANDBOOK.read_text(encoding="utf-8").partition("### StreamDedupRatioJumped")[2].partition("\n### ")[0]
+    assert re.search(
+        r"in three clicks: its page \*Now\* \(at `/`\), the reason that\s+grew, one of the decisions listed", entry
+    )
+    with serving(sources()) as port:
+        follow_the_runbook(chrome, f"http://127.0.0.1:{port}")
 
 
 def test_an_editor_finds_a_copy(chrome: Chrome) -> None:

@@ -20,13 +20,13 @@ from prometheus_client import CollectorRegistry
 from stream_dedup.console import app
 from stream_dedup.console.app import ConsolePages
 from stream_dedup.console.mount import threshold_in
-from stream_dedup.console.nouns import FoundDocument, Opened
+from stream_dedup.console.nouns import Decision, FoundDocument, Opened
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
-from stream_dedup.ground.errors import BrokerError
+from stream_dedup.ground.errors import BrokerError, StreamDedupError
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
-from tests.console.sample import EVIL, HOUR_MS, INDEX, decision, sources
+from tests.console.sample import EVIL, HOUR_MS, INDEX, decision, opened, sources
 
 ADDRESSES = (
     "",
@@ -215,6 +215,53 @@ def test_what_is_away_is_a_sentence() -> None:
                 assert re.search(said + r"|No copies of|Nobody here can read", page), address
                 assert status == (200 if not re.match("decision\\?|group\\?", address) else status), address
                 assert status in (200, 404, 503)
+
+
+def test_what_was_forgotten_is_gone_though_it_is_remembered() -> None:
+    """A decision of which the search says so is 410, and of one whose kept document was forgotten nothing tells its id."""
+    gone: set[str] = set()
+
+    def unless_forgotten(at: str) -> Opened:
+        return Opened(at, "", "", f"The record at {at} was forgotten.", is_forgotten=True) if at in gone else opened(at)
+
+    with serving(sources(opened=unless_forgotten)) as port:
+        gone.add("documents-0@1")
+        for address in ("decision.json?at=duplicates-2@8", "decision?at=duplicates-2@8"):
+            status, body, _ = get(port, address)
+            assert (status, "articles/1" in body.replace("articles/8", "")) == (200, False)
+            assert "The record at documents-0@1 was forgotten." in body
+        gone.add("duplicates-2@8")
+        status, body, _ = get(port, "decision.json?at=duplicates-2@8")
+        assert (status, json.loads(body)["detail"]) == (410, "The record at duplicates-2@8 was forgotten.")
+        assert "articles/8" not in get(port, "decision?at=duplicates-2@8")[1]
+
+
+def test_what_was_forgotten_is_not_listed() -> None:
+    """Neither it, nor its id beside its copies; and nothing is listed as long as nobody knows what was forgotten."""
+    given = sources()
+    kept = "https://gone.example/kept"
+
+    def as_shown(one: Decision) -> Decision | None:
+        return None if one.id == kept else one.without_kept_id() if one.of_id == kept else one
+
+    def unknown(_: Decision) -> Decision | None:
+        raise StreamDedupError("The search still reads what was forgotten.")
+
+    copy = decision(8, "near", id="https://copy.example/", of_id=kept, headers=(("dedup.of.id", kept), ("crawl", "x")))
+    given.recent.saw([decision(1, "new", id=kept, host="gone.example"), copy])
+    with serving(given) as port:
+        assert "gone.example" in get(port, "hosts.json")[1]
+        assert kept in get(port, "decisions.json?id=copy.example")[1]
+        given.recent.as_shown = as_shown
+        for address in ("decisions", "decisions.json", "decisions.json?id=copy.example", "hosts.json", "groups.json"):
+            status, body, _ = get(port, address)
+            assert (status, "gone.example" in body) == (200, False), address
+        (shown,) = json.loads(get(port, "decisions.json?id=copy.example")[1])["decisions"]
+        assert (shown["of_id"], shown["headers"]) == ("", [["crawl", "x"]])
+        given.recent.as_shown = unknown
+        status, body, _ = get(port, "decisions.json")
+        assert (status, json.loads(body)["detail"]) == (503, "The search still reads what was forgotten.")
+        assert get(port, "")[0] == 200
 
 
 def test_rude_requests_get_a_problem() -> None:

@@ -83,3 +83,13 @@ def test_groups_and_hosts_are_those_of_the_decisions() -> None:
     assert sum(one.documents for one in hosts) == 500
     assert sum(one.duplicates for one in hosts) == 250
     assert max(one.newest_ms for one in groups) == recent.groups("newest")[0].newest_ms
+    assert all(one.oldest_ms < one.newest_ms for one in groups)
+    assert {one.position: one.counted for one in groups} == {
+        f"documents-0@{kept}": max(
+            made.copies or 0 for made in map(decision, range(500)) if made.of_position.endswith(f"@{kept}")
+        )
+        for kept in range(7)
+    }
+    assert [one.best and (one.best.better, one.best.at) for one in groups if one.position == "documents-0@1"] == [
+        ("longest", "duplicates-2@428")
+    ]

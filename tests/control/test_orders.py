@@ -11,6 +11,7 @@ from stream_dedup.control.forget import KnownId, log_form
 from stream_dedup.control.inforce import InForce, change_fields
 from stream_dedup.control.release import Trace
 from stream_dedup.control.seed import SeedProgress, file_source
+from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import NO_TOPIC_ID
 from stream_dedup.ground.errors import ConfigurationError, FormatError
 from stream_dedup.ground.plan import PLANS, Plan
@@ -21,6 +22,7 @@ from stream_dedup.log.records import LogRecord, Source, decode
 from tests.index.logs import RECIPE, TOPIC_ID, Doc, RandomLog, append_time, batch, control, declare, forget, release, seed
 
 WIDE, CLASSIC = PLANS["wide"], PLANS["classic"]
+LONGEST = BetterRule.LONGEST
 
 
 def decoded(raw: bytes | None) -> LogRecord | None:
@@ -39,7 +41,7 @@ def test_plan_and_window_in_force_are_those_of_the_index(seed_number: int) -> No
         index.apply([(offset, append_time(offset), raw)])
         now.fold(decoded(raw))
 
-        assert (now.plan, now.window) == (index.plan, index.window)
+        assert (now.plan, now.window, now.better) == (index.plan, index.window, index.better)
     assert now.changes > 0
 
 
@@ -52,12 +54,13 @@ def test_only_what_differs_is_written() -> None:
     ):
         now.fold(decode(raw))
 
-    assert change_fields(now, CLASSIC, Window(5000)) == {}
-    assert change_fields(now, WIDE, Window(5000)) == {"plan": WIDE.to_fields()}
-    assert change_fields(now, CLASSIC, None) == {"window": None}
-    assert change_fields(now, CLASSIC, Window(5000, refresh=True)) == {"window": {"length_ms": 5000, "refresh": True}}
+    assert change_fields(now, CLASSIC, Window(5000), LONGEST) == {}
+    assert change_fields(now, WIDE, Window(5000), LONGEST) == {"plan": WIDE.to_fields()}
+    assert change_fields(now, CLASSIC, None, LONGEST) == {"window": None}
+    assert change_fields(now, CLASSIC, Window(5000), BetterRule.NEWEST) == {"better": "newest"}
+    assert change_fields(now, CLASSIC, Window(5000, refresh=True), LONGEST) == {"window": {"length_ms": 5000, "refresh": True}}
     with pytest.raises(ConfigurationError, match="judges 256 bits, and the prints of this log have 128"):
-        change_fields(now, Plan(256, 8, 0, 3), None)
+        change_fields(now, Plan(256, 8, 0, 3), None, LONGEST)
 
 
 def test_an_id_is_known_until_it_is_forgotten() -> None:

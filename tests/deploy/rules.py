@@ -22,7 +22,7 @@ from stream_dedup.worker.surroundings import DRAIN_SECONDS
 Manifest = dict[str, Any]
 
 KUBERNETES = "1.35"
-ROLES = ("worker", "index", "insights")
+ROLES = ("worker", "index", "insights", "search")
 SCHEMAS: dict[str, Any] = {}
 for _path in sorted((Path(__file__).parent / "schemas").glob("*.yaml")):
     SCHEMAS |= yaml.safe_load(_path.read_text())
@@ -32,6 +32,8 @@ FOREIGN_SECRETS = {
     "stream-dedup-worker",
     "stream-dedup-index",
     "stream-dedup-insights",
+    "stream-dedup-search",
+    "stream-dedup-console",
     "stream-dedup-autoscaler",
     "stream-dedup-operator",
     "kafka-cluster-ca-cert",
@@ -288,17 +290,19 @@ def walled(manifests: list[Manifest]) -> list[str]:
 
 
 def stored(manifests: list[Manifest]) -> list[str]:
-    """The index has a volume of its own that one pod only can mount, and its folder lies on it."""
+    """The index and a search have a volume of their own that one pod only can mount, and their folder lies on it."""
     problems = []
     for role, workload, pod in role_pods(manifests):
-        if role != "index":
+        if role not in ("index", "search"):
             continue
         claims = {one["metadata"]["name"]: one["spec"] for one in workload["spec"].get("volumeClaimTemplates", [])}
         (container,) = pod["spec"]["containers"]
-        folder = next((one["value"] for one in container.get("env", []) if one["name"] == "STREAM_DEDUP_INDEX_DIR"), "")
+        folder = next(
+            (one["value"] for one in container.get("env", []) if one["name"] == f"STREAM_DEDUP_{role.upper()}_DIR"), ""
+        )
         mounts = [one["name"] for one in container["volumeMounts"] if folder.startswith(one["mountPath"] + "/")]
         if not mounts or claims.get(mounts[0], {}).get("accessModes") != ["ReadWriteOncePod"]:
-            problems.append(f"{named(workload)} keeps the index on no volume of one pod")
+            problems.append(f"{named(workload)} keeps its {role} on no volume of one pod")
     return problems
 
 

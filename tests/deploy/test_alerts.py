@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from stream_dedup.indexer.metrics import IndexMetrics
+from stream_dedup.search.metrics import SearchMetrics
 from stream_dedup.worker.metrics import WorkerMetrics
 from tests.deploy.tools import ROOT
 
@@ -33,11 +34,11 @@ METRIC = re.compile(r"\b(?:stream_dedup|process|kube|kubelet|kafka)[a-z0-9_:]*\b
 
 def exported() -> set[str]:
     """Return the names of all samples that the roles export."""
-    worker, index = WorkerMetrics("words:test"), IndexMetrics()
+    worker, index, search = WorkerMetrics("words:test"), IndexMetrics(), SearchMetrics()
     worker.transaction("committed")
     worker.lag("documents", 0, 1)
     names = set()
-    for metrics in (worker, index):
+    for metrics in (worker, index, search):
         for family in metrics.registry.collect():
             names |= {sample.name for sample in family.samples}
             if family.type == "histogram":

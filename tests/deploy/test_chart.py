@@ -83,12 +83,14 @@ def test_values_do_what_they_say(helm: Path, tmp_path: Path) -> None:
             "volume": {"size": "200Gi", "storageClass": "fast"},
             "resources": {"requests": {"memory": "6Gi"}, "limits": {"memory": "6Gi"}},
         },
+        "search": {"replicas": 0, "volume": {"size": "500Gi", "storageClass": "slow"}},
     }
     (tmp_path / "values.yaml").write_text(json.dumps(values))
     plain, made = template(helm), template(helm, "--values", str(tmp_path / "values.yaml"))
 
     worker, index = of(made, "StatefulSet", "stream-dedup-worker"), of(made, "StatefulSet", "stream-dedup-index")
-    assert (worker["spec"]["replicas"], index["spec"]["replicas"]) == (5, 2)
+    search = of(made, "StatefulSet", "stream-dedup-search")
+    assert (worker["spec"]["replicas"], index["spec"]["replicas"], search["spec"]["replicas"]) == (5, 2, 0)
     pod = worker["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == f"registry.example.com/filter@sha256:{'a' * 64}"
     (config,) = (one for one in made if one["kind"] == "ConfigMap")
@@ -99,8 +101,9 @@ def test_values_do_what_they_say(helm: Path, tmp_path: Path) -> None:
         {"secretRef": {"name": "kafka-login"}},
     ]
     assert "our-key" in {volume.get("secret", {}).get("secretName") for volume in pod["volumes"]}
-    (claim,) = (one["spec"] for one in index["spec"]["volumeClaimTemplates"])
-    assert (claim["resources"]["requests"]["storage"], claim["storageClassName"]) == ("200Gi", "fast")
+    for one, size, storage_class in ((index, "200Gi", "fast"), (search, "500Gi", "slow")):
+        (claim,) = (claim["spec"] for claim in one["spec"]["volumeClaimTemplates"])
+        assert (claim["resources"]["requests"]["storage"], claim["storageClassName"]) == (size, storage_class)
     assert index["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] == "6Gi"
     topics = {one["metadata"]["name"] for one in made if one["kind"] == "KafkaTopic"}
     assert {"documents", "unique", "duplicates", "fingerprints", "verdicts"} <= topics

@@ -77,11 +77,11 @@ def test_the_constraints_are_real() -> None:
 
 
 @pytest.mark.broker
-def test_both_roles_work_and_drain(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
-    """They become ready, judge, and end with code 0 at SIGTERM, with nothing left in flight."""
+def test_the_roles_work_and_drain(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
+    """Worker, index and search become ready, judge and find, and end with code 0 at SIGTERM, with nothing left in flight."""
     crawl = make_filter()
     crawl.produce(synthetic(40, 7, partitions=4))
-    ports = dict(zip(("index", "worker"), free_ports(2), strict=True))
+    ports = dict(zip(("index", "worker", "search"), free_ports(3), strict=True))
     logs = {role: tmp_path / f"{role}.log" for role in ports}
     common = {
         name: value
@@ -90,6 +90,7 @@ def test_both_roles_work_and_drain(make_filter: Callable[..., Filter], tmp_path:
     } | {
         "STREAM_DEDUP_STATE_DIR": str(pod.VOLUME),
         "STREAM_DEDUP_INDEX_DIR": str(pod.VOLUME / "index"),
+        "STREAM_DEDUP_SEARCH_DIR": str(pod.VOLUME / "search"),
         "STREAM_DEDUP_CACHE_DIR": str(pod.VOLUME / "cache"),
         "STREAM_DEDUP_WORKER_ID": "stream-dedup-worker-0",
         "STREAM_DEDUP_LOG_FORMAT": "json",
@@ -104,7 +105,14 @@ def test_both_roles_work_and_drain(make_filter: Callable[..., Filter], tmp_path:
             assert answer(port, "/livez")
             assert answer(port, "/startupz")
         crawl.wait_until_committed(40)
-        for role in ("worker", "index"):
+
+        def taken() -> bool:
+            told = answer(ports["search"], "/metrics") or ""
+            return "\nstream_dedup_search_records_total 40.0\n" in told
+
+        wait_until(taken, "the search has what left", 60)
+        assert answer(ports["search"], "/groups")
+        for role in ("worker", "index", "search"):
             roles[role].terminate()
             assert roles[role].wait(60) == 0
     finally:

@@ -21,7 +21,22 @@ from tests.deploy import rules, tools
 PAGES = (tools.ROOT / "docs" / "handbook.md", tools.ROOT / "deploy" / "README.md", tools.ROOT / "topics" / "README.md")
 PROGRAMS = ("stream-dedup", "kubectl", "docker", "openssl", "make")
 MADE_JOB = "snapshot-now"  # the page creates it, and then reads its log
-VERBS = {"apply", "annotate", "exec", "create", "delete", "describe", "get", "kustomize", "logs", "rollout", "scale", "set"}
+VERBS = {
+    "apply",
+    "annotate",
+    "exec",
+    "create",
+    "delete",
+    "describe",
+    "get",
+    "kustomize",
+    "label",
+    "logs",
+    "port-forward",
+    "rollout",
+    "scale",
+    "set",
+}
 
 
 def commands() -> Iterator[str]:
@@ -127,6 +142,7 @@ def test_kubectl_names_what_is_there(rendered: dict[str, list[dict[str, Any]]]) 
         "kubectl kustomize deploy/overlays/none",
         "kubectl set image statefulset/stream-dedup-index idnex=stream-dedup:1",
         "kubectl drian node",
+        "kubectl --namespace stream-dedup port-forward service/stream-dedup-serach 8080",
         "kubectl --namespace stream-dedup exec deployment/stream-dedup-tolbox -- stream-dedup doctor",
         "kubectl --namespace stream-dedup exec deployment/stream-dedup-toolbox stream-dedup doctor",
         "kubectl --namespace stream-dedup exec stream-dedup-index-0 --container=idnex -- ls",

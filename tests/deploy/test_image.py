@@ -18,7 +18,7 @@ from tests.deploy.tools import ROOT
 DEPLOY = ROOT / "deploy"
 BIN = Path(sys.executable).parent
 MEGABYTES_MAX = 220
-ROLES = ("cli/run.py", "worker/role.py", "indexer/role.py", "insights/stream.py")
+ROLES = ("cli/run.py", "worker/role.py", "indexer/role.py", "insights/stream.py", "search/role.py")
 
 
 def passes(*command: str | Path) -> bool:
@@ -114,7 +114,7 @@ def test_compose_has_all_that_it_promises() -> None:
     """Kafka, topics, both roles, a crawl, Prometheus and Grafana; settings the program takes; files that are there."""
     content = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     services = content["services"]
-    assert set(services) == {"kafka", "topics", "index", "worker", "insights", "crawl", "prometheus", "grafana"}
+    assert set(services) == {"kafka", "topics", "index", "worker", "insights", "search", "crawl", "prometheus", "grafana"}
     for name, service in services.items():
         assert re.search(r":[\w.-]+$", service["image"]), name
         assert set(service.get("depends_on", [])) <= set(services)
@@ -129,6 +129,7 @@ def test_compose_has_all_that_it_promises() -> None:
         "worker:8080",
         "index:8080",
         "insights:8080",
+        "search:8080",
     }
 
 

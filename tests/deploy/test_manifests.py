@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from stream_dedup.settings.layers import load_settings
 from tests.deploy import rules, tools
 from tests.deploy.rules import Manifest
 
@@ -43,6 +45,10 @@ def worker(path: str, value: object) -> Callable[[list[Manifest]], None]:
 
 def index(path: str, value: object) -> Callable[[list[Manifest]], None]:
     return at("StatefulSet", "stream-dedup-index", path, value)
+
+
+def search(path: str, value: object) -> Callable[[list[Manifest]], None]:
+    return at("StatefulSet", "stream-dedup-search", path, value)
 
 
 def without(kind: str, name: str) -> Callable[[list[Manifest]], None]:
@@ -95,6 +101,7 @@ BROKEN: dict[str, list[Callable[[list[Manifest]], None]]] = {
         worker(f"{CONTAINER}/livenessProbe/httpGet/path", "/readyz"),
         index(f"{CONTAINER}/startupProbe/httpGet/path", "/startupz"),
         index(f"{CONTAINER}/readinessProbe", {"tcpSocket": {"port": "http"}}),
+        search(f"{CONTAINER}/startupProbe/httpGet/path", "/startupz"),
     ],
     "sized": [
         worker(f"{CONTAINER}/resources", {}),
@@ -111,6 +118,7 @@ BROKEN: dict[str, list[Callable[[list[Manifest]], None]]] = {
     "drained": [
         worker(f"{POD}/terminationGracePeriodSeconds", 30),
         without("PodDisruptionBudget", "stream-dedup-worker"),
+        without("PodDisruptionBudget", "stream-dedup-search"),
         at("PodDisruptionBudget", "stream-dedup-index", "spec/maxUnavailable", 0),
         index(f"{POD}/topologySpreadConstraints", []),
         index(f"{POD}/topologySpreadConstraints/0/labelSelector", {"matchLabels": {"app": "other"}}),
@@ -126,6 +134,7 @@ BROKEN: dict[str, list[Callable[[list[Manifest]], None]]] = {
     "stored": [
         index("spec/volumeClaimTemplates/0/spec/accessModes", ["ReadWriteOnce"]),
         index("spec/volumeClaimTemplates/0/metadata/name", "other"),
+        search("spec/volumeClaimTemplates/0/metadata/name", "other"),
     ],
     "identified": [
         worker("spec/podManagementPolicy", "OrderedReady"),
@@ -137,6 +146,7 @@ BROKEN: dict[str, list[Callable[[list[Manifest]], None]]] = {
         worker(f"{CONTAINER}/volumeMounts", [{"name": "tmp", "mountPath": "/tmp"}]),
         index(f"{CONTAINER}/env", []),
         index(f"{CONTAINER}/resources/limits/memory", "256Mi"),
+        search(f"{CONTAINER}/env/0", {"name": "STREAM_DEDUP_CONSOLE_INDX", "value": "http://stream-dedup-index:8080"}),
     ],
     "referring": [
         worker(f"{CONTAINER}/envFrom/0/configMapRef/name", "other"),
@@ -230,6 +240,67 @@ def test_image_and_handbook_are_named_in_one_place(kustomize: Path, tmp_path: Pa
     pages = {rule["annotations"]["runbook_url"] for rule in alerts["spec"]["groups"][1]["rules"]}
     assert {one.partition("#")[0] for one in pages} == {"https://wiki.example/stream-dedup/handbook/"}
     assert [problem for rule in rules.RULES for problem in rule(manifests)] == []
+
+
+def peers_of(policies: list[Manifest], direction: str) -> list[Any]:
+    """Return who may come, or be gone to, by a set of policies; ports but for names and Kafka are all the role's own."""
+    side = {"ingress": "from", "egress": "to"}[direction]
+    return [peer for one in policies for rule in one["spec"].get(direction, []) for peer in rule.get(side, [])]
+
+
+def test_people_and_nobody_else_come_to_the_console(rendered: Rendered) -> None:
+    """By the namespaces that are labelled for it; beside them the toolbox, and Prometheus where there is one. Out it goes to
+    Kafka, to names and to the index, whose policy lets it in."""
+    for name in ("base", "production"):
+        manifests = rendered[name]
+        pods = {role: pod["metadata"]["labels"] for role, _, pod in rules.role_pods(manifests)}
+        policies = list(rules.of_kind(manifests, "NetworkPolicy"))
+        own = [one for one in policies if rules.selects(one["spec"]["podSelector"], pods["search"])]
+
+        comers = peers_of(own, "ingress")
+        namespaces = [one["namespaceSelector"]["matchLabels"] for one in comers if "namespaceSelector" in one]
+        monitoring = [{"kubernetes.io/metadata.name": "monitoring"}] if name == "production" else []
+        assert sorted(namespaces, key=str) == [*monitoring, {"stream-dedup/console": "people"}]
+        components = [
+            one["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for one in comers if "podSelector" in one
+        ]
+        assert components == ["toolbox"]
+
+        ours = [
+            one["podSelector"] for one in peers_of(own, "egress") if "namespaceSelector" not in one and "podSelector" in one
+        ]
+        reached = [role for role, labels in pods.items() if any(rules.selects(one, labels) for one in ours)]
+        assert reached == ["index"]
+        to_index = [one for one in policies if rules.selects(one["spec"]["podSelector"], pods["index"])]
+        assert any(
+            rules.selects(one.get("podSelector", {"matchLabels": {"-": "-"}}), pods["search"])
+            for one in peers_of(to_index, "ingress")
+        )
+
+
+def test_the_ingress_of_the_page_on_the_console_fits(rendered: Rendered) -> None:
+    """Kubernetes takes it, it leads to a port of a Service that is there, and its path can be the console's prefix."""
+    page = (tools.ROOT / "docs" / "how-to" / "console.md").read_text(encoding="utf-8")
+    (ingress,) = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    assert rules.schema([ingress]) == []
+
+    (rule,) = ingress["spec"]["rules"]
+    (way,) = rule["http"]["paths"]
+    to = way["backend"]["service"]
+    service = find(rendered["base"], "Service", to["name"])
+    assert to["port"]["name"] in {port["name"] for port in service["spec"]["ports"]}
+    assert f"CONSOLE_PREFIX={way['path']}`" in page
+    assert load_settings({"console_prefix": way["path"]}, environ={}).console_prefix == way["path"]
+    assert f"https://{rule['host']}{way['path']}`" in page
+
+
+def test_production_asks_for_the_token_of_the_console(rendered: Rendered) -> None:
+    """From a Secret of its own; the others do not, and let in whoever reaches the port."""
+    for name, manifests in rendered.items():
+        (container,) = find(manifests, "StatefulSet", "stream-dedup-search")["spec"]["template"]["spec"]["containers"]
+        given = {one["name"]: one.get("value") for one in container["env"]}
+        file = given.get("STREAM_DEDUP_CONSOLE_TOKEN_FILE")
+        assert file == ("/run/secrets/console/token" if name == "production" else None), name
 
 
 def test_the_toolbox_reaches_kafka_and_the_roles(rendered: Rendered) -> None:

@@ -12,6 +12,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from stream_dedup.ground import topics
+from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import DeadLetter, LogPlace, Position, Reason, Representative
 from stream_dedup.log import headers
 from tests.deploy.tools import ROOT
@@ -40,7 +41,9 @@ def valid(found: headers.Headers, schema: dict[str, Any] = HEADERS) -> bool:
 def of(reason: Reason) -> headers.Headers:
     kept = Representative(PLACE, b"https://a.example/1", 1_740_808_800_000)
     is_copy = reason.verdict is not None and reason.verdict.value == "duplicate"
-    return headers.of_verdict(reason, "words:128:a:b", b"0" * 32, LogPlace(8812, 17), 9, kept if is_copy else None)
+    return headers.of_verdict(
+        PLACE, reason, "words:128:a:b", b"0" * 32, LogPlace(8812, 17), 9, kept if is_copy else None, 70, 17, BetterRule.NEWEST
+    )
 
 
 def dead() -> headers.Headers:

@@ -19,7 +19,8 @@ from tests.deploy.tools import ROOT, render
 CHART = ROOT / "deploy" / "chart"
 _HEAD = "{{- /* Made by `make deploy-chart` from deploy/base and topics/; do not edit by hand. */ -}}\n"
 _CONFIG_MAP = "stream-dedup"
-_ROLES = {"worker": "StatefulSet", "index": "StatefulSet", "insights": "Deployment"}
+_ROLES = {"worker": "StatefulSet", "index": "StatefulSet", "insights": "Deployment", "search": "StatefulSet"}
+_STORED = ("index", "search")
 _CONTAINER = "spec/template/spec/containers/0"
 
 # (kind, name, path): the expression that stands there. `toYaml` marks a block, whose indent is that of its place.
@@ -29,9 +30,12 @@ VALUES: dict[tuple[str, str, str], str] = {
         (kind, f"stream-dedup-{role}", f"{_CONTAINER}/resources"): f"toYaml .Values.{role}.resources"
         for role, kind in _ROLES.items()
     },
-    ("StatefulSet", "stream-dedup-index", "spec/volumeClaimTemplates/0/spec/resources/requests/storage"): (
-        ".Values.index.volume.size"
-    ),
+    **{
+        ("StatefulSet", f"stream-dedup-{role}", "spec/volumeClaimTemplates/0/spec/resources/requests/storage"): (
+            f".Values.{role}.volume.size"
+        )
+        for role in _STORED
+    },
 }
 _TOPIC_NAMES = {"documents", "unique", "duplicates", "dlq.documents"}
 
@@ -68,8 +72,11 @@ def placed(manifest: dict[str, Any]) -> str:
                 place = place[int(step) if step.isdigit() else step]
             if last in place:
                 place[last] = mark(expression)
-    if kind == "StatefulSet" and name == "stream-dedup-index":
-        manifest["spec"]["volumeClaimTemplates"][0]["spec"]["storageClassName"] = mark("with .Values.index.volume.storageClass")
+    role = name.removeprefix("stream-dedup-")
+    if kind == "StatefulSet" and role in _STORED:
+        manifest["spec"]["volumeClaimTemplates"][0]["spec"]["storageClassName"] = mark(
+            f"with .Values.{role}.volume.storageClass"
+        )
     text = yaml.safe_dump(manifest, sort_keys=False, width=1000)
     return "".join(_line(line, expressions) for line in text.splitlines(keepends=True))
 

@@ -58,7 +58,7 @@ def numbers_of(recipe: Recipe, contents: list[object]) -> list[tuple[int, int]]:
         prints = made.fingerprint_vectors([np.array(one) for one in contents])
     else:
         prints = made.fingerprint(contents)  # type: ignore[arg-type]
-    assert prints.prints.shape == (len(contents), recipe.words)
+    assert prints.prints.shape == (len(contents), recipe.limbs)
     return [
         (sum(word << 64 * place for place, word in enumerate(row)), count)
         for row, count in zip(prints.prints.tolist(), prints.features.tolist(), strict=True)

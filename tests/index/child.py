@@ -65,9 +65,9 @@ class Volume:
     def answers_since(self, offset: int) -> list[tuple[int, bytes]]:
         return list(self._index.answers_since(offset))
 
-    def neighbours(self, words: list[int], scope: int, features: int, sketch: bytes = b"") -> list[tuple[int, int]]:
+    def neighbours(self, limbs: list[int], scope: int, features: int, sketch: bytes = b"") -> list[tuple[int, int]]:
         """Return (distance, source offset) of everything within reach."""
-        found = self._index.neighbours(np.array(words, np.uint64), scope, features, sketch)
+        found = self._index.neighbours(np.array(limbs, np.uint64), scope, features, sketch)
         return [(distance, entry.position.offset) for distance, entry in found]
 
     def statistics(self) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from stream_dedup.log.records import (
     Batch,
     Control,
     Release,
+    Seed,
     Source,
     encode_batch,
     encode_control,
@@ -26,6 +28,7 @@ from stream_dedup.log.records import (
 
 RECIPE = "words:128:test:000000"
 TOPIC = "documents"
+RULES = ("longest", "newest", "authority")
 TOPIC_ID = bytes(range(16))
 FLOOR = 3
 APPEND_MS = 1_790_000_000_000
@@ -50,6 +53,7 @@ class Doc:
     id: bytes = b""
     time_ms: int = APPEND_MS - 5_000
     sketch: bytes = b""
+    rank: int = 0
 
 
 def declare(plan: Plan, **fields: Any) -> bytes:
@@ -90,7 +94,7 @@ def batch_of(
     marks: dict[int, tuple[int, int]] | None = None,
     *,
     number: int = 1,
-    words: int = 2,
+    limbs: int = 2,
     recipe: str = RECIPE,
     mode: Mode = Mode.ENFORCE,
     topic: str = TOPIC,
@@ -109,12 +113,13 @@ def batch_of(
         offset=np.array([doc.offset for doc in docs], np.int64),
         value_digest=np.array([doc.value for doc in docs], np.uint64),
         text_digest=np.array([list(doc.digest) for doc in docs], np.uint8),
-        prints=np.array([[(doc.print >> (64 * word)) & (2**64 - 1) for word in range(words)] for doc in docs], np.uint64),
+        prints=np.array([[(doc.print >> (64 * limb)) & (2**64 - 1) for limb in range(limbs)] for doc in docs], np.uint64),
         sketches=sketches,
         features=np.array([doc.features for doc in docs], np.uint32),
         scope=np.array([doc.scope for doc in docs], np.uint64),
         time_ms=np.array([doc.time_ms for doc in docs], np.int64),
         ids=tuple(doc.id for doc in docs),
+        ranks=np.array([doc.rank for doc in docs], np.uint32) if any(doc.rank for doc in docs) else None,
     )
 
 
@@ -154,12 +159,15 @@ class RandomLog:
         self._bases = [self._random.getrandbits(128) for _ in range(4)]
         self._has_sketches = plan.needs_sketch or seed % 3 == 0
         self._partitions = [_Partition() for _ in range(3)]
+        self._better = self._random.choice(RULES)
+        self._counts = self._random.random() < 0.7
         self._sent: list[tuple[list[Doc], dict[int, tuple[int, int]]]] = []
 
     def records(self, count: int) -> list[bytes | None]:
         """Return the first `count` records; the first declares the plan."""
         window = {"window": {"length_ms": 1500, "refresh": self._random.random() < 0.5}} if self._windows else {}
-        return [declare(self._plan, **window), *(self._record() for _ in range(count - 1))]
+        counts = {"count_copies": True} if self._counts else {}
+        return [declare(self._plan, better=self._better, **counts, **window), *(self._record() for _ in range(count - 1))]
 
     def _record(self) -> bytes | None:
         kind = self._random.random()
@@ -223,6 +231,7 @@ class RandomLog:
             id=chance.choice([b"", b"a", b"b", b"c" * 512]),
             time_ms=chance.choice([-1, 0, APPEND_MS + offset]),
             sketch=random_sketch(chance) if self._has_sketches else b"",
+            rank=chance.choice([0, 0, 1, 5, 2**32 - 1]) if self._better == "authority" else 0,
         )
         for base_number in range(4):  # what is near wanders, so that there are chains
             if chance.random() < 0.05:
@@ -262,6 +271,8 @@ class RandomLog:
         doc = self._document(1, 5)
         if self._windows and self._random.random() < 0.4:
             return self._window()
+        if self._plan_changes and self._random.random() < 0.3:
+            return control("plan", better=self._random.choice([*RULES, "shortest", 7]))
         if self._plan_changes and self._random.random() < 0.5:
             threshold = self._random.randrange(25)
             plan = Plan(128, 8, self._random.randrange(3), threshold) if threshold % 2 else Plan(64, 4, 0, min(threshold, 9))
@@ -277,7 +288,7 @@ class RandomLog:
                 batch([doc])[:-1],
                 batch([doc], recipe="another"),
                 batch([doc], mode=Mode.SHADOW),
-                batch([doc], words=1),
+                batch([doc], limbs=1),
                 batch([doc], {1: (3, 1 << 63)}),
                 batch([Doc(1, -1, 0, bytes(16), 0)]),
                 declare(self._plan),
@@ -293,9 +304,20 @@ class RandomLog:
         )
 
 
-def bytes_in_page(value: bytes, row: int, field: str, words: int = 2) -> range:
+def bytes_in_page(value: bytes, row: int, field: str, limbs: int = 2) -> range:
     """Return where a page's value holds a field of one of its rows."""
     count = int.from_bytes(value[:2], "little")
-    kind, before, *_ = (layout.row_type(words).fields or {})[field]
+    kind, before, *_ = (layout.row_type(limbs).fields or {})[field]
     first = 2 + before * count + row * kind.itemsize
     return range(first, first + kind.itemsize)
+
+
+def doubtful_positions(records: Iterable[object]) -> set[str]:
+    """Return where random logs have other bytes later, which no partition has: of such a position two entries may stand."""
+    values: dict[str, set[int]] = defaultdict(set)
+    for record in records:
+        found = record.batch if isinstance(record, Seed | Release) else record
+        if isinstance(found, Batch):
+            for place in range(len(found)):
+                values[str(found.position(place))].add(int(found.value_digest[place]))
+    return {key for key, some in values.items() if len(some) > 1}

@@ -87,14 +87,14 @@ class AgainstAPlainScan(RuleBasedStateMachine):
         self.chance = random.Random(seed)
         self.folder = tempfile.TemporaryDirectory()
         self.fields = self.plan.to_fields()
-        self.words = self.plan.words if self.chance.random() < 0.5 else 2
+        self.limbs = self.plan.limbs if self.chance.random() < 0.5 else 2
         self.values = VALUES if self.plan.needs_sketch or self.chance.random() < 0.3 else 0
         self.log: list[tuple[int, int, bytes]] = []
         self.answers: list[tuple[int, bytes]] = []
         self.held: list[Held] = []
         self.said: dict[int, tuple[Doc, tuple[Reason, int, int | None]]] = {}
         self.now_ms = APPEND_MS
-        self.bases = [self.chance.getrandbits(64 * self.words) for _ in range(3)]
+        self.bases = [self.chance.getrandbits(64 * self.limbs) for _ in range(3)]
         self.child = Child(Path(self.folder.name) / "volume")
         self.child.opened()
         self.append(declare(self.plan))
@@ -173,7 +173,7 @@ class AgainstAPlainScan(RuleBasedStateMachine):
     def insert(self, count: int, dies: str | None) -> None:
         self.steps["killed in a write" if dies else "insert"] += 1
         docs = [self.document(len(self.said) + place) for place in range(count)]
-        ((_, raw),) = self.append(batch(docs, words=self.words), dies)
+        ((_, raw),) = self.append(batch(docs, limbs=self.limbs), dies)
         expected = [self.find(doc) for doc in docs]
         self.said.update((doc.offset, (doc, verdict)) for doc, verdict in zip(docs, expected, strict=True))
 
@@ -184,7 +184,7 @@ class AgainstAPlainScan(RuleBasedStateMachine):
     def deliver_again(self) -> None:
         self.steps["deliver again"] += 1
         doc, verdict = self.said[self.chance.choice(sorted(self.said))]
-        ((_, raw),) = self.append(batch([doc], words=self.words))
+        ((_, raw),) = self.append(batch([doc], limbs=self.limbs))
 
         assert [verdict] == verdicts(raw)
 
@@ -192,10 +192,10 @@ class AgainstAPlainScan(RuleBasedStateMachine):
     def query(self) -> None:
         self.steps["query"] += 1
         doc = self.document(0)
-        words = [doc.print >> (64 * word) & (2**64 - 1) for word in range(self.words)]
+        limbs = [doc.print >> (64 * limb) & (2**64 - 1) for limb in range(self.limbs)]
         expected = [(self.plan.distance(one.print, doc.print), one.offset) for one in self.near(doc)]
 
-        assert sorted(expected) == sorted(self.child.ask("neighbours", words, doc.scope, doc.features, doc.sketch))
+        assert sorted(expected) == sorted(self.child.ask("neighbours", limbs, doc.scope, doc.features, doc.sketch))
 
     @precondition(lambda self: self.held)
     @rule()

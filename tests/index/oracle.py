@@ -44,6 +44,9 @@ class Kept:
     slice: Slice
     sketch: bytes
     live: bool = True
+    rank: int = 0
+    copies: int = 0
+    best: tuple[int, int, int] = (0, 0, 0)  # features, time, rank
 
 
 Text = tuple[int, int, bytes]  # print, features, sketch
@@ -110,12 +113,13 @@ class Oracle:
     def __init__(self) -> None:
         self.declared: dict[str, object] | None = None
         self.plan: dict[str, Any] = {}
-        self.words = 0
+        self.limbs = 0
         self.values = 0
         self.representatives: list[Kept] = []
         self.marks: dict[tuple[str, bytes, int], tuple[int, int]] = {}
         self.verdicts: dict[Key, tuple[Judgement, Kept | None]] = {}
         self.window: Mapping[str, Any] | None = None
+        self.better = "longest"
         self.now: int | None = None
         self.slice: Slice | None = None
         self.expired = 0
@@ -137,13 +141,13 @@ class Oracle:
             or batch.recipe != self.declared["recipe"]
             or batch.mode != self.declared["mode"]
             or batch.prints.shape[1] * 64 < self.plan["width"]
-            or (self.words and (batch.prints.shape[1], batch.sketches.shape[1]) != (self.words, self.values))
+            or (self.limbs and (batch.prints.shape[1], batch.sketches.shape[1]) != (self.limbs, self.values))
             or (needs_sketch(self.plan) and batch.sketches.shape[1] != VALUES)
             or any(offset < 0 for offset in batch.offset.tolist())
             or any(source.committed >= 1 << 63 for source in batch.sources)
         ):
             return "rejected" if isinstance(record, Batch) else None
-        self.words, self.values = batch.prints.shape[1], batch.sketches.shape[1]
+        self.limbs, self.values = batch.prints.shape[1], batch.sketches.shape[1]
         if not isinstance(record, Batch):
             for place in range(len(batch)):
                 self._order(batch, place, LogPlace(offset, place), is_release=isinstance(record, Release))
@@ -239,7 +243,24 @@ class Oracle:
         of = Representative(Position(*found.key[:4]), found.id, found.time_ms)
         agreeing = sum(a == b for a, b in zip(found.sketch, kept.sketch, strict=True))
         agreeing = NOT_COMPARED if same or not self.values else agreeing
-        return Judgement(reasons[0 if mine else 1], here, distance, of, agreeing), found
+        return Judgement(reasons[0 if mine else 1], here, distance, of, agreeing, *self._count(found, kept)), found
+
+    def _count(self, found: Kept, new: Kept) -> tuple[int, int]:
+        """Return how many copies there are with the new one, and the number of the rule by which it is the best, or 0."""
+        assert self.declared is not None
+        found.copies += bool(self.declared.get("count_copies"))
+        features, time_ms, rank = new.features, new.time_ms, new.rank
+        peers = (found.best, (found.features, found.time_ms, found.rank))
+        number = 1 + ("longest", "newest", "authority").index(self.better)
+        beats = {
+            1: all(features > one[0] and 10 * features >= 11 * one[0] for one in peers),
+            2: all(time_ms > one[1] for one in peers),
+            3: all(0 < rank < (one[2] or 1 << 32) for one in peers),
+        }
+        if not beats[number]:
+            return found.copies, 0
+        found.best = (features, time_ms, rank)
+        return found.copies, number
 
     def _kept(self, batch: Batch, place: int, key: Key, here: LogPlace) -> Kept:
         assert self.declared is not None
@@ -255,6 +276,8 @@ class Oracle:
             int(batch.features[place]),
             Slice(0),
             batch.sketches[place].tobytes(),
+            rank=batch.rank(place),
+            best=(int(batch.features[place]), int(batch.time_ms[place]), batch.rank(place)),
         )
 
     def _find(self, batch: Batch, place: int) -> tuple[Kept | None, Kept | None]:
@@ -268,7 +291,7 @@ class Oracle:
         return same, None if first is None else full[first]
 
     def _set_plan(self, plan: Mapping[str, Any]) -> None:
-        if needs_sketch(plan) and self.words and self.values != VALUES:
+        if needs_sketch(plan) and self.limbs and self.values != VALUES:
             raise ValueError
         self.plan = {**plan, **{name: int(plan[name]) for name in ("width", "blocks", "radius", "threshold")}}
 
@@ -276,13 +299,16 @@ class Oracle:
         fields = control.fields
         if control.type == "declare" and self.declared is None:
             self._set_plan(fields["plan"])
-            self.declared, self.window = fields, fields.get("window")
-        if control.type == "plan" and self.declared is not None and fields.keys() & {"plan", "window"}:
+            self.declared, self.window, self.better = fields, fields.get("window"), fields.get("better", "longest")
+        if control.type == "plan" and self.declared is not None and fields.keys() & {"plan", "window", "better"}:
             window = fields.get("window", self.window)
             if window is not None and not (isinstance(window, dict) and window["length_ms"] >= 1000):
                 return
+            if fields.get("better", "longest") not in ("longest", "newest", "authority"):
+                return
             if "plan" in fields:
                 self._set_plan(fields["plan"])
+            self.better = fields.get("better", self.better)
             if window != self.window:
                 self.window = window
                 if self.slice is not None and self.now is not None:

@@ -168,8 +168,8 @@ class Breaking:
         if when == "after":
             raise StoreError("The disk is full.")
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        return self._inner.scan(prefix)
+    def scan(self, prefix: bytes, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        return self._inner.scan(prefix, first)
 
     def checkpoint(self, directory: Path) -> None:
         self._inner.checkpoint(directory)
@@ -260,7 +260,7 @@ def test_the_log_must_follow_on_what_was_applied() -> None:
 
 def test_a_record_of_the_future_stops_the_index_behind_what_came_before() -> None:
     """Records before one of a newer version are applied and their answers stored; the newer one is never passed."""
-    log = number([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)]), framed(b"SDF2", 9, 1, b"?"), None])
+    log = number([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)]), framed(b"SDF3", 9, 1, b"?"), None])
     volume: dict[bytes, bytes] = {}
     index = LogIndex(MemoryStore(volume))
     for _ in range(2):
@@ -279,9 +279,9 @@ def test_a_record_of_the_future_stops_the_index_behind_what_came_before() -> Non
         ([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)], recipe="words:128:other")], "'words:128:other'"),
         ([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)], mode=Mode.SHADOW)], "its own log"),
         ([declare(PLANS["classic"], mode=2), batch([Doc(0, 0, 0, bytes(16), 0)])], "declared for 'shadow'"),
-        ([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)], words=1)], "64 bits, and the plan wide judges 128"),
-        ([declare(WIDE, width=128), batch([Doc(0, 0, 0, bytes(16), 0)], words=4)], "they have 128"),
-        ([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)]), batch([Doc(0, 1, 0, bytes(16), 0)], words=3)], "have 128"),
+        ([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)], limbs=1)], "64 bits, and the plan wide judges 128"),
+        ([declare(WIDE, width=128), batch([Doc(0, 0, 0, bytes(16), 0)], limbs=4)], "they have 128"),
+        ([declare(WIDE), batch([Doc(0, 0, 0, bytes(16), 0)]), batch([Doc(0, 1, 0, bytes(16), 0)], limbs=3)], "have 128"),
         ([declare(WIDE), batch([Doc(0, -4, 0, bytes(16), 0)])], "no Kafka partition"),
         ([declare(WIDE), batch([Doc(0, 4, 0, bytes(16), 0)], {0: (0, 1 << 63)})], "no Kafka partition"),
         (
@@ -309,7 +309,7 @@ def test_what_cannot_be_judged_is_rejected_with_its_reason(log: list[bytes], why
 
 def escaped(kind: str, **fields: Any) -> bytes:
     """Return a control record with whatever JSON can escape, lone surrogates too."""
-    return framed(b"SDF2", 1, 2, json.dumps({"type": kind, **fields}).encode("ascii"))
+    return framed(b"SDF3", 1, 2, json.dumps({"type": kind, **fields}).encode("ascii"))
 
 
 HOSTILE = [
@@ -332,13 +332,13 @@ HOSTILE = [
     escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), partition=0, offset=0, value_digest=True),
     escaped("", anything=[[[]]]),
     escaped("d" * 10_000),
-    framed(b"SDF2", 1, 2, b'{"type":"plan","plan":' + b"[" * 50_000 + b"]" * 50_000 + b"}"),
-    framed(b"SDF2", 1, 2, b'{"type":"retract","offset":' + b"9" * 5000 + b"}"),
-    framed(b"SDF2", 1, 2, b'{"type":["declare"]}'),
-    framed(b"SDF2", 1, 2, b"\xff\xfe"),
-    framed(b"SDF2", 1, 1, b""),
-    framed(b"SDF2", 1, 77, b"{}"),
-    framed(b"SDV2", 1, 1, b""),
+    framed(b"SDF3", 1, 2, b'{"type":"plan","plan":' + b"[" * 50_000 + b"]" * 50_000 + b"}"),
+    framed(b"SDF3", 1, 2, b'{"type":"retract","offset":' + b"9" * 5000 + b"}"),
+    framed(b"SDF3", 1, 2, b'{"type":["declare"]}'),
+    framed(b"SDF3", 1, 2, b"\xff\xfe"),
+    framed(b"SDF3", 1, 1, b""),
+    framed(b"SDF3", 1, 77, b"{}"),
+    framed(b"SDV4", 1, 1, b""),
     bytes(100_000),
     batch([Doc(2**32 - 1, 2**63 - 1, 2**64 - 1, b"\xff" * 16, 2**128 - 1, 2**32 - 1, 2**64 - 1, b"\xff" * 512, -(2**63))]),
     batch([Doc(0, 0, 0, bytes(16), 0)], {0: (2**64 - 1, 2**63 - 1), 7: (2**64 - 1, 0)}),

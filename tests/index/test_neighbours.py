@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import ConfigurationError, InvariantError, StoreError
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_VALUES, agreeing
-from stream_dedup.index import blocked, budget, near_kernels, neighbours, slot_kernels, table_kernels
-from stream_dedup.index.blocks import addresses_of, tables_of, to_words
+from stream_dedup.index import blocked, budget, finder, keyed, near_kernels, neighbours, slot_kernels, table_kernels
+from stream_dedup.index.blocks import addresses_of, tables_of, to_limbs
 from stream_dedup.index.neighbours import Neighbours
 from stream_dedup.index.rows import (
     FEATURES_UNKNOWN,
@@ -36,6 +36,7 @@ from stream_dedup.index.rows import (
     OUTCOME_SHORT,
     SHORT,
     Columns,
+    StoredRows,
     no_columns,
     take_rows,
 )
@@ -79,7 +80,7 @@ def test_compiled_addresses_and_reach_equal_plain_python(plan: Plan) -> None:
     bucket = np.zeros(len(tables.base), np.int64)
     for _ in range(200):
         number, scope = chance.getrandbits(256), chance.choice([0, chance.getrandbits(64)])
-        table_kernels.find_buckets(tables, to_words(number, 4).reshape(1, 4), 0, np.uint64(scope), bucket)
+        table_kernels.find_buckets(tables, to_limbs(number, 4).reshape(1, 4), 0, np.uint64(scope), bucket)
         for table, key in enumerate(addresses_of(plan, number)):
             address = int(tables.address[table])
             assert int(tables.base[table]) + ((key ^ scope) & address) == bucket[table]
@@ -91,7 +92,7 @@ def test_compiled_addresses_and_reach_equal_plain_python(plan: Plan) -> None:
         pair = no_columns(4, 2, SKETCH_VALUES)
         sketches = bytes(SKETCH_VALUES), bytes(int(chance.random() < 0.4) for _ in range(SKETCH_VALUES))
         pair.sketches[:] = [list(one) for one in sketches]
-        pair.prints[0], pair.prints[1], pair.features[:] = to_words(number, 4), to_words(other, 4), features
+        pair.prints[0], pair.prints[1], pair.features[:] = to_limbs(number, 4), to_limbs(other, 4), features
         expected = plan.distance(number, other) if plan.within_reach(number, other, features, sketches) else -1
         assert expected == near_kernels.within_reach(tables, pair, 0, pair, 1)
         pair.features[1] = FEATURES_UNKNOWN
@@ -122,10 +123,10 @@ class Modelled:
         return self.print, self.features, self.sketch
 
 
-def columns_of_all(documents: Sequence[Modelled], words: int) -> Columns:
-    columns = no_columns(words, len(documents), SKETCH_VALUES)
+def columns_of_all(documents: Sequence[Modelled], limbs: int) -> Columns:
+    columns = no_columns(limbs, len(documents), SKETCH_VALUES)
     for row, one in enumerate(documents):
-        columns.prints[row] = to_words(one.print, words)
+        columns.prints[row] = to_limbs(one.print, limbs)
         columns.scopes[row] = one.scope
         columns.digests[row] = np.frombuffer(one.digest, np.uint64)
         columns.sources[row], columns.offsets[row], columns.values[row] = one.position
@@ -141,31 +142,39 @@ class HoldsNoTable(budget.Budget):
         assert min(fixed_bytes, table_bytes, tables) >= 0
         return 0
 
+    def room(self, bytes_needed: int) -> int:
+        """Return that there is none, until what may lie in files lies there."""
+        assert bytes_needed >= 0
+        return -1
+
+    def demand(self, bytes_needed: int) -> None:
+        assert bytes_needed >= 0
+
 
 class AgainstAList(RuleBasedStateMachine):
     """Batches, removals, look-ups and changes of plan, beside a list that is searched from its beginning."""
 
     tried = PLANS_TRIED
 
-    @initialize(seed=st.integers(0, 2**32 - 1), words=st.sampled_from([2, 4]))
-    def begin(self, seed: int, words: int) -> None:
+    @initialize(seed=st.integers(0, 2**32 - 1), limbs=st.sampled_from([2, 4]))
+    def begin(self, seed: int, limbs: int) -> None:
         self.chance = random.Random(seed)
-        self.plans = [plan for plan in self.tried if plan.words <= words]
+        self.plans = [plan for plan in self.tried if plan.limbs <= limbs]
         self.plan = self.chance.choice(self.plans)
-        self.words = words
+        self.limbs = limbs
         self.model: list[Modelled] = []
         self.tables = self.new_tables()
-        self.bases = [self.chance.getrandbits(64 * words) for _ in range(3)]
+        self.bases = [self.chance.getrandbits(64 * limbs) for _ in range(3)]
 
     def new_tables(self) -> Neighbours:
         def identities(numbers: NDArray[np.int64]) -> Columns:
-            return columns_of_all([self.model[number] for number in numbers.tolist()], self.words)
+            return columns_of_all([self.model[number] for number in numbers.tolist()], self.limbs)
 
         # Sketches lie in memory or in a file, and so do tables, with the same answers.
         folder = Path(tempfile.gettempdir())
         sometimes = self.chance.choice([None, budget.Budget(0, folder), HoldsNoTable(1 << 20, folder)])
         threads = self.chance.choice([1, 2])
-        return Neighbours(self.plan, self.words, identities, threads=threads, budget=sometimes, values=SKETCH_VALUES)
+        return Neighbours(self.plan, self.limbs, identities, threads=threads, budget=sometimes, values=SKETCH_VALUES)
 
     def document(self) -> Modelled:
         chance, number = self.chance, self.chance.choice(self.bases)
@@ -205,7 +214,7 @@ class AgainstAList(RuleBasedStateMachine):
     @rule(count=st.integers(1, 60))
     def judge(self, count: int) -> None:
         documents = [self.document() for _ in range(count)]
-        columns = columns_of_all(documents, self.words)
+        columns = columns_of_all(documents, self.limbs)
         found = self.tables.judge(columns, columns.features, FLOOR)
         expected = [self.judge_by_list(one) for one in documents]
 
@@ -235,9 +244,9 @@ class AgainstAList(RuleBasedStateMachine):
         expected = sorted(
             (self.plan.distance(document.print, self.model[number].print), number) for number in self.near(document)
         )
-        words = to_words(document.print, self.words)
+        limbs = to_limbs(document.print, self.limbs)
 
-        assert expected == self.tables.within_reach(words, document.scope, document.features, document.sketch)
+        assert expected == self.tables.within_reach(limbs, document.scope, document.features, document.sketch)
 
     @rule()
     def change_plan(self) -> None:
@@ -247,18 +256,16 @@ class AgainstAList(RuleBasedStateMachine):
     @rule()
     def open_again(self) -> None:
         live = np.array([number for number, one in enumerate(self.model) if one.live], np.int64)
-        documents = columns_of_all([one for one in self.model if one.live], self.words)
-        first = int(live[0]) if len(live) else len(self.model)
-        held = neighbours.no_rows(self.words, len(live))._replace(
-            prints=documents.prints, scopes=documents.scopes, features=documents.features, sketches=documents.sketches
-        )
-        held.numbers[:] = live - first
-        held.states[:] = [FULL if one.full else SHORT for one in self.model if one.live]
+        documents = columns_of_all([one for one in self.model if one.live], self.limbs)
+        states = np.array([FULL if one.full else SHORT for one in self.model if one.live], np.uint8)
         tags = np.empty((2, len(live)), np.uint32)
         slot_kernels.tag_digests(documents.digests, documents.scopes, tags[0])
         slot_kernels.tag_positions(documents.sources, documents.offsets, documents.values, tags[1])
         self.tables = self.new_tables()
-        self.tables.load(held, first, len(self.model), *tags)
+        whole = StoredRows(live, documents.prints, documents.scopes, documents.features, states, documents.sketches, *tags)
+        cuts = np.flatnonzero(np.random.default_rng(self.chance.getrandbits(32)).random(len(live)) < 0.1)
+        parts = [StoredRows(*columns) for columns in zip(*(np.split(column, cuts) for column in whole), strict=True)]
+        self.tables.load([part for part in parts if len(part.numbers)], len(live), len(self.model))
 
     @invariant()
     def counts(self) -> None:
@@ -270,8 +277,9 @@ class AgainstAList(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seal and compact after tens of entries, chain, and search with two threads, as happens at scale after thousands."""
+    """Seal and compact after tens of entries, have few buckets, chain, and search with two threads, as at scale."""
     monkeypatch.setattr(neighbours, "_OPEN_MIN", 40)
+    monkeypatch.setattr(finder, "_BUCKETS_MIN", 64)
     monkeypatch.setattr(blocked, "_STEP_COMPARISONS", 0)
     monkeypatch.setattr(neighbours, "_THREAD_DOCUMENTS", 8)
 
@@ -289,10 +297,10 @@ TestAgainstAList.settings = TestKeyedAgainstAList.settings = settings(
 )
 
 
-def columns_of(prints: list[int], words: int = 2) -> Columns:
-    columns = no_columns(words, len(prints))
+def columns_of(prints: list[int], limbs: int = 2) -> Columns:
+    columns = no_columns(limbs, len(prints))
     for row, number in enumerate(prints):
-        columns.prints[row] = to_words(number, words)
+        columns.prints[row] = to_limbs(number, limbs)
         columns.digests[row] = row, 1
         columns.offsets[row] = row
     return columns
@@ -301,6 +309,21 @@ def columns_of(prints: list[int], words: int = 2) -> Columns:
 def strangers(numbers: NDArray[np.int64]) -> Columns:
     """Return identities that are none of the documents' that these tests make: all of them are distinct."""
     return no_columns(2, len(numbers))._replace(sources=np.full(len(numbers), 9, np.uint32))
+
+
+def stored(prints: NDArray[np.uint64], tags: NDArray[np.uint32]) -> StoredRows:
+    """Return texts of enough features, in no scope and without sketches, with such tags of their digests and positions."""
+    count = len(prints)
+    return StoredRows(
+        numbers=np.arange(count),
+        prints=prints,
+        scopes=np.zeros(count, np.uint64),
+        features=np.full(count, FLOOR, np.uint32),
+        states=np.full(count, FULL, np.uint8),
+        sketches=np.zeros((count, 0), np.uint8),
+        digest_tags=tags,
+        position_tags=tags,
+    )
 
 
 def test_one_bucket_may_hold_everything() -> None:
@@ -388,6 +411,19 @@ def test_room_given_back_is_used_again(plan: Plan) -> None:
     assert used[-1] < 1.5 * used[0]
 
 
+@pytest.mark.parametrize(("plan", "tables"), [("bands", 20), ("wide", 8)])
+def test_who_lays_tables_out_anew_says_that_it_goes_on(plan: str, tables: int) -> None:
+    """Among a hundred million it takes minutes; a role that said nothing meanwhile would be restarted, and begin again."""
+    beats: list[str] = []
+    index = Neighbours(PLANS["classic"], 2, strangers, values=SKETCH_VALUES, beat=lambda: beats.append("beat"))
+    index.judge(no_columns(2, 1, SKETCH_VALUES), np.full(1, FLOOR, np.uint32), FLOOR)
+    beats.clear()
+
+    index.change_plan(PLANS[plan])
+
+    assert len(beats) >= tables
+
+
 def test_memory_per_entry_is_as_the_module_says() -> None:
     """At 50,000 entries the wide plan takes less than 230 bytes an entry beside the heads of its buckets."""
     tables = Neighbours(PLANS["wide"], 2, strangers)
@@ -407,13 +443,9 @@ def test_a_bucket_of_a_million_costs_what_it_holds() -> None:
     plan = Plan(64, 4, 0, 3)
     documents = no_columns(1, 200)
     for count in (500_000, 1_000_000):
-        held = neighbours.no_rows(1, count)
-        held.prints[:, 0] = chance.integers(0, 1 << 48, count, dtype=np.uint64) << np.uint64(16)  # the low block is 0
-        held.numbers[:] = np.arange(count)
-        held.states[:] = FULL
+        prints = chance.integers(0, 1 << 48, (count, 1), dtype=np.uint64) << np.uint64(16)  # the low block is 0
         tables = Neighbours(plan, 1, strangers, threads=1)
-        tags = chance.integers(0, 1 << 32, count, dtype=np.uint32)
-        tables.load(held, 0, count, tags, tags)
+        tables.load([stored(prints, chance.integers(0, 1 << 32, count, dtype=np.uint32))], count, count)
         assert tables.hottest_bucket == count
         times = []
         for _ in range(5):
@@ -428,7 +460,9 @@ def test_a_bucket_of_a_million_costs_what_it_holds() -> None:
         for _ in range(5):  # short ones go into no table, so what is left is the cost of full ones' places
             keys = np.zeros((200, 4), np.int64)
             begin = time.thread_time()
-            table_kernels.add_open(tables._tables._tables, tables._tables.parts[0], tables._held, np.arange(200), keys, 0)
+            table_kernels.add_open(
+                tables._tables._tables, tables._tables.parts[0], tables._columns.rows, np.arange(200), keys, 0
+            )
             times.append(time.thread_time() - begin)
         adding.append(sorted(times)[2] / 200)
     print(f"microseconds a document: searching {searching[0] * 1e6:.0f}, {searching[1] * 1e6:.0f}; adding {adding}")
@@ -451,15 +485,9 @@ def test_what_a_budget_does_not_hold_is_found_all_the_same(plan: Plan, tmp_path:
     found, mapped = [], []
 
     def look_up(memory: int) -> None:
-        held = neighbours.no_rows(2, len(prints), SKETCH_VALUES)
-        held.prints[:] = prints
-        held.features[:] = FLOOR
-        held.numbers[:] = np.arange(len(prints))
-        held.states[:] = FULL
-        tags = np.arange(len(prints), dtype=np.uint32)
-        held.sketches[:] = sketches
         tables = Neighbours(plan, 2, strangers, budget=budget.Budget(memory, tmp_path), values=SKETCH_VALUES)
-        tables.load(held, 0, len(prints), tags, tags)
+        rows = stored(prints, np.arange(len(prints), dtype=np.uint32))._replace(sketches=sketches)
+        tables.load([rows], len(prints), len(prints))
         one = tables.judge(asked, np.full(300, FLOOR, np.uint32), FLOOR)
         found.append(one.entry.tolist())
         mapped.append(tables.bytes_mapped - sketches.nbytes)
@@ -513,29 +541,34 @@ def test_compiles_where_nothing_can_be_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_sketches_in_a_file_are_those_that_were_written(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Growing, writing, leaving some out and giving memory back change nothing of what is read."""
+def test_rows_in_a_file_are_those_that_were_written(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Growing, writing, leaving some out and moving to a file and back change nothing of what is read."""
     monkeypatch.setattr(budget, "_ROWS_AT_ONCE", 7)
-    monkeypatch.setattr(budget, "RELEASE_EVERY", 3)
     chance = np.random.default_rng(seed)
-    sketches = budget.FileRows(SKETCH_VALUES, tmp_path)
+    column = budget.Column(np.uint8, SKETCH_VALUES, folder=tmp_path)
     model = np.zeros((0, SKETCH_VALUES), np.uint8)
     for _ in range(12):
         more = chance.integers(0, 256, (int(chance.integers(1, 900)), SKETCH_VALUES), dtype=np.uint8)
-        sketches.reserve(len(model) + len(more) + 11)  # with room that is not taken yet
-        sketches.write(len(model), more)
+        column.reserve(len(model) + len(more) + 11)  # with room that is not taken yet
+        column.write(len(model), more)
         model = np.concatenate([model, more])
         kept = chance.random(len(model)) < chance.choice([0.2, 0.9, 1.0])
-        sketches.keep(kept)
+        column.keep(kept)
         model = model[kept]
-        assert np.array_equal(sketches.array[: len(model)], model)
-        sketches.release(2)
-    assert sketches.bytes_mapped == sketches.array.nbytes
+        assert np.array_equal(column.read(0, len(model)), model)
+        some = chance.integers(0, len(model), 9)
+        assert np.array_equal(column.gather(some), model[some])
+        assert column.bytes_in_file + column.array.nbytes == model.nbytes
+        assert (column.number >= 0) == (column.bytes_in_file > 0)
+        if chance.random() < 0.5:
+            column.to_memory()
+        else:
+            column.to_file(tmp_path)
     assert list(tmp_path.iterdir()) == []  # the file has no name: it goes with the process
 
 
 def test_a_full_disk_is_told_of_sketches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sketches = budget.FileRows(SKETCH_VALUES, tmp_path)
+    sketches = budget.Column(np.uint8, SKETCH_VALUES, folder=tmp_path)
     sketches.reserve(4)
 
     def full(*_: object) -> int:
@@ -544,3 +577,24 @@ def test_a_full_disk_is_told_of_sketches(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(StoreError, match=r"Could not write sketches .*No space left.*make room"):
         sketches.write(0, np.zeros((4, SKETCH_VALUES), np.uint8))
+
+
+@pytest.mark.parametrize("lost", ["prints", "features", "sketches", "rows", "known"])
+def test_a_file_that_cannot_be_read_is_told(lost: str, tmp_path: Path) -> None:
+    """Whatever of an index lies in files: a search that misses it ends with a sentence, not with another answer."""
+    chance = np.random.default_rng(5)
+    documents = no_columns(2, 3_000, SKETCH_VALUES)
+    documents.prints[:] = chance.integers(0, 1 << 63, (3_000, 2), dtype=np.uint64)
+    documents.sketches[:] = chance.integers(0, 256, (3_000, SKETCH_VALUES), np.uint8)
+    documents.digests[:, 0] = np.arange(3_000)
+    documents.offsets[:] = np.arange(3_000)
+    tables = Neighbours(PLANS["bands"], 2, strangers, budget=HoldsNoTable(1, tmp_path), values=SKETCH_VALUES)
+    tables.judge(documents, np.full(3_000, FLOOR, np.uint32), FLOOR)
+    assert isinstance(tables._tables, keyed.Keyed)
+    columns = {"rows": tables._tables.finder._rows, "known": tables._known._rows}.get(lost) or tables._columns.column(lost)
+    asked = documents._replace(digests=documents.digests + np.uint64(lost != "known"))
+    assert columns.bytes_in_file > 0
+    os.truncate(columns.number, 0)
+
+    with pytest.raises(StoreError, match=r"Could not read sketches or tables back .*look after that disk"):
+        tables.judge(asked, np.full(3_000, FLOOR, np.uint32), FLOOR)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, seed
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -20,10 +20,10 @@ SOME = np.dtype([("place", "<u2"), ("print", "<u8", (3,)), ("state", "u1"), ("of
 OFFSETS = np.dtype([("offset", "<i8")])
 
 
-def made(chance: random.Random, words: int) -> tuple[EntryPage | bytes, NDArray[Any], list[bytes]]:
+def made(chance: random.Random, limbs: int) -> tuple[EntryPage | bytes, NDArray[Any], list[bytes]]:
     """Return a page of random entries in one of its forms, their rows and their ids."""
     count = chance.randint(1, layout.PAGE_ENTRIES)
-    kind = layout.row_type(words)
+    kind = layout.row_type(limbs)
     rows = np.frombuffer(chance.randbytes(count * kind.itemsize), kind).copy()
     ids = [chance.randbytes(chance.choice([0, 1, 300])) for _ in range(count)]
     rows["ids_end"] = np.cumsum([len(one) for one in ids])
@@ -33,6 +33,7 @@ def made(chance: random.Random, words: int) -> tuple[EntryPage | bytes, NDArray[
 
 
 @seed(int(os.environ["TEST_SEED"]))
+@settings(deadline=None)  # the first call may compile
 @given(number=st.integers(0, 2**32 - 1))
 def test_what_is_gathered_is_what_the_pages_hold(number: int) -> None:
     """Any fields of any entries of any pages, asked for in any order, some more than once."""
@@ -43,7 +44,7 @@ def test_what_is_gathered_is_what_the_pages_hold(number: int) -> None:
         for which in (chance.randrange(len(pages)) for _ in range(chance.randrange(20)))
     ]
     which, places = (np.array([one[at] for one in asked], np.int64) for at in (0, 1))
-    for wanted in (SOME, layout.row_type(3)):
+    for wanted in (SOME, OFFSETS, layout.row_type(3)):
         found = gather([page for page, _, _ in pages], which, places, layout.row_type(3), wanted)
         ids = found.ids()
 

@@ -29,8 +29,8 @@ class Counting(MemoryStore):
         self.pages += sum(key.startswith(PREFIX_PAGE) for key in keys)
         return super().get_many(keys)
 
-    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        for key, value in super().scan(prefix):
+    def scan(self, prefix: bytes, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        for key, value in super().scan(prefix, first):
             self.pages += key.startswith(PREFIX_PAGE)
             yield key, value
 
@@ -68,8 +68,8 @@ def kept(index: LogIndex, docs: Sequence[Doc]) -> list[int]:
     """Return which documents are still found, by their texts."""
     found = []
     for number, doc in enumerate(docs):
-        words = [doc.print & (2**64 - 1), doc.print >> 64]
-        if any(one.text_digest == doc.digest for _, one in index.similar(words, doc.digest, doc.features).found):
+        limbs = [doc.print & (2**64 - 1), doc.print >> 64]
+        if any(one.text_digest == doc.digest for _, one in index.similar(limbs, doc.digest, doc.features).found):
             found.append(number)
     return found
 

@@ -23,7 +23,7 @@ from stream_dedup.ground.plan import PLANS
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.store import RocksStore
 from stream_dedup.log import frame, records
-from tests.index.logs import APPEND_MS, RandomLog, control, declare
+from tests.index.logs import APPEND_MS, RandomLog, control
 
 ROOT = Path(__file__).parent.parent.parent
 FORMATS = {
@@ -198,7 +198,10 @@ def test_what_a_newer_build_may_write_is_passed_over_or_refused(older: Older, tm
     """An unknown control record and unknown fields of a known one change no answer; a newer format stops, and is never "
     "guessed."""
     log = RandomLog(7, PLANS["classic"], orders=False).records(20)
-    newer = [declare(PLANS["classic"], invented_later=[1, 2]), *log[1:10], control("invented-later", field=1), *log[10:]]
+    declared = records.decode(log[0])
+    assert isinstance(declared, records.Control)
+    first = control(declared.type, **declared.fields, invented_later=[1, 2])
+    newer = [first, *log[1:10], control("invented-later", field=1), *log[10:]]
     plain = [log[0], *log[1:10], control("note"), *log[10:]]
     future = frame.framed(records.MAGIC, records.VERSION + 1, records.KIND_BATCH, b"whatever comes")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import layout, verify
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
-from tests.index.logs import APPEND_MS, RandomLog, bytes_in_page
+from tests.index.logs import APPEND_MS, Doc, RandomLog, batch, bytes_in_page, declare
 from tests.index.test_digest import small_log, volume_of
 
 SEED = int(os.environ["TEST_SEED"])
@@ -175,3 +176,28 @@ def test_an_answer_of_another_replica_is_no_difference_of_this_volume() -> None:
     assert (result.differences, result.answers_differing, result.answers_compared) == (0, 1, 1)
     assert result.notes[0] == "answer to log record 1: the one at verdicts-0@7 differs from the fold's"
     assert "verify the volume of every replica" in result.notes[1]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(
+    ("prefix", "told"), [(layout.PREFIX_COPIES, r"copies 1, first_ms \d+, .*"), (layout.PREFIX_BEST_ID, "b'better'")]
+)
+def test_what_differs_of_copies_is_told(prefix: bytes, told: str, number: int) -> None:
+    """A row or an id that is changed, lost, or too much."""
+    docs = []
+    for at in range(2):
+        kept = Doc(0, at, at, b"k%015d" % at, 0xFFFF << 40 * at)
+        docs += [kept, replace(kept, offset=9 + at, digest=b"c%015d" % at, features=120, id=b"better")]
+    records: list[bytes | None] = [declare(PLANS["wide"], count_copies=True), batch(docs)]
+    key = prefix + number.to_bytes(8, "big")
+    volume = volume_of(records)
+    assert compared(volume, records).lines == []
+    for spoilt in (
+        {name: value for name, value in volume.items() if name != key},
+        volume | {key: bytes([volume[key][0] ^ 1]) + volume[key][1:]},
+        volume | {prefix + bytes([9] * 8): volume[key]},
+    ):
+        (line,) = compared(spoilt, records).lines
+        has = r"copies of entry \d+: the volume has (nothing|.+), the fold (nothing|.+)"
+        assert re.fullmatch(has, line)
+        assert re.search(told, line)

@@ -63,7 +63,7 @@ def unlike(number: int) -> Doc:
     return Doc(0, number, 0, chance.randbytes(16), chance.getrandbits(128), id=b"id-%d" % number)
 
 
-def words(doc: Doc) -> list[int]:
+def limbs(doc: Doc) -> list[int]:
     """Return a print as a look-up takes it."""
     return [doc.print & (2**64 - 1), doc.print >> 64]
 
@@ -116,8 +116,8 @@ def test_a_volume_on_disk_shrinks_with_its_window(tmp_path: Path) -> None:
     assert figures["entries"] == index.statistics()["entries"] == 5900
     assert figures["removed"] == index.statistics()["removed"] > 4000
     assert pages <= (5900 - figures["removed"]) // 64 + 2
-    assert index.neighbours(words(docs[5]))[0][1].id == docs[5].id
-    assert index.neighbours(words(documents(1, 100)[5])) == []
+    assert index.neighbours(limbs(docs[5]))[0][1].id == docs[5].id
+    assert index.neighbours(limbs(documents(1, 100)[5])) == []
     index.close()
 
 
@@ -138,7 +138,7 @@ def test_forgetting_leaves_no_trace_in_the_volume() -> None:
     assert index.statistics()["removed"] == index.statistics()["evicted_forget"] == 22
     assert index.statistics()["kept_verdicts"] == before["kept_verdicts"]
     again = LogIndex(MemoryStore(volume))
-    assert again.neighbours(words(docs[8]))[0][1].id == docs[8].id
+    assert again.neighbours(limbs(docs[8]))[0][1].id == docs[8].id
     assert again.statistics()["removed"] == 22
 
 

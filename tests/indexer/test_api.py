@@ -117,8 +117,9 @@ def test_a_bad_question_is_answered_by_a_sentence(
     """What is wrong, and what would be right."""
     found = similar(server, **changed)
 
-    assert found[0] == status
-    assert sentence in found[1]["text"]
+    assert found[0] == found[1]["status"] == status
+    assert sentence in found[1]["detail"]
+    assert set(found[1]) == {"type", "title", "status", "detail"}
 
 
 def test_nothing_is_changed_by_asking(server: HttpServer) -> None:
@@ -146,12 +147,12 @@ def test_an_index_that_is_opening_or_closed_says_so(server: HttpServer, api: Ind
     """Before it is open, while it is being closed, and after it failed: 503 with why."""
     api.serve(None)
     assert similar(server)[0] == 503
-    assert "opening its volume" in similar(server)[1]["text"]
+    assert "opening its volume" in similar(server)[1]["detail"]
     api.serve(index)
     index.close()
 
     assert similar(server)[0] == 503
-    assert "cannot go on" in similar(server)[1]["text"]
+    assert "cannot go on" in similar(server)[1]["detail"]
 
 
 def test_more_look_ups_than_may_wait_are_sent_away(
@@ -177,5 +178,5 @@ def test_more_look_ups_than_may_wait_are_sent_away(
     for thread in threads:
         thread.join()
 
-    assert (refused[0], "try again" in refused[1]["text"]) == (503, True)
+    assert (refused[0], "try again" in refused[1]["detail"]) == (503, True)
     assert similar(server)[0] == 200

@@ -24,10 +24,14 @@ class Reply:
 
 
 class Pages:
-    """Pages by path; `asked` are the paths in the order in which they were asked for, `at_once_max` how many were at once."""
+    """Pages by path; `asked` are the paths in the order in which they were asked for, `at_once_max` how many were at once.
+
+    `instead` is what all of them answer while it is set.
+    """
 
     def __init__(self) -> None:
         self.by_path: dict[str, Reply | Callable[[], Reply]] = {}
+        self.instead: Reply | None = None
         self.delay_seconds = 0.0
         self.asked: list[str] = []
         self.at_once = self.at_once_max = 0
@@ -45,7 +49,7 @@ class Pages:
                     pages.at_once_max = max(pages.at_once_max, pages.at_once)
                 try:
                     pages.stopping.wait(pages.delay_seconds) if pages.delay_seconds else None
-                    found = pages.by_path.get(self.path, Reply(status=404))
+                    found = pages.instead or pages.by_path.get(self.path, Reply(status=404))
                     reply = found() if callable(found) else found
                     if reply.worse is not None:
                         reply.worse(self)

@@ -144,6 +144,32 @@ def test_only_what_has_an_address_that_may_be_read_is_fetched(pages: Pages) -> N
     assert pages.asked == []
 
 
+@pytest.mark.parametrize(
+    ("given", "inside"),
+    [
+        ({"text_at": "header:text-uri"}, b"inside"),
+        ({"text_at": "header:text-uri", "value_format": "json"}, b'{"text": "inside"}'),
+        ({"text_at": "uri", "value_format": "json"}, b'{"text": "inside"}'),
+    ],
+    ids=["raw, a header", "json, a header", "json, a field"],
+)
+def test_a_batch_of_both_kinds_is_decoded_as_one_by_one(pages: Pages, given: dict[str, str], inside: bytes) -> None:
+    """Values that hold a text and name an address too have theirs fetched, whatever quick way there is for those around."""
+    by = Decoder(load_settings({**given, "text_prefixes": pages.url}, environ={}))
+    is_header = given["text_at"].startswith("header:")
+    named = inside if is_header else json.dumps({"text": "not this", "uri": f"{pages.url}/a"}).encode()
+    headers: Headers = [("text-uri", f"{pages.url}/a".encode())] if is_header else []
+    kinds = [(inside, []), (named, headers), (None, headers), (inside, []), (named, headers)]
+    messages = Messages.of([message(*one)._replace(offset=at) for at, one in enumerate(kinds)])
+    addresses = by.addresses(messages)
+    assert [*addresses] == [1, 4]
+    fetched = dict(zip(addresses, by.fetch([*addresses.values()], 0, 1 << 20, 1 << 20, lambda: False), strict=True))
+    found = by.decode_all(messages, fetched=fetched)
+    assert (found.places, found.texts) == ([0, 1, 3, 4], ["inside", "the text", "inside", "the text"])
+    assert found.texts == [text_of(by.decode(messages[place])) for place in found.places]
+    assert found.passed_over == {2: Reason.TOMBSTONE}
+
+
 def test_who_fetches_nothing_says_so_and_knows_the_id(pages: Pages) -> None:
     record = message({"page": {"uri": pages.url + "/a?secret"}, "id": "one"})
     by = Decoder(settings_for(pages), fetches=False)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import fsspec
@@ -392,6 +394,18 @@ def test_a_zstd_frame_that_asks_for_much_memory_is_refused(pages: Pages) -> None
 def test_what_is_not_installed_is_said_with_the_remedy() -> None:
     with pytest.raises(ConfigurationError, match=r"pip install 'stream-dedup\[gs\]'"):
         fetcher("gs://crawl")
+
+
+def test_of_googles_classes_the_one_is_taken_that_asks_for_nothing_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library itself is no part of the tests' environment."""
+    plain, other = (type(name, (fsspec.AbstractFileSystem,), {}) for name in ("Plain", "Other"))
+    modules = {"gcsfs": {"GCSFileSystem": other}, "gcsfs.core": {"GCSFileSystem": plain}}
+    for name, holds in modules.items():
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        vars(sys.modules[name]).update(holds)
+    monkeypatch.setattr(fsspec, "get_filesystem_class", lambda _: other)
+    by = stores.TextStores(["gs://crawl"], 100, 1)
+    assert [type(one) for one in by._systems.values()] == [plain]
 
 
 def test_what_a_library_says_is_told_without_the_secret_of_a_signed_address() -> None:

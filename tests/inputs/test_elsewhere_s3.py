@@ -14,6 +14,7 @@ from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import TextAwayError
 from stream_dedup.inputs import elsewhere
 from stream_dedup.inputs.elsewhere import FetchLimits, TextFetcher
+from tests.inputs.faulty_proxy import Fault, FaultyProxy, breaking
 from tests.inputs.test_elsewhere import address_of, all_of, fetch, letter
 
 LIMITS = FetchLimits(at_once=16, text_bytes=100_000, seconds=10.0)
@@ -90,3 +91,69 @@ def test_a_bucket_name_that_cannot_be_is_a_dead_letter() -> None:
     assert isinstance(found, DeadLetter)
     assert found.error_class == "Impossible"
     assert address_of(by, "s3://not*a*bucket/x").origin == "s3://not*a*bucket"
+
+
+# -- a store whose answers break
+
+
+@pytest.fixture
+def proxy(store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
+    with breaking(int(store.rsplit(":", 1)[1]), after_bytes=20_000) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        yield proxy
+
+
+def large(number: int) -> bytes:
+    return b"%d of the words of a long page, " % number * 3_000
+
+
+# An attempt that only a busy machine makes slow is no fault, so the limit is short only where it is what ends an attempt.
+@pytest.mark.parametrize(("fault", "seconds"), [("cut", 20), ("half-closed", 20), ("stalled", 3)])
+def test_an_answer_that_breaks_twice_comes_whole_at_the_third_attempt(
+    store: str, proxy: FaultyProxy, fault: Fault, seconds: float
+) -> None:
+    put(store, "/crawl/pages/large", large(1))
+    by = TextFetcher(parse_prefixes("s3://crawl"), LIMITS._replace(seconds=seconds))
+    proxy.faults = [fault] * 2
+    assert fetch(by, "s3://crawl/pages/large") == large(1)
+    assert proxy.struck == [fault] * 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "seconds", "says"), [("cut", 20, "is away"), ("half-closed", 20, "is away"), ("stalled", 3, "within 3 s")]
+)
+def test_an_answer_that_breaks_each_time_is_away_and_never_half_a_text(
+    store: str, proxy: FaultyProxy, fault: Fault, seconds: float, says: str
+) -> None:
+    put(store, "/crawl/pages/large", large(1))
+    by = TextFetcher(parse_prefixes("s3://crawl"), LIMITS._replace(seconds=seconds))
+    proxy.faults = [fault] * 10  # more than there are attempts
+    with pytest.raises(TextAwayError, match=says):
+        fetch(by, "s3://crawl/pages/large")
+    assert fault in proxy.struck
+    proxy.faults = []
+    assert by._held_bytes == 0
+    assert fetch(by, "s3://crawl/pages/large") == large(1)
+
+
+def test_many_texts_come_in_order_and_bounded_though_answers_break(store: str, proxy: FaultyProxy) -> None:
+    """What broke holds no room: else there would be none after a while."""
+    for number in range(40):
+        put(store, f"/crawl/pages/{number}.large", large(number))
+    by = TextFetcher(parse_prefixes("s3://crawl"), LIMITS._replace(seconds=0.5))
+    addresses = [address_of(by, f"s3://crawl/pages/{number}.large") for number in range(40)]
+    found: list[object] = []
+    kinds: list[Fault] = ["cut", "half-closed", "stalled"]
+    most = 0
+    while len(found) < len(addresses):
+        if len(proxy.struck) < 12 and not proxy.faults:
+            proxy.faults = [kinds[len(proxy.struck) % 3]]
+        try:
+            found += by.fetch(addresses, len(found), 200_000, 400_000)
+        except TextAwayError:
+            continue
+        most = max(most, by._held_bytes)
+    assert found == [large(number) for number in range(40)]
+    assert len(proxy.struck) >= 6
+    assert most <= 400_000 + LIMITS.text_bytes
+    assert by._held_bytes == 0

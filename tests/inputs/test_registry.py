@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import struct
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import fastavro
 import pytest
 
-from stream_dedup.ground.document import DeadLetter, Message
 from stream_dedup.ground.errors import ConfigurationError, RegistryAwayError
-from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.settings.layers import load_settings
+from tests.inputs.registry_server import SchemaServer, message, read, refused, serving
 
 PAGE = {
     "type": "record",
@@ -42,59 +39,13 @@ RECURSIVE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type
 EMPTY_ITEMS = {"type": "record", "name": "Lie", "fields": [{"name": "body", "type": {"type": "array", "items": "null"}}]}
 
 
-class Stand:
-    """A registry of schemas by id; `status` is what it answers instead, when set."""
-
-    def __init__(self) -> None:
-        self.schemas: dict[int, dict[str, Any]] = {}
-        self.asked: list[str] = []
-        self.status: int | None = None
-        self.login: str | None = None
-        stand = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                stand.asked.append(self.path.split("?")[0])
-                status, body = stand.answer(self.path.split("?")[0], self.headers.get("Authorization"))
-                content = json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def answer(self, path: str, login: str | None) -> tuple[int, dict[str, Any]]:
-        if self.status is not None:
-            return self.status, {"error_code": self.status, "message": "told to"}
-        if self.login is not None and login != "Basic " + base64.b64encode(self.login.encode()).decode():
-            return 401, {"error_code": 401, "message": "Unauthorized"}
-        kind, number = path.rsplit("/", 1)
-        if kind == "/schemas/ids" and int(number) in self.schemas:
-            return 200, self.schemas[int(number)]
-        if kind == "/subjects/word/versions":
-            return 200, {"subject": "word", "version": 1, "id": 90, **self.schemas[90]}
-        return 404, {"error_code": 40403, "message": "Schema not found"}
-
-    def has(self, number: int, schema: Any, **others: Any) -> None:
-        self.schemas[number] = {"schema": schema if isinstance(schema, str) else json.dumps(schema), **others}
-
-
 @pytest.fixture
-def stand() -> Iterator[Stand]:
-    stand = Stand()
-    yield stand
-    stand.server.shutdown()
-    stand.server.server_close()
+def stand() -> Iterator[SchemaServer]:
+    with serving() as stand:
+        yield stand
 
 
-def decoder(stand: Stand, **more: str) -> Decoder:
+def decoder(stand: SchemaServer, **more: str) -> Decoder:
     given = {"value_format": "avro", "registry_url": stand.url, "text_field": "body", "id_field": "url", **more}
     return Decoder(load_settings(given, environ={}))
 
@@ -106,26 +57,10 @@ def framed(number: int, schema: Any, fields: Any) -> bytes:
     return out.getvalue()
 
 
-def read(by: Decoder, value: bytes) -> DecodedDocument:
-    found = by.decode(message(value))
-    assert isinstance(found, DecodedDocument), found
-    return found
-
-
-def refused(by: Decoder, value: bytes) -> DeadLetter:
-    found = by.decode(message(value))
-    assert isinstance(found, DeadLetter), found
-    return found
-
-
-def message(value: bytes) -> Message:
-    return Message("documents", 0, 0, b"key", value, 1, [])
-
-
 FIRST = {"url": "u1", "body": "one text", "at": 1_700_000_000_123}
 
 
-def test_reads_by_the_schema_and_asks_for_it_once(stand: Stand) -> None:
+def test_reads_by_the_schema_and_asks_for_it_once(stand: SchemaServer) -> None:
     stand.has(7, PAGE)
     by = decoder(stand, time_field="at")
     for _ in range(3):
@@ -133,7 +68,7 @@ def test_reads_by_the_schema_and_asks_for_it_once(stand: Stand) -> None:
     assert stand.asked == ["/schemas/ids/7"]
 
 
-def test_a_field_renamed_with_an_alias_is_read_by_the_readers_schema(stand: Stand) -> None:
+def test_a_field_renamed_with_an_alias_is_read_by_the_readers_schema(stand: SchemaServer) -> None:
     stand.has(7, PAGE)
     stand.has(8, RENAMED)
     by = decoder(stand, text_field="text", reader_schema="8")
@@ -142,16 +77,16 @@ def test_a_field_renamed_with_an_alias_is_read_by_the_readers_schema(stand: Stan
     assert refused(decoder(stand, text_field="text"), framed(7, PAGE, FIRST)).error_class == "MissingField"
 
 
-def test_a_schema_may_refer_to_another(stand: Stand) -> None:
+def test_a_schema_may_refer_to_another(stand: SchemaServer) -> None:
     word = {"type": "record", "name": "Word", "fields": [{"name": "body", "type": "string"}]}
-    stand.has(90, word)
+    stand.has(90, word, "word")
     page = {"type": "record", "name": "Doc", "fields": [{"name": "page", "type": "Word"}]}
     stand.has(9, page, references=[{"name": "Word", "subject": "word", "version": 1}])
     by = decoder(stand, text_field="page.body")
     assert read(by, struct.pack(">bI", 0, 9) + b"\x06abc").text == "abc"
 
 
-def test_an_unknown_id_is_a_dead_letter_and_not_asked_for_each_time(stand: Stand) -> None:
+def test_an_unknown_id_is_a_dead_letter_and_not_asked_for_each_time(stand: SchemaServer) -> None:
     by = decoder(stand)
     for _ in range(3):
         found = refused(by, framed(3, PAGE, FIRST))
@@ -160,7 +95,7 @@ def test_an_unknown_id_is_a_dead_letter_and_not_asked_for_each_time(stand: Stand
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
-def test_a_registry_that_is_away_is_no_fault_of_the_record(stand: Stand, status: int) -> None:
+def test_a_registry_that_is_away_is_no_fault_of_the_record(stand: SchemaServer, status: int) -> None:
     stand.has(7, PAGE)
     by = decoder(stand)
     stand.status = status
@@ -176,7 +111,7 @@ def test_a_registry_that_is_not_there_is_away() -> None:
         Decoder(settings).decode(message(framed(7, PAGE, FIRST)))
 
 
-def test_basic_authentication(stand: Stand, tmp_path: Path) -> None:
+def test_basic_authentication(stand: SchemaServer, tmp_path: Path) -> None:
     stand.has(7, PAGE)
     stand.login = "crawler:secret"
     (tmp_path / "login").write_text("crawler:secret\n", "utf-8")
@@ -196,13 +131,35 @@ def test_basic_authentication(stand: Stand, tmp_path: Path) -> None:
     ],
     ids=["recursive", "items of no bytes", "long", "brackets", "deep", "no schema", "a length that lies"],
 )
-def test_bad_schemas_and_values_are_dead_letters(stand: Stand, schema: Any, body: bytes, error_class: str) -> None:
+def test_bad_schemas_and_values_are_dead_letters(stand: SchemaServer, schema: Any, body: bytes, error_class: str) -> None:
     stand.has(7, schema)
     found = refused(decoder(stand), struct.pack(">bI", 0, 7) + body)
     assert (found.stage, found.error_class) == ("decode", error_class), found
 
 
-def test_without_a_frame_or_of_another_type(stand: Stand) -> None:
+def test_what_is_kept_of_schemas_is_bounded(stand: SchemaServer) -> None:
+    """Each has a megabyte; the first is asked for anew when it comes again, and read all the same."""
+    long = {**PAGE, "doc": "x" * 1_000_000}
+    by = decoder(stand)
+    for number in [*range(1, 7), 6, 1]:
+        stand.has(number, long)
+        assert read(by, framed(number, long, FIRST)).text == "one text"
+    asked = [path.rsplit("/", 1)[1] for path in stand.asked]
+    assert asked == ["1", "2", "3", "4", "5", "6", "1"]
+    assert len(by._registry._readers) < 6  # type: ignore[union-attr]
+    assert by._registry._kept_bytes < 6 << 20  # type: ignore[union-attr]
+
+
+def test_what_a_schema_refers_to_counts_as_its_own(stand: SchemaServer) -> None:
+    word = {"type": "record", "name": "Word", "doc": "x" * 600_000, "fields": [{"name": "body", "type": "string"}]}
+    page = {"type": "record", "name": "Doc", "doc": "x" * 600_000, "fields": [{"name": "page", "type": "Word"}]}
+    stand.has(90, word, "word")
+    stand.has(9, page, references=[{"name": "Word", "subject": "word", "version": 1}])
+    found = refused(decoder(stand), struct.pack(">bI", 0, 9) + b"\x06abc")
+    assert (found.error_class, "with what it refers to" in found.message) == ("BadSchema", True)
+
+
+def test_without_a_frame_or_of_another_type(stand: SchemaServer) -> None:
     stand.has(7, 'syntax = "proto3";', schemaType="PROTOBUF")
     by = decoder(stand)
     assert refused(by, b'{"body": "a"}').error_class == "NotFramed"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import LogPlace, Position, Reason, Representative
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.log import answers
@@ -19,9 +20,9 @@ ANSWER = answers.LogAnswer(
     42,
     (
         answers.Judgement(Reason.NEW, LogPlace(17, 0)),
-        answers.Judgement(Reason.NEAR, LogPlace(17, 1), 2, KEPT, 61),
+        answers.Judgement(Reason.NEAR, LogPlace(17, 1), 2, KEPT, 61, 17, BetterRule.NEWEST),
         answers.Judgement(Reason.STALE, LogPlace(17, 2)),
-        answers.Judgement(Reason.UNCHANGED, LogPlace(3, 999), 0, KEPT),
+        answers.Judgement(Reason.UNCHANGED, LogPlace(3, 999), 0, KEPT, copies=2**32 - 1),
         answers.Judgement(Reason.RETRACTED, LogPlace(17, 4)),
         answers.Judgement(Reason.TOO_SHORT, LogPlace(17, 5)),
     ),

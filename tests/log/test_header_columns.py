@@ -7,15 +7,17 @@ import random
 import numpy as np
 import pytest
 
+from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import LogPlace, Position, Reason, Representative
 from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.log import header_columns, headers
 from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts, decode, encode_verdicts
-from stream_dedup.log.header_columns import HeaderColumns
+from stream_dedup.log.header_columns import HeaderColumns, SourcePlaces
 
 RECIPE = "words:128:é:y"
 OUTCOMES = [reason for reason in Reason if reason.verdict is not None]
 DAY_MS = 86_400_000
+NOWHERE = SourcePlaces("d", np.zeros(1, np.int32), np.zeros(1, np.int64))
 # Where calendars and decimals are hard: leap days, ends of years and centuries, the calendar's own ends, before 1970.
 TIMES_MS = [
     0,
@@ -53,7 +55,9 @@ def judged(chance: random.Random, reason: Reason) -> Judgement:
         time_ms = chance.choice([*TIMES_MS, chance.randrange(-70_000 * DAY_MS, 2_932_897 * DAY_MS)])
         position = Position(chance.choice(["documents", "größe"]), bytes(16), chance.choice([0, 63]), chance.getrandbits(40))
         of = Representative(position, b"id" * chance.randrange(4), time_ms)
-        return Judgement(reason, place, chance.randrange(256), of, chance.choice([NOT_COMPARED, 0, 80, chance.randrange(81)]))
+        agreeing = chance.choice([NOT_COMPARED, 0, 80, chance.randrange(81)])
+        copies = chance.choice([0, 1, 9, 10, 2**32 - 1])
+        return Judgement(reason, place, chance.randrange(256), of, agreeing, copies, chance.choice([0, *BetterRule]))
     return Judgement(reason, place)
 
 
@@ -66,10 +70,15 @@ def test_the_same_as_one_by_one(seed: int) -> None:
     digits = chance.choice([16, 32])
     prints = np.array([list(b"%0*x" % (digits, chance.getrandbits(4 * digits))) for _ in range(count)], np.uint8)
     prints = prints.reshape(count, digits)
+    offsets = [chance.choice([0, 9, 10, -1, chance.getrandbits(63)]) for _ in range(count)]
+    partitions = [chance.choice([0, 9, 10, 63, 2**31 - 1]) for _ in range(count)]
+    topic = chance.choice(["documents", "größe", ""])
+    places = SourcePlaces(topic, np.array(partitions, np.int32), np.array(offsets, np.int64))
+    positions = [Position(topic, b"", *one) for one in zip(partitions, offsets, strict=True)]
     wanted = np.array([one.reason.verdict is not None and chance.random() < 0.8 for one in judgements], np.bool_)
     sent = decode(encode_verdicts(7, bytes(16), 1, Verdicts.of(judgements), bytes(8))[0])
     expected = [
-        headers.of_verdict(one.reason, RECIPE, prints[at].tobytes(), one.decided, one.distance, one.of, one.agreeing)
+        headers.of_verdict(positions[at], one.reason, RECIPE, prints[at].tobytes(), one.decided, one.distance, one.of, *one[4:])
         if wanted[at]
         else []
         for at, one in enumerate(judgements)
@@ -77,7 +86,7 @@ def test_the_same_as_one_by_one(seed: int) -> None:
 
     for verdicts in (Verdicts.of(judgements), sent.judgements):  # type: ignore[union-attr]
         assert isinstance(verdicts, Verdicts)
-        assert written(header_columns.of_verdicts(RECIPE, prints, verdicts, wanted)) == expected, f"seed {seed}"
+        assert written(header_columns.of_verdicts(RECIPE, places, prints, verdicts, wanted)) == expected, f"seed {seed}"
 
 
 @pytest.mark.parametrize("time_ms", TIMES_MS)
@@ -85,7 +94,7 @@ def test_times(time_ms: int) -> None:
     """The kernel's calendar is Python's, also where it ends."""
     of = Representative(Position("documents", bytes(16), 0, -5), b"", time_ms)
     verdicts = Verdicts.of([Judgement(Reason.NEAR, LogPlace(1, 2), 3, of)])
-    columns = header_columns.of_verdicts("r", np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_))
+    columns = header_columns.of_verdicts("r", NOWHERE, np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_))
     ((*_, position, time, _),) = written(columns)
 
     assert position == (headers.OF_POSITION, b"documents-0@-5")
@@ -97,7 +106,7 @@ def test_what_is_no_outcome_is_refused(reason: Reason) -> None:
     """A reason that no reader knows has no headers."""
     verdicts = Verdicts.of([Judgement(reason, LogPlace(1, 2))])
     with pytest.raises(ValueError, match="no outcome"):
-        header_columns.of_verdicts("r", np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_))
+        header_columns.of_verdicts("r", NOWHERE, np.zeros((1, 2), np.uint8), verdicts, np.ones(1, np.bool_))
 
 
 def test_every_duplicate_is_in_the_range_that_the_kernel_takes_for_them() -> None:

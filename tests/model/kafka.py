@@ -26,6 +26,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from tests.model.scheduler import Process, Scheduler
 
 Key = tuple[str, int]
+_RETRY_MS_LEAST = 400  # librdkafka's back-off, of 500 ms as the worker sets it, less a fifth
 
 
 def failure(code: int, text: str, **flags: bool) -> KafkaException:
@@ -264,6 +265,13 @@ class Broker:
         if self.producing[name].epoch == epoch and self.producing[name].txn is not None:
             self._finish(self.producing[name], state)
 
+    def add_offsets_late(self, name: str, epoch: int, offsets: Mapping[Key, tuple[int, str]]) -> None:
+        """Carry out a TxnOffsetCommit that was held up; nobody hears of it."""
+        found = self.producing[name]
+        if found.epoch == epoch and found.txn is not None:
+            found.txn.offsets.update(offsets)
+            self.changed()
+
     def time_out(self, name: str) -> None:
         """Abort a transaction that took too long; its producer is fenced."""
         found = self.producing[name]
@@ -350,6 +358,7 @@ class Consumer(Client):
         self._topic: Topic | None = None
         self._on: dict[str, Callable[[Any, list[TopicPartition]], None]] = {}
         self._positions: dict[Key, int] = {}
+        self._ends: dict[Key, int] | None = {} if config.get("enable.partition.eof") else None
         self._held: frozenset[Key] = frozenset()
         self._paused: set[Key] = set()
         self._must_rejoin = self._was_member = self._is_serving = False
@@ -464,6 +473,8 @@ class Consumer(Client):
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         self._positions = {(one.topic, one.partition): one.offset for one in partitions}
+        if self._ends is not None:
+            self._ends = {}
 
     def get_watermark_offsets(self, partition: TopicPartition, timeout: float = 0, cached: bool = False) -> tuple[int, int]:
         return 0, self._broker.end(partition.topic, partition.partition)
@@ -488,6 +499,11 @@ class Consumer(Client):
                 found.append(Report(*key, record))
                 self._positions[key] = record.offset + 1
                 room -= 1
+            end = self._broker.end(*key)
+            if room and self._ends is not None and self._ends.get(key) != end:
+                self._ends[key] = end
+                marks = Record(end, None, None, 0, [])
+                found.append(Report(*key, marks, KafkaError(KafkaError._PARTITION_EOF, "the end is reached")))
         return found
 
     @property
@@ -630,6 +646,9 @@ class Producer(Client):
             raise failure(KafkaError._STATE, "the transaction must be aborted", txn_requires_abort=True)
         self._hang(fault)
         offsets = {(one.topic, one.partition): (one.offset, one.metadata or "") for one in positions}
+        broker, txn_id, epoch = self._broker, self._txn_id, self._epoch
+        if fault == "resent":
+            self._send_again(lambda: broker.add_offsets_late(txn_id, epoch, offsets))
         try:
             self._broker.add_offsets(self._txn_id, self._epoch, offsets, stamp)
         except KafkaException:
@@ -645,13 +664,15 @@ class Producer(Client):
         self._end("aborted", "abort")
 
     def _end(self, state: str, name: str) -> None:
-        """Send EndTxn. Planned faults: it is lost, it comes late, its answer is lost, it is slow, or it fails."""
+        """Send EndTxn. Planned faults: it is lost, comes late, or is sent again; its answer is lost; it is slow, or fails."""
         assert self._txn_id is not None
         self._step()
         broker, txn_id, epoch = self._broker, self._txn_id, self._epoch
         fault = broker.fault(name)
         if fault == "late":
             broker.late.append(lambda: broker.end_txn_late(txn_id, epoch, state))
+        elif fault == "resent":
+            self._send_again(lambda: broker.end_txn_late(txn_id, epoch, state))
         elif fault == "unheard":
             broker.end_txn(txn_id, epoch, state)
         elif fault == "abort" and state == "committed":
@@ -664,6 +685,11 @@ class Producer(Client):
         if fault == "slow":
             broker.now_ms += 11_000
         self._step()
+
+    def _send_again(self, late: Callable[[], None]) -> None:
+        """Leave a copy on its way: the connection broke, and the client waits for its back-off before it asks again."""
+        self._broker.late.append(late)
+        self._broker.now_ms += _RETRY_MS_LEAST
 
     def _hang(self, fault: str | None) -> None:
         """Never come back again: librdkafka waits for the first answer, however often it is asked."""

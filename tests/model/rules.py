@@ -17,20 +17,28 @@ from unittest import mock
 import numpy as np
 
 from stream_dedup.control import beginnings, rewind
+from stream_dedup.ground.document import DeadLetter
+from stream_dedup.ground.errors import TextAwayError
 from stream_dedup.index import judging as index_judging
 from stream_dedup.index import layout
+from stream_dedup.index.copies import CopyCounts
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.index.positions import Positions
+from stream_dedup.index.published import Published
 from stream_dedup.index.state import IndexState
+from stream_dedup.indexer import publisher
 from stream_dedup.indexer import role as indexer
+from stream_dedup.indexer.publisher import Publisher
 from stream_dedup.kafka import transaction
 from stream_dedup.kafka.outputs import Outcome, Result
 from stream_dedup.log import records
 from stream_dedup.log.records import Source
+from stream_dedup.log.representatives import Progress
 from stream_dedup.worker import flow, intake, role, startup
 from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.delivery import Delivery
+from stream_dedup.worker.prepare import Preparer
 from stream_dedup.worker.surroundings import WorkerSurroundings
 from tests.model import kafka
 from tests.model import world as worlds
@@ -152,6 +160,81 @@ def _never_announces(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(indexer.Indexer, "_answers_from", answers_from))
 
 
+def _counts_again(stack: contextlib.ExitStack) -> None:
+    """A duplicate that has a verdict already is one copy more of what it names."""
+    kept = Positions.kept
+
+    def one_more(self: Positions, key: Any) -> Any:
+        found = kept(self, key)
+        return found if found is None or not found.copies else found._replace(copies=found.copies + 1)
+
+    stack.enter_context(mock.patch.object(Positions, "kept", one_more))
+
+
+# -- the topic `representatives`
+
+
+def _read_before_the_id(stack: contextlib.ExitStack) -> None:
+    """How far the topic is written is read first, and then the id is taken."""
+    take = Publisher._take
+
+    def late(self: Publisher) -> Any:
+        found = self._look()
+        take(self)
+        return found
+
+    stack.enter_context(mock.patch.object(Publisher, "_take", late))
+
+
+def _remembers_nothing(stack: contextlib.ExitStack) -> None:
+    """Who takes the id writes what changes from then on."""
+    taken = Publisher._taken
+
+    def forgetful(self: Publisher, found: Progress) -> None:
+        taken(self, found)
+        assert self._round is not None
+        self._round.since = 1 << 62
+
+    stack.enter_context(mock.patch.object(Publisher, "_taken", forgetful))
+
+
+def _moves_with_each_portion(stack: contextlib.ExitStack) -> None:
+    next_of = Publisher._next_of_round
+
+    def hasty(self: Publisher, owed: Any, seen: Progress) -> Any:
+        found = next_of(self, owed, seen)
+        if found is None or self._round is None or not found.values:
+            return found
+        return replace(found, progress=found.progress._replace(written_below=max(self._round.goal, seen.written_below)))
+
+    stack.enter_context(mock.patch.object(Publisher, "_next_of_round", hasty))
+
+
+def _an_id_for_each(stack: contextlib.ExitStack) -> None:
+    made = transaction.TransactionalOutput.__init__
+
+    def make(self: Any, settings: Any, transactional_id: str, client: str, **more: Any) -> None:
+        is_topics = transactional_id.endswith("-representatives")
+        made(self, settings, f"{client}-own" if is_topics else transactional_id, client, **more)
+
+    stack.enter_context(mock.patch.object(transaction.TransactionalOutput, "__init__", make))
+
+
+def _whatever_was_applied(stack: contextlib.ExitStack) -> None:
+    """Who writes does not look whether another wrote before that had applied more."""
+    decode = publisher.decode_progress
+    stack.enter_context(mock.patch.object(publisher, "decode_progress", lambda value: decode(value)._replace(applied=0)))
+
+
+def _gone_without_a_word(stack: contextlib.ExitStack) -> None:
+    collect = Published.collect
+
+    def silent(self: Published, writes: Any, changed: Any, gone: Any, applied: int) -> None:
+        collect(self, writes, changed, (), applied)
+
+    stack.enter_context(mock.patch.object(Published, "collect", silent))
+
+
 # -- the worker
 
 
@@ -263,6 +346,11 @@ def _keeps_producer(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(transaction.TransactionalOutput, "_recycle", recycle))
 
 
+def _doubts_nothing(stack: contextlib.ExitStack) -> None:
+    """After a step that may have been sent twice, the same producer goes on."""
+    stack.enter_context(mock.patch.object(transaction.TransactionalOutput, "_doubting", contextlib.nullcontext))
+
+
 def _offsets_first(stack: contextlib.ExitStack) -> None:
     """The source offsets go into the transaction before the outputs."""
     run = transaction.TransactionalOutput.run
@@ -359,12 +447,52 @@ def _window_at_once(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(flow.Flow, "__init__", make))
 
 
+def _dropped_in_a_hurry(stack: contextlib.ExitStack) -> None:
+    """A batch of which nothing could be read is dropped, when whoever waits for it is in a hurry."""
+    left_of = intake.left_of
+
+    def some(read: Any, messages: Any, done: int) -> Any:
+        return left_of(read, messages, done) if done else None
+
+    stack.enter_context(mock.patch.object(intake, "left_of", some))
+
+
+def _done_with_what_is_away(stack: contextlib.ExitStack) -> None:
+    """A batch counts as read to its end, where a text behind its front is away."""
+    read = Preparer._read
+
+    def whole(self: Preparer, messages: Any, *more: Any) -> Any:
+        documents, prints, done = read(self, messages, *more)
+        return documents, prints, len(messages) if done else done
+
+    stack.enter_context(mock.patch.object(Preparer, "_read", whole))
+
+
+def _away_is_missing(stack: contextlib.ExitStack) -> None:
+    """What a store that does not answer cannot give is taken for missing."""
+    fetch = worlds.Impatient.fetch
+
+    def impatient(self: Any, addresses: Any, start: int, *more: Any) -> Any:
+        try:
+            return fetch(self, addresses, start, *more)
+        except TextAwayError as error:
+            return [DeadLetter("fetch", "Away", str(error), is_timed=True)]
+
+    stack.enter_context(mock.patch.object(worlds.Impatient, "fetch", impatient))
+
+
 MANY = {"documents": 30}
 REREAD = Tuning(weights={**MANY, "abort": 20, "crash": 15, "rebalance": 10, "window": 6, "time": 12}, window_ms=1600)
 COMMITS = Tuning(weights={**MANY, "commit": 30, "abort": 4}, happenings=20)
 ZOMBIES = Tuning(weights={**MANY, "pause": 30, "rebalance": 10})
 REPLICAS = Tuning(weights={**MANY, "index": 25, "rebuild": 10, "restore": 10, "checkpoint": 8})
+TOPIC = Tuning(
+    weights={**MANY, "publish": 25, "index": 15, "rebuild": 6, "restore": 6, "checkpoint": 6, "forget": 8, "window": 4},
+    publishes=True,
+    window_ms=None,
+)
 ALONE = replace(REPLICAS, indexes=1)
+AWAY = Tuning(weights={**MANY, "away": 25, "rebalance": 12, "crash": 6, "commit": 6})
 VANISHED = Tuning(weights={**MANY, "vanish": 30})
 FOREIGN = replace(VANISHED, foreign=1.0)
 OVERTAKEN = Tuning(weights={**MANY, "pause": 15, "replace": 30, "rebalance": 10}, turns=150)
@@ -382,7 +510,17 @@ RULES = [
     Rule("one write holds all that a record led to", _torn_write, ("alarm", "verdict", "state", "stuck"), REPLICAS, first=9),
     Rule("stored answers are sent again after a restart", _answers_not_stored, ("stuck",), ALONE, first=6),
     Rule("the answered offset moves on delivery reports", _answered_when_sent, ("stuck",), ALONE, first=4),
+    Rule("counts of copies are written with what they came from", _set(CopyCounts, "collect", lambda *_: None),
+         ("alarm",), REPLICAS),
+    Rule("a copy that is redelivered is not counted again", _counts_again, ("verdict",), REREAD, first=1),
     Rule("a rebuilt index announces from where it answers", _never_announces, ("stuck",), ALONE, first=2),
+    Rule("who takes the id of representatives writes all since the progress", _remembers_nothing, ("representatives",), TOPIC),
+    Rule("representatives has one transactional id", _an_id_for_each, ("back",), TOPIC),
+    Rule("its progress is read once the id is taken", _read_before_the_id, ("back",), TOPIC, first=210),
+    Rule("its progress moves once a round is written", _moves_with_each_portion, ("representatives",), TOPIC, first=95),
+    Rule("what a window left behind gets a tombstone there", _set(Publisher, "_left_behind", lambda *_: None),
+         ("representatives", "stuck"), replace(TOPIC, window_ms=1600)),
+    Rule("who is taken down gets a tombstone there", _gone_without_a_word, ("representatives",), TOPIC),
     Rule("answers are matched by nonce", _matched_by_number, ("alarm", "verdict", "twice", "lost"), Tuning(weights=MANY)),
     Rule("batches are committed in the order in which they were read", _out_of_order, ("lost", "order", "alarm"), COMMITS,
          first=2),
@@ -401,6 +539,9 @@ RULES = [
     Rule("what a store does not have is retracted first", _set(Delivery, "retract_timed", lambda *_: None),
          ("dead",),
          Tuning(weights={**MANY, "far": 20, "crash": 10, "commit": 10, "rewind": 0, "pause": 0, "replace": 0}), first=8),
+    Rule("what waits for a text is handed back in a hurry", _dropped_in_a_hurry, ("lost", "order", "stuck", "alarm"), AWAY),
+    Rule("what lies behind a text that is away is cut off", _done_with_what_is_away, ("lost", "alarm", "order"), AWAY),
+    Rule("a text that is away is no dead letter", _away_is_missing, ("unread",), AWAY),
     Rule("a log record states what a commit confirmed", _unconfirmed, ("alarm",), COMMITS),
     Rule("group metadata is captured with the batch", _stamp_at_commit, ("twice", "lost", "order"), ZOMBIES, 400, 8),
     Rule("the offsets carry the group's generation", _no_generation, ("twice", "lost", "order", "alarm"), ZOMBIES, first=2),
@@ -431,8 +572,10 @@ NOT_FOUND = [
     Rule("a worker that comes back has its transactional id", _new_id_each_start, ("twice", "order", "lost", "stuck"),
          Tuning(weights={**MANY, "replace": 25})),
     Rule("outputs are flushed before the offsets are sent", _offsets_first, ("lost",), COMMITS),
+    Rule("a producer that may have asked twice is thrown away", _doubts_nothing, ("twice", "lost", "order"), COMMITS),
     Rule("a stale answer nobody committed may be of a topic created again", _set(Assignment, "check_topics", lambda _: None),
          ("alarm",), Tuning(weights={**MANY, "recreate": 20}, aside=False)),
+    Rule("nobody writes representatives who applied less than another before", _whatever_was_applied, ("back",), TOPIC),
     Rule("a worker asks again what was begun", _looks_once, ("twice",), VANISHED),
 ]  # fmt: skip
 """Rules that no schedule of the model needs; docs/explanation/proof.md says why each is kept."""

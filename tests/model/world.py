@@ -33,8 +33,16 @@ from stream_dedup.cli.rewind import rewind_group
 from stream_dedup.control import beginnings
 from stream_dedup.fingerprinting.recipe import Prints
 from stream_dedup.ground.addresses import TextAddress
+from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import DeadLetter, Message, Mode
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, FirstStartError, FormatError, InputError
+from stream_dedup.ground.errors import (
+    BrokerError,
+    ConfigurationError,
+    FirstStartError,
+    FormatError,
+    InputError,
+    TextAwayError,
+)
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.plan import parse as parse_plan
@@ -42,6 +50,7 @@ from stream_dedup.ground.topics import TopicNames
 from stream_dedup.index import layout
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.indexer import role as indexer
+from stream_dedup.indexer.publisher import PublisherPace
 from stream_dedup.inputs.decoder import Decoder, Documents
 from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.kafka import TopicState, client, transaction
@@ -59,7 +68,7 @@ FLOOR = 3
 RECIPE = SimpleNamespace(
     id="model:64:0",
     width=64,
-    words=1,
+    limbs=1,
     sketch_values=0,
     key=b"key",
     floor=FLOOR,
@@ -95,6 +104,8 @@ FAULTS: dict[str, int] = {
     "refuse": 2,
     "calm": 2,
     "far": 0,  # what a store has is chance as well
+    "publish": 0,  # what befalls `representatives` and who writes it; only where the indexes do
+    "away": 0,  # a store that has texts for sure, and does not answer for a while; a third of all worlds has it
     "slow": 0,  # which worker gives a text up is chance: without rewinds and zombies alone can be told what must come of it
 }
 """What may happen, and how often beside the rest. A rule's test gives other weights to what it needs."""
@@ -129,6 +140,8 @@ class Tuning:
     """How often the log's first sixty records are of no document."""
     gathers: bool = True
     """Whether what comes is gathered for as long as a worker gathers, or read at once, so that more is read ahead."""
+    publishes: bool = False
+    """Whether the indexes write the topic `representatives`."""
     cuts: bool | None = None
     """Whether preparing is so slow that each batch is cut behind its first record; None lets the seed say."""
 
@@ -182,27 +195,37 @@ class Prober:
 
 
 class Impatient(Decoder):
-    """A decoder that takes one look in two at a slow text for too long, and fetches far ones from a store that has them or not.
+    """A decoder that takes one look in two at a slow text for too long, and fetches others from two stores.
 
-    What is away behind others cuts the batch there; what is away at its front is there at the next look, so nobody waits.
+    One has a far text or not, and is slow: what comes late cuts the batch there. The other has all that is `AWAY` for sure, and
+    does not answer for a while: what is behind it is cut off too, and what is at the front holds its partition.
     """
 
     @property
     def fetches(self) -> bool:
-        return bool(WORLD.tuning.weights.get("far"))
+        return bool(WORLD.tuning.weights.get("far") or WORLD.tuning.weights.get("away"))
 
     def addresses(self, messages: Messages, skipped: Set[int] = frozenset()) -> dict[int, TextAddress]:
         return {
             place: TextAddress(json.loads(value)["text"], "s3", "s3://far", "")
             for place, value in enumerate(messages.values)
-            if place not in skipped and b"FAR" in (value or b"")
+            if place not in skipped and (b"FAR" in (value or b"") or b"AWAY" in (value or b""))
         }
 
-    def fetch(self, addresses: Sequence[TextAddress], start: int, *_: Any) -> list[Fetched]:
+    def fetch(
+        self, addresses: Sequence[TextAddress], start: int, _stretch: int, _ahead: int, is_hurried: Callable[[], bool]
+    ) -> list[Fetched]:
         found: list[Fetched] = []
         for address in addresses[start:]:
             if found and WORLD.patience.random() < 0.4:
                 break
+            if "AWAY" in address.whole:
+                if WORLD.broker.now_ms >= WORLD.away_until_ms and not is_hurried():
+                    found.append(address.whole.encode())
+                    continue
+                if found:
+                    break
+                raise TextAwayError(f"The text {address.whole} is away.")
             missing = DeadLetter("fetch", "NotFound", "The text is not there.", is_timed=True)
             found.append(missing if WORLD.patience.random() < 0.5 else address.whole.encode())
         return found
@@ -242,7 +265,9 @@ class World:
         self, seed: int, tuning: Tuning | None = None, plan: list[Happening] | None = None, *, traces: bool = False
     ) -> None:
         self.seed = seed
-        self.tuning = tuning or Tuning()
+        # A third of all worlds each, so that the others are what they were.
+        usual = (Tuning(), Tuning(weights={"away": 6}), Tuning(weights={"publish": 6}, publishes=True))
+        self.tuning = tuning or usual[seed % 3]
         self.trace: list[str] | None = [] if traces else None
         self.turn = 0
         self.chance = random.Random(seed)
@@ -269,13 +294,14 @@ class World:
         self.rewinds: list[tuple[bytes, int, int, int]] = []
         self.vanished: dict[kafka.Key, tuple[int, str]] = {}
         self.earlier: dict[kafka.Key, int] = {}
+        self.away_until_ms = 0
         self.written = 0
         self.texts: list[str] = []
         self.releases: list[tuple[bytes, str]] = []
         self.bases = [self.chance.getrandbits(64) for _ in range(3)]
         for name in (self.names.documents, self.names.unique, self.names.duplicates, self.names.dead_letters):
             self.broker.create(name, self.partitions)
-        for name in (self.names.fingerprints, self.names.verdicts, self.names.begun):
+        for name in (self.names.fingerprints, self.names.verdicts, self.names.begun, self.names.representatives):
             self.broker.create(name, 1)
         self._say_how_documents_are_read()
         self.broker.refuses = self._refuses
@@ -291,6 +317,8 @@ class World:
             "group": self.broker.group_name,
             "floor": FLOOR,
             "mode": 0,
+            "count_copies": seed % 3 > 0,
+            "better": random.Random(seed + 6).choice(list(BetterRule)).label,
         } | ({"window": window} if window else {})
         self._order(records.encode_control(records.Control("declare", fields)))
         if random.Random(seed + 5).random() < self.tuning.foreign:
@@ -458,6 +486,12 @@ class World:
                     return f"{process.name} is writing"
                 if found._index.applied != end or found._undelivered:
                     return f"{process.name} applied {found._index.applied} of {end}, answered {found._index.answered_offset}"
+                publisher = found._publisher
+                topic_id = broker.topics[self.names.representatives].id.hex()
+                if publisher is not None and (publisher._seen is None or publisher._seen.topic_id != topic_id):
+                    return f"{process.name} has not looked at representatives since it was created anew"
+                if publisher is not None and (publisher.behind or publisher._then is not None):
+                    return f"{process.name} takes representatives to be {publisher.behind} records behind"
             elif found._flow.in_flight or found._flow.stale():
                 parts = [(part.number, part.log_offset) for _, part in found._flow._parts.values()]
                 return f"{process.name} has {found._flow.in_flight} batches in flight, and waits for {parts}"
@@ -468,6 +502,7 @@ class World:
     def _heal(self) -> None:
         self.say("world", "healing begins")
         self.is_healing = True
+        self.away_until_ms = 0
         self.broker.faults.clear()
         self.doomed.clear()
         self.workers_may_run = True
@@ -499,7 +534,10 @@ class World:
         process = Process(f"{slot}.{life}", slot, lambda: None)
         process.role, process.is_asked_to_stop, process.is_replaced = None, False, False  # type: ignore[attr-defined]
         process.is_set = lambda: process.is_asked_to_stop  # type: ignore[attr-defined]  # as the roles ask a threading.Event
-        settings = settings_of(slot, self.batch_documents, tuple(self.tuning.settings.items()))
+        more = dict(self.tuning.settings)
+        if slot.startswith("index"):
+            more["representatives"] = self.tuning.publishes
+        settings = settings_of(slot, self.batch_documents, tuple(more.items()))
 
         def body() -> None:
             if slot.startswith("worker"):
@@ -625,6 +663,11 @@ class World:
         """Send something that lies elsewhere, and is there or not, and something near it."""
         self._send_marked(chance, " FAR")
 
+    def _on_away(self, chance: random.Random) -> None:
+        """Send something whose store does not answer for a while, and something near it."""
+        self.away_until_ms = self.broker.now_ms + chance.choice([0, 30, 300, 3000, 20_000])
+        self._send_marked(chance, " AWAY")
+
     def _on_slow(self, chance: random.Random) -> None:
         """Send something that takes so long that a worker gives it up, or not, and something near it."""
         self._send_marked(chance, " SLOW")
@@ -685,7 +728,7 @@ class World:
     def _on_commit(self, chance: random.Random) -> None:
         slot = f"worker-{chance.randrange(2)}"
         name = chance.choice(["commit", "commit", "commit", "offsets", "abort"])
-        self.broker.faults.setdefault(f"{slot} {name}", []).append(chance.choice(["late", "late", "unheard", "lost", "slow"]))
+        self.broker.faults.setdefault(f"{slot} {name}", []).append(chance.choice(["late", "resent", "unheard", "lost", "slow"]))
 
     def _on_abort(self, chance: random.Random) -> None:
         name = chance.choice(["commit", "offsets"])
@@ -694,6 +737,21 @@ class World:
     def _on_append(self, chance: random.Random) -> None:
         slot = chance.choice(["worker-0", "worker-1", "index-0"])
         self.broker.faults.setdefault(f"{slot} append", []).append(chance.choice(["never", "later"]))
+
+    def _on_publish(self, chance: random.Random) -> None:
+        """Something befalls who writes `representatives`, or the topic."""
+        kind = chance.choice(["commit", "commit", "abort", "pause", "pause", "emptied"])
+        slot = f"index-{chance.randrange(self.tuning.indexes)}"
+        if kind == "pause":
+            for process in self.live(slot):
+                self._doom(process, chance, functools.partial(self._pause, turns=chance.randint(20, 400), is_replaced=False))
+        elif kind == "emptied":
+            self.say("broker", "representatives is deleted and created again")
+            self.broker.create(self.names.representatives, 1)
+        elif kind == "abort":
+            self.broker.faults.setdefault(f"{slot} commit", []).append("abort")
+        else:
+            self.broker.faults.setdefault(f"{slot} commit", []).append(chance.choice(["late", "unheard", "lost", "slow"]))
 
     def _on_rebalance(self, chance: random.Random) -> None:
         self.broker.group.rebalance(chance.choice(["everything", "balance", "nothing"]))
@@ -758,7 +816,8 @@ class World:
 
     def _on_plan(self, chance: random.Random) -> None:
         plan = parse_plan(chance.choice(PLANS))
-        self._order(records.encode_control(records.Control("plan", {"plan": plan.to_fields()})))
+        better = {"better": chance.choice(list(BetterRule)).label} if chance.random() < 0.5 else {}
+        self._order(records.encode_control(records.Control("plan", {"plan": plan.to_fields(), **better})))
 
     def _on_window(self, chance: random.Random) -> None:
         window = chance.choice([None, {"length_ms": chance.choice([1000, 2500]), "refresh": chance.random() < 0.5}])
@@ -1057,6 +1116,29 @@ class SideThread:
         return self._result
 
 
+class Flag:
+    """In place of an event that another thread waits for."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        WORLD.scheduler.version += 1
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    def wait(self, seconds: float) -> bool:
+        until = WORLD.broker.now_ms + int(seconds * 1000)
+        while not self._is_set and (left := until - WORLD.broker.now_ms) > 0:
+            WORLD.scheduler.step(idle_ms=left)
+        return self._is_set
+
+
 class Time:
     """The world's clock."""
 
@@ -1123,6 +1205,7 @@ def surroundings_of_worker() -> WorkerSurroundings:
         "clock": Time(),
         "random_bytes": WORLD.chance.randbytes,
         "make_thread": SideThread,
+        "make_event": Flag,
         "make_admin": Admin,
         "make_beginnings": functools.partial(beginnings.Beginnings, make_admin=Admin, read=_read_whole, logger=Log()),
         "make_transactions": _transactions,
@@ -1150,6 +1233,9 @@ def surroundings_of_index(slot: str) -> indexer.IndexerSurroundings:
         "check_topics": lambda *_: {name: SimpleNamespace(topic_id=one.id) for name, one in WORLD.broker.topics.items()},
         "open_store": lambda _: Volume(WORLD.volumes[slot]),
         "make_desk": lambda _: _NoDesk(),
+        "make_thread": SideThread,
+        "make_transactions": _transactions,
+        "pace": PublisherPace(rows=2, gap=0.05, look=0.3, patience=1.0, rest=0.3),
         "logger": Log(),
     }
     return indexer.IndexerSurroundings(slot, None, **twins)

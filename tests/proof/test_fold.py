@@ -14,7 +14,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log import answers, records
 from stream_dedup.proof.fold import Fold
-from stream_dedup.proof.scan import CompiledScan, PlainScan, Reach, Rows, as_number
+from stream_dedup.proof.scan import AskedTexts, CompiledScan, PlainScan, Reach, Rows, as_number
 from tests.index.logs import RandomLog, append_time, random_sketch
 from tests.index.machine import KINDS
 from tests.index.oracle import near
@@ -64,8 +64,9 @@ def test_both_scans_find_the_lowest_row(kind: str) -> None:
     features, scopes = chance.integers(0, 120, 200), chance.choice(np.array([0, 7], np.uint64), 200)
     sketches = np.array([list(random_sketch(values)) for _ in range(200)], np.uint8)
 
-    plain = PlainScan().find(reach, rows, 17, 3000, asked, features, scopes, sketches)
-    compiled = CompiledScan().find(reach, rows, 17, 3000, asked, features, scopes, sketches)
+    texts = AskedTexts(asked, features, scopes, sketches)
+    plain = PlainScan().find(reach, rows, 17, 3000, texts)
+    compiled = CompiledScan().find(reach, rows, 17, 3000, texts)
 
     assert plain.tolist() == compiled.tolist()
     if reach.looks_further or reach.needs_sketch:  # both look key by key: a list that is searched in order is another way
@@ -106,8 +107,8 @@ def test_whole_keys_find_what_a_plain_scan_finds(text: str) -> None:
         first = int(chance.integers(0, rows.count // 2 + 1))
         asked = [text_of_a_family() for _ in range(8)]
         limbs, features, scopes, sketches = zip(*asked, strict=True)
-        columns = np.array(limbs), np.array(features), np.array(scopes, np.uint64), np.array(sketches)
-        expected = plain.find(reach, rows, first, rows.count, *columns).tolist()
-        assert compiled.find(reach, rows, first, rows.count, *columns).tolist() == expected
+        texts = AskedTexts(np.array(limbs), np.array(features), np.array(scopes, np.uint64), np.array(sketches))
+        expected = plain.find(reach, rows, first, rows.count, texts).tolist()
+        assert compiled.find(reach, rows, first, rows.count, texts).tolist() == expected
         found += sum(one >= 0 for one in expected)
     assert found > 20

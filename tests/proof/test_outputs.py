@@ -31,6 +31,11 @@ DOCS = [
 ]
 
 
+def source_at(offset: int) -> Position:
+    """Return where a record lies in the source."""
+    return Position(TOPIC, b"", 0, offset)
+
+
 @dataclass
 class Scene:
     """Six records of one partition: 2 is empty, 5 cannot be read, the others are judged."""
@@ -58,12 +63,15 @@ class Scene:
         ]
         for at, place in enumerate(reasons):
             if place is None:
-                own, topic = headers.of_verdict(Reason.EMPTY, RECIPE, None, None), NAMES[0]
+                own, topic = headers.of_verdict(source_at(at), Reason.EMPTY, RECIPE, None, None), NAMES[0]
             else:
                 judgement = (judged[place[0]] or ())[place[1]]
                 known = self.outline.document(LogPlace(*place))
                 assert known is not None
-                own, topic = expected_headers(judgement, RECIPE, known.hex), NAMES[judgement.of is not None]
+                own, topic = (
+                    expected_headers(source_at(at), judgement, RECIPE, known.hex),
+                    NAMES[judgement.of is not None],
+                )
             found.append(self._output(at, topic, ends, own))
         letter = headers.of_dead_letter(DeadLetter("decode", "Bad", "why"), Position(TOPIC, b"", 0, 5), "group", 1005)
         found.append(self._output(5, NAMES[2], ends, letter))
@@ -197,7 +205,7 @@ def test_a_rewind_explains_what_left_again() -> None:
     again = [one._replace(offset=one.offset + 20) for one in (came[0], came[3], came[4])]
     rewound = Scene(epochs={3: (1, 3)})
     # In the second epoch its own place in the log decides on a duplicate.
-    second = expected_headers(rewound.outline.judged[3][2], RECIPE, b"%032x" % FAR)
+    second = expected_headers(source_at(3), rewound.outline.judged[3][2], RECIPE, b"%032x" % FAR)
     more[0] = more[0]._replace(headers=[("n", b"1"), *second])
 
     assert kinds(rewound.audit([*came, *more[:2]])) == []
@@ -210,6 +218,7 @@ def test_a_rewind_explains_what_left_again() -> None:
     ("at", "name", "value", "kind", "says"),
     [
         (0, "dedup.reason", b"too-short", Kind.VERDICT, "dedup.reason is 'too-short', not 'new'"),
+        (0, "dedup.position", b"documents-0@7", Kind.VERDICT, "dedup.position is 'documents-0@7', not 'documents-0@0'"),
         (1, "dedup.distance", b"2", Kind.REACH, "they differ in 3 bits"),
         (1, "dedup.of.position", b"documents-0@1000", Kind.REPRESENTATIVE, "the log has no document there"),
         (1, "dedup.of.id", b"z", Kind.VERDICT, "dedup.of.id is 'z', not 'a'"),
@@ -259,8 +268,11 @@ def test_seeds_and_releases_are_exempt() -> None:
     assert judgement.of is not None
     print_hex = b"%032x" % FAR
     source = Message(TOPIC, 0, 0, b"k", b"v", 1, [])
-    left = source._replace(topic="duplicates", headers=expected_headers(judgement, RECIPE, print_hex))
-    released = source._replace(topic="unique", headers=headers.of_verdict(Reason.RELEASED, RECIPE, print_hex, LogPlace(3, 0)))
+    left = source._replace(topic="duplicates", headers=expected_headers(source_at(0), judgement, RECIPE, print_hex))
+    released = source._replace(
+        topic="unique",
+        headers=headers.of_verdict(source_at(0), Reason.RELEASED, RECIPE, print_hex, LogPlace(3, 0)),
+    )
 
     def audit(*came: Message, now_ms: int = APPEND_MS) -> tuple[list[str], int]:
         findings = Findings(9)
@@ -282,7 +294,7 @@ def test_seeds_and_releases_are_exempt() -> None:
     outline.fold(len(log), APPEND_MS, decode(batch([copy], {0: (1, 0)})))
     (judgement,) = outline.judged[len(log)]
     assert judgement.decided == (3, 0)
-    again = source._replace(topic="unique", headers=expected_headers(judgement, RECIPE, print_hex))
+    again = source._replace(topic="unique", headers=expected_headers(source_at(0), judgement, RECIPE, print_hex))
     assert audit(left, again, now_ms=APPEND_MS + 3_600_000) == ([], 0)
 
 

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stream_dedup.demo.texts import Dice
 from stream_dedup.ground.document import Headers, Message, TopicPartitionKey
+from stream_dedup.log.records import Control, encode_control
 from stream_dedup.search.kept_texts import OutputTexts
 from stream_dedup.search.metrics import SearchMetrics
 from stream_dedup.search.role import SearchSurroundings, TextFiller
@@ -18,10 +20,10 @@ from stream_dedup.settings.settings import Settings
 KEPT: Headers = [("dedup.verdict", b"unique"), ("dedup.reason", b"new")]
 
 
-def copy_of(kept: int) -> Headers:
-    """Return the headers of a copy of a kept document."""
+def copy_of(kept: int, **more: str) -> Headers:
+    """Return the headers of a copy of a kept document; `more`: other headers of ours."""
     of = {"of.id": f"kept{kept}", "of.position": f"documents-0@{kept}", "similarity": "0.87"}
-    own = {"verdict": "duplicate", "reason": "near"} | of
+    own = {"verdict": "duplicate", "reason": "near"} | of | more
     return [(f"dedup.{name}", value.encode()) for name, value in own.items()]
 
 
@@ -32,12 +34,25 @@ class MemoryOutputs:
         self.records: dict[TopicPartitionKey, list[Message]] = {
             (topic, part): [] for topic in ("unique", "duplicates") for part in range(partitions)
         }
+        self.records["fingerprints", 0] = []
         self.lows: dict[TopicPartitionKey, int] = {}
         self.generation = generation
 
     def write(self, topic: str, part: int, key: bytes, text: str | None, headers: Headers, time_ms: int = 1) -> None:
         own = self.records.setdefault((topic, part), [])
         own.append(Message(topic, part, len(own), key, None if text is None else text.encode(), time_ms, headers))
+
+    def forget(self, *ids: bytes) -> int:
+        """Append a take-down to the log, with other records around it; return its offset."""
+        at = len(self.records["fingerprints", 0]) + 1
+        take_down = encode_control(Control("forget", {"ids": [one.hex() for one in ids]}))
+        for value in (b"not ours", take_down, encode_control(Control("retract", {}))):
+            self.write_raw("fingerprints", 0, value)
+        return at
+
+    def write_raw(self, topic: str, part: int, value: bytes, time_ms: int = 1000) -> None:
+        own = self.records[topic, part]
+        own.append(Message(topic, part, len(own), None, value, time_ms, []))
 
     def surroundings(self, **changed: Any) -> SearchSurroundings:
         given: dict[str, Any] = {
@@ -120,7 +135,31 @@ def crawl(kept: int, copies: int) -> MemoryOutputs:
     return outputs
 
 
-if __name__ == "__main__":  # a search that kills itself at a step: FOLDER STEP KEPT COPIES
-    make_filler(crawl(int(sys.argv[3]), int(sys.argv[4])), Path(sys.argv[1]), changed={"failpoint": sys.argv[2]}).run(
-        threading.Event()
-    )
+def long_crawl(documents: int) -> MemoryOutputs:
+    """Return outputs with so many kept documents of different words, each with a time of its own, read in no order of times."""
+    outputs, dice = MemoryOutputs(), Dice("long crawl")
+    for number in range(documents):
+        text = " ".join(f"w{dice.below(9000)}" for _ in range(60))
+        outputs.write("unique", number % 2, b"kept%d" % number, f"quick brown fox {text}", KEPT, 1 + number * 7 % documents)
+    return outputs
+
+
+def forget_later(outputs: MemoryOutputs, *ids: bytes) -> None:
+    """Write one more document and one more copy, and forget these ids."""
+    outputs.write("unique", 0, b"late", "quick brown fox", KEPT)
+    outputs.write("duplicates", 1, b"late copy", "quick brown fox", copy_of(3))
+    outputs.forget(*ids)
+
+
+# A search that kills itself at a step. FOLDER STEP KEPT COPIES [ID ..]: the ids are forgotten later. FOLDER STEP DOCUMENTS: it
+# may take a megabyte.
+if __name__ == "__main__":
+    is_bounded = len(sys.argv) == 4
+    written = long_crawl(int(sys.argv[3])) if is_bounded else crawl(int(sys.argv[3]), int(sys.argv[4]))
+    bound = {"search_bytes": "1MB"} if is_bounded else {}
+    filler = make_filler(written, Path(sys.argv[1]), changed={"failpoint": sys.argv[2]}, **bound)
+    if sys.argv[5:]:
+        while not filler.finder.find("quick brown fox", 1):
+            filler._turn()
+        forget_later(written, *(one.encode() for one in sys.argv[5:]))
+    filler.run(threading.Event())

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from stream_dedup.console.nouns import Decision, Opened
 from stream_dedup.fingerprinting import Languages
-from stream_dedup.ground.document import digest_id
-from stream_dedup.ground.errors import BrokerError
+from stream_dedup.ground.document import digest_id, shorten_id
+from stream_dedup.ground.errors import BrokerError, StreamDedupError
 from stream_dedup.search.api import CALLS_MAX, SearchApi
 from stream_dedup.search.clue import CLUE_BYTES_MAX, words_of
+from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder, FinderPlace
-from stream_dedup.search.texts import EnginePlace, TextFacts, TextIndex
+from stream_dedup.search.take_downs import TakeDown, TakeDowns, key_of, shown_key_of
+from stream_dedup.search.texts import TextIndex
+from stream_dedup.service import asking
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 
@@ -58,7 +65,7 @@ def engine(tmp_path: Path) -> Iterator[TextIndex]:
         is_copy = at.startswith("dup")
         facts = TextFacts(
             at, identifier, 1000 + number, len(text), "duplicate" if is_copy else "unique", "near" if is_copy else "new"
-        )
+        )._replace(position=f"documents-0@{number}")
         if is_copy:
             facts = facts._replace(similarity=0.9, group="documents-0@0", of_id=KEPT)
         one.add(facts, words_of(text, LANGUAGES))
@@ -124,9 +131,11 @@ def test_a_text_that_is_kept_no_longer_is_told_without_a_snippet(server: HttpSer
     assert [one["snippet"] for one in ask(server, "/v1/find", q="quick brown fox")[1]["documents"]] == [[], [], []]
 
 
-@pytest.mark.parametrize("named", ["documents-0@0", "duplicates-0@1", "unique-0@0", KEPT, "https://b.example/copy"])
+@pytest.mark.parametrize(
+    "named", ["documents-0@0", "documents-0@1", "duplicates-0@1", "unique-0@0", KEPT, "https://b.example/copy"]
+)
 def test_a_group_is_told_by_any_of_its_documents(server: HttpServer, named: str) -> None:
-    """By the position of the kept document in the source, where it or a copy left, and by either's id."""
+    """By where it or a copy lies in the source or left, and by either's id."""
     status, found = ask(server, "/v1/groups", of=named)
 
     assert status == 200
@@ -141,6 +150,29 @@ def test_groups_are_listed(server: HttpServer) -> None:
     found = ask(server, "/v1/groups", order="newest")[1]
 
     assert [(one["position"], one["copies"], one["bytes_wasted"]) for one in found["groups"]] == [("documents-0@0", 2, 81)]
+    assert [(one["oldest_ms"], one["newest_ms"], one["counted"]) for one in found["groups"]] == [(1001, 1002, None)]
+    assert [one["best"] for one in found["groups"]] == [None]
+
+
+def test_a_group_tells_its_best_copy_and_what_the_log_has_counted(server: HttpServer, engine: TextIndex) -> None:
+    copy = TextFacts("duplicates-0@2", "https://e.example/full", 1009, 99, "duplicate", "near", 0.8, "documents-0@0", KEPT)
+    engine.add(copy._replace(better="longest", counted=7, log_offset=5), ["fox"])
+    engine.commit(EnginePlace({}, {}))
+
+    told = ask(server, "/v1/groups", of=KEPT)[1]
+    assert (told["copies"], told["counted"]) == (3, 7)
+    assert told["best"] == {
+        "at": "duplicates-0@2",
+        "id": "https://e.example/full",
+        "host": "e.example",
+        "time_ms": 1009,
+        "reason": "near",
+        "similarity": 0.8,
+        "size": 99,
+        "better": "longest",
+    }
+    assert told["members"][0] == told["best"]
+    assert ask(server, "/v1/groups")[1]["groups"][0]["best"] == told["best"]
 
 
 def test_a_kept_document_is_known_by_its_digest_where_the_log_has_digests(engine: TextIndex, texts: Texts) -> None:
@@ -149,8 +181,61 @@ def test_a_kept_document_is_known_by_its_digest_where_the_log_has_digests(engine
     engine.add(TextFacts("duplicates-0@9", "x", 9, 9, "duplicate", "exact", None, "documents-0@7", digest), ["a"])
     engine.commit(EnginePlace({}, {}))
 
-    (found,) = Finder(engine, LANGUAGES, texts.at, key).find("在北京大学学习", 9)
-    assert found.group == "documents-0@7"
+    found = Finder(engine, LANGUAGES, texts.at, key).group("https://d.example/alone")
+    assert found is not None
+    assert found.position == "documents-0@7"
+
+
+def test_a_record_that_was_forgotten_is_not_opened(engine: TextIndex, texts: Texts) -> None:
+    """By the log's place that decided on it, or, where its record names none, by its time; also where the log has digests, and
+    for an id that is no UTF-8. What came later is opened, and nothing is before all take-downs are known."""
+    key, long = b"k" * 16, b"https://a.example/" + b"x" * 5000
+    for id_key, ids in (
+        (None, [KEPT.encode(), b"\xff", shorten_id(long)]),
+        (key, [digest_id(KEPT.encode(), key), digest_id("\ufffd".encode(), key), digest_id(shorten_id(long), key)]),
+    ):
+        known = [TakeDown(key_of(one), shown_key_of(one.decode("utf-8", "replace")), 7, 1000) for one in ids]
+        take_downs = TakeDowns(known)
+        finder = Finder(engine, LANGUAGES, texts.at, id_key, take_downs)
+        for identifier in (KEPT, "\ufffd", long.decode()):
+            decided = Decision("unique-0@0", "unique", 0, 0, identifier, "", "unique", "new", 9999, 9, log="6/999")
+            record = Opened("unique-0@0", identifier, "a text", "", decided, 9999)
+            source = Opened("documents-0@0", identifier, "a text", time_ms=1000)
+            told = finder.unless_forgotten(record)
+            assert (told.id, told.text, told.decision, told.is_forgotten) == ("", "", None, True)
+            assert "unique-0@0 was forgotten" in told.why
+            assert finder.unless_forgotten(source).is_forgotten
+            for later in (replace(record, decision=replace(decided, log="7/0")), replace(source, time_ms=1001)):
+                assert finder.unless_forgotten(later) is later
+            assert finder.as_shown(decided) is None
+            later_one = replace(decided, log="7/0")
+            assert finder.as_shown(later_one) is later_one
+        for log_id in ids:
+            of_id = log_id.decode("utf-8", "replace")
+            copy = replace(decided, id="other", of_id=of_id, headers=(("dedup.of.id", of_id), ("a", "b")))
+            told = finder.as_shown(copy)
+            assert told == replace(copy, of_id="", headers=(("a", "b"),))
+        other = Opened("unique-0@1", "other", "a text")
+        assert finder.unless_forgotten(other) is other
+        take_downs.are_all = False
+        with pytest.raises(StreamDedupError, match="still reads what was forgotten"):
+            finder.as_shown(decided)
+        with pytest.raises(StreamDedupError, match="still reads what was forgotten"):
+            finder.unless_forgotten(other)
+
+
+def test_two_kept_documents_of_one_id_have_their_own_groups(engine: TextIndex, texts: Texts) -> None:
+    """A page that came twice, too far apart to be a copy of itself: each has the copies that name it."""
+    for number in (7, 8):
+        kept = TextFacts(
+            f"unique-0@{number}", "https://e.example/", number, 9, "unique", "new", position=f"documents-0@{number}"
+        )
+        engine.add(kept, ["first" if number == 7 else "second", "edition"])
+    engine.add(TextFacts("duplicates-0@9", "x", 9, 9, "duplicate", "exact", None, "documents-0@7", kept.id), ["a"])
+    engine.commit(EnginePlace({}, {}))
+    finder = Finder(engine, LANGUAGES, texts.at)
+
+    assert [finder.find(f"{word} edition", 9)[0].group for word in ("first", "second")] == ["documents-0@7", ""]
 
 
 @pytest.mark.parametrize(
@@ -161,6 +246,8 @@ def test_a_kept_document_is_known_by_its_digest_where_the_log_has_digests(engine
         ("/v1/find", {"q": "fox", "limit": "0"}, 400, "limit must be a whole number from 1 to 100"),
         ("/v1/find", {"q": "fox", "least": "nan"}, 400, "least must be a share"),
         ("/v1/find", {"q": "fox", "least": "x"}, 400, "least must be a share"),
+        ("/v1/find", {"q": "fox", "lest": "0.9"}, 400, "There is no parameter 'lest' here; there are q, limit, least."),
+        ("/v1/groups", {"id": "https://a.example/1"}, 400, "There is no parameter 'id' here; there are of, order, limit."),
         ("/v1/groups", {"order": "best"}, 400, "order='best' is neither"),
         ("/v1/groups", {"of": "documents-9@9"}, 404, "No copies of 'documents-9@9' are known"),
     ],
@@ -177,6 +264,21 @@ def test_what_cannot_be_answered_is_a_problem_with_a_sentence(
 def test_a_body_too_large_or_no_text_is_refused(server: HttpServer) -> None:
     assert ask(server, "/v1/find", b"word " * (CLUE_BYTES_MAX // 5 + 1))[0] == 413
     assert "not UTF-8" in ask(server, "/v1/find", b"\xff")[1]["detail"]
+
+
+def test_a_clue_that_breaks_off_is_no_fault(server: HttpServer, capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), 20) as client:
+        client.sendall(b"POST /v1/find HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\nquick")
+        until = time.monotonic() + 20
+        while not server.requests_waiting:
+            assert time.monotonic() < until, "it was not taken"
+            threading.Event().wait(0.002)
+    while server.requests_waiting:
+        assert time.monotonic() < until, "it still waits"
+        threading.Event().wait(0.002)
+
+    said = capfd.readouterr()
+    assert "failed" not in said.out + said.err
 
 
 @pytest.mark.parametrize(
@@ -228,3 +330,17 @@ def test_more_questions_than_are_answered_at_a_time_are_sent_away(server: HttpSe
 
     assert (status, "ask again" in problem["detail"]) == (503, True)
     assert ask(server, "/v1/groups")[0] == 200
+
+
+def test_a_proxy_may_pass_its_path_on(place: FinderPlace) -> None:
+    """Under the console's prefix both answer as without it; the command takes such an address too."""
+    server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), SearchApi(place, prefix="/tools/dedup").routes())
+    server.start()
+    try:
+        for base in ("", "/tools/dedup"):
+            status, body = asking.ask(f"http://127.0.0.1:{server.port}{base}", "/v1/find?q=quick+brown", 10, 1 << 20)
+            assert (status, len(json.loads(body)["documents"])) == (200, 3)
+            status, body = asking.ask(f"http://127.0.0.1:{server.port}{base}", "/v1/groups", 10, 1 << 20)
+            assert (status, len(json.loads(body)["groups"])) == (200, 1)
+    finally:
+        server.stop()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.ground.errors import InputError
-from stream_dedup.search.clue import WORDS_MAX, clue_of
+from stream_dedup.search.clue import WORDS_MAX, Clue, clue_of
 from stream_dedup.search.snippets import snippet_of
 
 LANGUAGES = Languages()
@@ -70,3 +70,13 @@ def test_a_snippet_is_a_piece_of_its_text(text: str, clue: str) -> None:
     shown = "".join(piece for piece, _ in snippet_of(text, wanted, LANGUAGES))
 
     assert shown.removeprefix("… ").removesuffix(" …") in text or shown in text
+
+
+def test_of_a_short_clue_less_must_be_held() -> None:
+    """Where nobody says how much: a changed word of Japanese breaks four of seven pairs."""
+
+    def needed(pairs: int, least: float | None = None) -> int:
+        return Clue(tuple((f"{number}", "x") for number in range(pairs)), pairs + 1).needed(least)
+
+    assert [needed(pairs) for pairs in (1, 2, 3, 7, 10, 11, 59)] == [1, 1, 2, 3, 4, 6, 30]
+    assert [needed(pairs, 0.5) for pairs in (1, 7, 10, 59)] == [1, 4, 5, 30]

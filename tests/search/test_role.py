@@ -10,18 +10,23 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from stream_dedup.demo.texts import Dice
+from stream_dedup.fingerprinting import Recipe
+from stream_dedup.ground.document import digest_id
 from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.log.records import Control, encode_control
 from stream_dedup.search import role as search_role
 from stream_dedup.search.finding import Finder
 from stream_dedup.search.role import TextFiller
 from stream_dedup.service.health import Health
-from tests.search.kafka import KEPT, MemoryOutputs, copy_of, crawl, make_filler
+from tests.search.kafka import KEPT, MemoryOutputs, copy_of, crawl, forget_later, long_crawl, make_filler
 
 CLUE = "quick brown fox"
+KNOWN = b"kept1".hex()
 
 
 def run_until(filler: TextFiller, condition: Callable[[], bool], asked: Callable[[Finder], Any] = lambda _: None) -> Any:
@@ -57,7 +62,7 @@ def test_a_killed_search_goes_on_from_its_last_commit(step: str, tmp_path: Path,
     """Killed with SIGKILL in front of a commit or behind it: every record once, every copy counted once."""
     folder = tmp_path / "engine"
     code = (
-        "import runpy, sys; from stream_dedup.search import role; role._COMMIT_DOCUMENTS = 20; "
+        "import runpy, sys; from stream_dedup.search import role; role.COMMIT_DOCUMENTS = 20; "
         "runpy.run_module('tests.search.kafka', run_name='__main__', alter_sys=False)"
     )
     for kept, copies in ((30, 30), (50, 40)):
@@ -76,6 +81,142 @@ def test_a_killed_search_goes_on_from_its_last_commit(step: str, tmp_path: Path,
         f"{topic}-{part}@{offset}" for topic in ("unique", "duplicates") for part in (0, 1) for offset in range(30)
     )
     assert groups == {f"documents-0@{kept}": count for kept, count in Counter(number % 7 for number in range(60)).items()}
+
+
+@pytest.mark.parametrize("step", [f"search.{when}-commit:{number}:1" for number in (2, 3) for when in ("before", "after")])
+def test_a_take_down_is_carried_out_over_kills(step: str, tmp_path: Path) -> None:
+    """Killed at the commit in front of it or at its own; also once the folder was deleted: what is forgotten is not shown."""
+    folder = tmp_path / "engine"
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.search.kafka", str(folder), step, "20", "21", "kept4", "copy3", "kept3", "late"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    outputs = crawl(20, 21)
+    forget_later(outputs, b"kept4", b"copy3", b"kept3", b"late")
+
+    def shown(finder: Finder) -> Any:
+        groups = {one.position: (one.id, one.copies) for one in finder.groups("largest", 100)}
+        return {one.id for one in finder.find(CLUE, 100)}, groups
+
+    expected_groups = {f"documents-0@{kept}": (f"kept{kept}", 3) for kept in (0, 1, 2, 5, 6)}
+    expected_groups |= {"documents-0@3": ("", 3), "documents-0@4": ("", 3)}
+    expected_ids = {f"kept{number}" for number in range(20)} | {f"copy{number}" for number in range(21)} | {"late copy"}
+    for own in (folder, tmp_path / "anew"):
+        ids, groups = run_until_ready(outputs, own, shown)
+        assert ids == expected_ids - {"kept4", "copy3", "kept3"}
+        assert groups == expected_groups
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_forgotten_is_not_shown_in_whatever_order_it_is_read(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents leave late, the search starts again at any time; it shows what came behind the last take-down of its id."""
+    monkeypatch.setattr(search_role, "_COMMIT_BEHIND_SECONDS", 0.0)
+    monkeypatch.setattr(search_role, "_COMMIT_SECONDS", 0.0)
+    dice, outputs = Dice("take-downs", seed), MemoryOutputs()
+    made: list[Judged] = []
+    forgotten: dict[str, int] = {}
+    on_the_way: list[Judged] = []
+    filler = make_filler(outputs, tmp_path / "engine")
+    for _ in range(120):
+        match dice.below(6):
+            case 0:
+                filler._turn()
+            case 1:
+                name = f"id{dice.below(5)}"
+                forgotten[name] = outputs.forget(name.encode())
+            case 2 if dice.below(4) == 0:
+                filler._engine.close()  # what was not committed is lost
+                filler._reader.close()
+                filler = make_filler(outputs, tmp_path / "engine")
+            case 3 if on_the_way:
+                on_the_way.pop(dice.below(len(on_the_way))).leave(outputs)
+            case _:
+                roots = [one for one in made if not one.root and forgotten.get(one.id, -1) < one.log_offset]
+                root = dice.pick(roots) if roots and dice.below(2) else None
+                outputs.write_raw("fingerprints", 0, b"a batch")
+                one = Judged(f"id{dice.below(5)}", len(outputs.records["fingerprints", 0]) - 1, root)
+                made.append(one)
+                on_the_way.append(one)
+    for one in on_the_way:
+        one.leave(outputs)
+    filler._engine.close()
+
+    shown = [one for one in made if forgotten.get(one.id, -1) < one.log_offset]
+    groups = Counter(one.root.position for one in shown if one.root)
+    for _ in range(2):
+        found = run_until_ready(outputs, tmp_path, lambda finder: (finder.find(CLUE, 1000), finder.groups("largest", 1000)))
+        assert sorted(one.id for one in found[0]) == sorted(one.id for one in shown)
+        assert {one.position: one.copies for one in found[1]} == groups
+        names = {one.position: "" if forgotten.get(one.id, -1) > one.log_offset else one.id for one in made}
+        assert {one.position: one.id for one in found[1]} == {position: names[position] for position in groups}
+
+
+class Judged(NamedTuple):
+    """A document that the log decided, kept or a copy of a root."""
+
+    id: str
+    log_offset: int
+    root: Judged | None
+
+    @property
+    def position(self) -> str:
+        return f"documents-0@{self.log_offset}"
+
+    def leave(self, outputs: MemoryOutputs) -> None:
+        own = {"dedup.verdict": "unique", "dedup.log": f"{self.log_offset}/0"}
+        if self.root:
+            own |= {"dedup.verdict": "duplicate", "dedup.of.position": self.root.position, "dedup.of.id": self.root.id}
+        headers = [(name, value.encode()) for name, value in own.items()]
+        topic = "duplicates" if self.root else "unique"
+        outputs.write(topic, self.log_offset % 2, self.id.encode(), "quick brown fox", headers, self.log_offset)
+
+
+def test_a_search_that_is_filled_anew_shows_nothing_forgotten_on_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However far behind the documents the take-down lies, it is known before they are."""
+    monkeypatch.setattr(search_role, "_COMMIT_BEHIND_SECONDS", 0.0)
+    outputs = crawl(6, 0)
+    for _ in range(30):
+        outputs.write_raw("fingerprints", 0, b"a batch")
+    outputs.forget(b"kept1")
+    filler = make_filler(outputs, tmp_path)
+    seen = set()
+    while not filler._is_caught_up:
+        filler._turn()
+        seen |= set(list_ids(filler.finder))
+    filler._engine.close()
+
+    assert seen == {f"kept{number}" for number in range(6)} - {"kept1"}
+
+
+def test_a_log_of_digests_is_understood(tmp_path: Path) -> None:
+    """There a take-down has the id's keyed digest, and so have the copies."""
+    key = Recipe().key
+    outputs = crawl(3, 0)
+    outputs.forget(digest_id(b"kept1", key))
+
+    assert run_until_ready(outputs, tmp_path, list_ids, log_ids="digest") == ["kept0", "kept2"]
+
+
+def test_records_of_the_log_that_say_nothing_of_ids_are_passed_over(tmp_path: Path) -> None:
+    """Damaged, of no kind, ids that are none or far too many: as the index does, nothing is taken down for them."""
+    outputs = crawl(3, 0)
+    for ids in ("kept1", [], ["zz"], [7], [KNOWN, ""], [KNOWN, "00" * 9999], [KNOWN] * 1001, {"ids": 1}):
+        outputs.write_raw("fingerprints", 0, encode_control(Control("forget", {"ids": ids})))
+    outputs.write_raw("fingerprints", 0, encode_control(Control("forget", {"ids": [b"kept2".hex()]}))[:-1])
+
+    assert run_until_ready(outputs, tmp_path, list_ids) == ["kept0", "kept1", "kept2"]
+
+
+def list_ids(finder: Finder) -> list[str]:
+    return sorted(one.id for one in finder.find(CLUE, 1000))
 
 
 def test_it_is_ready_once_it_has_read_what_there_was(tmp_path: Path) -> None:
@@ -117,7 +258,9 @@ def test_what_leaves_later_is_found_soon(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_folder_of_something_else_is_refused_with_what_to_do(tmp_path: Path) -> None:
     run_until_ready(crawl(2, 0), tmp_path, all_of)
 
-    with pytest.raises(ConfigurationError, match=r"made for something else \(duplicates, unique differ\).*Delete the folder"):
+    with pytest.raises(
+        ConfigurationError, match=r"made for something else \(duplicates, fingerprints, unique differ\).*Delete the folder"
+    ):
         make_filler(MemoryOutputs(generation=2), tmp_path)
     with pytest.raises(ConfigurationError, match=r"\(words differ\)"):
         make_filler(crawl(2, 0), tmp_path, han_variants="same")
@@ -151,6 +294,61 @@ def test_the_old_are_found_no_more(tmp_path: Path) -> None:
 
     found = run_until(filler, lambda: len(filler.finder.find(CLUE, 9)) == 1, all_of)
     assert found == (["unique-0@5"], {})
+
+
+def test_a_group_is_told_by_the_headers_of_its_copies(tmp_path: Path) -> None:
+    """How many the log has counted, and the best copy by its place in the log, not by when it was read."""
+    outputs = MemoryOutputs()
+    for part, name, more in (
+        (0, b"longer", {"better": "longest", "copies": "2", "log": "7/10"}),
+        (0, b"same", {"copies": "3", "log": "8/0"}),
+        (1, b"long", {"better": "longest", "copies": "1", "log": "7/9"}),
+        (1, b"damaged", {"better": "longest", "copies": "many", "log": "x"}),
+    ):
+        outputs.write("duplicates", part, name, "quick brown fox", copy_of(3, **more), 1000 + len(name))
+
+    group = run_until_ready(outputs, tmp_path, lambda finder: finder.group("documents-0@3"))
+
+    assert (group.copies, group.counted, group.oldest_ms, group.newest_ms) == (4, 3, 1004, 1007)
+    assert (group.best.id, group.best.better) == ("longer", "longest")
+    assert {one.id: one.better for one in group.members} == {
+        "longer": "longest",
+        "same": "",
+        "long": "longest",
+        "damaged": "longest",
+    }
+
+
+@pytest.mark.parametrize("step", [f"search.{when}-commit:{number}:1" for number in (7, 8) for when in ("before", "after")])
+def test_the_newest_stay_over_kills_where_the_engine_may_grow_no_larger(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed at a commit of documents, or at that of documents that leave: the newest are found, each once, and none that is
+    older than one that is not found; they take what they may, and not much less."""
+    documents, folder = 5000, tmp_path / "engine"
+    code = (
+        "import runpy, sys; from stream_dedup.search import role; role.COMMIT_DOCUMENTS = 500; "
+        "runpy.run_module('tests.search.kafka', run_name='__main__', alter_sys=False)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(folder), step, str(documents)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    monkeypatch.setattr(search_role, "COMMIT_DOCUMENTS", 500)
+    filler = make_filler(long_crawl(documents), folder, search_bytes="1MB")
+    while not filler._is_caught_up or filler._is_grown:
+        filler._turn()
+
+    times = sorted(one.time_ms for one in filler.finder.find(CLUE, documents))
+    assert times == list(range(documents + 1 - len(times), documents + 1))
+    assert 500_000 < filler._engine.live_bytes <= 1_000_000
+    assert len(times) < documents * 0.9
+    filler._engine.close()
+    filler._reader.close()
 
 
 def test_records_without_a_text_are_no_trouble(tmp_path: Path) -> None:

@@ -10,16 +10,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stream_dedup.demo.texts import Dice
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.ground.errors import StoreError, VolumeError
+from stream_dedup.search import texts as text_engine
 from stream_dedup.search.clue import Clue, clue_of, pairs_of, words_of
-from stream_dedup.search.texts import EnginePlace, TextFacts, TextIndex
+from stream_dedup.search.facts import EnginePlace, GroupFacts, TextFacts
+from stream_dedup.search.take_downs import TakeDown, TakeDowns, key_of, shown_key_of
+from stream_dedup.search.texts import TextIndex
 from tests.search.scan import scan
 
 LANGUAGES = Languages()
 PLACE = EnginePlace({"topics": "1"}, {("unique", 0): 7, ("duplicates", 3): 9})
 # Few words, so that clues are found; signs between them that are operators elsewhere; scripts without spaces.
 WORDS = st.sampled_from(["fox", "dog", "brown", "the", "OR", "né", "שלום", "مرحبا", "ทดสอบ", "中文", "処理", "a"])
+FEW_WORDS = ("fox", "dog", "brown", "the", "中文")
 TEXTS = st.lists(st.lists(WORDS, max_size=12), min_size=1, max_size=12)
 SIGNS = st.sampled_from([" ", ", ", "* ", " AND ", ' "', " -", "~2 ", ": ", "\u200f ", "\n"])
 
@@ -64,6 +69,31 @@ def test_a_clue_is_found_as_a_scan_finds_it(
     }
     assert [one.share for one in found] == sorted((one.share for one in found), reverse=True)
     engine.close()
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_the_best_are_found_however_many_hold_a_part(
+    make_engine: Callable[[], TextIndex], limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked for few, where more hold the rarest pairs than are looked at: none that is better is left out."""
+    monkeypatch.setattr(text_engine, "_LOOKED_AT", 1)
+    monkeypatch.setattr(text_engine, "_HELD", 1)
+    for seed in range(20):
+        dice = Dice("the best", limit, seed)
+        texts = [[dice.pick(FEW_WORDS) for _ in range(dice.below(17))] for _ in range(12)]
+        clue = " ".join(dice.pick(FEW_WORDS) for _ in range(4 + dice.below(9)))
+        engine = make_engine()
+        in_words = {f"unique-0@{number}": words_of(" ".join(text), LANGUAGES) for number, text in enumerate(texts)}
+        for number, words in enumerate(in_words.values()):
+            engine.add(facts(number), words)
+        engine.commit(PLACE)
+
+        found = engine.find(clue_of(clue, LANGUAGES), limit, 0.5)
+
+        held = scan(in_words, words_of(clue, LANGUAGES), 0.5)
+        assert [one.share for one in found] == [float(share) for share in sorted(held.values(), reverse=True)[:limit]]
+        assert all(one.share == float(held[one.facts.at]) for one in found)
+        engine.close()
 
 
 def test_of_equals_the_kept_document_comes_first_even_if_few_are_asked_for(make_engine: Callable[[], TextIndex]) -> None:
@@ -130,20 +160,169 @@ def test_what_was_not_committed_is_gone_and_the_place_says_so(tmp_path: Path) ->
     again.close()
 
 
-def test_ids_can_be_forgotten_and_the_old_leave(make_engine: Callable[[], TextIndex]) -> None:
-    """With the next commit: a document by its id with the group it began, and all that are older than a time."""
+def take_down(identifier: str, log_offset: int) -> TakeDown:
+    return TakeDown(key_of(identifier.encode()), shown_key_of(identifier), log_offset, 1000)
+
+
+def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[[], TextIndex]) -> None:
+    """With the next commit: copies leave their groups' counts, a group without any is gone, a forgotten root has no id."""
+    engine = make_engine()
+    for number in range(6):
+        known = facts(number, group=f"documents-0@{number % 2}", of_id=f"kept{number % 2}", log_offset=number, size=10 + number)
+        engine.add(known, ["one"], "", key_of(b"id%d" % number))
+    with pytest.raises(StoreError, match="since the last commit"):
+        engine.take_down(take_down("id1", 9))
+    engine.commit(PLACE)
+
+    engine.take_down(take_down("id5", 9))
+    engine.take_down(take_down("id5", 9))
+    engine.take_down(take_down("id3", 9))
+    engine.take_down(take_down("id2", 2))  # it was decided behind that
+    engine.take_down(take_down("kept0", 9))
+    engine.commit(PLACE)
+
+    assert [one.facts.at for one in engine.find(Clue((("one",),), 1), 9)] == [f"unique-0@{number}" for number in (4, 2, 1, 0)]
+    assert engine.group("documents-0@1") == GroupFacts("documents-0@1", "kept1", 1, 11, 1, 5, 1)
+    assert engine.group("documents-0@0") == GroupFacts("documents-0@0", "", 3, 36, 4, 4, 2)
+    assert (engine.groups_of_id("kept0"), engine.facts_of_id("id5")) == ([], [])
+    assert sorted(one.log_offset for one in engine.take_downs()) == [2, 9, 9, 9]
+
+    engine.take_down(take_down("id1", 10))
+    engine.commit(PLACE)
+    assert engine.group("documents-0@1") is None
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_group_tells_since_when_and_which_copy_is_the_best(make_engine: Callable[[], TextIndex], seed: int) -> None:
+    """The first and the last time of its copies, what the log has counted, and the last copy in the log that beat all before
+    it; in whatever order they are read, and also once some were forgotten. A copy without a time has none to tell."""
+    dice, engine = Dice("groups", seed), make_engine()
+    copies = []
+    for number in range(40):
+        better = dice.pick(("", "", "longest", "newest"))
+        place = {"log_offset": number // 3, "log_row": number % 3, "better": better, "counted": dice.below(2) * number}
+        known = facts(number, group=f"documents-0@{dice.below(4)}", time_ms=dice.below(6) * 1000, **place)
+        copies.append(known)
+    on_the_way = list(copies)
+    while on_the_way:
+        one = on_the_way.pop(dice.below(len(on_the_way)))
+        engine.add(one, ["w"], "", key_of(one.id.encode()))
+        if dice.below(5) == 0:
+            engine.commit(PLACE)
+    engine.commit(PLACE)
+
+    counted = {one.group: max(copy.counted for copy in copies if copy.group == one.group) for one in copies}
+    for _ in range(4):
+        for position, most in counted.items():
+            own = [one for one in copies if one.group == position]
+            times = [one.time_ms for one in own if one.time_ms]
+            told = engine.group(position)
+            if not own:
+                assert told is None
+                continue
+            assert told is not None
+            assert (told.oldest_ms, told.newest_ms) == (min(times, default=0), max(times, default=0))
+            assert (told.copies, told.counted) == (len(own), most)
+            best = engine.best_of(position)
+            expected = max((one for one in own if one.better), key=lambda one: (one.log_offset, one.log_row), default=None)
+            assert (best and (best.at, best.better)) == (expected and (expected.at, expected.better))
+        for _ in range(8):
+            gone = copies.pop(dice.below(len(copies)))
+            engine.take_down(TakeDown(key_of(gone.id.encode()), shown_key_of(gone.id), 99, 0))
+        engine.commit(PLACE)
+
+
+def test_of_two_take_downs_the_later_holds() -> None:
+    """Of an id, and of ids that are shown alike, in whatever order they are told; what no log decided goes by its time."""
+    known = TakeDowns([take_down("a", 9), take_down("a", 5)])
+
+    assert [known.covers(key_of(b"a"), offset, 0) for offset in (8, 9, 10)] == [True, False, False]
+    assert [known.covers_shown("a", offset, 0) for offset in (8, 9, 10)] == [True, False, False]
+    assert [known.covers(key_of(b"a"), -1, time_ms) for time_ms in (0, 1000, 1001)] == [True, True, False]
+    assert not known.covers(key_of(b"b"), 0, 0)
+    assert not known.covers_shown("", 0, 0)
+
+
+def test_the_old_leave_and_take_downs_stay(make_engine: Callable[[], TextIndex]) -> None:
     engine = make_engine()
     for number in range(4):
         engine.add(facts(number, group=f"documents-0@{number}", of_id=f"kept{number}"), ["one"])
     engine.commit(PLACE)
-    engine.forget("id3")
-    engine.forget("kept3")
+    engine.take_down(TakeDown("key", "shown", 1, 1))
     engine.drop_before(2)
     engine.commit(PLACE)
 
-    assert [one.facts.at for one in engine.find(Clue((("one",),), 1), 9)] == ["unique-0@2"]
-    assert [one.position for one in engine.groups("newest", 9)] == ["documents-0@2"]
+    assert [one.facts.at for one in engine.find(Clue((("one",),), 1), 9)] == ["unique-0@3", "unique-0@2"]
+    assert [one.position for one in engine.groups("newest", 9)] == ["documents-0@3", "documents-0@2"]
+    assert engine.take_downs() == [TakeDown("key", "shown", 1, 1)]
     assert engine.place == PLACE
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_oldest_leave_where_the_folder_is_too_large(make_engine: Callable[[], TextIndex], seed: int) -> None:
+    """As a plain list of documents by their times would have it: all that are newer than the last that went are there, in
+    whatever order they came, and none that is older; they take no more than they may, and not much less; groups as old as what
+    went go; take-downs and the place stay."""
+    dice, engine, most = Dice("too large", seed), make_engine(), 60_000
+    kept: list[TextFacts] = []
+    newest: dict[str, int] = {}
+    passes = edge = 0
+    for number in range(1200):
+        copy = {"group": f"documents-0@{dice.below(60)}"} if dice.below(2) else {}
+        one = facts(number, time_ms=number // 40 * 40 + dice.below(400), **copy)
+        engine.add(one, [f"w{dice.below(2000)}" for _ in range(30)])
+        if one.time_ms >= edge:
+            kept.append(one)
+        if copy and one.time_ms >= edge:
+            newest[one.group] = max(newest.get(one.group, 0), one.time_ms)
+        if number % 100 < 99:
+            continue
+        engine.commit(PLACE)
+        engine.take_down(TakeDown(f"key{number}", "shown", 1, 1))
+        engine.commit(PLACE)
+        while (gone := engine.drop_beyond(most)) or engine.live_bytes > most:
+            passes += 1
+            engine.commit(PLACE)
+            kept.sort(key=lambda known: known.time_ms)
+            went, kept = kept[:gone], kept[gone:]
+            edge = went[-1].time_ms
+            newest = {group: time_ms for group, time_ms in newest.items() if time_ms >= edge}
+            assert engine.live_bytes > most / 2
+        found = [known for known in (engine.facts_at(f"unique-0@{made}") for made in range(number + 1)) if known]
+        assert sorted(one.time_ms for one in found) == sorted(one.time_ms for one in kept)
+        assert {one.at for one in found if one.time_ms > edge} == {one.at for one in kept if one.time_ms > edge}
+        kept = found  # of those at the edge any may have gone
+        assert {one.position: one.newest_ms for one in engine.groups("newest", 99)} == newest
+    assert passes >= 3
+    assert len(engine.take_downs()) == 12
+    assert engine.place == PLACE
+
+
+def test_documents_of_one_time_leave_one_by_one(make_engine: Callable[[], TextIndex]) -> None:
+    """A crawl whose records all say the same time is bounded all the same, and not emptied."""
+    engine = make_engine()
+    for number in range(400):
+        engine.add(facts(number, time_ms=0), [f"w{number}{place}" for place in range(20)])
+    engine.commit(PLACE)
+    most = engine.live_bytes // 2
+
+    gone = engine.drop_beyond(most)
+    engine.commit(PLACE)
+
+    assert (engine.live_bytes <= most, engine.drop_beyond(most)) == (True, 0)
+    assert engine.documents == 400 - gone + 1
+    assert gone == pytest.approx(210, abs=5)
+
+
+def test_no_forgotten_id_lies_in_the_folder(tmp_path: Path) -> None:
+    """What is kept of a take-down, and with copies of what they are copies of, is a digest or nothing."""
+    engine = TextIndex(tmp_path)
+    engine.take_down(take_down("https://secret.example", 5))
+    engine.commit(PLACE)
+    engine.close()
+
+    found = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert (b"secret" in found, key_of(b"https://secret.example").encode() in found) == (False, True)
 
 
 def test_a_folder_that_is_open_or_damaged_is_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -225,8 +225,8 @@ def test_more_requests_than_may_wait_are_sent_away_and_probes_are_not() -> None:
             thread.start()
         until(lambda: server.requests_waiting == door.REQUESTS_MAX, "not all of them came")
         status, body, headers = ask(server, "/v1/slow")
-        assert (status, headers["Retry-After"]) == (503, "1")
-        assert "ask again" in json.loads(body)["text"]
+        assert (status, headers["Retry-After"], headers["Content-Type"]) == (503, "1", "application/problem+json")
+        assert "ask again" in json.loads(body)["detail"]
         assert ask(server, "/livez")[0] == 200
         assert ask(server, "/metrics")[0] == 200
         go_on.set()

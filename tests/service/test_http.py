@@ -109,25 +109,33 @@ def test_head_has_no_body_and_other_methods_are_refused(server: HttpServer) -> N
     for method in ("POST", "PUT", "DELETE", "PATCH"):
         status, body, headers = ask(server, "/livez", method)
         assert status == 405
-        assert json.loads(body) == {"text": "Only GET and HEAD are answered here."}
+        assert headers["Content-Type"] == "application/problem+json"
+        assert json.loads(body) == {
+            "type": "about:blank",
+            "title": "Method Not Allowed",
+            "status": 405,
+            "detail": "Only GET and HEAD are answered here.",
+        }
         assert set(headers["Allow"].split(", ")) == {"GET", "HEAD"}
 
 
 def test_unknown_paths_and_own_routes(server: HttpServer) -> None:
     """A role's own routes are served beside ours, and an unknown path says what there is."""
     assert ask_json(server, "/v1/own") == (200, {"own": 1})
-    status, body = ask_json(server, "/nothing")
-    assert status == 404
-    assert "/livez" in body["text"]
+    status, raw, headers = ask(server, "/nothing")
+    body = json.loads(raw)
+    assert (status, body["status"], headers["Content-Type"]) == (404, 404, "application/problem+json")
+    assert body["paths"] == ["/livez", "/readyz", "/startupz", "/metrics", "/v1/own", "/v1/broken"]
+    assert body["detail"].startswith("There is nothing here")
 
 
 def test_a_broken_route_tells_nothing_and_breaks_nothing(server: HttpServer) -> None:
     """An error in a route is 500 without its detail, and the server goes on."""
-    status, body, _ = ask(server, "/v1/broken")
+    status, body, headers = ask(server, "/v1/broken")
 
-    assert status == 500
+    assert (status, headers["Content-Type"]) == (500, "application/problem+json")
     assert b"secret detail" not in body
-    assert "text" in json.loads(body)
+    assert json.loads(body)["detail"] == "The request failed; the role's log says why."
     assert ask_json(server, "/livez")[0] == 200
 
 

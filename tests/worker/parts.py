@@ -79,4 +79,5 @@ def intake_of(
         allowance or Allowance(Amount(8000, 10 * MIB)),
         take_in,
         pace or IntakePace(),
+        threading.Event(),
     )

@@ -101,5 +101,5 @@ def test_every_letter_fits(decided: Decided) -> None:
         assert (own["__dlq.errors.topic"], own["__dlq.errors.offset"]) == (b"documents", b"7")
         assert (headers.ERROR_TRUNCATED in own) == (out.value != message.value)
         assert (headers.ERROR_KEY_TRUNCATED in own) == (out.key != message.key)
-        came = len(out.headers) - sum(name.startswith(("dedup.error.", "__dlq.")) for name, _ in out.headers)
+        came = len(out.headers) - sum(name.startswith(("dedup.error.", "dedup.position", "__dlq.")) for name, _ in out.headers)
         assert int(own.get(headers.ERROR_HEADERS_DROPPED) or b"0") == len(given) - came

@@ -26,7 +26,7 @@ READ_SECONDS = 0.001
 TURNS_MAX = 5000
 NO_JSON = b"{ no JSON"  # a dead letter: no index is asked
 RECIPE: Any = SimpleNamespace(
-    id="test:64:0", width=64, words=1, key=b"key", floor=3, method=SimpleNamespace(takes_vectors=False, is_at_once=False)
+    id="test:64:0", width=64, limbs=1, key=b"key", floor=3, method=SimpleNamespace(takes_vectors=False, is_at_once=False)
 )
 
 

@@ -63,6 +63,7 @@ def test_a_record_leaves_as_it_came() -> None:
         ("dedup.verdict", b"unique"),
         ("dedup.reason", b"new"),
         ("dedup.recipe", b"words:128:x:y"),
+        ("dedup.position", b"documents-0@0"),
         ("dedup.fingerprint", b"00ff"),
         ("dedup.log", b"8/1"),
     ]

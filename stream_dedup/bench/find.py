@@ -1,0 +1,333 @@
+"""`bench find`: clues asked of the full-text engine that `run search` fills, beside a plain scan of the same texts.
+
+Texts go to a file; from there into the engine as the role takes them in, with a commit as often as while it catches up. Then
+clues are asked: pieces of texts that are in it, cut where words begin and end, whole, with one word exchanged for another
+text's, and with one left out. A part of them is asked of a scan too, which looks at every text, cut into words before.
+
+What is timed is `Finder.find`: the clue cut into words, the engine, and the snippets of the documents found, whose texts come
+from the file instead of from Kafka.
+
+Invariants: every answer that the scan is asked for must be the engine's, document by document, or there is a complaint; equal
+options make equal texts and clues.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from stream_dedup.bench.find_texts import LANGUAGES, every_text
+from stream_dedup.bench.path_machine import machine
+from stream_dedup.fingerprinting import Languages
+from stream_dedup.fingerprinting.normalise import normalise
+from stream_dedup.ground.errors import InputError
+from stream_dedup.search.clue import clue_of, words_of
+from stream_dedup.search.facts import EnginePlace, TextFacts
+from stream_dedup.search.finding import Finder
+from stream_dedup.search.role import COMMIT_DOCUMENTS
+from stream_dedup.search.take_downs import key_of
+from stream_dedup.search.texts import TextIndex
+
+TOKENS: Final = (8, 20, 60)
+CHANGES: Final = ("whole", "one changed", "one missing")
+LISTED: Final = 20
+_TELL_DOCUMENTS: Final = 100_000
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FindOptions:
+    """What to measure. `clues`: of each language, length and change; `scans`: of all of them, how many the scan gets."""
+
+    documents: int = 100_000
+    size_bytes: int = 1000
+    clues: int = 100
+    scans: int = 9
+    seed: int = 1
+    corpus: Path | None = None
+    folder: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedClue:
+    """A clue, and the number of the text that it is of."""
+
+    language: str
+    tokens: int
+    change: str
+    text: str
+    source: int
+
+
+@dataclass(slots=True)
+class CellFigures:
+    """Clues of one language, length and change. `first`: how many had their text among the first; `listed`: at all."""
+
+    language: str
+    tokens: int
+    change: str
+    first: int = 0
+    listed: int = 0
+    milliseconds: list[float] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, object]:
+        """Return counts, shares and times by name."""
+        asked = len(self.milliseconds)
+        return {
+            "language": self.language,
+            "tokens": self.tokens,
+            "change": self.change,
+            "asked": asked,
+            "recall": round(self.first / asked, 4),
+            "listed": round(self.listed / asked, 4),
+            "median_ms": round(statistics.median(self.milliseconds), 2),
+            "p99_ms": round(float(np.quantile(self.milliseconds, 0.99, method="higher")), 2),
+        }
+
+
+@dataclass(slots=True)
+class FindReport:
+    """All figures; `scans` are (tokens, milliseconds of the scan, of the engine) of each clue that both were asked."""
+
+    options: FindOptions
+    machine: Mapping[str, Any]
+    bytes_texts: int = 0
+    bytes_engine: int = 0
+    segments: int = 0
+    load_seconds: float = 0.0
+    load_cpu_seconds: float = 0.0
+    ask_cpu_seconds: float = 0.0
+    cells: list[CellFigures] = field(default_factory=list)
+    scans: list[tuple[int, float, float]] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    @property
+    def milliseconds(self) -> list[float]:
+        """Of every clue."""
+        return [one for cell in self.cells for one in cell.milliseconds]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything, for `--json`."""
+        count, about = self.options.documents, self.machine
+        return {
+            "documents": count,
+            "texts": "generated" if self.options.corpus is None else "walks through real ones",
+            "seed": self.options.seed,
+            "machine": f"{about['cores']} cores of {about['processor']}, load before {about['load_before']}",
+            "bytes_of_text": round(self.bytes_texts / count),
+            "bytes_in_engine": round(self.bytes_engine / count),
+            "segments": self.segments,
+            "loaded_per_second": round(count / self.load_seconds),
+            "load_cpu_us": round(1e6 * self.load_cpu_seconds / count),
+            "ask_cpu_ms": round(1000 * self.ask_cpu_seconds / len(self.milliseconds), 2),
+            "median_ms": round(statistics.median(self.milliseconds), 2),
+            "p99_ms": round(float(np.quantile(self.milliseconds, 0.99, method="higher")), 2),
+            "cells": [one.as_json() for one in self.cells],
+            "scans": [
+                {
+                    "tokens": tokens,
+                    "asked": len(own),
+                    "scan_ms": round(statistics.median(scan for scan, _ in own), 1),
+                    "engine_ms": round(statistics.median(engine for _, engine in own), 2),
+                }
+                for tokens in TOKENS
+                if (own := [(scan, engine) for length, scan, engine in self.scans if length == tokens])
+            ],
+        }
+
+
+class TextFile:
+    """Texts on the disk by their numbers, as they are and cut into words. Use as `with`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._texts = (folder / "texts").open("w+b")
+        self._words = (folder / "words").open("w+b")
+        self._ends = [0]
+        self.languages: list[str] = []
+
+    def __enter__(self) -> TextFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._texts.close()
+        self._words.close()
+
+    def write(self, texts: Iterable[tuple[str, str]], languages: Languages) -> None:
+        """Write texts with their language."""
+        for code, text in texts:
+            data = text.encode()
+            self._texts.write(data)
+            self._words.write(f" {' '.join(words_of(text, languages))} \n".encode())
+            self._ends.append(self._ends[-1] + len(data))
+            self.languages.append(code)
+        self._texts.flush()
+        self._words.flush()
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all texts."""
+        return self._ends[-1]
+
+    def text(self, number: int) -> str:
+        """Return one."""
+        begin, end = self._ends[number : number + 2]
+        return os.pread(self._texts.fileno(), end - begin, begin).decode()
+
+    def at(self, places: Iterable[str]) -> dict[str, str]:
+        """Return texts by their places, as Kafka would give them."""
+        return {place: self.text(number_of(place)) for place in places}
+
+    def scanned(self, pairs: Sequence[bytes], needed: int) -> dict[int, int]:
+        """Look at every text; return how many of the pairs those hold that hold so many."""
+        self._words.seek(0)
+        found = {}
+        for number, line in enumerate(self._words):
+            held = sum(map(line.__contains__, pairs))
+            if held >= needed:
+                found[number] = held
+        return found
+
+
+def number_of(place: str) -> int:
+    """Return the number of the text that lies there."""
+    return int(place.rpartition("@")[2])
+
+
+def run_find(options: FindOptions, say: Say) -> FindReport:
+    """Measure.
+
+    Raises:
+        InputError: the texts cannot be had, or are too short for clues.
+        StreamDedupError: the engine failed.
+    """
+    languages = Languages()
+    with tempfile.TemporaryDirectory(dir=options.folder, prefix="bench-find-") as name, TextFile(Path(name)) as texts:
+        report = FindReport(options, machine())
+        say(f"writing {options.documents:,} texts")
+        texts.write(every_text(options.seed, options.size_bytes, options.documents, options.corpus), languages)
+        report.bytes_texts = texts.size_bytes
+        engine = TextIndex(Path(name) / "engine")
+        try:
+            _load(engine, texts, languages, report, say)
+            _ask(engine, texts, languages, report, say)
+        finally:
+            engine.close()
+    return report
+
+
+def _load(engine: TextIndex, texts: TextFile, languages: Languages, report: FindReport, say: Say) -> None:
+    began, cpu_began = time.monotonic(), time.process_time()
+    for number in range(report.options.documents):
+        text = texts.text(number)
+        identifier = f"https://host-{number % 9973}.example/{number}"
+        facts = TextFacts(f"unique-0@{number}", identifier, number, len(text), "unique", "new", log_offset=number // 500)
+        engine.add(facts, words_of(text, languages), "", key_of(identifier.encode()))
+        if engine.added == COMMIT_DOCUMENTS:
+            engine.commit(EnginePlace({}, {}))
+        if (number + 1) % _TELL_DOCUMENTS == 0:
+            say(f"{number + 1:,} of {report.options.documents:,} documents are in the engine")
+    engine.commit(EnginePlace({}, {}))
+    report.load_seconds = time.monotonic() - began
+    engine.settle()
+    report.load_cpu_seconds = time.process_time() - cpu_began
+    report.bytes_engine, report.segments = engine.size_bytes, engine.segments
+
+
+def _ask(engine: TextIndex, texts: TextFile, languages: Languages, report: FindReport, say: Say) -> None:
+    finder = Finder(engine, languages, texts.at)
+    options = report.options
+    clues = list(_clues(texts, languages, options))
+    cells = {key: CellFigures(*key) for key in product(LANGUAGES, TOKENS, CHANGES)}
+    # The first question of each language reads dictionaries; as a role that runs has done long ago.
+    for code in LANGUAGES:
+        finder.find(next(one.text for one in clues if one.language == code), LISTED)
+    say(f"asking {len(clues):,} clues")
+    order = random.Random(options.seed)  # noqa: S311 - no secrets
+    order.shuffle(clues)
+    times: dict[AskedClue, float] = {}
+    cpu_began = time.process_time()
+    for one in clues:
+        began = time.monotonic()
+        found = finder.find(one.text, LISTED)
+        times[one] = 1000 * (time.monotonic() - began)
+        cell = cells[one.language, one.tokens, one.change]
+        cell.milliseconds.append(times[one])
+        cell.first += any(number_of(document.at) == one.source for document in found)
+    report.ask_cpu_seconds = time.process_time() - cpu_began
+    for one in clues:
+        cells[one.language, one.tokens, one.change].listed += _holds(texts.text(one.source), one.text, languages)
+    report.cells = list(cells.values())
+    for one in _spread(clues, options.scans):
+        say(f"a scan for {one.tokens} words in {one.language}, {one.change}")
+        began = time.monotonic()
+        clue = clue_of(one.text, languages)
+        wanted = [f" {' '.join(pair)} ".encode() for pair in clue.pairs]
+        held = texts.scanned(wanted, clue.needed())
+        report.scans.append((one.tokens, 1000 * (time.monotonic() - began), times[one]))
+        shares = {number: count / len(clue.pairs) for number, count in held.items()}
+        answer = {number_of(document.facts.at): document.share for document in engine.find(clue, LISTED)}
+        best = sorted(shares.values(), reverse=True)[:LISTED]
+        if sorted(answer.values(), reverse=True) != best or any(
+            shares.get(number) != share for number, share in answer.items()
+        ):
+            report.complaints.append(f"The engine's answer is not the scan's, for the clue {one.text!r:.200}.")
+
+
+def _holds(text: str, clue: str, languages: Languages) -> bool:
+    """Return whether a text holds so much of a clue that it is listed, by counting."""
+    wanted = clue_of(clue, languages)
+    words = f" {' '.join(words_of(text, languages))} "
+    return sum(f" {' '.join(pair)} " in words for pair in wanted.pairs) >= wanted.needed()
+
+
+def _spread(clues: Sequence[AskedClue], count: int) -> Iterator[AskedClue]:
+    """Yield so many clues, of each length equally many; languages and changes take turns."""
+    kinds = [(LANGUAGES[turn % 3], tokens, CHANGES[(turn + turn // 3) % 3]) for turn in range(9) for tokens in TOKENS]
+    for kind in kinds[:count]:
+        yield next(one for one in clues if (one.language, one.tokens, one.change) == kind)
+
+
+def _clues(texts: TextFile, languages: Languages, options: FindOptions) -> Iterator[AskedClue]:
+    """Yield the clues: the same piece of a text whole, changed and with a word missing."""
+    dice = np.random.default_rng([options.seed, 7])
+    for code in LANGUAGES:
+        own = [number for number, one in enumerate(texts.languages) if one == code]
+        for tokens in TOKENS:
+            made = tries = 0
+            while made < options.clues:
+                tries += 1
+                if tries > 20 * options.clues + 100:
+                    raise InputError(f"The texts in {code!r} are too short for clues of {tokens} words: give a larger --size.")
+                source, other = (own[place] for place in dice.integers(0, len(own), 2))
+                piece = _piece(texts.text(source), tokens, languages, dice.random())
+                foreign = _piece(texts.text(other), 1, languages, dice.random())
+                if piece is None or foreign is None:
+                    continue
+                made += 1
+                before, word, behind = piece[1 + int(dice.random() * (tokens - 2))]
+                whole = before + word + behind
+                for change, text in zip(CHANGES, (whole, before + foreign[0][1] + behind, before + behind), strict=True):
+                    yield AskedClue(code, tokens, change, text, source)
+
+
+def _piece(text: str, tokens: int, languages: Languages, where: float) -> list[tuple[str, str, str]] | None:
+    """Return a piece of a text that is so many words long, parted at each of its words: before it, it, behind it."""
+    data = normalise(text).encode()
+    spans = languages.spans(data)
+    if len(spans) < tokens:
+        return None
+    first = int(where * (len(spans) - tokens + 1))
+    own = spans[first : first + tokens]
+    begin, end = own[0][0], own[-1][1]
+    return [(data[begin:start].decode(), data[start:stop].decode(), data[stop:end].decode()) for start, stop in own]

@@ -1,0 +1,244 @@
+"""Texts to search in, as many as are asked for: generated, or walks through real ones.
+
+What a search costs hangs on how many texts have the same words and the same pairs of neighbours. So words are drawn by the law
+of Zipf and Mandelbrot, as in real texts, and every second word is one of eight that follow the word before it, as `of` follows
+`because`. Chinese words are those of jieba's dictionary; English and Japanese ones are made up of syllables and of characters.
+(Articles of `demo.texts` would not do: a few sentences stand in each of them, and a clue would be held by thousands.)
+
+A walk goes through real texts from word to word, and at one word in four to another place where that word stands: every pair
+of neighbours is a real one, as frequent as it really is.
+
+Invariants: everything follows from the seed and the text's number, so that none has to be kept; no two texts are copies. There
+are `_WORDS` words in a language, or those of the real texts, and a million texts have more: a rare word is in more of the
+generated texts than it would be, so that searching them is rather harder.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.bench.corpus import read_corpora
+from stream_dedup.demo.texts import Dice
+from stream_dedup.fingerprinting.jieba_data import words_by_frequency
+from stream_dedup.ground.errors import InputError
+
+LANGUAGES: Final = ("en", "zh", "ja")
+
+_WORDS: Final = 300_000
+_EXPONENT: Final = 1.07
+_SHIFT: Final = 2.7
+_FOLLOWING: Final = 8  # of every word so many are its followers, and every second word is one
+_BLOCK: Final = 256
+_SENTENCE: Final = 12
+_JUMPS: Final = 0.25
+_SYLLABLES: Final = [first + last for last in "aeiou" for first in "tnrsldmcpbfghvkwjy"]
+_PARTICLES: Final = (
+    "の",
+    "は",
+    "を",
+    "に",
+    "が",
+    "と",
+    "で",
+    "も",
+    "から",
+    "した",
+    "する",
+    "して",
+    "まで",
+    "より",
+    "には",
+    "では",
+    "との",
+    "です",
+    "ます",
+    "ない",
+    "という",
+    "について",
+    "として",
+    "による",
+    "された",
+    "している",
+    "したが",
+    "ました",
+    "であり",
+    "であった",
+    "ながら",
+    "ように",
+    "ために",
+    "だけ",
+    "など",
+    "へ",
+    "や",
+    "か",
+    "ので",
+    "けれど",
+    "ても",
+    "ており",
+)
+_PIECE: Final = re.compile(r"[\u3400-\u9fff]{1,2}\W*|[\u3040-\u30ff]+\W*|[^\W\u3040-\u30ff\u3400-\u9fff]+\W*")
+_STOPS: Final = {"en": (" ", ". "), "zh": ("", "。"), "ja": ("", "。")}
+
+
+class TextSource(Protocol):
+    """Texts of one language by their numbers."""
+
+    def texts(self, first: int, count: int) -> list[str]:
+        """Return so many, from a multiple of `_BLOCK` on."""
+
+
+def every_text(seed: int, size_bytes: int, documents: int, corpus: Path | None) -> Iterator[tuple[str, str]]:
+    """Yield so many texts with their language; the languages take turns.
+
+    Raises:
+        InputError: the corpora cannot be read, or have no texts in one of the languages.
+    """
+    sources = [source(seed, code, size_bytes, corpus) for code in LANGUAGES]
+    left = documents
+    for first in itertools.count(0, _BLOCK):
+        blocks = [one.texts(first, _BLOCK) for one in sources]
+        for number in range(_BLOCK):
+            for code, block in zip(LANGUAGES, blocks, strict=True):
+                if not left:
+                    return
+                left -= 1
+                yield code, block[number]
+
+
+def source(seed: int, code: str, size_bytes: int, corpus: Path | None = None) -> TextSource:
+    """Return the texts of a language: generated, or walks through those of a folder of corpora."""
+    if corpus is None:
+        return GeneratedTexts(seed, code, size_bytes)
+    real = [document.text for one in read_corpora(corpus) for document in one.documents if document.language == code]
+    if not real:
+        raise InputError(f"There are no texts in {code!r} in {corpus}: give another folder to --corpus, or leave it out.")
+    return WalkedTexts(seed, code, size_bytes, real)
+
+
+class GeneratedTexts:
+    """Texts of drawn words. `size_bytes` is about their mean; a text has from half to one and a half of it."""
+
+    def __init__(self, seed: int, code: str, size_bytes: int) -> None:
+        self._seed = [seed, LANGUAGES.index(code)]
+        self._code = code
+        self._words = _vocabulary(code)
+        weights = (np.arange(1, len(self._words) + 1) + _SHIFT) ** -_EXPONENT
+        self._law = np.cumsum(weights) / weights.sum()
+        self._length = 16
+        sample = self.texts(0, _BLOCK)
+        self._length = max(16, round(16 * size_bytes * _BLOCK / sum(len(text.encode()) for text in sample)))
+
+    def texts(self, first: int, count: int) -> list[str]:
+        """Return so many texts, from a multiple of `_BLOCK` on."""
+        found: list[str] = []
+        for block in range(first // _BLOCK, -(-(first + count) // _BLOCK)):
+            found += self._of_block(block)
+        return found[:count]
+
+    def _of_block(self, block: int) -> list[str]:
+        chance = np.random.default_rng([*self._seed, block])
+        lengths = chance.integers(max(1, self._length // 2), self._length * 3 // 2, _BLOCK, endpoint=True)
+        longest = int(lengths.max())
+        ranks = self._drawn(chance.random((longest, _BLOCK)))
+        follows = chance.random((longest, _BLOCK)) < 0.5
+        ways = (_FOLLOWING * chance.random((longest, _BLOCK)) ** 2).astype(np.uint64)
+        for place in range(1, longest):
+            following = self._drawn(_fraction(ranks[place - 1].astype(np.uint64) * np.uint64(_FOLLOWING) + ways[place]))
+            ranks[place] = np.where(follows[place], following, ranks[place])
+        ends = chance.random((longest, _BLOCK)) < 1 / _SENTENCE
+        particles = (len(_PARTICLES) * chance.random((longest, _BLOCK)) ** 3).astype(np.int64)
+        return [
+            self._written(*(column[:length, number].tolist() for column in (ranks, ends, particles)))
+            for number, length in enumerate(lengths.tolist())
+        ]
+
+    def _drawn(self, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+        return np.minimum(np.searchsorted(self._law, uniform), len(self._words) - 1)
+
+    def _written(self, ranks: list[int], ends: list[bool], particles: list[int]) -> str:
+        gap, stop = _STOPS[self._code]
+        words = self._words
+        if self._code == "ja":
+            return "".join(
+                f"{words[rank]}{_PARTICLES[particle]}{stop if end else ''}"
+                for rank, end, particle in zip(ranks, ends, particles, strict=True)
+            )
+        return "".join(f"{words[rank]}{stop if end else gap}" for rank, end in zip(ranks, ends, strict=True)).strip()
+
+
+class WalkedTexts:
+    """Walks through real texts, of about `size_bytes` each."""
+
+    def __init__(self, seed: int, code: str, size_bytes: int, real: Sequence[str]) -> None:
+        self._seed = (seed, code)
+        self._size_bytes = size_bytes
+        self._pieces = [piece for text in real for piece in _PIECE.findall(text)]
+        self._places: defaultdict[str, list[int]] = defaultdict(list)
+        for place, piece in enumerate(self._pieces):
+            self._places[piece].append(place)
+
+    def texts(self, first: int, count: int) -> list[str]:
+        """Return so many texts."""
+        return [self._walk(Dice("walk", *self._seed, number)) for number in range(first, first + count)]
+
+    def _walk(self, dice: Dice) -> str:
+        place = dice.below(len(self._pieces))
+        size = self._size_bytes * (0.5 + dice.roll())
+        found: list[str] = []
+        while size > 0:
+            piece = self._pieces[place]
+            found.append(piece)
+            size -= len(piece.encode())
+            if dice.roll() < _JUMPS:
+                place = dice.pick(self._places[piece])
+            place = (place + 1) % len(self._pieces)
+        return "".join(found)
+
+
+def _vocabulary(code: str) -> list[str]:
+    """Return the words of a language, the most frequent first; no two are equal."""
+    if code == "zh":
+        return [word for word in words_by_frequency() if all("\u4e00" <= one <= "\u9fff" for one in word)][:_WORDS]
+    if code == "ja":
+        characters = _characters("euc_jp", 0xB0, 0xCF)
+        count = len(characters)
+        return [characters[number // count] + characters[number % count] for number in _scattered(count * count)]
+    return ["".join(_digits(number)) for number in range(_WORDS)]
+
+
+def _digits(number: int) -> Iterator[str]:
+    """Yield the syllables of a number: one for the first ninety words, two for the next eight thousand."""
+    while number >= len(_SYLLABLES):
+        number, digit = divmod(number, len(_SYLLABLES))
+        number -= 1
+        yield _SYLLABLES[digit]
+    yield _SYLLABLES[number]
+
+
+def _scattered(limit: int) -> Iterator[int]:
+    """Yield different numbers below a limit that its step has no divisor in common with."""
+    step = 1_000_003  # a prime
+    return (number * step % limit for number in range(_WORDS))
+
+
+def _characters(encoding: str, first: int, last: int) -> list[str]:
+    """Return the frequent Han of a national standard, which has a block for them."""
+    cells = (bytes((row, cell)) for row in range(first, last + 1) for cell in range(0xA1, 0xFF))
+    return [one for cell in cells if (one := cell.decode(encoding, "ignore"))]
+
+
+def _fraction(numbers: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Return random-looking numbers from 0 to 1 that follow from whole ones."""
+    with np.errstate(over="ignore"):
+        mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray((mixed >> np.uint64(11)) * 2.0**-53)

@@ -1,0 +1,272 @@
+"""Which copy of a representative is the best, and, where the log counts them, how many there were and when.
+
+    row     copies(u32) first_ms(i64) last_ms(i64) and, of the best so far: features(u32) time_ms(i64) rank(u32) rule(u8: by
+            which it beat what was best before; 0, it is the representative itself) source(u32) offset(i64)
+
+A representative has a row, under its entry's number, once it has a better copy or a copy that was counted. The id of the best
+copy lies beside it, so that a take-down reads ids and nothing else. Rows are read when duplicates name their representatives,
+all of a batch's at once, and written with what that batch led to.
+
+Invariants: a function of the log alone, because log order decides between equals (the earlier is better); a row goes with its
+representative, and moves with it where that is renewed; an id that was forgotten is nowhere in here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.ground.better import UNRANKED, BetterRule
+from stream_dedup.ground.errors import FormatError
+from stream_dedup.index.contract import Store
+from stream_dedup.index.layout import COPIES, PREFIX_BEST_ID, PREFIX_COPIES, best_id_key, copies_key, number_of
+from stream_dedup.index.published import Published
+from stream_dedup.index.writes import Writes
+from stream_dedup.machine.compiled import inlined, kernel
+
+_ROW: Final = struct.Struct("<IqqIqIBIq")  # as COPIES
+_ROWS_KEPT: Final = 16_384
+_ROWS_AT_FIRST: Final = 1024
+_COPIES_MAX: Final = (1 << 32) - 1
+_UNRANKED: Final = UNRANKED
+_LONGEST, _NEWEST, _AUTHORITY = map(int, BetterRule)
+_DAMAGED: Final = (
+    "A count of copies in the index volume is damaged; give the index an empty volume, and it is rebuilt from the log."
+)
+
+
+class Copies(NamedTuple):
+    """Duplicates as they come, (n,) each: what the rules look at, and where they lie."""
+
+    features: NDArray[np.uint32]
+    times_ms: NDArray[np.int64]
+    ranks: NDArray[np.uint32]
+    sources: NDArray[np.uint32]
+    offsets: NDArray[np.int64]
+
+
+class BestCopy(NamedTuple):
+    """What is known of a representative's copies. `rule`: 0, the representative itself is the best, and `id` is not told."""
+
+    id: bytes
+    copies: int
+    first_ms: int
+    last_ms: int
+    rule: int
+    source: int
+    offset: int
+
+
+class CopyCounts:
+    """The rows of all representatives that have copies; what changes is told to `published`, if anybody wants to know."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.published: Published | None = None
+        self._rows = np.zeros(_ROWS_AT_FIRST, COPIES)
+        self._places: dict[int, int] = {}  # where among them an entry's row is
+        self._used = 0
+        self._ids: dict[int, bytes] = {}
+        self._changed: set[int] = set()
+        self._gone: set[int] = set()
+        self._passed = 0  # no row lies below it
+        self._dropped_below = 0
+
+    def count(
+        self,
+        named: NDArray[np.int64],
+        first: Copies,
+        copies: Copies,
+        ids: Sequence[bytes],
+        rule: BetterRule,
+        *,
+        counts: bool,
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
+        """Take in duplicates that name the entries `named` (n,); return how many copies each made it, and whether it is better.
+
+        `first` are the same columns of those entries themselves, `ids` the duplicates' own. What is better has the rule's
+        number, all else 0. Where nobody `counts`, a row is only looked at for what beats the representative itself.
+        """
+        told, better = np.zeros(len(named), np.uint32), np.zeros(len(named), np.uint8)
+        beats_first = np.empty(len(named), np.bool_)
+        _beat(first, copies, int(rule), beats_first)
+        asked = np.arange(len(named)) if counts else np.flatnonzero(beats_first)
+        if not len(asked):
+            return told, better
+        numbers: list[int] = named.tolist()
+        chosen = [numbers[at] for at in asked.tolist()]
+        places = self._find(chosen)  # before the rows are named: it may make room for more of them
+        _count(self._rows, places, asked, first, copies, beats_first, int(rule), counts, told, better)
+        is_better = np.flatnonzero(better).tolist()
+        for at in is_better:
+            self._ids[numbers[at]] = ids[at]
+        changed = asked.tolist() if counts else is_better
+        self._changed.update(chosen if counts else [numbers[at] for at in is_better])
+        if self.published is not None:
+            for at in changed:
+                self.published.note(numbers[at], int(first.sources[at]), int(first.offsets[at]))
+        return told, better
+
+    def move(self, old: Sequence[int], first: int) -> None:
+        """Let representatives that were renewed keep their rows: of entries `old`, and from `first` on, in their order."""
+        ids = self._best_ids(old)
+        places = self._find(old)
+        rows = self._rows[places]
+        self.drop(old)
+        are_there = (rows["copies"] > 0) | (rows["rule"] > 0)
+        moved = (first + np.flatnonzero(are_there)).tolist()
+        places = self._find(moved)
+        self._rows[places] = rows[are_there]
+        self._changed.update(moved)
+        self._ids.update((number, one) for number, one in enumerate(ids, first) if one)
+        if self.published is not None:
+            self.published.move([old[number - first] for number in moved], moved)
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """Drop the rows of entries that are no representatives any more."""
+        self._gone.update(numbers)
+        self._forget_rows(numbers)
+
+    def drop_below(self, first: int) -> None:
+        """Drop the rows of all entries below one: their window has passed."""
+        self._dropped_below = max(self._dropped_below, first)
+        self._forget_rows([number for number in self._places.keys() | self._ids.keys() if number < first])
+
+    def forget(self, ids: Collection[bytes]) -> None:
+        """Blank these ids where they are those of a best copy. Reads the ids of all best copies."""
+        held = {number_of(key): value for key, value in self._store.scan(PREFIX_BEST_ID)} | self._ids
+        for number, identifier in held.items():
+            if identifier in ids and number not in self._gone and number >= self._dropped_below:
+                self._ids[number] = b""
+
+    def numbers(self) -> Iterator[int]:
+        """Yield the stored numbers of the entries that have copies, ascending."""
+        return (number_of(key) for key, _ in self._store.scan(PREFIX_COPIES))
+
+    def stored(self, numbers: Sequence[int]) -> list[BestCopy | None]:
+        """Return what is stored of the copies of these entries; None for one that has none, or is gone."""
+        rows = self._store.get_many(list(map(copies_key, numbers)))
+        ids = self._store.get_many(list(map(best_id_key, numbers)))
+        found: list[BestCopy | None] = []
+        for raw, identifier in zip(rows, ids, strict=True):
+            if raw is None:
+                found.append(None)
+                continue
+            if len(raw) != COPIES.itemsize:
+                raise FormatError(_DAMAGED)
+            copies, first_ms, last_ms, _, _, _, rule, source, offset = _ROW.unpack(raw)
+            found.append(BestCopy(identifier or b"", copies, first_ms, last_ms, rule, source, offset))
+        return found
+
+    def collect(self, writes: Writes, applied: int) -> None:
+        """Add what changed since the last call, all of it below the log offset `applied`."""
+        if self.published is not None:
+            self.published.collect(writes, self._changed | self._ids.keys(), self._gone, applied)
+        if self._dropped_below > self._passed:
+            for key_of in (copies_key, best_id_key):
+                writes.delete_range(key_of(self._passed), key_of(self._dropped_below))
+            self._passed = self._dropped_below
+        for number in self._gone:
+            writes.delete(copies_key(number))
+            writes.delete(best_id_key(number))
+        changed = list(self._changed)
+        places, size = self._find(changed), COPIES.itemsize
+        raw = self._rows[places].tobytes()
+        for at, number in enumerate(changed):
+            writes.put(copies_key(number), raw[at * size : at * size + size])
+        for number, identifier in self._ids.items():
+            if identifier:
+                writes.put(best_id_key(number), identifier)
+            else:
+                writes.delete(best_id_key(number))
+        self._gone.clear()
+        self._changed.clear()
+        self._ids.clear()
+        if self._used > _ROWS_KEPT:
+            self._places.clear()
+            self._used = 0
+
+    def _forget_rows(self, numbers: Collection[int]) -> None:
+        self._changed.difference_update(numbers)
+        for number in numbers:
+            self._places.pop(number, None)
+            self._ids.pop(number, None)
+
+    def _find(self, numbers: Sequence[int]) -> NDArray[np.int64]:
+        """Return where among the rows at hand those of these entries are; of one that has no copies, all is 0."""
+        missing = dict.fromkeys(number for number in numbers if number not in self._places)
+        if missing:
+            read = self._store.get_many(list(map(copies_key, missing)))
+            if any(row is not None and len(row) != COPIES.itemsize for row in read):
+                raise FormatError(_DAMAGED)
+            begin, end = self._used, self._used + len(missing)
+            self._used = end
+            if end > len(self._rows):
+                self._rows = np.concatenate([self._rows, np.zeros(end, COPIES)])
+            self._rows[begin:end] = np.frombuffer(b"".join([row or _NO_ROW for row in read]), COPIES)
+            self._places.update(zip(missing, range(begin, end), strict=True))
+        return np.fromiter(map(self._places.__getitem__, numbers), np.int64, len(numbers))
+
+    def _best_ids(self, numbers: Sequence[int]) -> list[bytes]:
+        """Return the id of each entry's best copy; nothing where that is the representative itself, or has none."""
+        stored = self._store.get_many(list(map(best_id_key, numbers)))
+        return [self._ids.get(number, value or b"") for number, value in zip(numbers, stored, strict=True)]
+
+
+_NO_ROW: Final = bytes(COPIES.itemsize)
+
+
+@inlined
+def _is_better(rule: Any, features: Any, time_ms: Any, rank: Any, best_features: Any, best_time_ms: Any, best_rank: Any) -> Any:
+    if rule == _NEWEST:
+        return time_ms > best_time_ms
+    if rule == _AUTHORITY:
+        return rank != _UNRANKED and (best_rank == _UNRANKED or rank < best_rank)
+    own, best = np.int64(features), np.int64(best_features)
+    return own > best and 10 * own >= 11 * best
+
+
+@kernel
+def _beat(first: Any, copies: Any, rule: Any, beats_first: Any) -> None:
+    """Say which duplicates are better than their representative itself."""
+    for i in range(len(beats_first)):
+        mine = (copies.features[i], copies.times_ms[i], copies.ranks[i])
+        beats_first[i] = _is_better(rule, *mine, first.features[i], first.times_ms[i], first.ranks[i])
+
+
+@kernel
+def _count(
+    rows: Any,
+    places: Any,
+    asked: Any,
+    first: Any,
+    copies: Any,
+    beats_first: Any,
+    rule: Any,
+    counts: Any,
+    told: Any,
+    better: Any,
+) -> None:
+    """Take in the duplicates `asked` (m,) one by one; `places` (m,) says which of the rows is that of their representatives."""
+    for at in range(len(places)):
+        row, i = rows[places[at]], asked[at]
+        if row.copies == 0:
+            row.first_ms = row.last_ms = first.times_ms[i]
+            if row.rule == 0:
+                row.features, row.time_ms, row.rank = first.features[i], first.times_ms[i], first.ranks[i]
+                row.source, row.offset = first.sources[i], first.offsets[i]
+        if counts:
+            if row.copies < _COPIES_MAX:
+                row.copies += 1
+            told[i] = row.copies
+            row.first_ms = min(row.first_ms, copies.times_ms[i])
+            row.last_ms = max(row.last_ms, copies.times_ms[i])
+        mine = (copies.features[i], copies.times_ms[i], copies.ranks[i])
+        if beats_first[i] and _is_better(rule, *mine, row.features, row.time_ms, row.rank):
+            better[i] = row.rule = rule
+            row.features, row.time_ms, row.rank = mine
+            row.source, row.offset = copies.sources[i], copies.offsets[i]

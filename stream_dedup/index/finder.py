@@ -1,0 +1,255 @@
+"""Rows by hashed keys: some tables over the same rows, in memory, or with their row numbers in a file.
+
+Invariants: buckets grow with the rows, so a look-up costs the same at any number of them; the open parts move behind the
+sealed ones table by table, so nothing is held twice; what is found passes by 12 bits of the key and its bucket, earliest first,
+and is to be compared by who asks.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.index import finder_kernels
+from stream_dedup.index.budget import Column, unreadable
+from stream_dedup.index.finder_kernels import GROUP, KeyTables
+from stream_dedup.index.rows import no_row_taken
+from stream_dedup.index.table_kernels import SIZES, UNIT
+
+_BUCKET_ENTRIES: Final = 32  # at most, on average: as many tags are read in half a line of memory
+_BUCKETS_MIN: Final = 4096  # enough for what comes before anything is sealed: fewer blocks would be long, and read whole
+_UNITS_MIN: Final = 1024
+_KEYS_AT_ONCE: Final = 1 << 12
+_PIECES: Final = 16  # of the rows, and of a table: one thread works at each
+_PARTS_BITS: Final = 11  # the buckets are sorted in at most so many parts,
+_PART_BITS_MIN: Final = 11  # each of at least so many buckets, which stay in a processor's own cache
+_ENTRIES_AT_ONCE: Final = 1 << 21  # whose row numbers are moved in memory at once
+_OPEN_BYTES: Final = 12  # a row number and its tags, in blocks that are half full, counting those that were outgrown
+_ROW_BYTES: Final = 4
+_TAG_BYTES: Final = 1.5
+TAGS: Final = 1 << finder_kernels.TAG_BITS
+
+Each = Callable[[Callable[[Any], None], Sequence[Any]], None]
+"""Carries work out for each part, on some threads."""
+KeysOf = Callable[[int, int], NDArray[np.uint64]]
+"""Returns the keys (T, n) of the rows from a first one to an end."""
+
+
+class _Piece(NamedTuple):
+    """The rows from `first` to `end`, of which those that count have the places from `begin` to `stop`."""
+
+    first: int
+    end: int
+    begin: int
+    stop: int
+
+
+class RowFinder:
+    """So many tables over the rows of one index; not safe for use by several threads at once."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.open_entries = 0
+        self._rows = Column(np.uint32)
+        self.table = self._empty(_BUCKETS_MIN)
+
+    def add(self, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
+        """Add rows (k,), later than all there, with their keys (k, T)."""
+        done = finder_kernels.add_open(self.table, rows, keys, 0)
+        while done < keys.size:
+            places = len(self.table.open_rows) * 5 // 4 // UNIT * UNIT
+            self.table.open_rows.resize(places, refcheck=False)
+            self.table.open_tags.resize(places, refcheck=False)
+            done = finder_kernels.add_open(self.table, rows, keys, done)
+        self.open_entries += len(rows)
+
+    def find(
+        self, number: int, keys: NDArray[np.uint64], states: NDArray[np.uint8], at: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the next live row of each key in one table, or -1, and move on where each search stands, `at`: 0 to begin."""
+        found, taken = np.empty(len(keys), np.int64), no_row_taken()
+        finder_kernels.find(self.table, taken, number, keys, states, at, found)
+        if taken.failed[0]:
+            raise unreadable(None)
+        return found
+
+    def seal(self, keys_of: KeysOf, states: NDArray[np.uint8], least: int, entries: int, each: Each) -> None:
+        """Sort the rows with a state of `least` or more, `entries` of them, into sealed parts, from nothing.
+
+        First the keys go, in the order of the rows, to where the sealed parts will lie, so each row is read once. Then those of
+        each table are moved to their part of the buckets, and within it to their bucket: what is written lies close together.
+        """
+        self.table = self._empty(_BUCKETS_MIN)  # nothing of the old ones is needed
+        self._rows.reserve(0)
+        self.table = self._empty(buckets_for(entries))
+        self.open_entries = 0
+        self._make_long(entries)
+        cuts = np.linspace(0, len(states), _PIECES + 1, dtype=np.int64).tolist()
+        places = [0, *itertools.accumulate(int((states[a:b] >= least).sum()) for a, b in itertools.pairwise(cuts))]
+        pieces = [_Piece(*piece) for piece in zip(cuts[:-1], cuts[1:], places[:-1], places[1:], strict=True)]
+        part_bits = _part_bits(self._buckets)
+        counts = np.zeros((_PIECES, self.count, self._buckets >> part_bits), np.int64)
+        each(lambda at: self._lay(pieces[at], keys_of, states, least, part_bits, counts[at]), range(_PIECES))
+        parted = np.empty(entries, np.uint64)
+        for number in range(self.count):
+            self._sort(number, pieces, states, least, part_bits, counts[:, number], parted, each)
+
+    def _lay(
+        self, piece: _Piece, keys_of: KeysOf, states: NDArray[np.uint8], least: int, part_bits: int, counts: NDArray[np.int64]
+    ) -> None:
+        """Put the keys of a piece of the rows into their places before they are sorted, and count those of each part."""
+        at = piece.begin
+        for first in range(piece.first, piece.end, _KEYS_AT_ONCE):
+            keys = keys_of(first, end := min(piece.end, first + _KEYS_AT_ONCE))
+            low = np.empty(keys.shape, np.uint32)
+            count = finder_kernels.lay(self.table, keys, states[first:end], least, at, part_bits, counts, low)
+            for number in range(self.count):
+                self._rows.write(number * self._places + at, low[number, :count])
+            at += count
+
+    def _sort(
+        self,
+        number: int,
+        pieces: Sequence[_Piece],
+        states: NDArray[np.uint8],
+        least: int,
+        part_bits: int,
+        counts: NDArray[np.int64],
+        parted: NDArray[np.uint64],
+        each: Each,
+    ) -> None:
+        """Sort what `_lay` put down of one table; `counts` (pieces, parts), and `parted` (entries,) is scratch."""
+        base = number * self._places
+        ends = np.cumsum(counts.T).reshape(counts.shape[::-1])  # of each part, what each piece has of it
+        cursors = np.ascontiguousarray((ends - counts.T).T, np.uint64)
+        begins = np.append(0, ends[:, -1])
+
+        def part(at: int) -> None:
+            first, end, begin, stop = pieces[at]
+            low, high = self._rows.read(base + begin, base + stop), self.table.tags[base + begin : base + stop]
+            finder_kernels.part(self.table, low, high, states[first:end], least, first, part_bits, cursors[at], parted)
+
+        def settle(parts: tuple[int, int]) -> None:
+            own = begins[parts[0] : parts[1] + 1]
+            some, cursor = parted[own[0] : own[-1]], np.empty(1 << part_bits, np.uint32)
+            ordered = np.empty(np.diff(own).max(), np.uint64)
+            rows, halves = np.empty(len(some), np.uint32), np.empty(len(some) + 1, np.uint8)
+            finder_kernels.seal(self.table, number, some, parts[0], own, cursor, ordered, halves, rows)
+            self._rows.write(base + int(own[0]), rows)
+
+        each(part, range(len(pieces)))
+        even = np.append(np.flatnonzero(begins[:-1] % 2 == 0), len(begins) - 1)  # so no two threads write to one byte
+        groups = np.unique(even[np.linspace(0, len(even) - 1, _PIECES + 1, dtype=np.int64)]).tolist()
+        each(settle, list(itertools.pairwise(groups)))
+        self.table.heads[number, -1] = begins[-1]
+
+    def merge(self) -> bool:
+        """Move the open parts behind the sealed ones; False if there are too many entries for the buckets there are."""
+        entries = int(self.table.heads[0, -1]) + self.open_entries
+        if buckets_for(entries) > self._buckets:
+            return False
+        before = self._places
+        self._make_long(entries)
+        table, after = self.table, self._places
+        for number in range(self.count - 1, -1, -1):  # from the end, because what moves, moves to the right
+            to = entries
+            for first, end in reversed(list(self._stretches(number))):
+                begin, stop = table.heads[number, [first, end]].tolist()
+                opened = int(table.open_heads[number, first // GROUP : end // GROUP, 1].sum())
+                old = self._rows.read(number * before + begin, number * before + stop).copy()
+                rows = np.empty(stop - begin + opened, np.uint32)
+                at = finder_kernels.merge(table, number, before, after, first, end, to, old, rows)
+                self._rows.write(number * after + at, rows)
+                to = at
+        used = max(_UNITS_MIN, int(table.top[0])) * UNIT  # as much as will be needed again, more or less
+        table.open_rows.resize(used, refcheck=False)
+        table.open_tags.resize(used, refcheck=False)
+        table.free[:] = 0
+        table.top[:] = 0
+        self.open_entries = 0
+        return True
+
+    def to_file(self, folder: Path) -> None:
+        """Move the row numbers of the sealed parts to a file."""
+        self._rows.to_file(folder)
+        self._take_rows()
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes of memory that the arrays hold."""
+        return sum(array.nbytes for array in self.table)
+
+    @property
+    def bytes_in_file(self) -> int:
+        """Bytes of the row numbers that lie in a file."""
+        return self._rows.bytes_in_file
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """How many entries each bucket holds, (T, B)."""
+        lengths = np.empty((self.count, self._buckets), np.int64)
+        finder_kernels.count_buckets(self.table, lengths)
+        return lengths
+
+    @property
+    def _buckets(self) -> int:
+        return int(self.table.heads.shape[1] - 1)
+
+    @property
+    def _places(self) -> int:
+        """How many places each table has in the sealed arrays."""
+        return len(self.table.tags) // self.count
+
+    def _stretches(self, number: int) -> Iterator[tuple[int, int]]:
+        """Yield (first, end) of buckets, whole groups, that hold few enough entries to be worked at in memory."""
+        entries = int(self.table.heads[number, -1])
+        step = max(GROUP, self._buckets * _ENTRIES_AT_ONCE // max(1, entries) // GROUP * GROUP)
+        for first in range(0, self._buckets, step):
+            yield first, min(self._buckets, first + step)
+
+    def _make_long(self, entries: int) -> None:
+        """Make the sealed parts long enough; an even number of places, so that no two tables share a byte."""
+        places = self.count * (entries + (entries & 1))
+        self.table.tags.resize(places, refcheck=False)  # in place: nothing is copied or held twice
+        self.table.more.resize(places // 2, refcheck=False)
+        self._rows.reserve(places)
+        self._take_rows()
+
+    def _take_rows(self) -> None:
+        self.table = self.table._replace(rows=self._rows.array, file=np.array([self._rows.number], np.int64))
+
+    def _empty(self, buckets: int) -> KeyTables:
+        return KeyTables(
+            heads=np.zeros((self.count, buckets + 1), np.uint32),
+            tags=np.empty(0, np.uint8),
+            more=np.empty(0, np.uint8),
+            rows=self._rows.array,
+            file=np.array([self._rows.number], np.int64),
+            open_heads=np.zeros((self.count, buckets // GROUP, 2), np.uint32),
+            open_tags=np.zeros(_UNITS_MIN * UNIT, np.uint16),
+            open_rows=np.zeros(_UNITS_MIN * UNIT, np.uint32),
+            free=np.zeros(SIZES, np.int64),
+            top=np.zeros(1, np.int64),
+        )
+
+
+def buckets_for(entries: int) -> int:
+    """Return how many buckets a table of so many entries has: a power of two, with 16 to 32 entries in each, or fewer."""
+    return max(_BUCKETS_MIN, 1 << (entries // _BUCKET_ENTRIES).bit_length())
+
+
+def _part_bits(buckets: int) -> int:
+    """Return how many buckets are sorted together, as a power of two: few parts, and each small enough for the caches."""
+    bits = buckets.bit_length() - 1
+    return min(bits, max(_PART_BITS_MIN, bits - _PARTS_BITS))
+
+
+def finder_bytes(tables: int, entries: int, open_share: float, *, in_file: bool = False) -> int:
+    """Return how many bytes of memory so many tables take, with such a share of the entries open; see `RowFinder.to_file`."""
+    sealed = _TAG_BYTES if in_file else _TAG_BYTES + _ROW_BYTES
+    return int(tables * (entries * (sealed + open_share * _OPEN_BYTES) + buckets_for(entries) * (4 + 8 / GROUP)))

@@ -1,0 +1,344 @@
+"""The compiled half of `finder`: tables of hashed keys over rows.
+
+A key is 64 bits. Its low ones choose the bucket; twelve others are its *tag*, of which eight lie beside each row and four in an
+array of halves of bytes, which is asked where the eight pass. A bucket holds some 24 entries, so a search reads a line of tags
+for each table, and by chance one entry in twenty tables passes once in eight searches, however many there are.
+
+The sealed part is sorted by bucket, without a gap; what came since lies in an arena of blocks, as in `table_kernels`, which all
+tables share: a block for four buckets that lie side by side, with the bucket's two bits beside the tag. The tables of one
+finder hold the same rows, so their sealed parts are rows of one array. The row numbers of the sealed parts may lie in a file.
+
+Invariants: within a bucket rows ascend, so the first that passes is the earliest; a tag never decides, who asks compares
+what it stands for; nothing here grows an array.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.index.rows import REMOVED
+from stream_dedup.index.table_kernels import UNIT, larger_block
+from stream_dedup.machine.compiled import inlined, kernel, prefetch, read_at
+
+int64: Any = np.int64
+uint8: Any = np.uint8
+uint16: Any = np.uint16
+uint32: Any = np.uint32
+uint64: Any = np.uint64
+
+TAG_BITS: Final = 12
+GROUP_BITS: Final = 2
+GROUP: Final = 1 << GROUP_BITS
+_TAG_SHIFT: Final = uint64(56)
+_MORE_SHIFT: Final = uint64(28)
+_AHEAD: Final = 8
+
+
+class KeyTables(NamedTuple):
+    """T tables of B buckets, B a power of two from 2^12 to 2^28, over at most m rows, m even.
+
+    Sealed: `heads` (T, B + 1) uint32 where each bucket begins, `tags` (T * m,) uint8, `more` (T * m / 2,) uint8, `rows`
+    (T * m,) uint32, or (0,) where they lie in the file of number `file` (1,) int64, else -1. Open: `open_heads` (T, B / 4, 2)
+    uint32 first unit and length, `open_tags` uint16, `open_rows` uint32 (units * 4,), `free` and `top` as in
+    `table_kernels.Table`.
+    """
+
+    heads: NDArray[np.uint32]
+    tags: NDArray[np.uint8]
+    more: NDArray[np.uint8]
+    rows: NDArray[np.uint32]
+    file: NDArray[np.int64]
+    open_heads: NDArray[np.uint32]
+    open_tags: NDArray[np.uint16]
+    open_rows: NDArray[np.uint32]
+    free: NDArray[np.int64]
+    top: NDArray[np.int64]
+
+
+@inlined
+def bucket_of(mask: Any, key: Any) -> Any:
+    """Return the bucket of a key, which is the same number in every table; `mask` is the number of buckets less one."""
+    return int64(key & mask)
+
+
+@inlined
+def first_tag(key: Any) -> Any:
+    """Return the part of a key that lies beside each row."""
+    return uint8(key >> _TAG_SHIFT)
+
+
+@inlined
+def second_tag(key: Any) -> Any:
+    """Return the four bits of a key that are asked where the others pass."""
+    return uint8((key >> _MORE_SHIFT) & uint64(15))
+
+
+@inlined
+def open_tag(key: Any) -> Any:
+    """Return both tags, with the place of the key's bucket among the four that share a block."""
+    return uint16(
+        ((key >> _TAG_SHIFT) << uint64(8)) | (((key >> _MORE_SHIFT) & uint64(15)) << uint64(4)) | (key & uint64(GROUP - 1))
+    )
+
+
+@inlined
+def half_of(more: Any, at: int) -> Any:
+    """Return half a byte."""
+    return (more[at >> 1] >> uint8((at & 1) << 2)) & uint8(15)
+
+
+@inlined
+def _set_half(more: Any, at: int, half: Any) -> None:
+    shift = uint8((at & 1) << 2)
+    more[at >> 1] = (more[at >> 1] & ~(uint8(15) << shift)) | (uint8(half) << shift)
+
+
+@inlined
+def sealed_row(table: Any, taken: Any, place: int) -> Any:
+    """Return the row number at a place of the sealed part; where it cannot be read, `taken.failed` is set."""
+    if table.file[0] < 0:
+        return int64(table.rows[place])
+    if read_at(table.file[0], int64(place) * int64(4), taken.number) != 4:
+        taken.failed[0] = 1
+        taken.number[0] = 0
+    return int64(taken.number[0])
+
+
+@kernel
+def next_passing(table: Any, number: int, key: Any, at: int) -> int:
+    """Return the first place from `at` on in a key's bucket that the key's tags let pass, or -1.
+
+    Places count through the bucket's sealed part and then through the open block of the bucket; see `row_at`.
+    """
+    heads, tags, more = table.heads, table.tags, table.more
+    bucket, first, second = bucket_of(uint64(heads.shape[1] - 2), key), first_tag(key), second_tag(key)
+    base = number * (tags.shape[0] // heads.shape[0])
+    begin = base + int64(heads[number, bucket])
+    count = base + int64(heads[number, bucket + 1]) - begin
+    while at < count:
+        if tags[begin + at] == first and half_of(more, begin + at) == second:
+            return at
+        at += 1
+    group = bucket >> GROUP_BITS
+    block, length = int64(table.open_heads[number, group, 0]) * UNIT, int64(table.open_heads[number, group, 1])
+    wanted, open_tags = open_tag(key), table.open_tags
+    for place in range(at - count, length):
+        if open_tags[block + place] == wanted:
+            passing: int = count + place
+            return passing
+    return -1
+
+
+@kernel
+def row_at(table: Any, taken: Any, number: int, key: Any, at: int) -> int:
+    """Return the row number at a place that `next_passing` returned."""
+    heads, bucket = table.heads, bucket_of(uint64(table.heads.shape[1] - 2), key)
+    begin, end = int64(heads[number, bucket]), int64(heads[number, bucket + 1])
+    if at < end - begin:
+        return int(sealed_row(table, taken, number * (table.tags.shape[0] // heads.shape[0]) + begin + at))
+    block = int64(table.open_heads[number, bucket >> GROUP_BITS, 0]) * UNIT
+    return int(table.open_rows[block + at - (end - begin)])
+
+
+@kernel
+def find(table: Any, taken: Any, number: int, keys: Any, states: Any, at: Any, found: Any) -> None:
+    """Set `found` (n,) int64 to the row of the next live entry that each key's tags let pass in one table, or -1.
+
+    `at` (n,) int64 is where the search stands: the place after the last one found, 0 to begin.
+    """
+    heads, open_heads = table.heads, table.open_heads
+    base, mask = number * (table.tags.shape[0] // heads.shape[0]), uint64(heads.shape[1] - 2)
+    for doc in range(-2 * _AHEAD, keys.shape[0]):
+        later, soon = doc + 2 * _AHEAD, doc + _AHEAD
+        if later < keys.shape[0]:
+            bucket = bucket_of(mask, keys[later])
+            prefetch(heads, number * heads.shape[1] + bucket)
+            prefetch(open_heads, (number * open_heads.shape[1] + (bucket >> GROUP_BITS)) * 2)
+        if 0 <= soon < keys.shape[0]:
+            bucket = bucket_of(mask, keys[soon])
+            prefetch(table.tags, base + int64(heads[number, bucket]))
+            prefetch(table.open_tags, int64(open_heads[number, bucket >> GROUP_BITS, 0]) * UNIT)
+        if doc < 0:
+            continue
+        found[doc] = -1
+        place = int64(at[doc])
+        while True:
+            place = int64(next_passing(table, number, keys[doc], place))
+            if place < 0:
+                break
+            row = int64(row_at(table, taken, number, keys[doc], place))
+            place += 1
+            if states[row] != REMOVED:
+                found[doc] = row
+                break
+        at[doc] = place
+
+
+@kernel
+def add_open(table: Any, added: Any, keys: Any, first: int) -> int:
+    """Add rows `added` (k,) int64, later than all there, with their `keys` (k, T), to the open parts.
+
+    Begins at place `first` of the k * T and returns how many are in; fewer than all if the arena lacks room.
+    """
+    heads, tags, rows, free, top = table.open_heads, table.open_tags, table.open_rows, table.free, table.top
+    count, mask = keys.shape[1], uint64(table.heads.shape[1] - 2)
+    for at in range(first, added.shape[0] * count):
+        doc, number = at // count, at % count
+        if at + 16 < added.shape[0] * count:
+            later, its = (at + 16) // count, (at + 16) % count
+            prefetch(heads, (its * heads.shape[1] + (bucket_of(mask, keys[later, its]) >> GROUP_BITS)) * 2)
+        if at + 8 < added.shape[0] * count:
+            later, its = (at + 8) // count, (at + 8) % count
+            ahead = int64(heads[its, bucket_of(mask, keys[later, its]) >> GROUP_BITS, 0]) * UNIT
+            prefetch(tags, ahead)
+            prefetch(rows, ahead)
+        key = keys[doc, number]
+        group = bucket_of(mask, key) >> GROUP_BITS
+        block, length = int64(heads[number, group, 0]), int64(heads[number, group, 1])
+        if length == 0 or (length >= UNIT and (length & (length - 1)) == 0):
+            block = int64(larger_block(tags, rows, free, top, block, length))
+            if block < 0:
+                return at
+            heads[number, group, 0] = uint32(block)
+        tags[block * UNIT + length] = open_tag(key)
+        rows[block * UNIT + length] = uint32(added[doc])
+        heads[number, group, 1] = uint32(length + 1)
+    return int(added.shape[0] * count)
+
+
+@kernel
+def lay(table: Any, keys: Any, states: Any, least: int, at: int, part_bits: int, counts: Any, low: Any) -> int:
+    """Put the keys of rows whose state is `least` or more where the sealed parts will lie, from place `at` on, not yet sorted.
+
+    `keys` (T, n) are those of rows with `states` (n,). The tags beside each row go into place; `low` (T, n) uint32 becomes the
+    low halves of the keys. `counts` (T, P) int64 grows by how many there are in each part of 2^`part_bits` buckets; returns how
+    many there are in all.
+    """
+    tags, mask = table.tags, uint64(table.heads.shape[1] - 2)
+    count = int64(0)
+    for number in range(keys.shape[0]):
+        base, count = number * (tags.shape[0] // table.heads.shape[0]) + at, int64(0)
+        for row in range(keys.shape[1]):
+            if states[row] >= least:
+                key = keys[number, row]
+                tags[base + count] = first_tag(key)
+                low[number, count] = uint32(key)
+                counts[uint64(number), (key & mask) >> uint64(part_bits)] += 1
+                count += 1
+    return int(count)
+
+
+@kernel
+def part(
+    table: Any, low: Any, high: Any, states: Any, least: int, first: int, part_bits: int, cursor: Any, parted: Any
+) -> None:
+    """Move what `lay` put down of one table to where its part of the buckets will lie, at `cursor` (P,) uint64 in `parted`.
+
+    `low` and `high` are the low halves and the tags of the keys of those rows from `first` on whose `states` count. `parted`
+    (n,) uint64 becomes the row, both tags and the bucket within the part: 32, 8, 4 and 20 bits.
+    """
+    mask, within = uint32(table.heads.shape[1] - 2), uint32((1 << part_bits) - 1)
+    at = int64(0)
+    for row in range(states.shape[0]):
+        if states[row] >= least:
+            bucket = low[at] & mask
+            own = uint64(bucket >> uint32(part_bits))
+            to = cursor[own]
+            cursor[own] = to + uint64(1)
+            tag = (uint64(high[at]) << uint64(4)) | uint64(low[at] >> uint32(28))
+            parted[to] = (uint64(first + row) << uint64(32)) | (tag << uint64(20)) | uint64(bucket & within)
+            at += 1
+
+
+@kernel
+def seal(
+    table: Any, number: int, parted: Any, first: int, begins: Any, cursor: Any, ordered: Any, halves: Any, rows: Any
+) -> None:  # fmt: skip
+    """Sort parts of the buckets, from part `first` on, into the sealed part of table `number`.
+
+    `begins` (k + 1,) int64 are the places at which these k parts begin and the last one ends, the first of them even, so that
+    no other thread writes to a byte of theirs. `parted` (n,) uint64 is what `part` made of them, `rows` (n,) uint32 becomes the
+    row numbers. Scratch: `cursor` (buckets of a part,) uint32, `ordered` (entries of the longest part,) uint64, and `halves`
+    (n + 1,) uint8.
+    """
+    heads, tags, more = table.heads[number], table.tags, table.more
+    base, before, size = number * (tags.shape[0] // table.heads.shape[0]), int64(begins[0]), int64(cursor.shape[0])
+    within = uint64(size - 1)
+    for at in range(begins.shape[0] - 1):
+        begin, end = int64(begins[at]) - before, int64(begins[at + 1]) - before
+        cursor[:] = 0
+        for place in range(begin, end):
+            cursor[parted[uint64(place)] & within] += uint32(1)
+        to = uint32(0)
+        for bucket in range(size):
+            heads[(first + at) * size + bucket] = uint32(before + begin) + to
+            length = cursor[bucket]
+            cursor[bucket] = to
+            to += length
+        for place in range(begin, end):
+            entry = parted[uint64(place)]
+            its = cursor[entry & within]
+            cursor[entry & within] = its + uint32(1)
+            ordered[uint64(its)] = entry
+        for place in range(end - begin):
+            entry = ordered[uint64(place)]
+            tags[uint64(base + before + begin + place)] = uint8(entry >> uint64(24))
+            halves[uint64(begin + place)] = uint8(entry >> uint64(20)) & uint8(15)
+            rows[uint64(begin + place)] = uint32(entry >> uint64(32))
+    halves[rows.shape[0]] = 0
+    for pair in range((rows.shape[0] + 1) >> 1):
+        more[((base + before) >> 1) + pair] = halves[2 * pair] | (halves[2 * pair + 1] << uint8(4))
+
+
+@kernel
+def merge(
+    table: Any, number: int, before: int, after: int, first: int, end: int, to: int, old_rows: Any, new_rows: Any
+) -> int:  # fmt: skip
+    """Move the open part of buckets `first` to `end`, whole groups, behind the sealed one of table `number`, which has room.
+
+    Of the sealed arrays a table had `before` places and has `after`; `to` is the place in the table at which these buckets will
+    end; returns that at which they begin. `old_rows` are the row numbers of the buckets' sealed part, `new_rows` becomes those
+    of both. From the end, the last table first: what moves, moves to the right.
+    """
+    heads, tags, more = table.heads, table.tags, table.more
+    open_heads, open_tags, open_rows = table.open_heads, table.open_tags, table.open_rows
+    was, base, begin, left = number * before, number * after, int64(heads[number, first]), int64(new_rows.shape[0])
+    for group in range((end >> GROUP_BITS) - 1, (first >> GROUP_BITS) - 1, -1):
+        block, length = int64(open_heads[number, group, 0]) * UNIT, int64(open_heads[number, group, 1])
+        for part in range(GROUP - 1, -1, -1):
+            bucket = (group << GROUP_BITS) + part
+            old_first, old_end = int64(heads[number, bucket]), int64(heads[number, bucket + 1])
+            heads[number, bucket + 1] = uint32(to)
+            for place in range(block + length - 1, block - 1, -1):
+                tag = int64(open_tags[place])
+                if tag & (GROUP - 1) == part:
+                    to -= 1
+                    left -= 1
+                    tags[base + to] = uint8(tag >> 8)
+                    _set_half(more, base + to, uint8((tag >> 4) & 15))
+                    new_rows[left] = open_rows[place]
+            for at in range(old_end - 1, old_first - 1, -1):
+                to -= 1
+                left -= 1
+                tags[base + to] = tags[was + at]
+                _set_half(more, base + to, half_of(more, was + at))
+                new_rows[left] = old_rows[at - begin]
+        open_heads[number, group, 0] = uint32(0)
+        open_heads[number, group, 1] = uint32(0)
+    return to
+
+
+@kernel
+def count_buckets(table: Any, lengths: Any) -> None:
+    """Set `lengths` (T, B) int64 to how many rows each bucket holds."""
+    heads, open_heads, open_tags = table.heads, table.open_heads, table.open_tags
+    for number in range(lengths.shape[0]):
+        for bucket in range(lengths.shape[1]):
+            lengths[number, bucket] = int64(heads[number, bucket + 1]) - int64(heads[number, bucket])
+        for group in range(open_heads.shape[1]):
+            block = int64(open_heads[number, group, 0]) * UNIT
+            for place in range(block, block + int64(open_heads[number, group, 1])):
+                lengths[number, (group << GROUP_BITS) + (int64(open_tags[place]) & (GROUP - 1))] += 1

@@ -1,0 +1,89 @@
+"""Take-downs: which documents the search must not show, as the control records `forget` of the log say. Pure.
+
+A take-down covers every document of its id that the log decided before it, by the place in the log that a record has in
+`dedup.log`, whenever the search reads either of the two. One that comes under the id later is shown again, as `forget` is no
+ban. A record that no log decided is held against it by time, and one without a time is covered.
+
+Invariant: ids are kept as digests, so that a forgotten one does not lie in the engine's folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from stream_dedup.ground.document import Message
+from stream_dedup.ground.errors import FormatError, FutureFormatError
+from stream_dedup.log.frame import unframed
+from stream_dedup.log.records import KIND_CONTROL, MAGIC, VERSION, Control, decode, forgotten_ids
+
+
+class TakeDown(NamedTuple):
+    """An id that was forgotten: by its digest, by the digest of how it is shown, and by which record of the log."""
+
+    id_key: str
+    shown_key: str
+    log_offset: int
+    append_ms: int
+
+    def covers(self, log_offset: int, time_ms: int) -> bool:
+        """Return whether it holds for what was decided there, or, where no log decided (-1), at that time."""
+        return log_offset < self.log_offset if log_offset >= 0 else time_ms <= self.append_ms
+
+
+class TakeDowns:
+    """Those that are known: of each id the last. `are_all`: the log was read to where it ended at the start."""
+
+    def __init__(self, known: Iterable[TakeDown] = (), *, are_all: bool = True) -> None:
+        self.are_all = are_all
+        self._by_id: dict[str, TakeDown] = {}
+        self._by_shown: dict[str, TakeDown] = {}
+        for one in known:
+            self.add(one)
+
+    def add(self, one: TakeDown) -> None:
+        """Take one in."""
+        for known, key in ((self._by_id, one.id_key), (self._by_shown, one.shown_key)):
+            if key not in known or known[key].log_offset < one.log_offset:
+                known[key] = one
+
+    def covers(self, id_key: str, log_offset: int, time_ms: int) -> bool:
+        """Return whether a document is not to be shown."""
+        found = self._by_id.get(id_key)
+        return found is not None and found.covers(log_offset, time_ms)
+
+    def covers_shown(self, identifier: str, log_offset: int, time_ms: int) -> bool:
+        """Return whether an id that a record names is not to be shown."""
+        found = self._by_shown.get(shown_key_of(identifier)) if self._by_shown and identifier else None
+        return found is not None and found.covers(log_offset, time_ms)
+
+
+def take_downs_of(message: Message) -> Iterator[TakeDown]:
+    """Yield what a record of the log takes down; nothing for any other record.
+
+    Raises:
+        FutureFormatError: it was written by a newer version.
+    """
+    what = f"The record {message.topic}-{message.partition}@{message.offset}"
+    try:
+        kind, _ = unframed(MAGIC, VERSION, message.value, what)
+        record = decode(message.value, what) if kind == KIND_CONTROL else None
+    except FutureFormatError:
+        raise
+    except FormatError:
+        return  # as the index passes it over
+    if isinstance(record, Control) and record.type == "forget":
+        for identifier in forgotten_ids(record.fields):
+            shown = identifier.decode("utf-8", "replace")
+            yield TakeDown(key_of(identifier), shown_key_of(shown), message.offset, message.timestamp_ms or 0)
+
+
+def key_of(log_id: bytes) -> str:
+    """Return the digest of an id as the log holds it; nothing for none."""
+    return hashlib.blake2b(log_id, digest_size=16, person=b"search take-down").hexdigest() if log_id else ""
+
+
+def shown_key_of(identifier: str) -> str:
+    """Return the digest of an id as it is shown, which for one that is no UTF-8 is less than the id."""
+    return key_of(identifier.encode("utf-8", "replace"))

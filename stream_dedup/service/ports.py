@@ -1,0 +1,24 @@
+"""Where the roles answer that `run all` runs on one machine: each at HTTP_PORT or one of the ports after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from stream_dedup.settings.settings import Settings
+
+AddressedRole = Literal["worker", "index", "insights", "search"]
+# Each role's port is so many after HTTP_PORT.
+AFTER: Final[dict[AddressedRole, int]] = {"worker": 0, "index": 1, "insights": 2, "search": 3}
+
+
+def address_of(settings: Settings, role: AddressedRole) -> str:
+    """Return where a role of `run all` answers, asked from this machine."""
+    host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::", "") else settings.http_host  # noqa: S104 - asked, not bound
+    host = f"[{host}]" if ":" in host else host
+    return f"http://{host}:{settings.http_port + AFTER[role]}"
+
+
+def addresses(settings: Settings) -> list[str]:
+    """Return where the roles answer on this machine, in the order of their ports."""
+    return [address_of(settings, role) for role in AFTER]

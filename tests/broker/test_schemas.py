@@ -1,0 +1,155 @@
+"""Values by a schema registry on a live broker: what Confluent's clients write leaves once, with its verdict and its bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from tests.broker.harness import Filter, Outcome, header
+from tests.broker.test_operating import text
+from tests.inputs import registries, registry_server
+from tests.inputs.registry_server import classes_of
+
+pytestmark = pytest.mark.broker
+
+COUNT = 60
+AWAY, UNKNOWN, LATER, COPY, NO_TEXT = 30, 11, 40, 45, 50
+ANYBODY = b"\x00\x7f\xff\xff\xff"  # the frame of a schema that nobody has registered
+
+PAGE = 'syntax = "proto3"; package crawl; message Page { string url = 1; Body body = 2; } message Body { string text = 1; }'
+LATER_PAGE = PAGE.replace("message Page {", "message Page { optional string host = 7; repeated string tags = 9;")
+RECORD = {
+    "type": "record",
+    "name": "Page",
+    "fields": [
+        {"name": "url", "type": "string"},
+        {"name": "body", "type": {"type": "record", "name": "Body", "fields": [{"name": "text", "type": "string"}]}},
+    ],
+}
+LATER_RECORD = RECORD | {"fields": [*RECORD["fields"], {"name": "host", "type": "string", "default": ""}]}  # type: ignore[misc]
+
+
+class Writer(Protocol):
+    """Gives the value of a page, by the later schema if that is asked for."""
+
+    def __call__(self, url: str, text: str, *, later: bool = False) -> bytes: ...
+
+
+@pytest.fixture(params=registries.KINDS)
+def registry(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run a registry: ours, and, where it can be had, a real one."""
+    with registries.running(request.param) as address:
+        yield address
+
+
+def protobuf_writer(address: str, subject: str, folder: Path) -> Writer:
+    kinds = []
+    for name, schema in (("first", PAGE), ("later", LATER_PAGE)):
+        (folder / name).mkdir()
+        kinds.append(classes_of(folder / name, schema)["crawl.Page"])
+    client = SchemaRegistryClient({"url": address, "timeout": 10})
+    writers = [ProtobufSerializer(kind, client, {"use.deprecated.format": False}) for kind in kinds]
+
+    def value(url: str, text: str, *, later: bool = False) -> bytes:
+        more = {"host": "h", "tags": ["a", "b"]} if later else {}
+        raw = writers[later](
+            kinds[later](url=url, body={"text": text}, **more), SerializationContext(subject, MessageField.VALUE)
+        )
+        assert raw is not None
+        return raw
+
+    return value
+
+
+def avro_writer(address: str, subject: str, _: Path) -> Writer:
+    client = SchemaRegistryClient({"url": address, "timeout": 10})
+    writers = [AvroSerializer(client, Schema(json.dumps(schema), "AVRO")) for schema in (RECORD, LATER_RECORD)]
+
+    def value(url: str, text: str, *, later: bool = False) -> bytes:
+        fields: dict[str, Any] = {"url": url, "body": {"text": text}} | ({"host": "h"} if later else {})
+        raw = writers[later](fields, SerializationContext(subject, MessageField.VALUE))
+        assert raw is not None
+        return raw
+
+    return value
+
+
+@pytest.mark.parametrize(("form", "writer"), [("protobuf", protobuf_writer), ("avro", avro_writer)])
+def test_values_of_a_schema_that_grows_leave_once_and_as_they_came(
+    make_filter: Callable[..., Filter], registry: str, tmp_path: Path, form: str, writer: Callable[..., Writer]
+) -> None:
+    """Over a kill of the worker: copies are found across the schema's two versions; what names no schema, or is no message, or
+    has no text, goes aside with the reason, and the rest goes on."""
+    crawl = make_filter(
+        partitions=2, value_format=form, registry_url=registry, text_field="body.text", id_field="url", log_level="info"
+    )
+    write = writer(registry, crawl.names.documents, tmp_path)
+    values = [write(f"u{number}", text(number), later=number >= LATER) for number in range(COUNT)]
+    values[UNKNOWN] = ANYBODY + values[UNKNOWN][5:]
+    values[UNKNOWN + 1] = b'{"url": "u12"}'
+    values[COPY] = write("copy", text(3) + " more", later=True)
+    values[NO_TEXT] = write("empty", " ")
+    records = [(number % 2, b"%d" % number, value, []) for number, value in enumerate(values)]
+    count = crawl.produce(records[: COUNT // 2])
+    crawl.start("index")
+    worker = crawl.start("worker")
+    crawl.wait_until_committed(count)
+    worker.kill()
+    count += crawl.produce(records[COUNT // 2 :])
+
+    worker = crawl.start("worker")
+    crawl.wait_until_committed(count)
+    assert worker.stop() == 0
+    outcome = Outcome(crawl)
+    outcome.check()
+
+    assert outcome.reasons() == {"new": COUNT - 4, "near": 1, "empty": 1, "dead:decode": 2}
+    assert [(one.key, header(one, "dedup.of.id"), one.value) for one in outcome.duplicates] == [
+        (b"%d" % COPY, "u3", values[COPY])
+    ]
+    assert {one.key: one.value for one in outcome.dead} == {b"%d" % place: values[place] for place in (UNKNOWN, UNKNOWN + 1)}
+
+
+def test_a_registry_that_is_away_holds_the_records(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
+    """Nothing is judged and nothing goes aside meanwhile, over a restart too; what has a schema that is known goes on."""
+    with registry_server.serving() as stand:
+        crawl = make_filter(
+            partitions=1,
+            value_format="protobuf",
+            registry_url=stand.url,
+            text_field="body.text",
+            id_field="url",
+            log_level="info",
+        )
+        write = protobuf_writer(stand.url, crawl.names.documents, tmp_path)
+        values = [write(f"u{number}", text(number), later=number >= AWAY) for number in range(COUNT)]
+        records = [(0, b"%d" % number, value, []) for number, value in enumerate(values)]
+        crawl.start("index")
+        worker = crawl.start("worker")
+        crawl.produce(records[:10])
+        crawl.wait_until_committed(10)
+        stand.status = 503
+        crawl.produce(records[10:AWAY])
+        crawl.wait_until_committed(AWAY)
+        crawl.produce(records[AWAY:])
+        worker.says("the schema registry is away; the records wait")
+        worker.kill()
+
+        worker = crawl.start("worker")
+        worker.says("the schema registry is away; the records wait")
+        assert crawl.committed() == AWAY, "it was held over the restart too"
+        stand.status = None
+        crawl.wait_until_committed(COUNT)
+        assert worker.stop() == 0
+    outcome = Outcome(crawl)
+    outcome.check()
+
+    assert outcome.reasons() == {"new": COUNT}

@@ -1,0 +1,140 @@
+"""`run all`: which roles run, at which ports, and what is said where a search cannot."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from stream_dedup.cli import supervise
+from stream_dedup.service.health import Health
+from stream_dedup.service.http import HttpServer
+from stream_dedup.settings.settings import Settings
+
+
+def options_of(settings: Settings, *, insights: bool = False, search: bool = True) -> dict[str, list[str]]:
+    found = supervise.options_of(settings, ["--config", "f"], ["--first-start"], with_insights=insights, with_search=search)
+    return {role: own for role, own in found.items()}  # noqa: C416 - to the type that the tests name
+
+
+def test_each_role_has_a_port_of_its_own() -> None:
+    """The same one whatever else runs; any free one for all where HTTP_PORT is 0."""
+    for insights in (False, True):
+        found = options_of(Settings(http_port=9000), insights=insights)
+        ports = {role: next(one for one in own if one.startswith("http_port=")) for role, own in found.items()}
+        wanted = {"index": "http_port=9001", "worker": "http_port=9000", "search": "http_port=9003"}
+        assert ports == wanted | ({"insights": "http_port=9002"} if insights else {})
+    assert all("http_port=0" in own for own in options_of(Settings(http_port=0)).values())
+    assert "search" not in options_of(Settings(), search=False)
+
+
+def test_only_the_worker_is_told_of_a_first_start_and_only_the_search_of_the_index() -> None:
+    """Unless the settings say where the index answers; where its port is not known, nothing is said."""
+    found = options_of(Settings(http_port=9000, http_host="::"))
+    assert found["worker"][:3] == ["--config", "f", "--first-start"]
+    assert [role for role, own in found.items() if "--first-start" in own] == ["worker"]
+    assert [role for role, own in found.items() if "console_index=http://127.0.0.1:9001" in own] == ["search"]
+
+    for settings in (Settings(console_index="http://index:1"), Settings(http_port=0)):
+        assert not [one for own in options_of(settings).values() for one in own if one.startswith("console_index")]
+
+
+def test_without_its_extra_one_sentence_says_how_to_get_a_search(
+    run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest runs all the same; whoever asks for a search, or for none, is refused, or told nothing."""
+    monkeypatch.setenv("STREAM_DEDUP_HTTP_PORT", "0")
+    monkeypatch.setenv("STREAM_DEDUP_FAILPOINT", "no-such-step")
+    monkeypatch.setitem(sys.modules, "tantivy", None)
+    started: list[str] = []
+    begin = supervise._start
+
+    def start(role: str, *given: Any, **named: Any) -> Any:
+        started.append(role)
+        return begin(role, *given, **named)
+
+    monkeypatch.setattr(supervise, "_start", start)
+
+    ended = run("run", "all")
+    assert ended.code == 78
+    assert "There is no console, and nothing is found by a clue. The role search needs the package tantivy" in ended.err
+    assert started == ["index", "worker"]
+
+    assert "tantivy" not in run("run", "all", "--no-search").err
+
+    started.clear()
+    asked = run("run", "all", "--search")
+    assert (asked.code, started) == (78, [])
+    assert "pip install 'stream-dedup[search]'" in asked.err
+
+
+def test_what_no_document_waits_for_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that ends is started anew, unless only an operator can help; an index that ends is the end of all."""
+    monkeypatch.setattr(supervise, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(supervise, "_RESTART_SECONDS", 0.0)
+    said: list[str] = []
+    monkeypatch.setattr(supervise, "_say", said.append)
+
+    class Ended:
+        def __init__(self, code: int | None) -> None:
+            self.returncode = code
+
+        def poll(self) -> int | None:
+            return self.returncode
+
+    def child(role: str, code: int | None) -> Any:
+        return supervise._Child(role, Ended(code), threading.Thread(), [])  # type: ignore[arg-type]
+
+    again: list[str] = []
+
+    def start(role: str, *_: object, **__: object) -> Any:
+        again.append(role)
+        children[0].process.returncode = 1  # ends the test: the index is gone
+        return child(role, None)
+
+    monkeypatch.setattr(supervise, "_start", start)
+    children = [child("index", None), child("search", 1), child("insights", 78)]
+    dead = supervise._wait(children, threading.Event(), is_console=False)
+
+    assert dead is children[0]
+    assert again == ["search"]
+    assert ["The search ended" in line and "started again" in line for line in said] == [True, False]
+    assert "The insights ended" in said[1]
+    assert "stays away" in said[1]
+
+
+def test_the_console_is_named_once_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before, and once."""
+    monkeypatch.setattr(supervise, "_READY_SECONDS", 0.01)
+    said: list[str] = []
+    monkeypatch.setattr(supervise, "_say", said.append)
+    health, stop = Health(), threading.Event()
+    server = HttpServer("127.0.0.1", 0, health, CollectorRegistry())
+    server.start()
+    address = f"http://127.0.0.1:{server.port}"
+    asking = supervise.asking.ask
+    asked = threading.Event()
+
+    def ask(*given: Any) -> Any:
+        answer = asking(*given)
+        asked.set()
+        return answer
+
+    monkeypatch.setattr(supervise.asking, "ask", ask)
+    thread = threading.Thread(target=supervise._tell_when_ready, args=(address, stop))
+    thread.start()
+    try:
+        assert asked.wait(20)
+        assert said == []
+        health.ready(True, json.dumps("it is"))
+        thread.join(20)
+        assert said == [f"The console, with Find and Groups: {address}/"]
+    finally:
+        stop.set()
+        thread.join(20)
+        server.stop()

@@ -1,0 +1,92 @@
+"""Sources with a real full-text engine: articles in two languages with their copies, and a hostile page. Also for pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from stream_dedup.console.nouns import Decision, Opened
+from stream_dedup.console.recent import Recent
+from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.fingerprinting import Languages
+from stream_dedup.search.clue import words_of
+from stream_dedup.search.facts import EnginePlace, TextFacts
+from stream_dedup.search.finding import Finder
+from stream_dedup.search.texts import TextIndex
+from tests.console.sample import COPY, EVIL, HOUR_MS, KEPT, decision, sources
+
+# As an editor would paste them: two sentences, one word of which the article does not have.
+SENTENCES = (
+    "Repairs are expected to take three years and cost about nine million. Fishermen who moor there will be offered places in "
+    "the southern basin, the council said."
+)
+JAPANESE = "北の桟橋は五月に閉鎖される。漁船は南の港に移る。修理には二年かかると市議会は述べた。"
+# In one script: the pictures are taken where fonts of others may be missing.
+ARTICLE, EDITED = (text.partition("北")[0].strip() for text in (KEPT, COPY))
+KEPT_AT = "documents-0@3"
+GROUP = f"group?at={KEPT_AT}"
+# (place in the sample, reason, host and path, text)
+_ARTICLES = (
+    (3, "new", "www.harbour-gazette.example/2025/11/24/northern-pier-to-close", ARTICLE),
+    (8, "near", "mirror.example/news/harbour/northern-pier-to-close-from-may", EDITED),
+    (11, "exact", "agency-reprints.example/a/4711", ARTICLE),
+    (
+        14,
+        "revised",
+        "www.harbour-gazette.example/2025/11/24/northern-pier-to-close",
+        ARTICLE.replace("two years", "three years"),
+    ),
+    (17, "near", "city-blog.example/pier", "What the council said, in full. " + EDITED),
+    (21, "new", "asahi.example/minato/1", JAPANESE),
+    (24, "near", "mainichi.example/minato/2", JAPANESE.replace("五月", "六月")),
+    (27, "new", "evil.example/", f"{EVIL} a page of nine harmless looking words {EVIL}"),
+    (30, "new", "other.example/rain", "It rained on the southern basin, and nobody from the council was there to see it rain."),
+)
+
+
+def _decision(place: int, reason: str, path: str) -> Decision:
+    of = {3: (), 21: ()}.get(place, (21,) if place == 24 else (3,))
+    one = decision(place, reason, id=f"https://{path}", host=path.partition("/")[0], position=f"documents-0@{place}")
+    if not one.is_duplicate:
+        return one
+    kept = next(article for article in _ARTICLES if article[0] == of[0])
+    return replace(
+        one,
+        of_position=f"documents-0@{kept[0]}",
+        of_id=f"https://{kept[2]}",
+        similarity={"exact": 1.0, "revised": 0.96}.get(reason, 0.87),
+        better="longest" if place == 17 else "",
+        copies=None,
+    )
+
+
+@contextmanager
+def searching(folder: Path) -> Iterator[ConsoleSources]:
+    """Fill an engine in a folder, and give sources that answer out of it."""
+    decisions = {place: _decision(place, reason, path) for place, reason, path, _ in _ARTICLES}
+    texts = {decisions[place].at: text for place, _, _, text in _ARTICLES}
+    texts |= {f"documents-0@{place}": text for place, reason, _, text in _ARTICLES if reason == "new"}
+    engine = TextIndex(folder)
+    for one in decisions.values():
+        facts = TextFacts(
+            one.at, one.id, one.time_ms, one.size, one.verdict, one.reason, one.similarity, one.of_position, one.of_id
+        )._replace(position=one.position, better=one.better)
+        engine.add(facts, words_of(texts[one.at], Languages()))
+    engine.commit(EnginePlace({}, {}))
+
+    def texts_at(places: Iterable[str]) -> Mapping[str, str]:
+        return {place: texts[place] for place in places}
+
+    def opened(at: str) -> Opened:
+        known = next((one for one in decisions.values() if one.at == at), None)
+        return Opened(at, known.id if known else "", texts.get(at, ""), "", known)
+
+    finder = Finder(engine, Languages(), texts_at)
+    recent = Recent(now_ms=lambda: HOUR_MS)
+    recent.saw(decisions.values())
+    try:
+        yield sources(recent=recent, opened=opened, find=finder.find, group=finder.group, groups=finder.groups)
+    finally:
+        engine.close()

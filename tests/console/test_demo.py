@@ -1,0 +1,98 @@
+"""`demo --serve` as whoever tries it meets it: the command that it prints, and its console in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import psutil
+import pytest
+
+from stream_dedup.demo.crawl import mini_crawl
+from stream_dedup.settings.environment import child_environment
+from tests.broker.harness import wait_until
+from tests.console import browser
+from tests.console.test_browser import follow_the_runbook, wait_for
+
+pytestmark = pytest.mark.broker
+
+PAGES, SEED = 100, 1
+
+
+class DemoSays(NamedTuple):
+    """What the demo ends by printing: the console's address, and a command."""
+
+    console: str
+    command: str
+
+
+@pytest.fixture(scope="module")
+def demo(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoSays]:
+    """A demo that serves; at the end SIGTERM ends it with 0, and nothing of it is left."""
+    folder = tmp_path_factory.mktemp("demo")
+    out, err = folder / "out", folder / "err"
+    program = [sys.executable, "-m", "stream_dedup"]
+    command = [*program, "demo", "--serve", "--broker", bootstrap, "--documents", str(PAGES), "--seed", str(SEED)]
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        running = subprocess.Popen(command, env=child_environment({}), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
+    roles = []
+    try:
+        wait_until(lambda: "--search http" in out.read_text() or running.poll() is not None, "the demo serves", 180)
+        said = out.read_text()
+        assert running.poll() is None, said + err.read_text()
+        roles = psutil.Process(running.pid).children(recursive=True)
+        (console,) = re.findall(r"The console: (http://127\.0\.0\.1:\d+)/", said)
+        (typed,) = re.findall(r"^ *stream-dedup (find .*)$", said, re.MULTILINE)
+        yield DemoSays(console, typed)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) == 0, err.read_text()
+        assert psutil.wait_procs(roles, timeout=60)[1] == []
+    finally:
+        for one in roles:
+            if one.is_running():
+                one.kill()
+        if running.poll() is None:
+            running.kill()
+            running.wait(30)
+
+
+def test_the_command_that_it_prints_finds_a_page_and_its_copy(demo: DemoSays) -> None:
+    """As it stands there, the page that was kept and the copy that was dropped."""
+    command = [sys.executable, "-m", "stream_dedup", *shlex.split(demo.command), "--json"]
+    done = subprocess.run(command, env=child_environment({}), capture_output=True, text=True, timeout=60, check=True)
+
+    documents = json.loads(done.stdout)["documents"]
+    assert {one["verdict"] for one in documents} == {"unique", "duplicate"}
+    assert documents[0]["share"] == 1
+
+
+@pytest.mark.skipif(bool(browser.lacking()), reason=browser.lacking())
+def test_an_editor_and_an_engineer_on_call(demo: DemoSays) -> None:
+    """Two sentences of a loaded article lead to it, its copies and what differs; from the runbook three clicks lead to a
+    decision."""
+    article = next(one for one in mini_crawl(SEED, PAGES) if one.kind == "edit" and one.language == "en")
+    sentences = " ".join(re.split(r"(?<=[.!?])\s+", article.text)[3:5])
+    with browser.chromium() as chrome:
+        browser.view(chrome, width=390)
+        chrome.get(f"{demo.console}/find")
+        chrome.find_element("id", "q").send_keys(sentences)
+        chrome.find_element("css selector", "main form button").click()
+        wait_for(chrome, "document.querySelectorAll('.found li').length > 1")
+        assert chrome.find_elements("css selector", ".found mark")
+        assert article.id in chrome.find_element("css selector", ".found").text
+        chrome.find_element("link text", "its group").click()
+        wait_for(chrome, "document.title.startsWith('Group')")
+        chrome.find_element("link text", article.id).click()
+        wait_for(chrome, "document.querySelectorAll('.sides ins, .sides del').length > 0")
+
+        follow_the_runbook(chrome, demo.console)
+        assert browser.logged(chrome) == []
+        chrome.get(f"{demo.console}/index")
+        assert "does not answer" not in chrome.find_element("css selector", "main").text
+        assert "was not told" not in chrome.find_element("css selector", "main").text

@@ -1,0 +1,60 @@
+"""What a volume holds of copies, and what the proof's fold says of them, in the same words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stream_dedup.ground.document import Position
+from stream_dedup.index import layout
+from stream_dedup.proof.fold import Fold
+
+
+def held(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:
+    """Return what the volume holds of copies, by the position of the representative that the entry's row names."""
+    found = {}
+    names = {key[1:]: layout.decode_source(value) for key, value in volume.items() if key[:1] == layout.PREFIX_SOURCE}
+
+    def position(source: int, offset: int) -> str:
+        return named(Position(*names[source.to_bytes(4, "big")], offset))
+
+    meta = layout.decode_meta(volume[layout.KEY_META])
+    for key, value in volume.items():
+        if key[:1] != layout.PREFIX_COPIES:
+            continue
+        number = layout.number_of(key)
+        page = volume[layout.page_key(number // layout.PAGE_ENTRIES)]
+        kind = layout.row_type(meta.print_limbs, meta.sketch_values)
+        count, raw, _ = layout.split_rows(page, kind.itemsize)
+        entry = layout.decode_columns(raw, count, kind)[number % layout.PAGE_ENTRIES]
+        assert entry["state"] != layout.STATE_REMOVED, f"entry {number} is gone, and its copies are still there"
+        row = np.frombuffer(value, layout.COPIES)[0]
+        best = position(int(row["source"]), int(row["offset"]))
+        identifier = volume.get(layout.best_id_key(number), b"")
+        times = (int(row["first_ms"]), int(row["last_ms"]))
+        figures = (int(row["features"]), int(row["time_ms"]), int(row["rank"]), int(row["rule"]))
+        found[position(int(entry["source"]), int(entry["offset"]))] = (int(row["copies"]), times, best, identifier, figures)
+    ids = [key for key in volume if key[:1] == layout.PREFIX_BEST_ID]
+    assert all(layout.copies_key(layout.number_of(key)) in volume for key in ids)
+    return found
+
+
+def folded(fold: Fold) -> dict[str, tuple[Any, ...]]:
+    """Return the same of a fold."""
+    return {
+        named(one.as_representative().position): (
+            one.copies.count,
+            (one.copies.first_ms, one.copies.last_ms),
+            named(one.copies.best.position),
+            one.copies.best.id if one.copies.best.rule else b"",
+            (*one.copies.best[:3], one.copies.best.rule),
+        )
+        for one in fold._by_position.values()
+        if one.copies.count or one.copies.best.rule
+    }
+
+
+def named(position: Position) -> str:
+    """Return a position with its topic's id: a topic that was created again has the same positions once more."""
+    return f"{position} of {position.topic_id.hex()}"

@@ -1,0 +1,260 @@
+"""How many copies a representative has, and which is the best: in answers, and as it stands in the volume."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from stream_dedup.ground.better import BetterRule
+from stream_dedup.ground.document import Position
+from stream_dedup.ground.errors import FormatError, VolumeError
+from stream_dedup.ground.plan import PLANS, Plan, parse
+from stream_dedup.index import layout
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.log.answers import LogAnswer, decode
+from stream_dedup.log.records import decode as decode_record
+from stream_dedup.proof.fold import Fold
+from stream_dedup.proof.scan import PlainScan
+from tests.index.held import folded, held, named
+from tests.index.logs import (
+    APPEND_MS,
+    TOPIC,
+    TOPIC_ID,
+    Doc,
+    RandomLog,
+    append_time,
+    batch,
+    control,
+    declare,
+    forget,
+    release,
+    retract,
+    seed,
+)
+
+PLAN = PLANS["classic"]
+KEPT = Doc(0, 0, 0, b"k" * 16, 7, features=100, id=b"kept", time_ms=1000, rank=50)
+
+
+def at(offset: int) -> str:
+    """Return where a document of these logs lies."""
+    return named(Position(TOPIC, TOPIC_ID, 0, offset))
+
+
+def copy(offset: int, **more: Any) -> Doc:
+    """Return a copy of `KEPT`, another text one bit away."""
+    return replace(KEPT, offset=offset, value=offset, digest=offset.to_bytes(16, "big"), id=b"c%d" % offset, **more)
+
+
+def told(index: LogIndex, docs: Sequence[Doc], marks: Any = None) -> list[tuple[int, int]]:
+    """Return (copies, better) of each judgement on these documents."""
+    ((_, raw),) = index.apply([(index.applied, APPEND_MS + index.applied, batch(docs, marks))])
+    answer = decode(raw)
+    assert isinstance(answer, LogAnswer)
+    return [(one.copies, one.better) for one in answer.judgements]
+
+
+def order(index: LogIndex, raw: bytes, append_ms: int = 0) -> None:
+    index.apply([(index.applied, append_ms or APPEND_MS + index.applied, raw)])
+
+
+def opened(volume: dict[bytes, bytes], **declared: Any) -> LogIndex:
+    index = LogIndex(MemoryStore(volume))
+    index.bind("log")
+    if not index.applied:
+        order(index, declare(PLAN, **{"count_copies": True, **declared}))
+    return index
+
+
+def test_longest_needs_a_tenth_more_than_the_best_so_far() -> None:
+    """The representative counts; after a longer copy, the next has to be longer than that one; a tie keeps the earlier."""
+    index = opened({})
+    lengths = [100, 109, 110, 110, 120, 121, 60, 134]
+    found = told(index, [KEPT, *(copy(at, features=length) for at, length in enumerate(lengths, 1))])
+
+    longest = BetterRule.LONGEST
+    assert [better for _, better in found] == [0, 0, 0, longest, 0, 0, longest, 0, longest]
+    assert [copies for copies, _ in found] == list(range(9))
+
+
+def test_a_log_that_counts_nobody_keeps_only_what_is_better() -> None:
+    """No number in an answer, and no row for a representative that nothing beats; `better` is what it is with counting."""
+    volume: dict[bytes, bytes] = {}
+    index = opened(volume, count_copies=False)
+    other = Doc(0, 50, 50, b"o" * 16, 0xFFFF << 40)
+    lengths = [100, 110, 120, 121]
+    found = told(index, [KEPT, other, *(copy(at, features=length) for at, length in enumerate(lengths, 1))])
+    found += told(index, [replace(other, offset=51, digest=b"p" * 16), copy(9, features=500)])
+
+    longest = BetterRule.LONGEST
+    assert found == [(0, better) for better in (0, 0, 0, longest, 0, longest, 0, longest)]
+    assert held(volume) == {at(0): (0, (1000, 1000), at(9), b"c9", (500, 1000, 50, 1))}
+
+
+def test_newest_is_a_later_time() -> None:
+    """Also across batches, and whatever the order in which they come."""
+    index = opened({}, better="newest")
+    found = told(index, [KEPT, copy(1, time_ms=1000), copy(2, time_ms=1001)])
+    found += told(index, [copy(3, time_ms=900), copy(4, time_ms=1001), copy(5, time_ms=5000)])
+
+    assert [better for _, better in found] == [0, 0, BetterRule.NEWEST, 0, 0, BetterRule.NEWEST]
+
+
+def test_authority_is_a_higher_rank() -> None:
+    """A smaller number is higher; who has no rank beats nobody, and is beaten by all who have one."""
+    index = opened({}, better="authority")
+    found = told(index, [KEPT, copy(1, rank=0), copy(2, rank=50), copy(3, rank=49), copy(4, rank=49), copy(5, rank=1)])
+    other = replace(KEPT, offset=20, digest=b"o" * 16, print=0xFFFF << 40, rank=0)
+    found += told(index, [other, replace(other, offset=21, digest=b"p" * 16, value=9, rank=2**32 - 1)])
+
+    rule = BetterRule.AUTHORITY
+    assert [better for _, better in found] == [0, 0, 0, rule, 0, rule, 0, rule]
+
+
+def test_a_document_that_comes_again_is_not_counted_again() -> None:
+    """It has the number it had, also after the volume was opened again; below its mark it is counted by nobody."""
+    volume: dict[bytes, bytes] = {}
+    index = opened(volume)
+    first = told(index, [KEPT, copy(1, features=120), copy(2)])
+    index.close()
+    index = opened(volume)
+
+    assert told(index, [KEPT, copy(1, features=120), copy(2)]) == first
+    assert told(index, [copy(3)]) == [(3, 0)]
+    assert told(index, [copy(1, features=120)], {0: (0, 4)}) == [(0, 0)]  # stale
+    assert told(index, [copy(5)]) == [(4, 0)]
+
+
+def test_a_change_of_rule_keeps_what_is_best() -> None:
+    """From the record on that says it; nonsense changes nothing. The next best beats the representative and the best so far."""
+    index = opened({})
+    told(index, [KEPT, copy(1, features=200, time_ms=2000)])
+    order(index, control("plan", better="newest"))
+    order(index, control("plan", better="shortest"))
+    assert index.better is BetterRule.NEWEST
+    found = told(index, [copy(2, features=500, time_ms=2000), copy(3, features=50, time_ms=2001)])
+    order(index, control("plan", better="longest"))
+    found += told(index, [copy(4, features=60), copy(5, features=110)])
+
+    assert found == [(2, 0), (3, BetterRule.NEWEST), (4, 0), (5, BetterRule.LONGEST)]
+
+
+def test_seeds_and_releases_count_nobody() -> None:
+    """A copy that is seeded is no copy; one that is released stays counted, and represents itself from then on."""
+    index = opened({})
+    told(index, [KEPT])
+    order(index, seed([copy(1)], topic="elsewhere"))
+    assert told(index, [copy(2)]) == [(1, 0)]
+    order(index, release(copy(2)))
+
+    assert told(index, [copy(3), replace(copy(2), offset=9, value=9)]) == [(2, 0), (1, 0)]
+
+
+def test_what_stands_no_more_has_no_copies() -> None:
+    """Retracted, forgotten or expired: nothing of it is left, and who comes next begins at one."""
+    for end in (retract(KEPT), forget(b"kept"), control("plan", window={"length_ms": 1000, "refresh": False})):
+        volume: dict[bytes, bytes] = {}
+        index = opened(volume)
+        told(index, [KEPT, copy(1, features=200), copy(2)])
+        assert set(held(volume)) == {at(0)}
+        order(index, end)
+        for second in range(1, 40):  # log time moves by a sixteenth of the window at most
+            order(index, control("note"), APPEND_MS + 1000 * second)
+        assert held(volume) == {}
+        assert not [key for key in volume if key[:1] in (layout.PREFIX_COPIES, layout.PREFIX_BEST_ID)]
+        index.close()
+
+        assert told(opened(volume), [copy(3), copy(4)]) == [(0, 0), (1, 0)]
+
+
+def test_a_forgotten_id_is_wiped_from_what_is_best() -> None:
+    """Whether it was written already or not; the place stays."""
+    volume: dict[bytes, bytes] = {}
+    index = opened(volume)
+    told(index, [KEPT, copy(1, features=200)])
+    other = Doc(0, 50, 50, b"o" * 16, 0xFFFF << 40, id=b"other")
+    bigger = replace(other, offset=51, value=51, digest=b"p" * 16, features=900, id=b"c1")
+    index.apply(
+        [
+            (index.applied, APPEND_MS, batch([other, bigger])),
+            (index.applied + 1, APPEND_MS, forget(b"c1")),
+        ]
+    )
+
+    assert not any(b"c1" in value for key, value in volume.items() if key[:1] != layout.PREFIX_ANSWER)
+    assert {position: (one[2], one[3]) for position, one in held(volume).items()} == {
+        at(0): (at(1), b""),
+        at(50): (at(51), b""),
+    }
+
+
+def test_a_renewed_representative_keeps_its_copies() -> None:
+    """Its entry moves, its row and its best copy's id move along; the window does not take them."""
+    volume: dict[bytes, bytes] = {}
+    index = opened(volume, window={"length_ms": 16_000, "refresh": True})
+    told(index, [KEPT, copy(1, features=200)])
+    for seconds in range(1, 60):
+        index.apply([(index.applied, APPEND_MS + 2_000 * seconds, batch([copy(1 + seconds)]))])
+
+    assert held(volume)[at(0)] == (60, (1000, 1000), at(1), b"c1", (200, 1000, 50, 1))
+
+
+@pytest.mark.parametrize("seed_number", [*range(8), int(os.environ["TEST_SEED"])])
+@pytest.mark.parametrize("kind", ["64:4:0:3", "128:4:0:28~16:65%:3"])
+def test_a_random_log_leads_to_what_the_fold_says(seed_number: int, kind: str) -> None:
+    """Of every representative: copies, first and last time, and the best with its id; also when the volume is opened anew."""
+    print(f"seed {seed_number}")
+    plan: Plan = parse(kind)
+    volume: dict[bytes, bytes] = {}
+    index, fold = opened_plain(volume), Fold(PlainScan())
+    for offset, raw in enumerate(RandomLog(seed_number, plan, plan_changes=True, windows=seed_number % 2 == 0).records(120)):
+        index.apply([(offset, append_time(offset), raw)])
+        try:
+            record: object = decode_record(raw)
+        except FormatError:
+            record = None
+        fold.judge(offset, append_time(offset), record)
+        if offset % 40 == 39:
+            index.close()
+            index = opened_plain(volume)
+
+    assert held(volume) == folded(fold)
+
+
+def opened_plain(volume: dict[bytes, bytes]) -> LogIndex:
+    index = LogIndex(MemoryStore(volume))
+    index.bind("log")
+    return index
+
+
+def test_a_damaged_row_is_an_error() -> None:
+    """A row that was cut stops the index, and says what to do."""
+    volume: dict[bytes, bytes] = {}
+    index = opened(volume)
+    told(index, [KEPT, copy(1)])
+    index.close()
+    volume[layout.copies_key(0)] = volume[layout.copies_key(0)][:-1]
+
+    with pytest.raises(VolumeError, match="give the index an empty volume"):
+        told(opened(volume), [copy(2)])
+
+
+def test_more_representatives_than_there_was_room_for_at_first() -> None:
+    """In one log record after another, and in one write: every one of them is counted by itself."""
+    volume: dict[bytes, bytes] = {}
+    index = opened(volume)
+    count = 1800
+    kept = [Doc(1, at, at, b"%016d" % at, at * 0x9E3779B97F4A7C15 % 2**64, id=b"r%d" % at) for at in range(count)]
+    copies = [replace(one, partition=2, value=one.value + 9) for one in kept for _ in range(2)]
+    copies = [replace(one, offset=at) for at, one in enumerate(copies)]
+    parts = [kept[first : first + 900] for first in range(0, count, 900)]
+    parts += [copies[first : first + 900] for first in range(0, len(copies), 900)]
+    index.apply([(index.applied + at, APPEND_MS + at, batch(part)) for at, part in enumerate(parts)])
+
+    assert [one[0] for one in held(volume).values()] == [2] * count
+    assert told(index, [replace(copies[0], offset=9000)]) == [(3, 0)]

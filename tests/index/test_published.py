@@ -1,0 +1,256 @@
+"""What the topic `representatives` is owed: told to somebody who writes it down, it is always what the fold of the log says."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from stream_dedup.ground.errors import FormatError, VolumeError
+from stream_dedup.ground.plan import PLANS, parse
+from stream_dedup.index import layout
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.index.owed import Owed
+from stream_dedup.log.records import decode as decode_record
+from stream_dedup.log.records import encode_batch
+from stream_dedup.log.representatives import encode_key, encode_value
+from stream_dedup.proof import representatives
+from stream_dedup.proof.fold import Fold
+from stream_dedup.proof.scan import PlainScan
+from tests.index.logs import (
+    APPEND_MS,
+    Doc,
+    RandomLog,
+    append_time,
+    batch,
+    batch_of,
+    control,
+    declare,
+    doubtful_positions,
+    forget,
+    retract,
+)
+
+KEPT = Doc(0, 0, 0, b"k" * 16, 7, features=100, id=b"kept", time_ms=1000)
+
+
+class Topic:
+    """Whoever writes the topic, in as few lines as it takes."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes | None] = {}
+        self.gone_below = 0
+
+    def left_behind(self, owed: Owed) -> None:
+        """Write what windows left behind."""
+        end = owed.first_standing
+        self._write(owed, [number for number, _ in owed.rows.scan(self.gone_below, end, 1000)])
+        self.gone_below = max(self.gone_below, end)
+        owed.forget(below=end)
+
+    def all_since(self, owed: Owed, log_offset: int) -> None:
+        """Write all that changed at or above a log offset."""
+        self.left_behind(owed)
+        self._write(owed, [number for number, below in owed.rows.scan(0, None, 1000) if below > log_offset])
+
+    def fresh(self, owed: Owed) -> None:
+        """Write what changed since the last time."""
+        self.left_behind(owed)
+        self._write(owed, sorted(owed.rows.fresh or ()))
+        owed.rows.gather()
+
+    def _write(self, owed: Owed, numbers: list[int]) -> None:
+        values = owed.values(numbers)
+        for _, position, value in values:
+            self.values[encode_key(position).decode()] = None if value is None else encode_value(value)
+        owed.forget([number for number, _, value in values if value is None])
+
+
+def opened(volume: dict[bytes, bytes], *, publishes: bool = True) -> LogIndex:
+    index = LogIndex(MemoryStore(volume), publishes=publishes)
+    index.bind("log")
+    return index
+
+
+def owed_by(index: LogIndex) -> Owed:
+    assert index.owed is not None
+    return index.owed
+
+
+def begun(volume: dict[bytes, bytes], **declared: object) -> LogIndex:
+    index = opened(volume)
+    more = {"count_copies": True, **declared}
+    index.apply([(0, APPEND_MS, declare(PLANS["classic"], **more)), (1, APPEND_MS, batch([KEPT, copy(1), copy(2)]))])
+    return index
+
+
+def copy(offset: int, features: int = 100) -> Doc:
+    name = offset.to_bytes(16, "big")
+    return Doc(0, offset, offset, name, 6, features=features, id=b"c%d" % offset, time_ms=1000 + offset)
+
+
+class Readers:
+    """Whoever holds the topic against the fold."""
+
+    def __init__(self, records: Iterable[object]) -> None:
+        self._doubtful = doubtful_positions(records)
+        self.checked = 0
+
+    def check(self, fold: Fold, topic: Topic) -> None:
+        self.checked += len(representatives.owed(fold).keys() - self._doubtful)
+        wrong = representatives.differences(fold, topic.values)
+        assert [one for one in wrong if one.split()[1] not in self._doubtful] == []
+
+
+def record_of(raw: bytes | None) -> object:
+    try:
+        return decode_record(raw)
+    except FormatError:
+        return None
+
+
+@pytest.mark.parametrize("seed", [*range(12), int(os.environ["TEST_SEED"])])
+def test_a_random_log_told_on_the_way_is_the_fold_s(seed: int) -> None:
+    """By one index that is opened anew now and then, and by another that begins on an empty volume and takes over."""
+    print(f"seed {seed}")
+    first: dict[bytes, bytes] = {}
+    index, fold, topic = opened(first), Fold(PlainScan()), Topic()
+    owed_by(index).rows.gather()
+    raws = RandomLog(seed, parse("64:4:0:3"), plan_changes=True, windows=seed % 2 == 0).records(150)
+    readers = Readers(map(record_of, raws))
+    for offset, raw in enumerate(raws):
+        index.apply([(offset, append_time(offset), raw)])
+        fold.judge(offset, append_time(offset), record_of(raw))
+        if offset % 7 == 3:
+            topic.fresh(owed_by(index))
+            readers.check(fold, topic)
+        if offset % 40 == 39:
+            since = offset - offset % 7 + 4 if offset % 7 >= 3 else offset - offset % 7 - 3
+            index.close()
+            index = opened(first)
+            owed_by(index).rows.gather()
+            topic.all_since(owed_by(index), since)
+            readers.check(fold, topic)
+
+    other, again = opened({}), Topic()
+    other.apply([(offset, append_time(offset), raw) for offset, raw in enumerate(raws)])
+    topic.all_since(owed_by(other), 140)
+    again.all_since(owed_by(other), 0)
+    readers.check(fold, topic)
+    readers.check(fold, again)
+    assert readers.checked
+
+
+def test_a_volume_that_kept_nothing_is_owed_everything() -> None:
+    """Where the setting was off until now, and where it was off for a while: then what is gone gets its null, too."""
+    volume: dict[bytes, bytes] = {}
+    index, topic = begun(volume), Topic()
+    topic.all_since(owed_by(index), 0)
+    index.close()
+    off = opened(volume, publishes=False)
+    assert off.owed is None
+    other = Doc(0, 50, 50, b"o" * 16, 0xFFFF << 40, id=b"other")
+    off.apply([(2, APPEND_MS, batch([other, Doc(0, 51, 51, b"p" * 16, 0xFFFF << 40)])), (3, APPEND_MS, retract(KEPT))])
+    assert layout.KEY_PUBLISHED not in volume
+    off.close()
+
+    topic.all_since(owed_by(opened(volume)), 1 << 40)
+    assert topic.values["documents-0@0"] is None
+    assert json.loads(topic.values["documents-0@50"] or b"")["copies"] == 1
+
+    topic.values.clear()
+    index = opened(volume)
+    owed_by(index).forget(swept_below=4)
+    index.apply([(4, APPEND_MS, control("note"))])
+    index.close()
+    topic.all_since(owed_by(opened(volume)), 4)
+    assert topic.values == {}, "once it was told of all, only what changes is owed"
+
+
+def test_what_came_and_went_in_one_write_is_owed_a_null() -> None:
+    """Of a rebuilt volume: another index may have told the topic of it in between."""
+    index, topic = begun({}), Topic()
+    records = [
+        (2, APPEND_MS, batch([Doc(0, 9, 9, b"n" * 16, 0xFFFF << 40, id=b"gone"), Doc(0, 10, 10, b"m" * 16, 0xFFFF << 40)]))
+    ]
+    index.apply([*records, (3, APPEND_MS, forget(b"gone"))])
+    topic.all_since(owed_by(index), 2)
+
+    assert topic.values == {"documents-0@9": None}
+
+
+def test_a_value_says_what_is_best_and_why() -> None:
+    """The kept document itself until something beats it; copies and times only where they are counted; a wiped id is empty."""
+    index, topic = begun({}), Topic()
+    topic.all_since(owed_by(index), 0)
+    told = json.loads(topic.values["documents-0@0"] or b"")
+    assert told["best"] == {"position": "documents-0@0", "id": "kept", "why": "first"}
+    assert (told["copies"], told["first"], told["last"]) == (2, "1970-01-01T00:00:01.000Z", "1970-01-01T00:00:01.002Z")
+    index.apply([(2, APPEND_MS, batch([copy(3, 200)]))])
+    topic.all_since(owed_by(index), 2)
+    best = {"position": "documents-0@3", "id": "c3", "why": "longest"}
+    assert json.loads(topic.values["documents-0@0"] or b"")["best"] == best
+    index.apply([(3, APPEND_MS, forget(b"c3"))])
+    topic.all_since(owed_by(index), 3)
+    assert json.loads(topic.values["documents-0@0"] or b"")["best"] == best | {"id": ""}
+
+    index, topic = begun({}, count_copies=False), Topic()
+    topic.all_since(owed_by(index), 0)
+    assert topic.values == {}
+    index.apply([(2, APPEND_MS, batch([copy(3, 200)]))])
+    topic.all_since(owed_by(index), 0)
+    assert json.loads(topic.values["documents-0@0"] or b"") == {"best": best}
+
+
+def test_of_a_topic_that_was_created_again_only_the_new_one_is_told() -> None:
+    """Its positions are those of other documents."""
+    index, topic = begun({}), Topic()
+    again = [Doc(0, 0, 99, b"z" * 16, 0xFFFF << 40, id=b"new"), Doc(0, 1, 98, b"y" * 16, 0xFFFF << 40, id=b"newer")]
+    found = batch_of(again)
+    sources = tuple(replace(one, topic_id=b"another topic id") for one in found.sources)
+    index.apply([(2, APPEND_MS, encode_batch(replace(found, sources=sources)))])
+    topic.all_since(owed_by(index), 0)
+    index.apply([(3, APPEND_MS, retract(KEPT))])
+    topic.all_since(owed_by(index), 3)
+
+    assert list(topic.values) == ["documents-0@0"]
+    assert json.loads(topic.values["documents-0@0"] or b"")["best"]["id"] == "new"
+
+
+def test_a_renewed_representative_is_never_told_gone() -> None:
+    """Its entry moves, and its row with it; what windows leave behind is not it."""
+    index, topic = begun({}, window={"length_ms": 16_000, "refresh": True}), Topic()
+    for seconds in range(1, 60):
+        index.apply([(index.applied, APPEND_MS + 2_000 * seconds, batch([copy(2 + seconds)]))])
+        topic.left_behind(owed_by(index))
+    assert topic.values == {}
+    assert len(owed_by(index).rows.scan(0, None, 10)) == 1
+    topic.all_since(owed_by(index), 0)
+
+    assert json.loads(topic.values["documents-0@0"] or b"")["copies"] == 61
+
+
+def test_more_than_a_million_changes_are_not_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who writes the topic is told by None, and looks at the rows."""
+    monkeypatch.setattr("stream_dedup.index.published._FRESH_MAX", 0)
+    index = begun({})
+    owed_by(index).rows.gather()
+    index.apply([(2, APPEND_MS, batch([copy(3)]))])
+
+    assert owed_by(index).rows.fresh is None
+    assert owed_by(index).rows.scan(0, None, 10) == [(0, 3)]
+
+
+@pytest.mark.parametrize("key", [layout.KEY_PUBLISHED, layout.published_key(0)])
+def test_a_damaged_row_is_an_error(key: bytes) -> None:
+    """It says what to do."""
+    volume: dict[bytes, bytes] = {}
+    begun(volume).close()
+    volume[key] = volume[key][:-1]
+
+    with pytest.raises((VolumeError, FormatError), match="give the index an empty volume"):
+        owed_by(opened(volume)).rows.scan(0, None, 1)

@@ -1,0 +1,140 @@
+"""A small server that speaks the documented HTTP of a schema registry, and helpers for what is read by it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_tools import protoc
+
+from stream_dedup.ground.document import DeadLetter, Message
+from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+
+
+class SchemaServer:
+    """A registry of schemas by id; `status` is what it answers instead, when set."""
+
+    def __init__(self, certificate: tuple[Path, Path] | None = None) -> None:
+        self.schemas: dict[int, dict[str, Any]] = {}
+        self.versions: dict[str, list[int]] = {}
+        self.asked: list[str] = []
+        self.status: int | None = None
+        self.login: str | None = None
+        stand = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                stand.asked.append(self.path.split("?")[0])
+                self._send(*stand.answer(self.path.split("?")[0], self.headers.get("Authorization")))
+
+            def do_POST(self) -> None:
+                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                self._send(200, stand.take(self.path.split("?")[0], asked))
+
+            def _send(self, status: int, body: dict[str, Any]) -> None:
+                content = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http{'s' if certificate else ''}://127.0.0.1:{self.server.server_port}"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def answer(self, path: str, login: str | None) -> tuple[int, dict[str, Any]]:
+        if self.status is not None:
+            return self.status, {"error_code": self.status, "message": "told to"}
+        if self.login is not None and login != "Basic " + base64.b64encode(self.login.encode()).decode():
+            return 401, {"error_code": 401, "message": "Unauthorized"}
+        kind, number = path.rsplit("/", 1)
+        if kind == "/schemas/ids" and int(number) in self.schemas:
+            return 200, self.schemas[int(number)]
+        subject = unquote(kind.removeprefix("/subjects/").removesuffix("/versions"))
+        if number.isdecimal() and int(number) <= len(self.versions.get(subject, [])):
+            found = self.versions[subject][int(number) - 1]
+            return 200, {"subject": subject, "version": int(number), "id": found, **self.schemas[found]}
+        return 404, {"error_code": 40403, "message": "Schema not found"}
+
+    def take(self, path: str, asked: dict[str, Any]) -> dict[str, Any]:
+        """Register a schema, or say under which id it is registered."""
+        subject = unquote(path.removeprefix("/subjects/").removesuffix("/versions"))
+        known = [number for number in self.versions.get(subject, []) if self.schemas[number]["schema"] == asked["schema"]]
+        if not known:
+            known = [1_000 + len(self.schemas)]
+            self.has(known[0], asked["schema"], subject, **{key: asked[key] for key in asked if key != "schema"})
+        return {"subject": subject, "id": known[0], "version": self.versions[subject].index(known[0]) + 1, **asked}
+
+    def has(self, number: int, schema: Any, subject: str = "", **others: Any) -> None:
+        """Have a schema under an id, and as the next version of a subject."""
+        self.schemas[number] = {"schema": schema if isinstance(schema, str) else json.dumps(schema), **others}
+        self.versions.setdefault(subject, []).append(number)
+
+
+@contextmanager
+def serving(certificate: tuple[Path, Path] | None = None) -> Iterator[SchemaServer]:
+    """Serve schemas until the block ends, with a certificate and its key by TLS."""
+    stand = SchemaServer(certificate)
+    try:
+        yield stand
+    finally:
+        stand.server.shutdown()
+        stand.server.server_close()
+
+
+def read(by: Decoder, value: bytes) -> DecodedDocument:
+    found = by.decode(message(value))
+    assert isinstance(found, DecodedDocument), found
+    return found
+
+
+def refused(by: Decoder, value: bytes) -> DeadLetter:
+    found = by.decode(message(value))
+    assert isinstance(found, DeadLetter), found
+    return found
+
+
+def message(value: bytes) -> Message:
+    return Message("documents", 0, 0, b"key", value, 1, [])
+
+
+def classes_of(folder: Path, text: str, **others: str) -> dict[str, Any]:
+    """Return the classes of a file's messages, by their names, as a crawler has them; `others` are files that it imports."""
+    names = [f"{name}.proto" for name in others]
+    for name, content in {"page": text, **others}.items():
+        (folder / f"{name}.proto").write_text(content, "utf-8")
+    types = Path(protoc.__file__).parent / "_proto"
+    made = [f"-I{folder}", f"-I{types}", "--include_imports", f"--descriptor_set_out={folder}/made"]
+    assert protoc.main(["protoc", *made, "page.proto", *names]) == 0
+    pool = DescriptorPool()
+    for file in FileDescriptorSet.FromString((folder / "made").read_bytes()).file:
+        pool.Add(file)
+    found: dict[str, Any] = {}
+
+    def add(kind: Any) -> None:
+        found[kind.full_name] = GetMessageClass(kind)
+        for inner in kind.nested_types:
+            add(inner)
+
+    for kind in pool.FindFileByName("page.proto").message_types_by_name.values():
+        add(kind)
+    return found

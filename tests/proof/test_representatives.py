@@ -1,0 +1,176 @@
+"""The topic `representatives` beside the fold: what the index tells is clean wherever it stands, and each damage is found."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from stream_dedup.ground.document import Message
+from stream_dedup.ground.errors import FormatError
+from stream_dedup.ground.plan import PLANS, parse
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.log import records
+from stream_dedup.log.representatives import PROGRESS_KEY, Progress, encode_key, encode_progress, encode_value
+from stream_dedup.proof.findings import Findings, Violation
+from stream_dedup.proof.fold import Fold
+from stream_dedup.proof.outline import Outline
+from stream_dedup.proof.representatives import AuditedRepresentatives
+from stream_dedup.proof.scan import PlainScan
+from tests.index.logs import Doc, RandomLog, append_time, batch, declare, doubtful_positions, forget
+
+TOPIC, LOG, TOPIC_ID = "representatives", "cluster/log", "7" * 32
+# Two kept documents; the first gets copies in the second record and one more in the third, which forgets the other as well.
+LOG_RECORDS = [
+    declare(PLANS["classic"], count_copies=True),
+    batch([Doc(0, 0, 0, b"a" * 16, 7, id=b"a"), Doc(0, 1, 1, b"b" * 16, 2**64 - 7, id=b"b")]),
+    batch([Doc(1, at, at, b"a" * 16, 7, id=b"c%d" % at) for at in range(3)] + [Doc(1, 3, 3, b"b" * 16, 7, id=b"d")]),
+    batch([Doc(0, 2, 2, b"a" * 16, 7, features=200, id=b"e")]),
+    forget(b"b"),
+]
+
+
+class Topic:
+    """The topic as an index writes it, from what its twin in memory owes."""
+
+    def __init__(self, log: Sequence[bytes]) -> None:
+        self.index = LogIndex(MemoryStore(), publishes=True)
+        self.index.bind(LOG)
+        self.log = log
+        self.records: list[Message] = []
+        self.written_below = 0
+
+    def follow(self, end: int) -> Topic:
+        """Apply the log up to there."""
+        for offset in range(self.index.applied, end):
+            self.index.apply([(offset, append_time(offset), self.log[offset])])
+        return self
+
+    def tell(self, most: int | None = None) -> Topic:
+        """Write what windows left behind, and what changed since the last whole round, or only so much of that."""
+        owed, applied = self.index.owed, self.index.applied
+        assert owed is not None
+        end = owed.first_standing
+        gone = [number for number, _ in owed.rows.scan(0, end, 1 << 20)]
+        numbers = [number for number, changed in owed.rows.scan(end, None, 1 << 20) if changed > self.written_below]
+        told = owed.values(gone + numbers[:most])
+        for _, position, value in told:
+            self.put(encode_key(position), None if value is None else encode_value(value))
+        owed.forget([number for number, _, value in told if value is None])
+        self.written_below = applied if most is None else self.written_below
+        return self.put(PROGRESS_KEY, encode_progress(Progress(LOG, TOPIC_ID, self.written_below, applied, end)))
+
+    def put(self, key: bytes, value: bytes | None) -> Topic:
+        self.records.append(Message(TOPIC, 0, len(self.records), key, value, 0, []))
+        return self
+
+    def audit(self, end: int | None = None) -> tuple[list[Violation], AuditedRepresentatives]:
+        """Hold it against the log up to there."""
+        outline, findings = Outline(Fold(PlainScan())), Findings(10)
+        audited = AuditedRepresentatives(TOPIC, LOG, TOPIC_ID)
+        for one in self.records:
+            audited.take(one)
+        for offset, raw in enumerate(self.log[:end]):
+            audited.before(outline.verdicts, offset)
+            outline.fold(offset, append_time(offset), _read(raw))
+        audited.close(outline, findings)
+        return findings.shown, audited
+
+
+def _read(raw: bytes | None) -> object:
+    try:
+        return records.decode(raw)
+    except FormatError:
+        return None
+
+
+@pytest.mark.parametrize("seed", [*range(20), int(os.environ["TEST_SEED"])])
+def test_what_an_index_tells_is_clean_wherever_it_stands(seed: int) -> None:
+    """Over redelivery, rewinds, orders, windows and changed plans; a round half written, and a log that has gone on since."""
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    log = RandomLog(seed, parse("64:3:3:12"), plan_changes=True, windows=seed % 2 == 0).records(80)
+    topic = Topic(log)
+    for _ in range(chance.randrange(1, 6)):
+        topic.follow(chance.randrange(topic.index.applied, len(log) + 1))
+        topic.tell(None if chance.random() < 0.5 else chance.randrange(6))
+    found, audited = topic.audit()
+
+    doubtful = doubtful_positions(map(_read, log))
+    assert [one for one in found if one.sentence.split()[2] not in doubtful] == []
+    assert audited.compared > 0
+
+
+def test_an_empty_topic_is_clean() -> None:
+    """Where no index is to write it, it is there all the same."""
+    found, audited = Topic(LOG_RECORDS).audit()
+
+    assert (found, audited.compared) == ([], 0)
+
+
+def test_what_changed_lately_may_be_there_or_not() -> None:
+    """Between what is written and how far it was told; what changed below is not excused."""
+    for most in (0, 1, 2):
+        topic = Topic(LOG_RECORDS).follow(3).tell()
+        assert [topic.audit(end)[0] for end in (3, 4, 5)] == [[], [], []], "the log went on, and the topic says how far it is"
+        found, audited = topic.follow(5).tell(most).audit()
+        assert found == []
+        assert audited.on_their_way == 2 - most
+        topic.put(PROGRESS_KEY, encode_progress(Progress(LOG, TOPIC_ID, 5, 5)))
+        found, audited = topic.audit()
+        assert [one.where for one in found] == ["representatives-0@0", "representatives-0@1"][most:]
+        assert audited.on_their_way == 0
+
+
+def test_what_came_and_went_lately_may_still_be_there() -> None:
+    """Told in a round that was not whole, and forgotten before the next."""
+    topic = Topic(LOG_RECORDS).follow(2).tell().follow(3).tell(2).follow(5).tell(0)
+    assert topic.written_below == 2
+
+    found, audited = topic.audit()
+
+    assert found == []
+    assert audited.on_their_way == 2
+
+
+def test_each_damage_is_found_where_it_is() -> None:
+    """Another number, a key that should be there, one that should not, a tombstone, and values that nobody of ours wrote."""
+    topic = Topic(LOG_RECORDS[:4]).follow(4).tell()
+    first = topic.records[0]
+    assert first.key == b"documents-0@0"
+    assert first.value is not None
+    clean = list(topic.records)
+    for key, value, says in (
+        (first.key, first.value.replace(b'"copies":4', b'"copies":5'), "'copies': 5"),
+        (first.key, None, "Of documents-0@0 the topic says nothing, and the log leads to {'best'"),
+        (b"documents-9@9", first.value, "and the log leads to nothing"),
+        (first.key, b"\xff{", "the topic says b'\\xff{'"),
+        (b"\xff", b"{}", "the topic says {}"),
+    ):
+        topic.records = list(clean)
+        topic.put(key, value)
+        (one,) = topic.audit()[0]
+        assert (one.kind, one.where) == ("published", "representatives-0@3")
+        assert says in one.sentence
+    topic.records = clean[1:]
+    (one,) = topic.audit()[0]
+    assert (one.where, "Of documents-0@0 the topic says nothing" in one.sentence) == (TOPIC, True)
+
+
+def test_a_topic_of_another_log_is_told_once() -> None:
+    """Or one whose progress nobody of ours wrote; and one that was created anew owes everything."""
+    topic = Topic(LOG_RECORDS).follow(5).tell()
+    for value, says in (
+        (encode_progress(Progress("other", TOPIC_ID, 5, 5)), "tells of the log 'other', and this is 'cluster/log'"),
+        (b"{", "which no index wrote"),
+    ):
+        topic.put(PROGRESS_KEY, value)
+        (one,) = topic.audit()[0]
+        assert (one.where, says in one.sentence) == (f"representatives-0@{len(topic.records) - 1}", True)
+    topic.records = []
+    topic.put(PROGRESS_KEY, encode_progress(Progress(LOG, "8" * 32, 5, 5)))
+    found, audited = topic.audit()
+    assert (found, audited.on_their_way) == ([], 1)
