@@ -14,8 +14,8 @@ Memory per entry, and what it was measured to be: docs/explanation/index-layout.
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -458,26 +458,14 @@ class Neighbours:
         self._open_rows = 0
 
     def _each(self, work: Callable[[Any], None], parts: Sequence[Any]) -> None:
-        if self._pool is None or len(parts) == 1:
-            for part in parts:
+        """Do the work for each part, on all threads, and beat once a part: always from the caller's thread."""
+        waiting = [self._pool.submit(work, part) for part in parts] if self._pool and len(parts) > 1 else []
+        for part, done in itertools.zip_longest(reversed(parts), reversed(waiting)):
+            if done is None or done.cancel():  # here too, from the end: a thread that only waits has to be woken
                 work(part)
-                self._beat()
-        else:
-            left = deque(parts)
-
-            def work_off() -> None:
-                while True:
-                    try:
-                        part = left.popleft()
-                    except IndexError:
-                        return
-                    work(part)
-                    self._beat()
-
-            others = [self._pool.submit(work_off) for _ in range(min(self._threads, len(parts)) - 1)]
-            work_off()  # here too: a thread that only waits has to be woken
-            for other in others:
-                other.result()
+            else:
+                done.result()
+            self._beat()
 
 
 def _keys_of(tags: NDArray[np.uint32]) -> NDArray[np.uint64]:

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -413,15 +414,21 @@ def test_room_given_back_is_used_again(plan: Plan) -> None:
 
 @pytest.mark.parametrize(("plan", "tables"), [("bands", 20), ("wide", 8)])
 def test_who_lays_tables_out_anew_says_that_it_goes_on(plan: str, tables: int) -> None:
-    """Among a hundred million it takes minutes; a role that said nothing meanwhile would be restarted, and begin again."""
-    beats: list[str] = []
-    index = Neighbours(PLANS["classic"], 2, strangers, values=SKETCH_VALUES, beat=lambda: beats.append("beat"))
+    """Among a hundred million it takes minutes; a role that said nothing meanwhile would be restarted, and begin again.
+
+    The same number of times whatever the threads, and from the thread of its caller, who may let others run meanwhile.
+    """
+    beats: list[int] = []
+    index = Neighbours(
+        PLANS["classic"], 2, strangers, threads=2, values=SKETCH_VALUES, beat=lambda: beats.append(threading.get_ident())
+    )
     index.judge(no_columns(2, 1, SKETCH_VALUES), np.full(1, FLOOR, np.uint32), FLOOR)
     beats.clear()
 
     index.change_plan(PLANS[plan])
 
     assert len(beats) >= tables
+    assert set(beats) == {threading.get_ident()}
 
 
 def test_memory_per_entry_is_as_the_module_says() -> None:
