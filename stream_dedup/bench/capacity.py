@@ -41,7 +41,7 @@ def run_capacity(
     for name in PLANS:
         say(f"the index alone, plan {name}")
         alone[name] = index(IndexOptions(round(representatives / (1 - _COPIES)), parse(name), _COPIES, options.seed), say)
-    report = path(replace(options, with_latency=False), say)
+    report = path(replace(options, rates=()), say)
     complaints = [*report.complaints, *(one for found in alone.values() for one in found.complaints)]
     return _figures(report, alone, constants, date), complaints
 

@@ -36,16 +36,14 @@ _WAIT_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """The ages of all records of one steady rate, in ms; `load` is that rate's share of the full throughput."""
+    """The ages of all records of one steady rate, in ms."""
 
-    load: float
     documents_per_second: float
     ages_ms: Sequence[float]
 
     def as_json(self) -> Mapping[str, float]:
         """Return the figures."""
         found = {
-            "load": self.load,
             "documents_per_second": round(self.documents_per_second, 1),
             "documents": len(self.ages_ms),
         }
@@ -57,12 +55,11 @@ def measure(
     settings: Settings,
     pages: Iterator[CrawledPage],
     children: Sequence[MeasuredChild],
-    full_per_second: float,
-    loads: Sequence[float],
+    rates: Sequence[float],
     seconds: float,
     partitions: int,
 ) -> list[Latency]:
-    """Return the ages at each of `loads` (shares of the full throughput), for so long each; the roles are running.
+    """Return the ages at each of `rates` (documents/s), for so long each; the roles are running.
 
     The topics have so many `partitions`.
 
@@ -80,11 +77,7 @@ def measure(
         return _run(_Sender(producer, names.documents, chosen, per_second, partitions), outputs, children)
 
     run(_WARM_UP_DOCUMENTS, _WARM_UP_PER_SECOND)
-    found = []
-    for load in loads:
-        per_second = full_per_second * load
-        found.append(Latency(load, per_second, run(max(1, round(per_second * seconds)), per_second)))
-    return found
+    return [Latency(rate, run(max(1, round(rate * seconds)), rate)) for rate in rates]
 
 
 class _Sender(threading.Thread):

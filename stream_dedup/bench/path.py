@@ -43,8 +43,7 @@ from stream_dedup.settings.environment import child_environment
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
 
-LOADS = (0.1, 0.5, 1.0)
-LOAD_SECONDS = 10.0
+RATE_SECONDS = 10.0
 _COUNTED_DOCUMENTS_MAX = 200_000
 # Each look asks the broker, on the machine that is measured: fifty a second took 3 % of two cores.
 _LOOK_SECONDS = 0.05
@@ -79,10 +78,8 @@ def run_path(options: PathOptions, say: Say) -> PathReport:
         bench.warm_up()
         for number in range(1, options.rounds + 1):
             bench.add_round(report, number)
-        for plan in PLANS if options.with_latency else ():
-            full = report.documents_per_second(plan)
-            if full is not None:
-                report.latencies[plan] = bench.latency(plan, full)
+        for plan in PLANS if options.rates else ():
+            report.latencies[plan] = bench.latency(plan)
         if profiler is not None:
             for plan in PLANS:
                 say(f"one more measurement of {plan}, under the profiler; it is not among the figures")
@@ -137,8 +134,7 @@ class Bench:
                 settings,
                 self._options.pages(),
                 children,
-                _WARM_UP_PER_SECOND,
-                (1.0,),
+                (_WARM_UP_PER_SECOND,),
                 _WARM_UP_SECONDS,
                 self._options.partitions,
             )
@@ -194,13 +190,12 @@ class Bench:
             loopback_bytes=loopback_bytes,
         )
 
-    def latency(self, plan: str, full_per_second: float, seconds: float = LOAD_SECONDS) -> list[Latency]:
-        """Measure ages at the `LOADS`, for so long each."""
+    def latency(self, plan: str, seconds: float = RATE_SECONDS) -> list[Latency]:
+        """Measure ages at the rates that the options give, for so long each."""
+        rates = self._options.rates
         with self._prepared(plan) as (settings, _, folder), self._running(plan, settings, folder) as children:
-            self._say(f"latency of {plan} at {' and '.join(f'{load:.0%}' for load in LOADS)} of {full_per_second:.0f}/s")
-            return measure_latency(
-                settings, self._options.pages(), children, full_per_second, LOADS, seconds, self._options.partitions
-            )
+            self._say(f"latency of {plan} at {' and '.join(f'{rate:.0f}' for rate in rates)} documents/s")
+            return measure_latency(settings, self._options.pages(), children, rates, seconds, self._options.partitions)
 
     def profile(self, plan: str, profiler: Profiler) -> dict[str, list[Share]]:
         """Measure a plan once more under a profiler, from the first commit on; return where each role's samples lie.

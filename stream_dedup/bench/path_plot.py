@@ -84,7 +84,7 @@ def _ratios(report: PathReport) -> list[Bar]:
 
 def _latencies(report: PathReport) -> list[Bar]:
     return [
-        Bar(f"{plan}, {one.load:.0%} load, {name}", figures[key], f"{figures[key]:,.0f}")
+        Bar(f"{plan}, {one.documents_per_second:,.0f} documents/s, {name}", figures[key], f"{figures[key]:,.0f}")
         for plan, found in report.latencies.items()
         for one in found
         for figures in [one.as_json()]

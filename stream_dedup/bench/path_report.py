@@ -29,14 +29,17 @@ TRANSACTION_DOCUMENTS_MAX: int = Settings.model_fields["batch_documents"].defaul
 WINDOW_FROM = 0.05
 _TRANSACTIONS_MIN = 20
 
+RATES = (1000.0, 12_000.0)
+
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
 class PathOptions:
-    """What to measure. `broker` None is one of our own; `with_latency` adds the paced runs after the rounds, `with_peers`
-    other programs that copy to each round, `profile` one more round under a profiler, kept in that folder. The index holds
-    `index_entries` representatives before the first document comes.
+    """What to measure. `broker` None is one of our own. After the rounds latency is measured at each of `rates`, documents/s.
+
+    `with_peers` adds other programs that copy to each round, `profile` one more round under a profiler, kept in that folder.
+    The index holds `index_entries` representatives before the first document comes.
     """
 
     documents: int = 200_000
@@ -46,7 +49,7 @@ class PathOptions:
     rounds: int = 3
     seed: int = 1
     broker: str | None = None
-    with_latency: bool = True
+    rates: tuple[float, ...] = RATES
     with_peers: bool = False
     workers: int = 1
     partitions: int = PARTITIONS

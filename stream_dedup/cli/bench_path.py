@@ -33,9 +33,11 @@ def bench_path_command(
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Measurements of each variant; medians are shown.")] = 3,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the generated documents.")] = 1,
     brokers: OwnBrokerOption = None,
-    latency: Annotated[
-        bool, typer.Option(help="Then measure latency too, at 10 %, 50 % and all of the full throughput.")
-    ] = True,
+    latency: Annotated[bool, typer.Option(help="Then measure latency too, at the rates.")] = True,
+    rates: Annotated[
+        list[float] | None,
+        typer.Option("--rate", metavar="N", min=1, help="Documents/s at which; may be repeated.  [default: 1000 and 12000]"),
+    ] = None,
     peers: Annotated[
         bool,
         typer.Option(
@@ -61,7 +63,7 @@ def bench_path_command(
 
     Ratios are what can be compared; figures per second are the machine's as much as the filter's.
     """
-    from stream_dedup.bench.path_report import PathOptions
+    from stream_dedup.bench.path_report import RATES, PathOptions
 
     options = PathOptions(
         documents=documents,
@@ -71,7 +73,7 @@ def bench_path_command(
         rounds=rounds,
         seed=seed,
         broker=brokers,
-        with_latency=latency,
+        rates=tuple(rates or RATES) if latency else (),
         with_peers=peers,
         workers=workers,
         partitions=partitions,
@@ -107,7 +109,7 @@ def bench_scaling_command(
     """
     from stream_dedup.bench.path_report import PathOptions
 
-    options = PathOptions(documents=documents, rounds=rounds, seed=seed, broker=brokers, with_latency=False)
+    options = PathOptions(documents=documents, rounds=rounds, seed=seed, broker=brokers, rates=())
     return show_scaling(options, axes or [], plot=plot, target=target)
 
 
@@ -299,10 +301,10 @@ def latency_table(report: PathReport) -> FittedTable:
     from stream_dedup.bench.latency import PERCENTILES
 
     headings = (name.removesuffix("_ms").replace("_", ".") for name in PERCENTILES)
-    table = table_of("Record to committed output, ms", "load", "documents/s", *headings)
+    table = table_of("Record to committed output, ms", "filter", "documents/s", *headings)
     for plan, found in report.latencies.items():
         for one in found:
             figures = one.as_json()
             percentiles = (number(figures[name]) for name in PERCENTILES)
-            table.add_row(plan, f"{one.load:.0%}", number(one.documents_per_second), *percentiles)
+            table.add_row(plan, number(one.documents_per_second), *percentiles)
     return table

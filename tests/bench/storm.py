@@ -200,7 +200,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--broker")
     given = parser.parse_args()
-    options = PathOptions(documents=given.documents, rounds=given.rounds, broker=given.broker, with_latency=False)
+    options = PathOptions(documents=given.documents, rounds=given.rounds, broker=given.broker, rates=())
     rates: dict[str, list[float]] = {"alone": [], "a search beside it": [], "and a storm against that": []}
     cpu: dict[str, list[str]] = {name: [] for name in rates}
     with kafka_of(options, print) as (folder, broker):

@@ -103,7 +103,7 @@ def test_the_figures_are_of_one_run(tmp_path: Path) -> None:
     said: list[str] = []
 
     def path(options: PathOptions, _say: object) -> PathReport:
-        assert not options.with_latency
+        assert not options.rates
         report = PathReport(options, {"cores": 2, "processor": "some", "load_before": 0.1}, mean_value_bytes=1100.0)
         report.samples += [sample(variant) for variant in ("copy", "bands", "wide", "classic")]
         return report

@@ -154,7 +154,7 @@ def test_transactions_are_smaller_in_a_short_run() -> None:
 
 def test_latency_figures() -> None:
     """Percentiles are of all records; nothing is left out at either end."""
-    found = Latency(0.5, 100.0, [float(age) for age in range(1001)]).as_json()
+    found = Latency(100.0, [float(age) for age in range(1001)]).as_json()
 
     assert found["documents"] == 1001
     assert (found["p50_ms"], found["p99_ms"], found["p99_9_ms"], found["max_ms"]) == (500.0, 990.0, 999.0, 1000.0)
@@ -323,10 +323,10 @@ def test_the_picture_has_a_bar_for_what_was_measured() -> None:
     assert bars() == [480.0, 120.0, 240.0]
     assert "0.25 (25/s)" in draw(report)
 
-    report.latencies = {"wide": [Latency(0.5, 100.0, [10.0, 10.0, 20.0])]}
+    report.latencies = {"wide": [Latency(12_000.0, [10.0, 10.0, 20.0])]}
 
     assert bars()[3:] == pytest.approx([240.0, 475.2, 480.0])
-    assert "wide, 50% load, p99.9" in draw(report)
+    assert "wide, 12,000 documents/s, p99.9" in draw(report)
 
 
 def peer(name: str) -> CopyPeer:
@@ -489,13 +489,9 @@ def test_peers_copy_all_documents_or_are_named(bootstrap: str, tmp_path: Path) -
 def test_a_tiny_latency_run(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every record that is sent to the observed one of four partitions comes out once and is counted, however old it is."""
     monkeypatch.setattr("stream_dedup.bench.latency._WARM_UP_DOCUMENTS", 50)
-    bench = Bench(PathOptions(documents=2000), BenchCluster(bootstrap), tmp_path, lambda _: None)
+    bench = Bench(PathOptions(documents=2000, rates=(40.0, 400.0)), BenchCluster(bootstrap), tmp_path, lambda _: None)
 
-    found = bench.latency("wide", full_per_second=400.0, seconds=0.5)
+    found = bench.latency("wide", seconds=0.5)
 
-    assert [(one.load, one.documents_per_second, len(one.ages_ms)) for one in found] == [
-        (0.1, 40.0, 5),
-        (0.5, 200.0, 25),
-        (1.0, 400.0, 50),
-    ]
+    assert [(one.documents_per_second, len(one.ages_ms)) for one in found] == [(40.0, 5), (400.0, 50)]
     assert all(age > 0 for one in found for age in one.ages_ms)
