@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import structlog
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -71,6 +72,8 @@ class ConsolePages:
             found += [Route(f"{root}/{name}", partial(self._file, name), methods=["GET"]) for name in _FILES]
         if self._prefix:
             found.append(Route(self._prefix, self._to_root, methods=["GET"]))
+        for root in dict.fromkeys(["", self._prefix]):  # last: they take whatever is left
+            found.append(Route(f"{root}/{{name}}", self._absent, methods=["GET"], include_in_schema=False))
         return found
 
     async def _page(self, name: str, answer: PageAnswer, request: Request) -> Response:
@@ -81,9 +84,14 @@ class ConsolePages:
         except PageError as error:
             template, status = "problem.html", error.status
             values = {"sentence": str(error), "title": title_of(status)}
-        common = {"page": name, "version": self._version, "twin": f"{name}.json", "query": dict(request.query_params)}
+        common = {"page": name, "version": self._version, "twin": name and f"{name}.json", "query": dict(request.query_params)}
         body = await run_in_threadpool(rendering.page, template, common | values)
         return Response(body, status, _HEADERS | _challenge(status), "text/html; charset=utf-8")
+
+    async def _absent(self, request: Request) -> Response:
+        if "text/html" not in request.headers.get("accept", ""):
+            raise HTTPException(404)  # a program is told which paths there are
+        return await self._page("", pages.absent, request)
 
     async def _twin(self, answer: PageAnswer, request: Request) -> Response:
         try:

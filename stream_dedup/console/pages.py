@@ -260,6 +260,12 @@ def _number(query: Query, name: str) -> int | None:
     return int(text)
 
 
+async def absent(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+    """Answer for an address that no page has."""
+    del sources, query, call
+    raise PageError(404, "There is no such page; the pages that there are stand above.")
+
+
 PAGES: Final[dict[str, PageAnswer]] = {
     "now": now,
     "decisions": decisions,

@@ -79,7 +79,7 @@ class HttpServer:
 
         own = {"/livez": livez, "/readyz": readyz, "/startupz": startupz, "/metrics": metrics}
         all_routes = [*(Route(path, endpoint, methods=["GET"]) for path, endpoint in own.items()), *routes]
-        paths = list(dict.fromkeys(one.path for one in all_routes if isinstance(one, Route)))
+        paths = list(dict.fromkeys(one.path for one in all_routes if isinstance(one, Route) and one.include_in_schema))
 
         async def on_http_error(_: Request, error: Exception) -> Response:
             return _refusal(error, paths)

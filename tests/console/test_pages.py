@@ -360,3 +360,21 @@ def test_a_prefix_is_served_beside_the_root() -> None:
         status, _, headers = get(port, "tools/dedup")
 
     assert (status, headers["location"]) == (308, "dedup/")
+
+
+def test_an_address_without_a_page_answers_people_with_a_page() -> None:
+    """With the links to those that there are; a program is told the paths, and a page's own methods stay as they are."""
+    with serving(sources(), prefix="/tools/dedup") as port:
+        for address in ("decision%20s", "tools/dedup/nothing"):
+            status, body, headers = get(port, address, {"Accept": "text/html,application/xhtml+xml"})
+            assert (status, headers["content-type"]) == (404, "text/html; charset=utf-8")
+            assert "There is no such page" in body
+            assert 'href="decisions"' in body
+            assert "as JSON" not in body
+
+            status, body, headers = get(port, address)
+            assert (status, headers["content-type"]) == (404, "application/problem+json")
+            assert "/decisions.json" in json.loads(body)["paths"]
+            assert not [path for path in json.loads(body)["paths"] if "{" in path]
+        assert get(port, "find", {"Accept": "text/html"}, "POST")[0] == 405
+        assert get(port, "tools/dedup", {"Accept": "text/html"})[0] == 308
