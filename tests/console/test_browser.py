@@ -35,9 +35,9 @@ def chrome() -> Iterator[Chrome]:
 
 
 def wait_for(chrome: Chrome, script: str) -> Any:
-    """Wait until the script returns something."""
+    """Wait until a page is there whole and the script returns something of it: a title is there before its links are."""
     until = time.monotonic() + WAIT_SECONDS
-    while not (found := chrome.execute_script(f"return {script}")):
+    while not (found := chrome.execute_script(f"return document.readyState === 'complete' && ({script})")):
         assert time.monotonic() < until, f"never true: {script}"
         time.sleep(0.05)
     return found
