@@ -128,6 +128,14 @@ def test_the_menu_has_each_page_once() -> None:
     assert names == ["Tutorial", "How to", "Reference", "Explanation", "Decisions", "Contributing"]
 
 
+@pytest.mark.parametrize(("page", "most"), [("README.md", 900), ("ARCHITECTURE.md", 1_300)])
+def test_a_first_page_is_short(page: str, most: int) -> None:
+    """Counted as `wc -w` does; a page that grows past that moves what it explains to docs/."""
+    words = len((ROOT / page).read_text(encoding="utf-8").split())
+
+    assert words <= most
+
+
 def test_the_map_names_what_is_there() -> None:
     """Each file of the map exists, and has the functions and classes that stand behind it."""
     text = (ROOT / "docs" / "contributing" / "map.md").read_text(encoding="utf-8")
