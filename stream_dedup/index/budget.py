@@ -150,6 +150,22 @@ class Column:
             self._file, self.array = None, rows
             file.close()
 
+    def renew(self, count: int) -> None:
+        """Have room for `count` rows instead of those there are; what is not written takes no memory, and nothing on a disk.
+
+        Raises:
+            StoreError: the file cannot be cut.
+        """
+        self.count = count
+        self.array = self.array[:0].copy()  # so that the old ones are gone before
+        if self._file is None:
+            self.array = unwritten(count, self.array.dtype)
+            return
+        try:
+            self._file.truncate(0)
+        except OSError as error:
+            raise _no_room(error) from error
+
     def reserve(self, count: int) -> None:
         """Make room for `count` rows, or leave out those from there on; in memory in place, so nothing is held twice."""
         self.count = count
@@ -217,6 +233,16 @@ class Column:
             self.write(to, part)
             to += len(part)
         self.reserve(to)
+
+
+def unwritten(count: int, kind: Any) -> NDArray[Any]:
+    """Return an array of zeros that takes memory page by page as it is written, in pages of the system's usual size.
+
+    Of an array of its own making numpy asks for large pages, which are taken whole.
+    """
+    bytes_used = count * np.dtype(kind).itemsize
+    pages = mmap.mmap(-1, max(1, bytes_used), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(pages, kind, count)
 
 
 def unreadable(why: str | None) -> StoreError:

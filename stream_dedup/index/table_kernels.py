@@ -163,7 +163,7 @@ def take_block(rows: Any, free: Any, top: Any, length: int) -> int:
 
 @kernel
 def give_back(rows: Any, free: Any, block: int, length: int) -> None:
-    """Let another list have the block of one of `length` entries, which has moved."""
+    """Let another list have the block of one of `length` entries, which has moved; there is at least one."""
     size = size_of(length)
     rows[block * UNIT] = uint32(free[size])
     free[size] = block + 1
