@@ -114,7 +114,7 @@ class Blocked:
         `other_bytes`: what the index holds beside its tables, which the memory budget counts.
         """
         for number in range(self.count):
-            self._empty(number)
+            self._clear(number)
         resident = self._resident(full, other_bytes)
         if resident < self.count:
             for number in range(self.count - 1, -1, -1):  # one at a time, those that leave memory first
@@ -128,10 +128,10 @@ class Blocked:
         for other in range(resident, self.count):
             if other != number:
                 self._map(other)
-        self._empty(number)
+        self._clear(number)
         self._seal(number, held, rows, full, resident)
 
-    def _empty(self, number: int) -> None:
+    def _clear(self, number: int) -> None:
         """Throw one table away, because nothing of it is needed to sort it anew."""
         self.parts[number] = _new_table(self._tables, number, 0)
         self._mapped.pop(number, None)

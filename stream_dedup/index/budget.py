@@ -13,8 +13,10 @@ memory is taken; nothing here is needed to open a volume again.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,7 @@ from stream_dedup.ground.errors import ConfigurationError, StoreError
 _OTHER_BYTES: Final = 480 << 20  # Python, compiled code, RocksDB and its caches: 430 MiB with 3,600,000 entries, and spikes
 _TOUCHED_BYTES: Final = 64 << 10  # Linux maps up to 16 pages around one that is touched (fault_around_bytes)
 _SHARE: Final = 20
+_MAP_NORESERVE: Final = 0x4000 if sys.platform == "linux" else 0  # Python's mmap does not name it
 _ROWS_AT_ONCE: Final = 1 << 16
 
 
@@ -157,9 +160,8 @@ class Column:
             StoreError: the file cannot be cut.
         """
         self.count = count
-        self.array = self.array[:0].copy()  # so that the old ones are gone before
         if self._file is None:
-            self.array = unwritten(count, self.array.dtype)
+            self.array = unwritten((count, *self.array.shape[1:]), self.array.dtype)
             return
         try:
             self._file.truncate(0)
@@ -235,14 +237,13 @@ class Column:
         self.reserve(to)
 
 
-def unwritten(count: int, kind: Any) -> NDArray[Any]:
-    """Return an array of zeros that takes memory page by page as it is written, in pages of the system's usual size.
+def unwritten(shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
+    """Return an array of zeros that takes memory page by page as it is written.
 
-    Of an array of its own making numpy asks for large pages, which are taken whole.
+    For one of numpy's making the system is asked for large pages, which are taken whole, and may refuse what it could not hold.
     """
-    bytes_used = count * np.dtype(kind).itemsize
-    pages = mmap.mmap(-1, max(1, bytes_used), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return np.frombuffer(pages, kind, count)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    return np.ndarray(shape, kind, mmap.mmap(-1, max(1, math.prod(shape) * np.dtype(kind).itemsize), flags))
 
 
 def unreadable(why: str | None) -> StoreError:

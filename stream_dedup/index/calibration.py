@@ -43,8 +43,8 @@ _KEYED: Final = PLANS["bands"]
 _ROW_BYTES: Final = 4
 _HEAD_BYTES: Final = 12  # of a bucket: where it begins; where its open block is, and how long
 _HELD_BYTES: Final = 17  # of an entry: features, number, state, and the tags of its digest and position
-_OPEN_SHARE: Final = 1.2 / SEALED_AGAIN / 2  # what an open part holds on average, in blocks that are not full
-_MERGED_SHARE: Final = 1 / MERGED_AGAIN / 2
+_OPEN_SHARE: Final = 0.6 / SEALED_AGAIN  # what an open part holds on average, in blocks that are not full
+_MERGED_SHARE: Final = 0.5 / MERGED_AGAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def least_memory(plan: Plan, documents: int, limbs: int = 2) -> int | None:
     if not plan.is_keyed:
         return None
     return Budget.least_for(
-        bytes_for(plan.tables, documents, documents, 8 * limbs, in_files=True, open_share=1 / MERGED_AGAIN_IN_FILES)
+        bytes_for(plan.tables, documents, documents, 8 * limbs, in_files=True, open_share=0.5 / MERGED_AGAIN_IN_FILES)
     )
 
 

@@ -224,8 +224,8 @@ class RowFinder:
         self._rows.renew(places)
         return KeyTables(
             heads=np.zeros((self.count, buckets + 1), np.uint32),
-            tags=unwritten(places, np.uint8),
-            more=unwritten(places // 2, np.uint8),
+            tags=unwritten((places,), np.uint8),
+            more=unwritten((places // 2,), np.uint8),
             rows=self._rows.array,
             file=np.array([self._rows.number], np.int64),
             open_heads=np.zeros((self.count, buckets // GROUP, 2), np.uint32),

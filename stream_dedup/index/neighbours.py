@@ -56,7 +56,7 @@ ROWS_MAX: Final = 0xFFFFFFF0
 # whose row numbers lie in a file; and when it has at least so many entries. See `_due`.
 SEALED_AGAIN: Final = 8
 MERGED_AGAIN: Final = 12
-MERGED_AGAIN_IN_FILES: Final = 36
+MERGED_AGAIN_IN_FILES: Final = 18
 _OPEN_MIN: Final = 32_768
 _THREAD_DOCUMENTS: Final = 128
 _BY_DIGEST: Final = 0
@@ -287,10 +287,10 @@ class Neighbours:
         budget, columns = self._budget, self._columns
         if budget is None or not budget.memory_bytes or isinstance(self._tables, Blocked):  # which asks the budget itself
             return
-        count, share = self._tables.count, 1 / MERGED_AGAIN
+        count, share = self._tables.count, 0.5 / MERGED_AGAIN
         if not self._in_files and budget.room(columns.bytes_for(count, rows, full, in_files=False, open_share=share)) >= 0:
             return
-        budget.demand(columns.bytes_for(count, rows, full, in_files=True, open_share=1 / MERGED_AGAIN_IN_FILES))
+        budget.demand(columns.bytes_for(count, rows, full, in_files=True, open_share=0.5 / MERGED_AGAIN_IN_FILES))
         self._in_files = True
         self._columns.to_files(budget.folder)
         self._known.to_file(budget.folder)
@@ -471,9 +471,10 @@ class Neighbours:
 
 
 def _due(tables: RowFinder | Blocked, again: int) -> Iterator[int]:
-    """Yield the table with the fullest open part, which is to be sealed, until open parts hold on average half of what one may.
+    """Yield the table with the fullest open part, which is to be sealed, as long as the open parts hold too much together.
 
-    So each is full when its turn comes, one after the other and not all at once: they are sealed as often, and hold as much.
+    That is what they hold when they are filled evenly from nearly nothing to full: so all are sealed as often as if each waited
+    until it is full, and take turns, also when all were empty at once.
     """
     count = tables.count
     while 2 * count * int(tables.opened.sum()) > (count + 1) * max(count * _OPEN_MIN, int(tables.sealed.sum()) // again):
