@@ -105,7 +105,7 @@ def least_memory(plan: Plan, documents: int, limbs: int = 2) -> int | None:
     if not plan.is_keyed:
         return None
     return Budget.least_for(
-        bytes_for(plan.tables, documents, documents, 8 * limbs, in_files=True, open_share=0.5 / MERGED_AGAIN_IN_FILES)
+        bytes_for(plan.tables, documents, documents, 8 * limbs, in_files=True, open_share=1 / MERGED_AGAIN_IN_FILES)
     )
 
 

@@ -56,7 +56,7 @@ ROWS_MAX: Final = 0xFFFFFFF0
 # whose row numbers lie in a file; and when it has at least so many entries. See `_due`.
 SEALED_AGAIN: Final = 8
 MERGED_AGAIN: Final = 12
-MERGED_AGAIN_IN_FILES: Final = 18
+MERGED_AGAIN_IN_FILES: Final = 36
 _OPEN_MIN: Final = 32_768
 _THREAD_DOCUMENTS: Final = 128
 _BY_DIGEST: Final = 0
@@ -287,10 +287,10 @@ class Neighbours:
         budget, columns = self._budget, self._columns
         if budget is None or not budget.memory_bytes or isinstance(self._tables, Blocked):  # which asks the budget itself
             return
-        count, share = self._tables.count, 0.5 / MERGED_AGAIN
+        count, share = self._tables.count, 1 / MERGED_AGAIN
         if not self._in_files and budget.room(columns.bytes_for(count, rows, full, in_files=False, open_share=share)) >= 0:
             return
-        budget.demand(columns.bytes_for(count, rows, full, in_files=True, open_share=0.5 / MERGED_AGAIN_IN_FILES))
+        budget.demand(columns.bytes_for(count, rows, full, in_files=True, open_share=1 / MERGED_AGAIN_IN_FILES))
         self._in_files = True
         self._columns.to_files(budget.folder)
         self._known.to_file(budget.folder)
@@ -452,12 +452,7 @@ class Neighbours:
             self._tables.seal(self._columns.rows, self._rows, self.full, self._each, self._other_bytes)
         else:
             self._fit(self._rows, self.full)
-            self._tables.seal(
-                self._columns.read,
-                self._columns.rows.states[: self._rows],
-                self.full,
-                self._each,
-            )
+            self._tables.seal(self._columns.read, self._columns.rows.states[: self._rows], self.full, self._each)
 
     def _each(self, work: Callable[[Any], None], parts: Sequence[Any]) -> None:
         """Do the work for each part, on all threads, and beat once a part: always from the caller's thread."""
