@@ -27,13 +27,17 @@ _NARROW_THRESHOLD: Final = 7  # up to it, 32 bits turn away all but one in a tho
 
 
 class Blocked:
-    """The tables of a plan that is not keyed over the rows of one index; not safe for use by several threads at once."""
+    """The tables of a plan that is not keyed over the rows of one index; not safe for use by several threads at once.
+
+    `opened` (T,) int64: how many rows lie in the open part of each.
+    """
 
     def __init__(self, tables: Tables, budget: Budget | None) -> None:
         self._tables = tables
         self._budget = budget
         self._mapped: dict[int, Mapped] = {}  # by table
         self.count = len(tables.base)
+        self.opened = np.zeros(self.count, np.int64)
         self.parts = [_new_table(tables, number, 0) for number in range(self.count)]
 
     def keys(self, batch: Columns) -> NDArray[np.int64]:
@@ -86,6 +90,7 @@ class Blocked:
                 table.open_rows.resize(places, refcheck=False)
                 table.open_fragments.resize(places, refcheck=False)
                 done = table_kernels.add_open(self._tables, table, held, rows, keys, done)
+        self.opened += len(rows)
 
     def collect(self, held: HeldRows, wanted: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (rows, distances) of everything within reach of one document; a row may come from several tables."""
@@ -108,29 +113,57 @@ class Blocked:
 
         `other_bytes`: what the index holds beside its tables, which the memory budget counts.
         """
-        count, tables = self.count, self._tables
-        self.parts = [_new_table(tables, number, 0) for number in range(count)]  # nothing of the old ones is needed
-        self._mapped = {}
-        resident = count
-        if self._budget is not None:
-            entry_bytes = self.parts[0].fragments.itemsize + self.parts[0].rows.itemsize
-            empty = self.bytes_used
-            resident = self._budget.tables_resident(other_bytes + empty, full * entry_bytes, count)
-
-        def seal(number: int) -> None:
-            table = _new_table(tables, number, full)
-            keys, cursor = np.empty(rows, np.uint32), np.empty(len(table.open_heads), np.uint32)
-            table_kernels.seal(tables, table, held, keys, cursor)
-            if number >= resident and self._budget is not None:
-                mapped = self._mapped[number] = Mapped(self._budget.folder, [table.fragments, table.rows])
-                table = table._replace(fragments=mapped.arrays[0], rows=mapped.arrays[1])
-            self.parts[number] = table
-
-        if resident < count:
-            for number in range(count - 1, -1, -1):  # one at a time, those that leave memory first
-                seal(number)
+        for number in range(self.count):
+            self._clear(number)
+        resident = self._resident(full, other_bytes)
+        if resident < self.count:
+            for number in range(self.count - 1, -1, -1):  # one at a time, those that leave memory first
+                self._seal(number, held, rows, full, resident)
         else:
-            each(seal, range(count))
+            each(lambda number: self._seal(number, held, rows, full, resident), range(self.count))
+
+    def seal_one(self, number: int, held: HeldRows, rows: int, full: int, other_bytes: int) -> None:
+        """Do the same with one table; where fewer fit into memory than did before, others move to files."""
+        resident = self._resident(full, other_bytes)
+        for other in range(resident, self.count):
+            if other != number:
+                self._map(other)
+        self._clear(number)
+        self._seal(number, held, rows, full, resident)
+
+    def _clear(self, number: int) -> None:
+        """Throw one table away, because nothing of it is needed to sort it anew."""
+        self.parts[number] = _new_table(self._tables, number, 0)
+        self._mapped.pop(number, None)
+        self.opened[number] = 0
+
+    def _resident(self, full: int, other_bytes: int) -> int:
+        """Return how many of the tables may stay in memory when they hold `full` entries each."""
+        if self._budget is None:
+            return self.count
+        heads = sum(table.heads.nbytes + table.open_heads.nbytes for table in self.parts)
+        entry_bytes = self.parts[0].fragments.itemsize + self.parts[0].rows.itemsize
+        return self._budget.tables_resident(other_bytes + heads, full * entry_bytes, self.count)
+
+    def _seal(self, number: int, held: HeldRows, rows: int, full: int, resident: int) -> None:
+        table = _new_table(self._tables, number, full)
+        keys, cursor = np.empty(rows, np.uint32), np.empty(len(table.open_heads), np.uint32)
+        table_kernels.seal(self._tables, table, held, keys, cursor)
+        self.parts[number] = table
+        if number >= resident:
+            self._map(number)
+
+    def _map(self, number: int) -> None:
+        """Move the sealed part of one table to a file."""
+        if self._budget is not None and number not in self._mapped:
+            table = self.parts[number]
+            mapped = self._mapped[number] = Mapped(self._budget.folder, [table.fragments, table.rows])
+            self.parts[number] = table._replace(fragments=mapped.arrays[0], rows=mapped.arrays[1])
+
+    @property
+    def sealed(self) -> NDArray[np.int64]:
+        """How many rows lie in the sealed part of each table, (T,)."""
+        return np.array([len(table.rows) for table in self.parts], np.int64)
 
     @property
     def bytes_used(self) -> int:

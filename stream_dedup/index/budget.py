@@ -13,8 +13,10 @@ memory is taken; nothing here is needed to open a volume again.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,7 @@ from stream_dedup.ground.errors import ConfigurationError, StoreError
 _OTHER_BYTES: Final = 480 << 20  # Python, compiled code, RocksDB and its caches: 430 MiB with 3,600,000 entries, and spikes
 _TOUCHED_BYTES: Final = 64 << 10  # Linux maps up to 16 pages around one that is touched (fault_around_bytes)
 _SHARE: Final = 20
+_MAP_NORESERVE: Final = 0x4000 if sys.platform == "linux" else 0  # Python's mmap does not name it
 _ROWS_AT_ONCE: Final = 1 << 16
 
 
@@ -150,6 +153,21 @@ class Column:
             self._file, self.array = None, rows
             file.close()
 
+    def renew(self, count: int) -> None:
+        """Have room for `count` rows instead of those there are; what is not written takes no memory, and nothing on a disk.
+
+        Raises:
+            StoreError: the file cannot be cut.
+        """
+        self.count = count
+        if self._file is None:
+            self.array = unwritten((count, *self.array.shape[1:]), self.array.dtype)
+            return
+        try:
+            self._file.truncate(0)
+        except OSError as error:
+            raise _no_room(error) from error
+
     def reserve(self, count: int) -> None:
         """Make room for `count` rows, or leave out those from there on; in memory in place, so nothing is held twice."""
         self.count = count
@@ -217,6 +235,15 @@ class Column:
             self.write(to, part)
             to += len(part)
         self.reserve(to)
+
+
+def unwritten(shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
+    """Return an array of zeros that takes memory page by page as it is written.
+
+    For one of numpy's making the system is asked for large pages, which are taken whole, and may refuse what it could not hold.
+    """
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    return np.ndarray(shape, kind, mmap.mmap(-1, max(1, math.prod(shape) * np.dtype(kind).itemsize), flags))
 
 
 def unreadable(why: str | None) -> StoreError:

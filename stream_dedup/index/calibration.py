@@ -43,8 +43,8 @@ _KEYED: Final = PLANS["bands"]
 _ROW_BYTES: Final = 4
 _HEAD_BYTES: Final = 12  # of a bucket: where it begins; where its open block is, and how long
 _HELD_BYTES: Final = 17  # of an entry: features, number, state, and the tags of its digest and position
-_OPEN_SHARE: Final = 1.2 / SEALED_AGAIN / 2  # what an open part holds on average, in blocks that are not full
-_MERGED_SHARE: Final = 1 / MERGED_AGAIN / 2
+_OPEN_SHARE: Final = 0.6 / SEALED_AGAIN  # what an open part holds on average, in blocks that are not full
+_MERGED_SHARE: Final = 0.5 / MERGED_AGAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,8 @@ def _time_merge(stored: Columns) -> float:
     keyed.seal(lambda name, first, end: getattr(stored, name)[first:end], states[:old], old, _in_turn)
     keyed.finder.add(np.arange(old, count), keys[old:])
     began = time.thread_time()
-    keyed.merge()
+    for number in range(keyed.count):
+        keyed.finder.merge(number)
     return (time.thread_time() - began) / count * 1e6
 
 

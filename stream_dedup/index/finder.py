@@ -1,8 +1,8 @@
 """Rows by hashed keys: some tables over the same rows, in memory, or with their row numbers in a file.
 
-Invariants: buckets grow with the rows, so a look-up costs the same at any number of them; the open parts move behind the
-sealed ones table by table, so nothing is held twice; what is found passes by 12 bits of the key and its bucket, earliest first,
-and is to be compared by who asks.
+Invariants: buckets grow with the rows, so a look-up costs the same at any number of them; the open part of a table moves behind
+its sealed one in place, so nothing is held twice, and without a look at the other tables; what is found passes by 12 bits of
+the key and its bucket, earliest first, and is to be compared by who asks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.index import finder_kernels
-from stream_dedup.index.budget import Column, unreadable
+from stream_dedup.index.budget import Column, unreadable, unwritten
 from stream_dedup.index.finder_kernels import GROUP, KeyTables
 from stream_dedup.index.rows import no_row_taken
 from stream_dedup.index.table_kernels import SIZES, UNIT
@@ -50,11 +50,14 @@ class _Piece(NamedTuple):
 
 
 class RowFinder:
-    """So many tables over the rows of one index; not safe for use by several threads at once."""
+    """So many tables over the rows of one index; not safe for use by several threads at once.
+
+    `opened` (T,) int64: how many rows lie in the open part of each.
+    """
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.open_entries = 0
+        self.opened = np.zeros(count, np.int64)
         self._rows = Column(np.uint32)
         self.table = self._empty(_BUCKETS_MIN)
 
@@ -66,7 +69,7 @@ class RowFinder:
             self.table.open_rows.resize(places, refcheck=False)
             self.table.open_tags.resize(places, refcheck=False)
             done = finder_kernels.add_open(self.table, rows, keys, done)
-        self.open_entries += len(rows)
+        self.opened += len(rows)
 
     def find(
         self, number: int, keys: NDArray[np.uint64], states: NDArray[np.uint8], at: NDArray[np.int64]
@@ -85,10 +88,8 @@ class RowFinder:
         each table are moved to their part of the buckets, and within it to their bucket: what is written lies close together.
         """
         self.table = self._empty(_BUCKETS_MIN)  # nothing of the old ones is needed
-        self._rows.reserve(0)
         self.table = self._empty(buckets_for(entries))
-        self.open_entries = 0
-        self._make_long(entries)
+        self.opened[:] = 0
         cuts = np.linspace(0, len(states), _PIECES + 1, dtype=np.int64).tolist()
         places = [0, *itertools.accumulate(int((states[a:b] >= least).sum()) for a, b in itertools.pairwise(cuts))]
         pieces = [_Piece(*piece) for piece in zip(cuts[:-1], cuts[1:], places[:-1], places[1:], strict=True)]
@@ -148,46 +149,51 @@ class RowFinder:
         each(settle, list(itertools.pairwise(groups)))
         self.table.heads[number, -1] = begins[-1]
 
-    def merge(self) -> bool:
-        """Move the open parts behind the sealed ones; False if there are too many entries for the buckets there are."""
-        entries = int(self.table.heads[0, -1]) + self.open_entries
-        if buckets_for(entries) > self._buckets:
+    def merge(self, number: int) -> bool:
+        """Move the open part of one table behind its sealed one; False if there are too many entries for its buckets."""
+        table, base = self.table, number * self._places
+        to = int(table.heads[number, -1]) + int(self.opened[number])
+        if buckets_for(to) > self._buckets:
             return False
-        before = self._places
-        self._make_long(entries)
-        table, after = self.table, self._places
-        for number in range(self.count - 1, -1, -1):  # from the end, because what moves, moves to the right
-            to = entries
-            for first, end in reversed(list(self._stretches(number))):
-                begin, stop = table.heads[number, [first, end]].tolist()
-                opened = int(table.open_heads[number, first // GROUP : end // GROUP, 1].sum())
-                old = self._rows.read(number * before + begin, number * before + stop).copy()
-                rows = np.empty(stop - begin + opened, np.uint32)
-                at = finder_kernels.merge(table, number, before, after, first, end, to, old, rows)
-                self._rows.write(number * after + at, rows)
-                to = at
-        used = max(_UNITS_MIN, int(table.top[0])) * UNIT  # as much as will be needed again, more or less
-        table.open_rows.resize(used, refcheck=False)
-        table.open_tags.resize(used, refcheck=False)
-        table.free[:] = 0
-        table.top[:] = 0
-        self.open_entries = 0
+        for first, end in reversed(list(self._stretches(number))):  # from the end, because what moves, moves to the right
+            begin, stop = table.heads[number, [first, end]].tolist()
+            opened = int(table.open_heads[number, first // GROUP : end // GROUP, 1].sum())
+            old = self._rows.read(base + begin, base + stop).copy()
+            rows = np.empty(stop - begin + opened, np.uint32)
+            at = finder_kernels.merge(table, number, first, end, to, old, rows)
+            self._rows.write(base + at, rows)
+            to = at
+        self.opened[number] = 0
         return True
 
     def to_file(self, folder: Path) -> None:
         """Move the row numbers of the sealed parts to a file."""
-        self._rows.to_file(folder)
-        self._take_rows()
+        if self._rows.number >= 0:
+            return
+        rows = Column(np.uint32, folder=folder)
+        rows.renew(self._rows.count)
+        for number, entries in enumerate(self.sealed.tolist()):
+            first = number * self._places
+            rows.write(first, self._rows.read(first, first + entries))
+        self._rows = rows
+        self.table = self.table._replace(rows=rows.array, file=np.array([rows.number], np.int64))
+
+    @property
+    def sealed(self) -> NDArray[np.int64]:
+        """How many rows lie in the sealed part of each table, (T,)."""
+        return self.table.heads[:, -1].astype(np.int64)
 
     @property
     def bytes_used(self) -> int:
-        """Bytes of memory that the arrays hold."""
-        return sum(array.nbytes for array in self.table)
+        """Bytes of memory that the arrays hold; room that was never written to takes none."""
+        table, in_file = self.table, self._rows.number >= 0
+        written = int(self.sealed.sum() * (_TAG_BYTES if in_file else _TAG_BYTES + _ROW_BYTES))
+        return written + sum(one.nbytes for one in (table.heads, table.open_heads, table.open_tags, table.open_rows))
 
     @property
     def bytes_in_file(self) -> int:
         """Bytes of the row numbers that lie in a file."""
-        return self._rows.bytes_in_file
+        return int(self.sealed.sum()) * _ROW_BYTES if self._rows.number >= 0 else 0
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -212,22 +218,14 @@ class RowFinder:
         for first in range(0, self._buckets, step):
             yield first, min(self._buckets, first + step)
 
-    def _make_long(self, entries: int) -> None:
-        """Make the sealed parts long enough; an even number of places, so that no two tables share a byte."""
-        places = self.count * (entries + (entries & 1))
-        self.table.tags.resize(places, refcheck=False)  # in place: nothing is copied or held twice
-        self.table.more.resize(places // 2, refcheck=False)
-        self._rows.reserve(places)
-        self._take_rows()
-
-    def _take_rows(self) -> None:
-        self.table = self.table._replace(rows=self._rows.array, file=np.array([self._rows.number], np.int64))
-
     def _empty(self, buckets: int) -> KeyTables:
+        """Return tables without entries, with room for as many as so many buckets may hold."""
+        places = self.count * buckets * _BUCKET_ENTRIES
+        self._rows.renew(places)
         return KeyTables(
             heads=np.zeros((self.count, buckets + 1), np.uint32),
-            tags=np.empty(0, np.uint8),
-            more=np.empty(0, np.uint8),
+            tags=unwritten((places,), np.uint8),
+            more=unwritten((places // 2,), np.uint8),
             rows=self._rows.array,
             file=np.array([self._rows.number], np.int64),
             open_heads=np.zeros((self.count, buckets // GROUP, 2), np.uint32),

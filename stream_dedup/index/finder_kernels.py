@@ -5,8 +5,9 @@ array of halves of bytes, which is asked where the eight pass. A bucket holds so
 for each table, and by chance one entry in twenty tables passes once in eight searches, however many there are.
 
 The sealed part is sorted by bucket, without a gap; what came since lies in an arena of blocks, as in `table_kernels`, which all
-tables share: a block for four buckets that lie side by side, with the bucket's two bits beside the tag. The tables of one
-finder hold the same rows, so their sealed parts are rows of one array. The row numbers of the sealed parts may lie in a file.
+tables share: a block for four buckets that lie side by side, with the bucket's two bits beside the tag. The sealed parts of
+the tables of one finder lie in one array, each with room for as many entries as its buckets may hold, so each is merged with
+its open part by itself. The row numbers of the sealed parts may lie in a file.
 
 Invariants: within a bucket rows ascend, so the first that passes is the earliest; a tag never decides, who asks compares
 what it stands for; nothing here grows an array.
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.index.rows import REMOVED
-from stream_dedup.index.table_kernels import UNIT, larger_block
+from stream_dedup.index.table_kernels import UNIT, give_back, larger_block
 from stream_dedup.machine.compiled import inlined, kernel, prefetch, read_at
 
 int64: Any = np.int64
@@ -38,7 +39,7 @@ _AHEAD: Final = 8
 
 
 class KeyTables(NamedTuple):
-    """T tables of B buckets, B a power of two from 2^12 to 2^28, over at most m rows, m even.
+    """T tables of B buckets, B a power of two from 2^12 to 2^28, with room for m rows in each, m even.
 
     Sealed: `heads` (T, B + 1) uint32 where each bucket begins, `tags` (T * m,) uint8, `more` (T * m / 2,) uint8, `rows`
     (T * m,) uint32, or (0,) where they lie in the file of number `file` (1,) int64, else -1. Open: `open_heads` (T, B / 4, 2)
@@ -294,18 +295,17 @@ def seal(
 
 
 @kernel
-def merge(
-    table: Any, number: int, before: int, after: int, first: int, end: int, to: int, old_rows: Any, new_rows: Any
-) -> int:  # fmt: skip
-    """Move the open part of buckets `first` to `end`, whole groups, behind the sealed one of table `number`, which has room.
+def merge(table: Any, number: int, first: int, end: int, to: int, old_rows: Any, new_rows: Any) -> int:
+    """Move the open part of buckets `first` to `end`, whole groups, behind the sealed one of table `number`.
 
-    Of the sealed arrays a table had `before` places and has `after`; `to` is the place in the table at which these buckets will
-    end; returns that at which they begin. `old_rows` are the row numbers of the buckets' sealed part, `new_rows` becomes those
-    of both. From the end, the last table first: what moves, moves to the right.
+    `to` is the place in the table at which these buckets will end; returns that at which they begin. `old_rows` are the row
+    numbers of the buckets' sealed part, `new_rows` becomes those of both. From the end: what moves, moves to the right. The
+    blocks of the open part are given back to all tables.
     """
     heads, tags, more = table.heads, table.tags, table.more
     open_heads, open_tags, open_rows = table.open_heads, table.open_tags, table.open_rows
-    was, base, begin, left = number * before, number * after, int64(heads[number, first]), int64(new_rows.shape[0])
+    base, begin = number * (tags.shape[0] // heads.shape[0]), int64(heads[number, first])
+    left = int64(new_rows.shape[0])
     for group in range((end >> GROUP_BITS) - 1, (first >> GROUP_BITS) - 1, -1):
         block, length = int64(open_heads[number, group, 0]) * UNIT, int64(open_heads[number, group, 1])
         for part in range(GROUP - 1, -1, -1):
@@ -323,9 +323,11 @@ def merge(
             for at in range(old_end - 1, old_first - 1, -1):
                 to -= 1
                 left -= 1
-                tags[base + to] = tags[was + at]
-                _set_half(more, base + to, half_of(more, was + at))
+                tags[base + to] = tags[base + at]
+                _set_half(more, base + to, half_of(more, base + at))
                 new_rows[left] = old_rows[at - begin]
+        if length > 0:
+            give_back(open_rows, table.free, block // UNIT, length)
         open_heads[number, group, 0] = uint32(0)
         open_heads[number, group, 1] = uint32(0)
     return to

@@ -98,10 +98,6 @@ class Keyed:
 
         self.finder.seal(keys_of, states, FULL, full, each)
 
-    def merge(self) -> bool:
-        """Move the open parts behind the sealed ones; False if there are too many entries for the buckets there are."""
-        return self.finder.merge()
-
     @property
     def bytes_used(self) -> int:
         """Bytes of memory that the arrays hold."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -52,8 +52,8 @@ from stream_dedup.index.rows import (
 )
 
 ROWS_MAX: Final = 0xFFFFFFF0
-# The open part is sealed again when it is such a part of what is sealed: of tables of blocks, of those of keys, and of these
-# where their row numbers lie in files; and when it has at least so many entries.
+# A table is sealed again when its open part is such a part of what is sealed: of a table of blocks, of one of keys, and of one
+# whose row numbers lie in a file; and when it has at least so many entries. See `_due`.
 SEALED_AGAIN: Final = 8
 MERGED_AGAIN: Final = 12
 MERGED_AGAIN_IN_FILES: Final = 36
@@ -128,7 +128,6 @@ class Neighbours:
         self._pool = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
         self._base = 0  # the entry number from which the rows' numbers count
         self._rows = 0
-        self._open_rows = 0
         self._columns = HeldColumns(limbs, values, budget.folder if budget else None)
         self._known = RowFinder(2)  # by digest, and by position
         self._in_files = False
@@ -398,7 +397,6 @@ class Neighbours:
         self.entries += count
         self.live += count
         self.full += len(added)
-        self._open_rows += len(added)
 
     def _reserve(self, count: int) -> None:
         needed = self._rows + count
@@ -422,18 +420,23 @@ class Neighbours:
         self._seal()
 
     def _seal_if_due(self) -> None:
-        again = MERGED_AGAIN_IN_FILES if self._in_files else MERGED_AGAIN
-        if self._known.open_entries > max(_OPEN_MIN, (self._rows - self._known.open_entries) // again):
+        """Seal open parts that have grown, table by table: verdicts wait meanwhile."""
+        tables, again = self._tables, MERGED_AGAIN_IN_FILES if self._in_files else MERGED_AGAIN
+        for number in _due(self._known, again):
             self._fit(self._rows, self.full)
-            if not self._known.merge():
+            if not self._known.merge(number):
                 self._seal_known()
-        if self._open_rows > max(
-            _OPEN_MIN, (self.full - self._open_rows) // (SEALED_AGAIN if isinstance(self._tables, Blocked) else again)
-        ):
+            self._beat()
+        if isinstance(tables, Blocked):
+            for number in _due(tables, SEALED_AGAIN):
+                tables.seal_one(number, self._columns.rows, self._rows, self.full, self._other_bytes)
+                self._beat()
+            return
+        for number in _due(tables.finder, again):
             self._fit(self._rows, self.full)
-            if isinstance(self._tables, Blocked) or not self._tables.merge():
+            if not tables.finder.merge(number):
                 self._seal()
-            self._open_rows = 0
+            self._beat()
 
     def _seal_known(self) -> None:
         """Sort what finds rows by digest and by position, from nothing."""
@@ -449,13 +452,7 @@ class Neighbours:
             self._tables.seal(self._columns.rows, self._rows, self.full, self._each, self._other_bytes)
         else:
             self._fit(self._rows, self.full)
-            self._tables.seal(
-                self._columns.read,
-                self._columns.rows.states[: self._rows],
-                self.full,
-                self._each,
-            )
-        self._open_rows = 0
+            self._tables.seal(self._columns.read, self._columns.rows.states[: self._rows], self.full, self._each)
 
     def _each(self, work: Callable[[Any], None], parts: Sequence[Any]) -> None:
         """Do the work for each part, on all threads, and beat once a part: always from the caller's thread."""
@@ -466,6 +463,17 @@ class Neighbours:
             else:
                 done.result()
             self._beat()
+
+
+def _due(tables: RowFinder | Blocked, again: int) -> Iterator[int]:
+    """Yield the table with the fullest open part, which is to be sealed, as long as the open parts hold too much together.
+
+    That is what they hold when they are filled evenly from nearly nothing to full: so all are sealed as often as if each waited
+    until it is full, and take turns, also when all were empty at once.
+    """
+    count = tables.count
+    while 2 * count * int(tables.opened.sum()) > (count + 1) * max(count * _OPEN_MIN, int(tables.sealed.sum()) // again):
+        yield int(tables.opened.argmax())
 
 
 def _keys_of(tags: NDArray[np.uint32]) -> NDArray[np.uint64]:

@@ -153,6 +153,7 @@ def take_block(rows: Any, free: Any, top: Any, length: int) -> int:
     if free[size] > 0:
         block = free[size] - 1
         free[size] = int64(rows[block * UNIT])
+        prefetch(rows, (free[size] - 1) * UNIT)  # which the next one asks for
         return int(block)
     block = top[0]
     if block + (1 << size) > rows.shape[0] // UNIT:
@@ -163,7 +164,7 @@ def take_block(rows: Any, free: Any, top: Any, length: int) -> int:
 
 @kernel
 def give_back(rows: Any, free: Any, block: int, length: int) -> None:
-    """Let another list have the block of one of `length` entries, which has moved."""
+    """Let another list have the block of one of `length` entries, which has moved; there is at least one."""
     size = size_of(length)
     rows[block * UNIT] = uint32(free[size])
     free[size] = block + 1

@@ -98,7 +98,7 @@ def test_predicted_memory_is_what_the_arrays_hold(plan: Plan, tmp_path: Path) ->
         index.judge(part, np.full(20_000, 100, np.uint32), 1)
 
     predicted = CONSTANTS.memory_bytes(plan, index.live) / index.live
-    # Among so few, keyed tables have a sixth in their open parts, and four times the share that is taken for the average.
+    # Among so few, keyed tables have a twelfth in their open parts, twice the share that is taken for the average.
     assert index.bytes_used / index.live == pytest.approx(predicted, rel=0.3 if plan.is_keyed else 0.15)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 
 from stream_dedup.index import finder
 from stream_dedup.index.finder import RowFinder
-from stream_dedup.index.rows import FULL, SHORT
+from stream_dedup.index.rows import FULL, REMOVED, SHORT
 
 TABLES = 3
 
@@ -57,3 +59,83 @@ def test_sealed_parts_equal_a_plain_stable_sort(
                 more = np.stack([tables.table.more & 15, tables.table.more >> 4], axis=1).ravel()
                 assert np.array_equal(more[begin:end], wanted >> np.uint64(28) & np.uint64(15))
                 assert np.array_equal(tables.table.heads[number], np.searchsorted(bucket[order], np.arange(buckets + 1)))
+
+
+def in_turn(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
+    for part in parts:
+        work(part)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tables_merged_one_at_a_time_find_what_lists_find(seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rows are found in their order, whichever tables were merged since, wherever the rows lie, and when buckets run out."""
+    monkeypatch.setattr(finder, "_BUCKETS_MIN", 16)
+    chance = random.Random(f"{os.environ['TEST_SEED']} {seed}")
+    dice = np.random.default_rng(chance.getrandbits(32))
+    tables, some = RowFinder(TABLES), dice.integers(0, 1 << 64, 40, np.uint64)
+    keys, states = np.empty((0, TABLES), np.uint64), np.empty(0, np.uint8)
+
+    def seal() -> None:
+        tables.seal(lambda first, end: keys[first:end].T.copy(), states, SHORT, int((states >= SHORT).sum()), in_turn)
+
+    for _ in range(120):
+        did = chance.choice(["add", "add", "merge", "merge", "merge", "remove", "file"])
+        if did == "add":
+            added = dice.integers(0, 1 << 64, (chance.randrange(60), TABLES), np.uint64)
+            known = dice.random(added.shape) < 0.5
+            added[known] = dice.choice(some, int(known.sum()))
+            tables.add(np.arange(len(keys), len(keys) + len(added)), added)
+            keys, states = np.concatenate([keys, added]), np.concatenate([states, np.full(len(added), FULL, np.uint8)])
+        elif did == "merge":
+            number = chance.randrange(TABLES)
+            others = np.delete(tables.opened, number)
+            if tables.merge(number):
+                assert tables.opened[number] == 0
+                assert np.array_equal(np.delete(tables.opened, number), others)
+            else:
+                seal()
+        elif did == "remove":
+            states[dice.random(len(states)) < 0.05] = REMOVED
+        elif chance.random() < 0.1:
+            tables.to_file(tmp_path)
+        buckets = np.uint64(tables.table.heads.shape[1] - 1)
+        for number in range(TABLES):
+            wanted = defaultdict(list)
+            for row in np.flatnonzero(states != REMOVED).tolist():
+                wanted[seen_of(keys[row, number], buckets)].append(row)
+            for key in some:
+                at, found = np.zeros(1, np.int64), []
+                while (row := tables.find(number, np.array([key]), states, at)[0]) >= 0:
+                    found.append(row)
+                assert found == wanted[seen_of(key, buckets)]
+    assert tables.sealed.min() > 0
+
+
+def seen_of(key: np.uint64, buckets: np.uint64) -> tuple[int, int, int]:
+    """Return what tables see of a key."""
+    return int(key % buckets), int(key >> np.uint64(56)), int(key >> np.uint64(28)) & 15
+
+
+def test_blocks_of_merged_tables_are_used_again() -> None:
+    """Open parts that are merged over and over take the room that they took in the beginning."""
+    dice = np.random.default_rng(int(os.environ["TEST_SEED"]))
+    tables, rooms = RowFinder(TABLES), []
+    for first in range(0, 120_000, 1000):
+        tables.add(np.arange(first, first + 1000), dice.integers(0, 1 << 64, (1000, TABLES), np.uint64))
+        assert tables.merge(first // 1000 % TABLES)
+        rooms.append(int(tables.table.top[0]))
+
+    assert rooms[-1] < 1.2 * rooms[20]
+
+
+def test_room_that_was_never_written_takes_none(tmp_path: Path) -> None:
+    """There is room for more rows than there are: it is counted neither as memory nor on the disk."""
+    tables, states = RowFinder(TABLES), np.full(8000, FULL, np.uint8)
+    empty = tables.bytes_used
+    keys = np.random.default_rng(1).integers(0, 1 << 64, (TABLES, len(states)), np.uint64)
+    for entries, row_bytes in ((8000, 5.5), (8000, 1.5), (500, 1.5)):
+        tables.seal(lambda first, end: keys[:, first:end].copy(), states[:entries], FULL, entries, in_turn)
+        assert tables.bytes_used - empty == TABLES * entries * row_bytes
+        tables.to_file(tmp_path)
+        assert tables.bytes_in_file == TABLES * entries * 4
+        assert tables.bytes_in_file <= os.fstat(tables._rows.number).st_blocks * 512 < tables.bytes_in_file + TABLES * 8192

@@ -412,6 +412,60 @@ def test_room_given_back_is_used_again(plan: Plan) -> None:
     assert used[-1] < 1.5 * used[0]
 
 
+@pytest.mark.parametrize("plan", ["bands", "wide"])
+def test_tables_are_sealed_one_at_a_time(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step waits for few of them, and each is sealed as often as if all were sealed at once."""
+    limit, step, steps = 400, 10, 180
+    monkeypatch.setattr(neighbours, "_OPEN_MIN", limit)
+    index = Neighbours(PLANS[plan], 2, strangers, values=SKETCH_VALUES)
+    tables = index._tables.finder if isinstance(index._tables, keyed.Keyed) else index._tables
+    chance = np.random.default_rng(int(os.environ["TEST_SEED"]))
+    sealed = np.zeros((steps, tables.count), np.bool_)
+    for number in range(steps):
+        batch = no_columns(2, step, SKETCH_VALUES)
+        batch.prints[:], batch.digests[:] = chance.integers(0, 1 << 64, (2, step, 2), np.uint64)
+        batch.sketches[:] = chance.integers(0, 256, batch.sketches.shape, np.uint8)
+        before = tables.opened.copy()
+        index.judge(batch, np.full(step, FLOOR, np.uint32), FLOOR)
+        sealed[number] = tables.opened < before + step
+        assert tables.opened.sum() <= (tables.count + 1) * limit / 2
+
+    assert sealed.sum(axis=1).max() <= 1 + tables.count * step // limit
+    rounds = sealed.sum(axis=0)
+    assert rounds.max() - rounds.min() <= 1
+    assert rounds.max() <= steps * step / limit + 1
+    assert np.allclose(np.sort(tables.opened), np.arange(tables.count) * limit / tables.count, atol=limit / 8)
+
+
+class FewerAndFewer(budget.Budget):
+    """Holds one table less each time that it is asked."""
+
+    def tables_resident(self, fixed_bytes: int, table_bytes: int, tables: int) -> int:
+        resident.append(max(0, (resident or [tables])[-1] - 1))
+        return resident[-1]
+
+
+resident: list[int] = []
+
+
+def test_tables_that_fit_no_more_move_to_files(tmp_path: Path) -> None:
+    """Though it is another one's turn to be sealed; what is found stays the same."""
+    resident.clear()
+    plan, chance = PLANS["wide"], np.random.default_rng(int(os.environ["TEST_SEED"]))
+    index, plain = (Neighbours(plan, 2, strangers, budget=of) for of in (FewerAndFewer(1, tmp_path), None))
+    prints = chance.integers(0, 1 << 64, (300, 2), np.uint64)
+    for first in range(0, 300, 5):
+        batch = no_columns(2, 5)
+        batch.prints[:] = prints[first : first + 5] if chance.random() < 0.8 else prints[:5] ^ np.uint64(1)
+        batch.digests[:] = chance.integers(0, 1 << 64, (5, 2), np.uint64)
+        of_both = [of.judge(batch, np.full(5, FLOOR, np.uint32), FLOOR).entry.tolist() for of in (index, plain)]
+        assert of_both[0] == of_both[1]
+        assert isinstance(index._tables, blocked.Blocked)
+        in_files = index._tables.sealed[resident[-1] if resident else plan.tables :]
+        assert index.bytes_mapped == in_files.sum() * 12
+    assert resident[-1] == 0
+
+
 @pytest.mark.parametrize(("plan", "tables"), [("bands", 20), ("wide", 8)])
 def test_who_lays_tables_out_anew_says_that_it_goes_on(plan: str, tables: int) -> None:
     """Among a hundred million it takes minutes; a role that said nothing meanwhile would be restarted, and begin again.
