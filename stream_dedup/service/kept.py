@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from starlette.concurrency import run_in_threadpool
+from anyio import CapacityLimiter, to_thread
 
 _PARTS: Final = 20
 
@@ -37,7 +37,8 @@ class KeptAnswer(Generic[T]):
     async def _made(self) -> T:
         begun = time.monotonic()
         self._until = 0.0
-        made = await run_in_threadpool(self._make)
+        # A limit of its own: slow routes may hold all the threads that starlette's allows.
+        made = await to_thread.run_sync(self._make, limiter=CapacityLimiter(1))
         ended = time.monotonic()
         self._until = ended + max(self._seconds, (_PARTS - 1) * (ended - begun))
         return made

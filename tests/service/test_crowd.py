@@ -35,6 +35,7 @@ from tests.service.test_http import ask
 CROWD = 1100
 FILES_MAX = 400
 WAIT_SECONDS = 30.0
+ROUTE_THREADS = 40  # in which starlette answers routes that are no coroutines
 
 ROLE = """
 import resource, sys
@@ -224,6 +225,8 @@ def test_more_requests_than_may_wait_are_sent_away_and_probes_are_not() -> None:
         for thread in threads:
             thread.start()
         until(lambda: server.requests_waiting == door.REQUESTS_MAX, "not all of them came")
+        for _ in range(ROUTE_THREADS):  # no more of them are begun at a time
+            assert inside.acquire(timeout=WAIT_SECONDS)
         status, body, headers = ask(server, "/v1/slow")
         assert (status, headers["Retry-After"], headers["Content-Type"]) == (503, "1", "application/problem+json")
         assert "ask again" in json.loads(body)["detail"]
