@@ -7,7 +7,7 @@
     open      open the volume, say how long that took and what is in it, close it
     restore   restore a snapshot into the volume, every file by its checksum, and open it
 
-Invariants: only `Index.apply` and `Index.answered` are timed, whatever the stream costs to make; what is compiled is
+Invariants: only what the role calls of the index is timed, whatever the stream costs to make; what is compiled is
 compiled before; every answer is compared with what is known of its documents, outside the timed part.
 """
 
@@ -37,6 +37,7 @@ from stream_dedup.service.collector import collect_rarely
 
 APPLY_RECORDS: Final = 16  # as the role takes them
 _STRETCHES: Final = 40
+_GAUGES_SECONDS: Final = 1.0  # the role asks for its metrics as often
 
 
 def main(job: dict[str, Any]) -> None:
@@ -92,7 +93,7 @@ def _fill(index: LogIndex, stream: PrintStream, *, stored_answers: bool) -> None
     stretch = max(APPLY_RECORDS * RECORD_DOCUMENTS, left // _STRETCHES)
     truth = Truth(stream)
     some = list(itertools.islice(records, APPLY_RECORDS))
-    looked_up = 0
+    looked_up, look_at = 0, 0.0
     while some:
         documents = found = wrong = by_chance = id_bytes = 0
         wall = cpu = 0.0
@@ -102,6 +103,10 @@ def _fill(index: LogIndex, stream: PrintStream, *, stored_answers: bool) -> None
             answers = index.apply(values)
             if stored_answers:
                 index.answered(some[0].offset)  # the deliveries of the turn before
+            if started >= look_at:
+                look_at = started + _GAUGES_SECONDS
+                index.statistics()
+                index.searches()
             wall += time.perf_counter() - started
             cpu += time.process_time() - spent
             for record, (_, raw) in zip(some, answers, strict=True):

@@ -82,7 +82,7 @@ def use_index() -> None:
         batch.digests[:] += 1  # the same prints of other texts: near
         index.judge(batch, batch.features, 48)
         index.find_positions(batch)
-        index.bucket_sizes(1)
+        index.bucket_lengths(0)
         index.within_reach(batch.prints[0], 0, None, bytes(SKETCH_VALUES))
         if isinstance(index._tables, Keyed):
             index._tables.finder.merge(0)

@@ -175,10 +175,14 @@ class Blocked:
         """Bytes of the arrays that lie in files."""
         return sum(array.nbytes for mapped in self._mapped.values() for array in mapped.arrays)
 
-    @property
-    def lengths(self) -> list[NDArray[np.int64]]:
-        """How many entries each bucket of each table holds."""
-        return [(np.diff(table.heads) + table.open_heads[:, 1]).astype(np.int64) for table in self.parts]
+    def lengths(self, number: int) -> NDArray[np.int64]:
+        """Return how many entries each bucket of one table holds, (B,)."""
+        table = self.parts[number]
+        return (np.diff(table.heads) + table.open_heads[:, 1]).astype(np.int64)
+
+    def longest(self, number: int) -> int:
+        """Return how many entries the longest bucket of one table holds."""
+        return int(self.lengths(number).max())
 
     def _documents_at_once(self, table: Table) -> int:
         if self._budget is None:

@@ -195,12 +195,19 @@ class RowFinder:
         """Bytes of the row numbers that lie in a file."""
         return int(self.sealed.sum()) * _ROW_BYTES if self._rows.number >= 0 else 0
 
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """How many entries each bucket holds, (T, B)."""
-        lengths = np.empty((self.count, self._buckets), np.int64)
-        finder_kernels.count_buckets(self.table, lengths)
+    def lengths(self, number: int) -> NDArray[np.int64]:
+        """Return how many entries each bucket of one table holds, (B,)."""
+        lengths = np.diff(self.table.heads[number]).astype(np.int64)
+        finder_kernels.count_open(self.table, number, lengths)
         return lengths
+
+    def longest(self, number: int) -> int:
+        """Return how many entries a look-up reads at most in one table: those of a sealed bucket and of its open block.
+
+        What blocks hold of each bucket is not counted out: that is a place of memory for each of their entries.
+        """
+        sealed = np.diff(self.table.heads[number]).reshape(-1, GROUP).max(axis=1)
+        return int((sealed + self.table.open_heads[number, :, 1]).max())
 
     @property
     def _buckets(self) -> int:

@@ -334,13 +334,10 @@ def merge(table: Any, number: int, first: int, end: int, to: int, old_rows: Any,
 
 
 @kernel
-def count_buckets(table: Any, lengths: Any) -> None:
-    """Set `lengths` (T, B) int64 to how many rows each bucket holds."""
-    heads, open_heads, open_tags = table.heads, table.open_heads, table.open_tags
-    for number in range(lengths.shape[0]):
-        for bucket in range(lengths.shape[1]):
-            lengths[number, bucket] = int64(heads[number, bucket + 1]) - int64(heads[number, bucket])
-        for group in range(open_heads.shape[1]):
-            block = int64(open_heads[number, group, 0]) * UNIT
-            for place in range(block, block + int64(open_heads[number, group, 1])):
-                lengths[number, (group << GROUP_BITS) + (int64(open_tags[place]) & (GROUP - 1))] += 1
+def count_open(table: Any, number: int, lengths: Any) -> None:
+    """Add to `lengths` (B,) int64 how many rows of each bucket lie in the open part of one table."""
+    open_heads, open_tags = table.open_heads, table.open_tags
+    for group in range(open_heads.shape[1]):
+        block = int64(open_heads[number, group, 0]) * UNIT
+        for place in range(block, block + int64(open_heads[number, group, 1])):
+            lengths[(group << GROUP_BITS) + (int64(open_tags[place]) & (GROUP - 1))] += 1

@@ -38,6 +38,7 @@ from stream_dedup.ground.errors import (
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index import contents, layout, owed
 from stream_dedup.index.apply import step
+from stream_dedup.index.bucket_sizes import BucketSizes
 from stream_dedup.index.budget import Budget
 from stream_dedup.index.contract import Store
 from stream_dedup.index.copies import CopyCounts
@@ -46,7 +47,7 @@ from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.entries import Entries
 from stream_dedup.index.layout import Meta
 from stream_dedup.index.look_up import Entry, Similar, asked_limbs, check_sketch, described
-from stream_dedup.index.neighbours import BucketSizes, Neighbours
+from stream_dedup.index.neighbours import Neighbours
 from stream_dedup.index.owed import Owed
 from stream_dedup.index.state import IndexState
 from stream_dedup.index.window import Window
@@ -309,11 +310,23 @@ class LogIndex:
             return Similar(self._applied, shown, len(found), by_digest_only=is_short)
 
     def buckets(self, most: int = 10) -> BucketSizes:
-        """Return how full the buckets are, with the `most` hottest. Safe from any thread."""
+        """Return how full the buckets are, with the `most` hottest. Safe from any thread: one table is held at a time."""
         self._check()
-        with self._lock:
-            tables = self._state.neighbours
-            return BucketSizes(0, 0, (), ()) if tables is None else tables.bucket_sizes(most)
+        parts: list[BucketSizes] = []
+        counted: Plan | None = None
+        while True:
+            with self._lock:
+                tables = self._state.neighbours
+                if tables is None:
+                    break
+                if counted != tables.plan:  # other tables than those before
+                    counted = tables.plan
+                    parts.clear()
+                lengths, count = tables.bucket_lengths(len(parts)), tables.tables
+            parts.append(BucketSizes.of(len(parts), lengths, most))
+            if len(parts) == count:
+                break
+        return BucketSizes.together(parts, most)
 
     def state_digest(self) -> StateDigest:
         """Return the digest of the stored state (see `digest`), by a pass over the volume; call it from the applying thread."""
@@ -330,7 +343,7 @@ class LogIndex:
         self._store.checkpoint(path)
 
     def statistics(self) -> dict[str, int]:
-        """Return figures for metrics and `stats`; sizes in bytes."""
+        """Return figures for metrics and `stats`; sizes in bytes. One table's buckets are looked at, another at each call."""
         self._check()
         with self._lock:
             state, tables = self._state, self._state.neighbours
@@ -352,7 +365,7 @@ class LogIndex:
                 "rejected": state.rejected,
                 "ignored_control_records": state.ignored,
                 "candidates": 0 if tables is None else tables.candidates,
-                "hottest_bucket": 0 if tables is None else tables.hottest_bucket,
+                "hottest_bucket": 0 if tables is None else tables.look_at_buckets(),
                 "bytes_in_memory": 0 if tables is None else tables.bytes_used,
                 "bytes_mapped": 0 if tables is None else tables.bytes_mapped,
                 "bytes_on_disk": self._store.size_bytes(),

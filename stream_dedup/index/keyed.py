@@ -108,10 +108,13 @@ class Keyed:
         """Bytes that lie in files."""
         return self.finder.bytes_in_file
 
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """How many entries each bucket holds, (T, B)."""
-        return self.finder.lengths
+    def lengths(self, number: int) -> NDArray[np.int64]:
+        """Return how many entries each bucket of one table holds, (B,)."""
+        return self.finder.lengths(number)
+
+    def longest(self, number: int) -> int:
+        """Return how many entries a look-up reads at most in one table."""
+        return self.finder.longest(number)
 
 
 def with_own_row(held: HeldRows, batch: Columns) -> HeldRows:

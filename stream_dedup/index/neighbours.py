@@ -18,7 +18,6 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -81,20 +80,6 @@ class Found:
         self.entry = np.empty(count, np.int64)
         self.distance = np.empty(count, np.uint8)
         self.agreeing = np.full(count, NOT_COMPARED, np.uint8)
-
-
-@dataclass(frozen=True, slots=True)
-class BucketSizes:
-    """How full the buckets of all tables are.
-
-    `sizes`: (n, how many buckets hold more than n / 2 and up to n entries), n being powers of two; `hottest`: (table, key,
-    entries) of the longest ones, longest first. In a scope other than the common one a key is mixed with the scope.
-    """
-
-    buckets: int
-    used: int
-    sizes: tuple[tuple[int, int], ...]
-    hottest: tuple[tuple[int, int, int], ...]
 
 
 class Neighbours:
@@ -276,6 +261,7 @@ class Neighbours:
         if isinstance(self._tables, Blocked):
             self._in_files = False
             self._columns.to_memory()
+        self._longest, self._next_table = np.zeros(self._tables.count, np.int64), 0
 
     def _fit(self, rows: int, full: int) -> None:
         """Move to files what the budget does not hold of so many rows, `full` of them in the plan's tables.
@@ -312,24 +298,22 @@ class Neighbours:
         return self._columns.bytes_in_file + self._known.bytes_in_file + self._tables.bytes_in_file
 
     @property
-    def hottest_bucket(self) -> int:
-        """How many entries the longest bucket holds."""
-        return max(int(lengths.max()) for lengths in self._tables.lengths)
+    def tables(self) -> int:
+        """How many tables the plan has."""
+        return self._tables.count
 
-    def bucket_sizes(self, most: int) -> BucketSizes:
-        """Return how full the buckets are, with the `most` longest."""
-        by_table = list(self._tables.lengths)
-        bases, lengths = np.cumsum([0, *map(len, by_table[:-1])]), np.concatenate(by_table)
-        used = lengths[lengths > 0]
-        classes = np.bincount(np.frexp(used.astype(np.float64) - 0.5)[1]) if len(used) else np.zeros(0, np.int64)
-        sizes = tuple((1 << power, count) for power, count in enumerate(classes.tolist()) if count)
-        hottest = []
-        most = min(most, len(lengths))
-        for at in np.argpartition(lengths, len(lengths) - most)[len(lengths) - most :].tolist() if most else []:
-            if lengths[at]:
-                table = int(np.searchsorted(bases, at, side="right")) - 1
-                hottest.append((table, at - int(bases[table]), int(lengths[at])))
-        return BucketSizes(len(lengths), len(used), sizes, tuple(sorted(hottest, key=lambda one: (-one[2], one[:2]))))
+    def bucket_lengths(self, table: int) -> NDArray[np.int64]:
+        """Return how many entries each bucket of one table holds."""
+        return self._tables.lengths(table)
+
+    def look_at_buckets(self) -> int:
+        """Look at the buckets of one table, the next at each call; return the most entries that a look-up reads of a bucket.
+
+        That is of all tables, each as it was when it had its turn: one that looked at all would hold verdicts up.
+        """
+        self._longest[self._next_table] = self._tables.longest(self._next_table)
+        self._next_table = (self._next_table + 1) % self._tables.count
+        return int(self._longest.max())
 
     def _find(
         self, number: int, tags: NDArray[np.uint32], batch: Columns, same: Callable[[Columns, Columns], Any]

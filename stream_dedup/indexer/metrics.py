@@ -61,7 +61,7 @@ class IndexMetrics(RoleMetrics):
         )
         self._hottest = Gauge(
             "stream_dedup_index_hottest_bucket_entries",
-            "Entries of the longest bucket, all of which a look-up that visits it reads.",
+            "The most entries that a look-up reads in one table; of the tables one is looked at each second, in turn.",
             registry=self.registry,
         )
 

@@ -335,8 +335,30 @@ def test_one_bucket_may_hold_everything() -> None:
     found = tables.judge(columns_of([number << 112 for number in numbers]), np.full(2048, FLOOR, np.uint32), FLOOR)
 
     assert tables.live == 2048
-    assert tables.hottest_bucket == 2048
+    assert max(tables.look_at_buckets() for _ in range(tables.tables)) == 2048
     assert set(found.outcome.tolist()) == {OUTCOME_NEW}
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_look_at_the_buckets_looks_at_one_table(is_sealed: bool) -> None:
+    """A bucket of 300 in the last of twenty tables is seen when that table has its turn, and from then on."""
+    chance = np.random.default_rng(int(os.environ["TEST_SEED"]))
+    columns = no_columns(2, 300, SKETCH_VALUES)
+    columns.prints[:] = chance.integers(0, 1 << 63, (300, 2), np.uint64)
+    columns.sketches[:] = chance.integers(0, 256, (300, SKETCH_VALUES), np.uint8)
+    columns.sketches[:, -5:] = 7
+    tables = Neighbours(PLANS["bands"], 2, strangers, values=SKETCH_VALUES)
+    if is_sealed:
+        tables.load([stored(columns.prints, np.arange(300, dtype=np.uint32))._replace(sketches=columns.sketches)], 300, 300)
+    else:
+        tables.add(columns, np.ones(300, np.bool_))
+    seen = [tables.look_at_buckets() for _ in range(25)]
+
+    assert max(seen[:19]) < 300
+    assert seen[19:] == [300] * 6
+    assert int(tables.bucket_lengths(18).max()) < int(tables.bucket_lengths(19).max()) == 300
+    tables.change_plan(PLANS["wide"])
+    assert tables.look_at_buckets() < 300
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -361,7 +383,7 @@ def test_a_search_goes_to_the_end_of_a_bucket() -> None:
     asked.digests[:, 1] = 2
     found = tables.judge(asked, np.full(2500, FLOOR, np.uint32), FLOOR)
 
-    assert tables.hottest_bucket == 2500
+    assert tables.look_at_buckets() == 2500
     assert found.entry.tolist() == list(range(2500))
 
 
@@ -507,7 +529,7 @@ def test_a_bucket_of_a_million_costs_what_it_holds() -> None:
         prints = chance.integers(0, 1 << 48, (count, 1), dtype=np.uint64) << np.uint64(16)  # the low block is 0
         tables = Neighbours(plan, 1, strangers, threads=1)
         tables.load([stored(prints, chance.integers(0, 1 << 32, count, dtype=np.uint32))], count, count)
-        assert tables.hottest_bucket == count
+        assert max(tables.look_at_buckets() for _ in range(tables.tables)) == count
         times = []
         for _ in range(5):
             documents.prints[:, 0] = chance.integers(0, 1 << 48, 200, dtype=np.uint64) << np.uint64(16)
