@@ -197,7 +197,7 @@ class RowFinder:
 
     def lengths(self, number: int) -> NDArray[np.int64]:
         """Return how many entries each bucket of one table holds, (B,)."""
-        lengths = np.diff(self.table.heads[number]).astype(np.int64)
+        lengths: NDArray[np.int64] = np.diff(self.table.heads[number]).astype(np.int64)
         finder_kernels.count_open(self.table, number, lengths)
         return lengths
 
