@@ -128,12 +128,19 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[int, str, bytes]:
 
 
 def storm_at(port: int, said: Connection) -> None:
-    """Storm a server until something comes over the connection; then say how it answered."""
+    """Storm a server until something comes over the connection; then say how it answered.
+
+    It says that it has begun once a question was answered and one was refused as too large.
+    """
 
     async def run() -> Storm:
         storm, stopping = Storm(port), asyncio.Event()
+        storming = asyncio.create_task(storm.run(stopping))
+        while not {200, 413} <= storm.counts.keys():
+            await asyncio.sleep(0.01)
+        said.send("begun")
         asyncio.get_running_loop().add_reader(said.fileno(), stopping.set)
-        await storm.run(stopping)
+        await storming
         return storm
 
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # of sockets that were closed on us
@@ -154,17 +161,17 @@ class StormBench(Bench):
     def _running(
         self, variant: str, settings: Settings, folder: Path, more: Mapping[str, str] | None = None
     ) -> Iterator[list[MeasuredChild]]:
-        with super()._running(variant, settings, folder, more) as children, contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
+            beside: list[MeasuredChild] = []
             if self.with_search:
                 command = [sys.executable, "-m", "stream_dedup", "run", "search", "--stop-with-parent"]
                 search = MeasuredChild("search", command, child_environment(_own(variant, settings, folder)), folder)
                 stack.callback(search.stop)
-                children.append(search)
-                if self.with_storm:
+                beside.append(search)
+                if self.with_storm:  # it blows before the first document comes
                     stack.enter_context(self._storm(search))
-            yield children
-            if self.with_search:
-                children.remove(search)
+            children = stack.enter_context(super()._running(variant, settings, folder, more))
+            yield [*children, *beside]
 
     @contextlib.contextmanager
     def _storm(self, search: MeasuredChild) -> Iterator[None]:
@@ -172,7 +179,9 @@ class StormBench(Bench):
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("spawn").Process(target=storm_at, args=(waited, theirs), daemon=True)
         process.start()
+        theirs.close()
         try:
+            ours.recv()  # it has begun
             yield
         finally:
             ours.send("stop")
