@@ -70,7 +70,7 @@ def test_nodes_come_and_go(cluster: Cluster) -> None:
     """The leader of the log is killed, then the group's coordinator, then every node restarts in turn, then two are down at
     once and nothing can be written: each time the same roles go on by themselves, and nothing is lost.
 
-    How long each took is printed: docs/explanation/proof.md has what a machine with nothing else to do needed.
+    How long each took is printed: docs/decisions/026-runs-on-record.md has what a machine with nothing else to do needed.
     """
     crawl = cluster.crawl
     index, worker = crawl.start("index"), crawl.start("worker")
