@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from stream_dedup.__main__ import main
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.index import calibration
 from stream_dedup.index.advice import advise, figures_of
+from stream_dedup.index.arithmetic import candidates_of_plan
 from stream_dedup.index.budget import Budget
 from stream_dedup.index.calibration import Constants, calibrate, least_memory
 from stream_dedup.index.held import bytes_for
-from stream_dedup.index.neighbours import MERGED_AGAIN_IN_FILES, Neighbours
+from stream_dedup.index.neighbours import MERGED_AGAIN, MERGED_AGAIN_IN_FILES, SEALED_AGAIN, Neighbours
 from stream_dedup.index.rows import Columns, no_columns, take_rows
 
 CONSTANTS = Constants(
@@ -138,14 +140,40 @@ def test_a_budget_is_told_what_the_arrays_hold_at_most(tmp_path: Path) -> None:
     assert least_memory(PLANS["wide"], 10**8) is None
 
 
-def test_a_calibration_solves_for_costs() -> None:
-    """All are at least zero, and what must cost something does."""
+def test_a_calibration_solves_for_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From what four plans take on a machine whose costs are known it finds those costs."""
+
+    def timed(plan: Plan, *_: Columns) -> calibration._Timed:
+        if plan.is_keyed:
+            return calibration._Timed(0.0, 0.5 + 0.2 * plan.tables, 2.0 + 0.4 * plan.tables)
+        compared = float(candidates_of_plan(plan, calibration.ENTRIES)) * (0.01 if plan.threshold <= 7 else 0.03)
+        return calibration._Timed(1.0 + 0.02 * plan.tables, 0.5 + 0.1 * plan.tables, 2.0 + 0.05 * plan.probes + compared)
+
+    monkeypatch.setattr(calibration, "_time", timed)
+    monkeypatch.setattr(calibration, "_time_merge", lambda _: 0.01 * calibration._KEYED.tables)
+    monkeypatch.setattr(calibration, "_far", lambda _: 1.5)
+    found = calibrate()
+
+    assert found.as_json() == pytest.approx(
+        {
+            "document_us": 2.5,
+            "table_us": 0.1 + 0.02 * (SEALED_AGAIN + 1),
+            "probe_us": 0.05,
+            "narrow_us": 0.01,
+            "wide_us": 0.03,
+            "far": 1.5,
+            "keyed_us": 0.4,
+            "keyed_table_us": 0.2 + 0.01 * (MERGED_AGAIN + 1),
+            "entries": calibration.ENTRIES,
+        }
+    )
+
+
+def test_a_calibration_measures_this_machine() -> None:
+    """No cost is negative, however noisy the machine, and what lies far takes no less than what lies near."""
     found = calibrate()
 
     assert min(found.as_json().values()) >= 0
-    assert found.document_us > 0
-    assert found.table_us > 0
-    assert found.wide_us > 0
     assert found.far >= 1
 
 
