@@ -16,6 +16,7 @@ from tests.broker.nodes import three_nodes
 
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 
+HEALED_SECONDS = 30.0  # the promise: progress within this long after the cluster is whole, or able to write, again
 STEP = 500
 
 
@@ -52,7 +53,7 @@ class Cluster:
     def measure(self, what: str) -> None:
         """Take the time until all that was sent is committed."""
         began = time.monotonic()
-        self.crawl.wait_until_committed(self.sent)
+        self.crawl.wait_until_committed(self.sent, 2 * HEALED_SECONDS)
         self.healed_seconds[what] = time.monotonic() - began
 
 
@@ -68,10 +69,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 def test_nodes_come_and_go(cluster: Cluster) -> None:
     """The leader of the log is killed, then the group's coordinator, then every node restarts in turn, then two are down at
-    once and nothing can be written: each time the same roles go on by themselves, and nothing is lost.
-
-    How long each took is printed: docs/decisions/026-runs-on-record.md has what a machine with nothing else to do needed.
-    """
+    once and nothing can be written: each time all goes on within 30 s of healing, by the same roles, and nothing is lost."""
     crawl = cluster.crawl
     index, worker = crawl.start("index"), crawl.start("worker")
     cluster.send()
@@ -104,6 +102,7 @@ def test_nodes_come_and_go(cluster: Cluster) -> None:
 
     print({what: f"{seconds:.1f} s" for what, seconds in cluster.healed_seconds.items()})
     assert (index.process.poll(), worker.process.poll()) == (None, None)
+    assert [what for what, seconds in cluster.healed_seconds.items() if seconds > HEALED_SECONDS] == []
     Outcome(crawl).check()
 
 
