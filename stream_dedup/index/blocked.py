@@ -221,6 +221,5 @@ def _new_table(keys: Tables, number: int, sealed: int) -> Table:
         open_heads=np.zeros((buckets, 2), np.uint32),
         open_fragments=np.zeros(_UNITS_MIN * UNIT, kind),
         open_rows=np.zeros(_UNITS_MIN * UNIT, np.uint32),
-        free=np.zeros(SIZES, np.int64),
-        top=np.zeros(1, np.int64),
+        free=np.zeros(SIZES + 1, np.int64),
     )

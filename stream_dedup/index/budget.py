@@ -241,9 +241,19 @@ def unwritten(shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
     """Return an array of zeros that takes memory page by page as it is written.
 
     For one of numpy's making the system is asked for large pages, which are taken whole, and may refuse what it could not hold.
+
+    Raises:
+        ConfigurationError: the system counts addresses that are not written to, and has not so many.
     """
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-    return np.ndarray(shape, kind, mmap.mmap(-1, max(1, math.prod(shape) * np.dtype(kind).itemsize), flags))
+    room = max(1, math.prod(shape) * np.dtype(kind).itemsize)
+    try:
+        return np.ndarray(shape, kind, mmap.mmap(-1, room, flags))
+    except OSError as error:
+        raise ConfigurationError(
+            f"The system refused {room >> 20} MiB of addresses for tables of the index ({error.strerror}), nearly all of which "
+            "take no memory. Set the sysctl vm.overcommit_memory to 0 or 1, and no limit on addresses (ulimit -v)."
+        ) from error
 
 
 def unreadable(why: str | None) -> StoreError:

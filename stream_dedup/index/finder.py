@@ -1,8 +1,8 @@
 """Rows by hashed keys: some tables over the same rows, in memory, or with their row numbers in a file.
 
 Invariants: buckets grow with the rows, so a look-up costs the same at any number of them; the open part of a table moves behind
-its sealed one in place, so nothing is held twice, and without a look at the other tables; what is found passes by 12 bits of
-the key and its bucket, earliest first, and is to be compared by who asks.
+its sealed one in place, so nothing is held twice; a table is merged, and gets more buckets, without a look at the others; what
+is found passes by 12 bits of the key and its bucket, earliest first, and is to be compared by who asks.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 
 from stream_dedup.index import finder_kernels
 from stream_dedup.index.budget import Column, unreadable, unwritten
-from stream_dedup.index.finder_kernels import GROUP, KeyTables
+from stream_dedup.index.finder_kernels import GROUP, GROUP_BITS, KeyTables
 from stream_dedup.index.rows import no_row_taken
 from stream_dedup.index.table_kernels import SIZES, UNIT
 
 _BUCKET_ENTRIES: Final = 32  # at most, on average: as many tags are read in half a line of memory
-_BUCKETS_MIN: Final = 4096  # enough for what comes before anything is sealed: fewer blocks would be long, and read whole
+_BUCKETS_MIN: Final = 1 << 15  # four entries in an open block when the first are sealed: longer ones take time, and room
+_ROOM_BUCKETS: Final = 1 << 22  # that each table may have without a move: 134 million entries. Room takes addresses, no memory
 _UNITS_MIN: Final = 1024
+_ROOM_FOR_MORE: Final = 4  # times as many buckets as there are, where more are needed than that
 _KEYS_AT_ONCE: Final = 1 << 12
 _PIECES: Final = 16  # of the rows, and of a table: one thread works at each
 _PARTS_BITS: Final = 11  # the buckets are sorted in at most so many parts,
@@ -36,8 +38,8 @@ TAGS: Final = 1 << finder_kernels.TAG_BITS
 
 Each = Callable[[Callable[[Any], None], Sequence[Any]], None]
 """Carries work out for each part, on some threads."""
-KeysOf = Callable[[int, int], NDArray[np.uint64]]
-"""Returns the keys (T, n) of the rows from a first one to an end."""
+KeysOf = Callable[[Sequence[int], int, int], NDArray[np.uint64]]
+"""Returns the keys (k, n) in k tables of the rows from a first one to an end."""
 
 
 class _Piece(NamedTuple):
@@ -59,7 +61,7 @@ class RowFinder:
         self.count = count
         self.opened = np.zeros(count, np.int64)
         self._rows = Column(np.uint32)
-        self.table = self._empty(_BUCKETS_MIN)
+        self.table = self._empty(_ROOM_BUCKETS)
 
     def add(self, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
         """Add rows (k,), later than all there, with their keys (k, T)."""
@@ -81,37 +83,59 @@ class RowFinder:
             raise unreadable(None)
         return found
 
-    def seal(self, keys_of: KeysOf, states: NDArray[np.uint8], least: int, entries: int, each: Each) -> None:
-        """Sort the rows with a state of `least` or more, `entries` of them, into sealed parts, from nothing.
+    def seal(
+        self,
+        keys_of: KeysOf,
+        states: NDArray[np.uint8],
+        least: int,
+        entries: int,
+        each: Each,
+        numbers: Sequence[int] | None = None,
+    ) -> None:
+        """Sort the rows with a state of `least` or more, `entries` of them, into the sealed parts of some tables, from nothing.
 
-        First the keys go, in the order of the rows, to where the sealed parts will lie, so each row is read once. Then those of
-        each table are moved to their part of the buckets, and within it to their bucket: what is written lies close together.
+        Of all without `numbers`, and if there is no room for so many entries. First the keys go, in the order of the rows, to
+        where the sealed parts will lie, so each row is read once. Then those of each table are moved to their part of the
+        buckets, and within it to their bucket: what is written lies close together.
         """
-        self.table = self._empty(_BUCKETS_MIN)  # nothing of the old ones is needed
-        self.table = self._empty(buckets_for(entries))
-        self.opened[:] = 0
+        buckets = buckets_for(entries)
+        if numbers is None or buckets > self._room:
+            numbers = range(self.count)
+            self.table = self._empty(max(_ROOM_BUCKETS, _ROOM_FOR_MORE * buckets))  # nothing of the old ones is needed
+        else:
+            for number in numbers:
+                finder_kernels.clear_open(self.table, number)
+        self.opened[numbers] = 0
+        self.table.masks[numbers] = buckets - 1
         cuts = np.linspace(0, len(states), _PIECES + 1, dtype=np.int64).tolist()
         places = [0, *itertools.accumulate(int((states[a:b] >= least).sum()) for a, b in itertools.pairwise(cuts))]
         pieces = [_Piece(*piece) for piece in zip(cuts[:-1], cuts[1:], places[:-1], places[1:], strict=True)]
-        part_bits = _part_bits(self._buckets)
-        counts = np.zeros((_PIECES, self.count, self._buckets >> part_bits), np.int64)
-        each(lambda at: self._lay(pieces[at], keys_of, states, least, part_bits, counts[at]), range(_PIECES))
+        part_bits = _part_bits(buckets)
+        counts = np.zeros((_PIECES, len(numbers), buckets >> part_bits), np.int64)
+        each(lambda at: self._lay(numbers, pieces[at], keys_of, states, least, part_bits, counts[at]), range(_PIECES))
         parted = np.empty(entries, np.uint64)
-        for number in range(self.count):
-            self._sort(number, pieces, states, least, part_bits, counts[:, number], parted, each)
+        for at, number in enumerate(numbers):
+            self._sort(number, pieces, states, least, part_bits, counts[:, at], parted, each)
 
     def _lay(
-        self, piece: _Piece, keys_of: KeysOf, states: NDArray[np.uint8], least: int, part_bits: int, counts: NDArray[np.int64]
+        self,
+        numbers: Sequence[int],
+        piece: _Piece,
+        keys_of: KeysOf,
+        states: NDArray[np.uint8],
+        least: int,
+        part_bits: int,
+        counts: NDArray[np.int64],
     ) -> None:
         """Put the keys of a piece of the rows into their places before they are sorted, and count those of each part."""
-        at = piece.begin
+        to, low = piece.begin, np.empty(_KEYS_AT_ONCE, np.uint32)
         for first in range(piece.first, piece.end, _KEYS_AT_ONCE):
-            keys = keys_of(first, end := min(piece.end, first + _KEYS_AT_ONCE))
-            low = np.empty(keys.shape, np.uint32)
-            count = finder_kernels.lay(self.table, keys, states[first:end], least, at, part_bits, counts, low)
-            for number in range(self.count):
-                self._rows.write(number * self._places + at, low[number, :count])
-            at += count
+            end, count = min(piece.end, first + _KEYS_AT_ONCE), 0
+            for at, keys in enumerate(keys_of(numbers, first, end)):
+                number, some = numbers[at], states[first:end]
+                count = finder_kernels.lay(self.table, number, keys, some, least, to, part_bits, counts[at], low)
+                self._rows.write(number * self._places + to, low[:count])
+            to += count
 
     def _sort(
         self,
@@ -133,7 +157,9 @@ class RowFinder:
         def part(at: int) -> None:
             first, end, begin, stop = pieces[at]
             low, high = self._rows.read(base + begin, base + stop), self.table.tags[base + begin : base + stop]
-            finder_kernels.part(self.table, low, high, states[first:end], least, first, part_bits, cursors[at], parted)
+            finder_kernels.part(
+                self.table.masks[number], low, high, states[first:end], least, first, part_bits, cursors[at], parted
+            )
 
         def settle(parts: tuple[int, int]) -> None:
             own = begins[parts[0] : parts[1] + 1]
@@ -147,13 +173,13 @@ class RowFinder:
         even = np.append(np.flatnonzero(begins[:-1] % 2 == 0), len(begins) - 1)  # so no two threads write to one byte
         groups = np.unique(even[np.linspace(0, len(even) - 1, _PIECES + 1, dtype=np.int64)]).tolist()
         each(settle, list(itertools.pairwise(groups)))
-        self.table.heads[number, -1] = begins[-1]
+        self.table.heads[number, self.buckets(number)] = begins[-1]
 
     def merge(self, number: int) -> bool:
         """Move the open part of one table behind its sealed one; False if there are too many entries for its buckets."""
         table, base = self.table, number * self._places
-        to = int(table.heads[number, -1]) + int(self.opened[number])
-        if buckets_for(to) > self._buckets:
+        to = int(self.sealed[number]) + int(self.opened[number])
+        if buckets_for(to) > self.buckets(number):
             return False
         for first, end in reversed(list(self._stretches(number))):  # from the end, because what moves, moves to the right
             begin, stop = table.heads[number, [first, end]].tolist()
@@ -181,14 +207,16 @@ class RowFinder:
     @property
     def sealed(self) -> NDArray[np.int64]:
         """How many rows lie in the sealed part of each table, (T,)."""
-        return self.table.heads[:, -1].astype(np.int64)
+        ends: NDArray[np.uint32] = self.table.heads[np.arange(self.count), self.table.masks + np.uint64(1)]
+        return ends.astype(np.int64)
 
     @property
     def bytes_used(self) -> int:
         """Bytes of memory that the arrays hold; room that was never written to takes none."""
         table, in_file = self.table, self._rows.number >= 0
         written = int(self.sealed.sum() * (_TAG_BYTES if in_file else _TAG_BYTES + _ROW_BYTES))
-        return written + sum(one.nbytes for one in (table.heads, table.open_heads, table.open_tags, table.open_rows))
+        heads = sum(self.buckets(number) * 4 + (self.buckets(number) >> GROUP_BITS) * 8 for number in range(self.count))
+        return written + heads + table.open_tags.nbytes + table.open_rows.nbytes
 
     @property
     def bytes_in_file(self) -> int:
@@ -197,7 +225,7 @@ class RowFinder:
 
     def lengths(self, number: int) -> NDArray[np.int64]:
         """Return how many entries each bucket of one table holds, (B,)."""
-        lengths: NDArray[np.int64] = np.diff(self.table.heads[number]).astype(np.int64)
+        lengths: NDArray[np.int64] = np.diff(self._heads(number)).astype(np.int64)
         finder_kernels.count_open(self.table, number, lengths)
         return lengths
 
@@ -206,11 +234,20 @@ class RowFinder:
 
         What blocks hold of each bucket is not counted out: that is a place of memory for each of their entries.
         """
-        sealed = np.diff(self.table.heads[number]).reshape(-1, GROUP).max(axis=1)
-        return int((sealed + self.table.open_heads[number, :, 1]).max())
+        sealed = np.diff(self._heads(number)).reshape(-1, GROUP).max(axis=1)
+        return int((sealed + self.table.open_heads[number, : len(sealed), 1]).max())
+
+    def buckets(self, number: int) -> int:
+        """Return how many buckets one table has."""
+        return int(self.table.masks[number]) + 1
+
+    def _heads(self, number: int) -> NDArray[np.uint32]:
+        """Return where the buckets of one table begin, and where the last one ends, (B + 1,)."""
+        return self.table.heads[number, : self.buckets(number) + 1]
 
     @property
-    def _buckets(self) -> int:
+    def _room(self) -> int:
+        """How many buckets each table has room for."""
         return int(self.table.heads.shape[1] - 1)
 
     @property
@@ -220,26 +257,26 @@ class RowFinder:
 
     def _stretches(self, number: int) -> Iterator[tuple[int, int]]:
         """Yield (first, end) of buckets, whole groups, that hold few enough entries to be worked at in memory."""
-        entries = int(self.table.heads[number, -1])
-        step = max(GROUP, self._buckets * _ENTRIES_AT_ONCE // max(1, entries) // GROUP * GROUP)
-        for first in range(0, self._buckets, step):
-            yield first, min(self._buckets, first + step)
+        entries, buckets = int(self.sealed[number]), self.buckets(number)
+        step = max(GROUP, buckets * _ENTRIES_AT_ONCE // max(1, entries) // GROUP * GROUP)
+        for first in range(0, buckets, step):
+            yield first, min(buckets, first + step)
 
-    def _empty(self, buckets: int) -> KeyTables:
-        """Return tables without entries, with room for as many as so many buckets may hold."""
-        places = self.count * buckets * _BUCKET_ENTRIES
+    def _empty(self, room: int) -> KeyTables:
+        """Return tables without entries, with room for so many buckets and as many entries as these may hold."""
+        places = self.count * room * _BUCKET_ENTRIES
         self._rows.renew(places)
         return KeyTables(
-            heads=np.zeros((self.count, buckets + 1), np.uint32),
+            masks=np.full(self.count, _BUCKETS_MIN - 1, np.uint64),
+            heads=unwritten((self.count, room + 1), np.uint32),
             tags=unwritten((places,), np.uint8),
             more=unwritten((places // 2,), np.uint8),
             rows=self._rows.array,
             file=np.array([self._rows.number], np.int64),
-            open_heads=np.zeros((self.count, buckets // GROUP, 2), np.uint32),
+            open_heads=unwritten((self.count, room // GROUP, 2), np.uint32),
             open_tags=np.zeros(_UNITS_MIN * UNIT, np.uint16),
             open_rows=np.zeros(_UNITS_MIN * UNIT, np.uint32),
-            free=np.zeros(SIZES, np.int64),
-            top=np.zeros(1, np.int64),
+            free=np.zeros(SIZES + 1, np.int64),
         )
 
 

@@ -6,8 +6,8 @@ for each table, and by chance one entry in twenty tables passes once in eight se
 
 The sealed part is sorted by bucket, without a gap; what came since lies in an arena of blocks, as in `table_kernels`, which all
 tables share: a block for four buckets that lie side by side, with the bucket's two bits beside the tag. The sealed parts of
-the tables of one finder lie in one array, each with room for as many entries as its buckets may hold, so each is merged with
-its open part by itself. The row numbers of the sealed parts may lie in a file.
+the tables of one finder lie in one array, each with room for far more than it holds, so each is merged with its open part, or
+gets twice as many buckets, by itself. The row numbers of the sealed parts may lie in a file.
 
 Invariants: within a bucket rows ascend, so the first that passes is the earliest; a tag never decides, who asks compares
 what it stands for; nothing here grows an array.
@@ -39,14 +39,16 @@ _AHEAD: Final = 8
 
 
 class KeyTables(NamedTuple):
-    """T tables of B buckets, B a power of two from 2^12 to 2^28, with room for m rows in each, m even.
+    """T tables with room for B buckets and m rows in each, B a power of two, m even.
 
-    Sealed: `heads` (T, B + 1) uint32 where each bucket begins, `tags` (T * m,) uint8, `more` (T * m / 2,) uint8, `rows`
+    `masks` (T,) uint64: how many buckets each has, a power of two of at most B, less one. Sealed: `heads` (T, B + 1) uint32
+    where each bucket begins, and after them where the last ends, `tags` (T * m,) uint8, `more` (T * m / 2,) uint8, `rows`
     (T * m,) uint32, or (0,) where they lie in the file of number `file` (1,) int64, else -1. Open: `open_heads` (T, B / 4, 2)
-    uint32 first unit and length, `open_tags` uint16, `open_rows` uint32 (units * 4,), `free` and `top` as in
+    uint32 first unit and length, `open_tags` uint16, `open_rows` uint32 (units * 4,), `free` as in
     `table_kernels.Table`.
     """
 
+    masks: NDArray[np.uint64]
     heads: NDArray[np.uint32]
     tags: NDArray[np.uint8]
     more: NDArray[np.uint8]
@@ -56,12 +58,11 @@ class KeyTables(NamedTuple):
     open_tags: NDArray[np.uint16]
     open_rows: NDArray[np.uint32]
     free: NDArray[np.int64]
-    top: NDArray[np.int64]
 
 
 @inlined
 def bucket_of(mask: Any, key: Any) -> Any:
-    """Return the bucket of a key, which is the same number in every table; `mask` is the number of buckets less one."""
+    """Return the bucket of a key; `mask` is the number of buckets of its table less one."""
     return int64(key & mask)
 
 
@@ -115,7 +116,7 @@ def next_passing(table: Any, number: int, key: Any, at: int) -> int:
     Places count through the bucket's sealed part and then through the open block of the bucket; see `row_at`.
     """
     heads, tags, more = table.heads, table.tags, table.more
-    bucket, first, second = bucket_of(uint64(heads.shape[1] - 2), key), first_tag(key), second_tag(key)
+    bucket, first, second = bucket_of(table.masks[number], key), first_tag(key), second_tag(key)
     base = number * (tags.shape[0] // heads.shape[0])
     begin = base + int64(heads[number, bucket])
     count = base + int64(heads[number, bucket + 1]) - begin
@@ -136,7 +137,7 @@ def next_passing(table: Any, number: int, key: Any, at: int) -> int:
 @kernel
 def row_at(table: Any, taken: Any, number: int, key: Any, at: int) -> int:
     """Return the row number at a place that `next_passing` returned."""
-    heads, bucket = table.heads, bucket_of(uint64(table.heads.shape[1] - 2), key)
+    heads, bucket = table.heads, bucket_of(table.masks[number], key)
     begin, end = int64(heads[number, bucket]), int64(heads[number, bucket + 1])
     if at < end - begin:
         return int(sealed_row(table, taken, number * (table.tags.shape[0] // heads.shape[0]) + begin + at))
@@ -151,7 +152,7 @@ def find(table: Any, taken: Any, number: int, keys: Any, states: Any, at: Any, f
     `at` (n,) int64 is where the search stands: the place after the last one found, 0 to begin.
     """
     heads, open_heads = table.heads, table.open_heads
-    base, mask = number * (table.tags.shape[0] // heads.shape[0]), uint64(heads.shape[1] - 2)
+    base, mask = number * (table.tags.shape[0] // heads.shape[0]), table.masks[number]
     for doc in range(-2 * _AHEAD, keys.shape[0]):
         later, soon = doc + 2 * _AHEAD, doc + _AHEAD
         if later < keys.shape[0]:
@@ -184,23 +185,23 @@ def add_open(table: Any, added: Any, keys: Any, first: int) -> int:
 
     Begins at place `first` of the k * T and returns how many are in; fewer than all if the arena lacks room.
     """
-    heads, tags, rows, free, top = table.open_heads, table.open_tags, table.open_rows, table.free, table.top
-    count, mask = keys.shape[1], uint64(table.heads.shape[1] - 2)
+    heads, tags, rows, free = table.open_heads, table.open_tags, table.open_rows, table.free
+    count, masks = keys.shape[1], table.masks
     for at in range(first, added.shape[0] * count):
         doc, number = at // count, at % count
         if at + 16 < added.shape[0] * count:
             later, its = (at + 16) // count, (at + 16) % count
-            prefetch(heads, (its * heads.shape[1] + (bucket_of(mask, keys[later, its]) >> GROUP_BITS)) * 2)
+            prefetch(heads, (its * heads.shape[1] + (bucket_of(masks[its], keys[later, its]) >> GROUP_BITS)) * 2)
         if at + 8 < added.shape[0] * count:
             later, its = (at + 8) // count, (at + 8) % count
-            ahead = int64(heads[its, bucket_of(mask, keys[later, its]) >> GROUP_BITS, 0]) * UNIT
+            ahead = int64(heads[its, bucket_of(masks[its], keys[later, its]) >> GROUP_BITS, 0]) * UNIT
             prefetch(tags, ahead)
             prefetch(rows, ahead)
         key = keys[doc, number]
-        group = bucket_of(mask, key) >> GROUP_BITS
+        group = bucket_of(masks[number], key) >> GROUP_BITS
         block, length = int64(heads[number, group, 0]), int64(heads[number, group, 1])
         if length == 0 or (length >= UNIT and (length & (length - 1)) == 0):
-            block = int64(larger_block(tags, rows, free, top, block, length))
+            block = int64(larger_block(tags, rows, free, block, length))
             if block < 0:
                 return at
             heads[number, group, 0] = uint32(block)
@@ -211,41 +212,37 @@ def add_open(table: Any, added: Any, keys: Any, first: int) -> int:
 
 
 @kernel
-def lay(table: Any, keys: Any, states: Any, least: int, at: int, part_bits: int, counts: Any, low: Any) -> int:
-    """Put the keys of rows whose state is `least` or more where the sealed parts will lie, from place `at` on, not yet sorted.
+def lay(table: Any, number: int, keys: Any, states: Any, least: int, at: int, part_bits: int, counts: Any, low: Any) -> int:
+    """Put the keys of rows whose state is `least` or more where table `number` will lie, from its place `at` on, unsorted.
 
-    `keys` (T, n) are those of rows with `states` (n,). The tags beside each row go into place; `low` (T, n) uint32 becomes the
-    low halves of the keys. `counts` (T, P) int64 grows by how many there are in each part of 2^`part_bits` buckets; returns how
-    many there are in all.
+    `keys` (n,) are those of rows with `states` (n,). The tags beside each row go into place; `low` (n,) uint32 becomes the low
+    halves of the keys. `counts` (P,) int64 grows by how many there are in each part of 2^`part_bits` buckets; returns how many
+    there are in all.
     """
-    tags, mask = table.tags, uint64(table.heads.shape[1] - 2)
-    count = int64(0)
-    for number in range(keys.shape[0]):
-        base, count = number * (tags.shape[0] // table.heads.shape[0]) + at, int64(0)
-        for row in range(keys.shape[1]):
-            if states[row] >= least:
-                key = keys[number, row]
-                tags[base + count] = first_tag(key)
-                low[number, count] = uint32(key)
-                counts[uint64(number), (key & mask) >> uint64(part_bits)] += 1
-                count += 1
+    tags, mask = table.tags, table.masks[number]
+    base, count = number * (tags.shape[0] // table.heads.shape[0]) + at, int64(0)
+    for row in range(keys.shape[0]):
+        if states[row] >= least:
+            key = keys[row]
+            tags[base + count] = first_tag(key)
+            low[count] = uint32(key)
+            counts[(key & mask) >> uint64(part_bits)] += 1
+            count += 1
     return int(count)
 
 
 @kernel
-def part(
-    table: Any, low: Any, high: Any, states: Any, least: int, first: int, part_bits: int, cursor: Any, parted: Any
-) -> None:
+def part(mask: Any, low: Any, high: Any, states: Any, least: int, first: int, part_bits: int, cursor: Any, parted: Any) -> None:
     """Move what `lay` put down of one table to where its part of the buckets will lie, at `cursor` (P,) uint64 in `parted`.
 
-    `low` and `high` are the low halves and the tags of the keys of those rows from `first` on whose `states` count. `parted`
-    (n,) uint64 becomes the row, both tags and the bucket within the part: 32, 8, 4 and 20 bits.
+    `low` and `high` are the low halves and the tags of the keys of those rows from `first` on whose `states` count; `mask` is
+    the table's. `parted` (n,) uint64 becomes the row, both tags and the bucket within the part: 32, 8, 4 and 20 bits.
     """
-    mask, within = uint32(table.heads.shape[1] - 2), uint32((1 << part_bits) - 1)
+    within = uint32((1 << part_bits) - 1)
     at = int64(0)
     for row in range(states.shape[0]):
         if states[row] >= least:
-            bucket = low[at] & mask
+            bucket = low[at] & uint32(mask)
             own = uint64(bucket >> uint32(part_bits))
             to = cursor[own]
             cursor[own] = to + uint64(1)
@@ -334,10 +331,21 @@ def merge(table: Any, number: int, first: int, end: int, to: int, old_rows: Any,
 
 
 @kernel
+def clear_open(table: Any, number: int) -> None:
+    """Empty the open part of table `number`, and give its blocks back to all tables."""
+    open_heads = table.open_heads
+    for group in range(int64(table.masks[number] + uint64(1)) >> GROUP_BITS):
+        if open_heads[number, group, 1] > 0:
+            give_back(table.open_rows, table.free, int64(open_heads[number, group, 0]), int64(open_heads[number, group, 1]))
+        open_heads[number, group, 0] = uint32(0)
+        open_heads[number, group, 1] = uint32(0)
+
+
+@kernel
 def count_open(table: Any, number: int, lengths: Any) -> None:
     """Add to `lengths` (B,) int64 how many rows of each bucket lie in the open part of one table."""
     open_heads, open_tags = table.open_heads, table.open_tags
-    for group in range(open_heads.shape[1]):
+    for group in range(lengths.shape[0] >> GROUP_BITS):
         block = int64(open_heads[number, group, 0]) * UNIT
         for place in range(block, block + int64(open_heads[number, group, 1])):
             lengths[(group << GROUP_BITS) + (int64(open_tags[place]) & (GROUP - 1))] += 1

@@ -5,7 +5,7 @@ Invariant: what they find equals `Plan.scan` over the live entries.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -83,20 +83,22 @@ class Keyed:
         check_read(held)
         return found
 
-    def seal(self, read: ReadRows, states: NDArray[np.uint8], full: int, each: Each) -> None:
-        """Sort the `full` live entries among the rows into sealed parts, from nothing."""
-        empty = no_columns(self._tables.whole.shape[0], 0)
-        names = ["scopes", *(["prints"] if len(self._tables.masks) else []), *(["sketches"] if self._tables.bands else [])]
+    def seal(
+        self, read: ReadRows, states: NDArray[np.uint8], full: int, each: Each, numbers: Sequence[int] | None = None
+    ) -> None:
+        """Sort the `full` live entries among the rows into the sealed parts of some tables, or of all, from nothing."""
+        empty, of_prints = no_columns(self._tables.whole.shape[0], 0), len(self._tables.masks)
 
-        def keys_of(first: int, end: int) -> NDArray[np.uint64]:
+        def keys_of(numbers: Sequence[int], first: int, end: int) -> NDArray[np.uint64]:
+            names = {"scopes"} | {"prints" if number < of_prints else "sketches" for number in numbers}
             columns: dict[str, Any] = {name: read(name, first, end) for name in names}
             some = empty._replace(**columns)
-            keys = np.empty((self.count, end - first), np.uint64)
-            for number in range(self.count):
-                keyed_kernels.keys_in(self._tables, number, some, keys[number])
+            keys = np.empty((len(numbers), end - first), np.uint64)
+            for at, number in enumerate(numbers):
+                keyed_kernels.keys_in(self._tables, number, some, keys[at])
             return keys
 
-        self.finder.seal(keys_of, states, FULL, full, each)
+        self.finder.seal(keys_of, states, FULL, full, each, numbers)
 
     @property
     def bytes_used(self) -> int:

@@ -196,16 +196,16 @@ def search(
     open_heads, open_tags, open_rows = table.open_heads, table.open_tags, table.open_rows
     asked, room = tables.asked, passed.shape[1]
     count, groups = heads.shape[0], open_heads.shape[1]
-    places, mask = tags.shape[0] // count, uint64(heads.shape[1] - 2)
+    places, masks = tags.shape[0] // count, table.masks
     for order in range(docs.shape[0] + 2):
         if order < docs.shape[0]:
             for number in range(count):
-                bucket = bucket_of(mask, keys[docs[order], number])
+                bucket = bucket_of(masks[number], keys[docs[order], number])
                 prefetch(heads, number * heads.shape[1] + bucket)
                 prefetch(open_heads, (number * groups + (bucket >> GROUP_BITS)) * 2)
         if 1 <= order <= docs.shape[0]:
             for number in range(count):
-                bucket = bucket_of(mask, keys[docs[order - 1], number])
+                bucket = bucket_of(masks[number], keys[docs[order - 1], number])
                 begin, end = int64(heads[number, bucket]), int64(heads[number, bucket + 1])
                 group = bucket >> GROUP_BITS
                 if end > begin:
@@ -218,7 +218,7 @@ def search(
         doc, gathered = docs[order - 2], 0
         for number in range(count):
             key = keys[doc, number]
-            bucket, first, second = bucket_of(mask, key), first_tag(key), second_tag(key)
+            bucket, first, second = bucket_of(masks[number], key), first_tag(key), second_tag(key)
             group = bucket >> GROUP_BITS
             at = number * places + int64(heads[number, bucket])
             stop = number * places + int64(heads[number, bucket + 1])
@@ -366,6 +366,8 @@ def settle(tables: Any, table: Any, held: Any, batch: Any, known: Any, keys: Any
                 for number in range(heads.shape[0]):
                     key = keys[doc, number]
                     at = int64(heads[number, int64(key) & mask])
+                    while 0 <= at < first and keys[made[at], number] != key:  # nearly all there are; a call costs more
+                        at = int64(links[at, number])
                     if 0 <= at < first:
                         at, apart = _first_in_batch(tables, table, held, batch, doc, number, key, at, first, links, made)
                         if at < first:

@@ -409,7 +409,7 @@ class Neighbours:
         for number in _due(self._known, again):
             self._fit(self._rows, self.full)
             if not self._known.merge(number):
-                self._seal_known()
+                self._seal_known([number])
             self._beat()
         if isinstance(tables, Blocked):
             for number in _due(tables, SEALED_AGAIN):
@@ -419,24 +419,24 @@ class Neighbours:
         for number in _due(tables.finder, again):
             self._fit(self._rows, self.full)
             if not tables.finder.merge(number):
-                self._seal()
+                self._seal([number])
             self._beat()
 
-    def _seal_known(self) -> None:
-        """Sort what finds rows by digest and by position, from nothing."""
+    def _seal_known(self, numbers: Sequence[int] | None = None) -> None:
+        """Sort what finds rows by digest and by position, or one of them, from nothing."""
 
-        def keys_of(first: int, end: int) -> NDArray[np.uint64]:
-            return np.stack([_keys_of(self._columns.column(name).read(first, end)) for name in TAGS])
+        def keys_of(numbers: Sequence[int], first: int, end: int) -> NDArray[np.uint64]:
+            return np.stack([_keys_of(self._columns.column(TAGS[number]).read(first, end)) for number in numbers])
 
-        self._known.seal(keys_of, self._columns.rows.states[: self._rows], SHORT, self.live, self._each)
+        self._known.seal(keys_of, self._columns.rows.states[: self._rows], SHORT, self.live, self._each, numbers)
 
-    def _seal(self) -> None:
-        """Sort everything into the sealed parts of the tables."""
+    def _seal(self, numbers: Sequence[int] | None = None) -> None:
+        """Sort everything into the sealed parts of the tables, or of some of them: tables of keys only."""
         if isinstance(self._tables, Blocked):
             self._tables.seal(self._columns.rows, self._rows, self.full, self._each, self._other_bytes)
         else:
             self._fit(self._rows, self.full)
-            self._tables.seal(self._columns.read, self._columns.rows.states[: self._rows], self.full, self._each)
+            self._tables.seal(self._columns.read, self._columns.rows.states[: self._rows], self.full, self._each, numbers)
 
     def _each(self, work: Callable[[Any], None], parts: Sequence[Any]) -> None:
         """Do the work for each part, on all threads, and beat once a part: always from the caller's thread."""

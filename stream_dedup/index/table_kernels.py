@@ -38,8 +38,8 @@ class Table(NamedTuple):
     """One table. `place` (4,) int64: its number, the fragment's limb and shift, its first bucket.
 
     Sealed: `heads` (B + 1,) uint32 where each bucket begins, `fragments`, `rows` (m,). Open: `open_heads` (B, 2) uint32 first
-    unit and length, `open_fragments`, `open_rows` (units * 4,), `free` (SIZES,) int64 first free block per size, plus one,
-    `top` (1,) int64 units ever taken.
+    unit and length, `open_fragments`, `open_rows` (units * 4,), `free` (SIZES + 1,) int64 first free block per size, plus one,
+    and units ever taken.
     """
 
     place: NDArray[np.int64]
@@ -50,7 +50,6 @@ class Table(NamedTuple):
     open_fragments: NDArray[Any]
     open_rows: NDArray[np.uint32]
     free: NDArray[np.int64]
-    top: NDArray[np.int64]
 
 
 @kernel
@@ -147,22 +146,6 @@ def size_of(length: int) -> int:
 
 
 @kernel
-def take_block(rows: Any, free: Any, top: Any, length: int) -> int:
-    """Return the first unit of a block for `length` entries: one given back, or the arena's next; -1 if it lacks room."""
-    size = size_of(length)
-    if free[size] > 0:
-        block = free[size] - 1
-        free[size] = int64(rows[block * UNIT])
-        prefetch(rows, (free[size] - 1) * UNIT)  # which the next one asks for
-        return int(block)
-    block = top[0]
-    if block + (1 << size) > rows.shape[0] // UNIT:
-        return -1
-    top[0] = block + (1 << size)
-    return int(block)
-
-
-@kernel
 def give_back(rows: Any, free: Any, block: int, length: int) -> None:
     """Let another list have the block of one of `length` entries, which has moved; there is at least one."""
     size = size_of(length)
@@ -171,12 +154,34 @@ def give_back(rows: Any, free: Any, block: int, length: int) -> None:
 
 
 @kernel
-def larger_block(beside: Any, rows: Any, free: Any, top: Any, block: int, length: int) -> int:
+def take_block(rows: Any, free: Any, length: int) -> int:
+    """Return the first unit of a block for `length` entries: one given back, or the arena's next; -1 if it lacks room.
+
+    Of a larger one that was given back the first half is taken, or the first half of that, and the others are given back.
+    """
+    size = size_of(length)
+    for larger in range(size, SIZES):
+        if free[larger] > 0:
+            block = free[larger] - 1
+            free[larger] = int64(rows[block * UNIT])
+            prefetch(rows, (free[larger] - 1) * UNIT)  # which the next one asks for
+            for half in range(size, larger):
+                give_back(rows, free, block + (1 << half), UNIT << half)
+            return int(block)
+    block = free[SIZES]
+    if block + (1 << size) > rows.shape[0] // UNIT:
+        return -1
+    free[SIZES] = block + (1 << size)
+    return int(block)
+
+
+@kernel
+def larger_block(beside: Any, rows: Any, free: Any, block: int, length: int) -> int:
     """Move the `length` entries of a full block to one that has room for more; return which, or -1 if the arena lacks room.
 
     `beside` is the other array of the arena, with what lies beside each row number.
     """
-    larger: int = take_block(rows, free, top, length + 1)
+    larger: int = take_block(rows, free, length + 1)
     if larger < 0:
         return -1
     for place in range(length):
@@ -194,7 +199,7 @@ def add_open(tables: Any, table: Any, held: Any, added: Any, buckets: Any, first
     Returns how many are in; fewer than all if the arena lacks room.
     """
     number, limb, shift, base = table.place[0], table.place[1], uint64(table.place[2]), table.place[3]
-    heads, fragments, rows, free, top = table.open_heads, table.open_fragments, table.open_rows, table.free, table.top
+    heads, fragments, rows, free = table.open_heads, table.open_fragments, table.open_rows, table.free
     prints, whole = held.prints, tables.whole[limb]
     for at in range(first, added.shape[0]):
         if at + 16 < added.shape[0]:
@@ -206,7 +211,7 @@ def add_open(tables: Any, table: Any, held: Any, added: Any, buckets: Any, first
         bucket = buckets[at, number] - base
         block, length = int64(heads[bucket, 0]), int64(heads[bucket, 1])
         if length == 0 or (length >= UNIT and (length & (length - 1)) == 0):
-            block = int64(larger_block(fragments, rows, free, top, block, length))
+            block = int64(larger_block(fragments, rows, free, block, length))
             if block < 0:
                 return at
             heads[bucket, 0] = uint32(block)

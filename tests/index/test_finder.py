@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,8 +48,8 @@ def test_sealed_parts_equal_a_plain_stable_sort(
             keys[1, chance.random(rows) < 0.9] = keys[1, :1] if rows else 0
             states = chance.integers(0, 3, rows, np.uint8)
             counting = np.flatnonzero(states >= least)
-            tables.seal(lambda first, end: keys[:, first:end].copy(), states, least, len(counting), each)  # noqa: B023
-            buckets = tables.table.heads.shape[1] - 1
+            tables.seal(lambda numbers, first, end: keys[numbers, first:end].copy(), states, least, len(counting), each)  # noqa: B023
+            buckets = finder.buckets_for(len(counting))
             places = len(tables.table.tags) // TABLES
             for number in range(TABLES):
                 bucket = keys[number, counting] & np.uint64(buckets - 1)
@@ -56,9 +58,11 @@ def test_sealed_parts_equal_a_plain_stable_sort(
                 begin, end = number * places, number * places + len(counting)
                 assert np.array_equal(tables._rows.read(begin, end), counting[order])
                 assert np.array_equal(tables.table.tags[begin:end], wanted >> np.uint64(56))
-                more = np.stack([tables.table.more & 15, tables.table.more >> 4], axis=1).ravel()
-                assert np.array_equal(more[begin:end], wanted >> np.uint64(28) & np.uint64(15))
-                assert np.array_equal(tables.table.heads[number], np.searchsorted(bucket[order], np.arange(buckets + 1)))
+                halves = tables.table.more[begin // 2 : end // 2 + 1]
+                more = np.stack([halves & 15, halves >> 4], axis=1).ravel()
+                assert np.array_equal(more[: len(counting)], wanted >> np.uint64(28) & np.uint64(15))
+                heads = tables.table.heads[number, : buckets + 1]
+                assert np.array_equal(heads, np.searchsorted(bucket[order], np.arange(buckets + 1)))
 
 
 def in_turn(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
@@ -68,17 +72,19 @@ def in_turn(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_tables_merged_one_at_a_time_find_what_lists_find(seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Rows are found in their order, whichever tables were merged since, wherever the rows lie, and when buckets run out."""
-    monkeypatch.setattr(finder, "_BUCKETS_MIN", 16)
+    """Rows are found in their order, whichever tables were merged or got more buckets since, and wherever the rows lie."""
+    monkeypatch.setattr(finder, "_BUCKETS_MIN", 8)
+    monkeypatch.setattr(finder, "_ROOM_BUCKETS", 16)
     chance = random.Random(f"{os.environ['TEST_SEED']} {seed}")
     dice = np.random.default_rng(chance.getrandbits(32))
     tables, some = RowFinder(TABLES), dice.integers(0, 1 << 64, 40, np.uint64)
-    keys, states = np.empty((0, TABLES), np.uint64), np.empty(0, np.uint8)
+    keys, states, apart = np.empty((0, TABLES), np.uint64), np.empty(0, np.uint8), 0
 
-    def seal() -> None:
-        tables.seal(lambda first, end: keys[first:end].T.copy(), states, SHORT, int((states >= SHORT).sum()), in_turn)
+    def seal(numbers: list[int]) -> None:
+        live = int((states >= SHORT).sum())
+        tables.seal(lambda numbers, first, end: keys[first:end, numbers].T.copy(), states, SHORT, live, in_turn, numbers)
 
-    for _ in range(120):
+    for _ in range(150):
         did = chance.choice(["add", "add", "merge", "merge", "merge", "remove", "file"])
         if did == "add":
             added = dice.integers(0, 1 << 64, (chance.randrange(60), TABLES), np.uint64)
@@ -88,19 +94,18 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(seed: int, monkeypatch
             keys, states = np.concatenate([keys, added]), np.concatenate([states, np.full(len(added), FULL, np.uint8)])
         elif did == "merge":
             number = chance.randrange(TABLES)
-            others = np.delete(tables.opened, number)
-            if tables.merge(number):
-                assert tables.opened[number] == 0
-                assert np.array_equal(np.delete(tables.opened, number), others)
-            else:
-                seal()
+            others, room = np.delete(tables.opened, number), tables.table.heads.shape
+            if not tables.merge(number):
+                seal([number])
+            assert tables.opened[number] == 0
+            assert np.array_equal(np.delete(tables.opened, number), others) or tables.table.heads.shape != room
         elif did == "remove":
             states[dice.random(len(states)) < 0.05] = REMOVED
         elif chance.random() < 0.1:
             tables.to_file(tmp_path)
-        buckets = np.uint64(tables.table.heads.shape[1] - 1)
+        apart += len({tables.buckets(number) for number in range(TABLES)}) > 1
         for number in range(TABLES):
-            wanted = defaultdict(list)
+            wanted, buckets = defaultdict(list), np.uint64(tables.buckets(number))
             for row in np.flatnonzero(states != REMOVED).tolist():
                 wanted[seen_of(keys[row, number], buckets)].append(row)
             for key in some:
@@ -109,6 +114,8 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(seed: int, monkeypatch
                     found.append(row)
                 assert found == wanted[seen_of(key, buckets)]
     assert tables.sealed.min() > 0
+    assert apart
+    assert tables.table.heads.shape[1] > 17  # moved once to where there is more room
 
 
 def seen_of(key: np.uint64, buckets: np.uint64) -> tuple[int, int, int]:
@@ -123,7 +130,7 @@ def test_blocks_of_merged_tables_are_used_again() -> None:
     for first in range(0, 120_000, 1000):
         tables.add(np.arange(first, first + 1000), dice.integers(0, 1 << 64, (1000, TABLES), np.uint64))
         assert tables.merge(first // 1000 % TABLES)
-        rooms.append(int(tables.table.top[0]))
+        rooms.append(int(tables.table.free[-1]))
 
     assert rooms[-1] < 1.2 * rooms[20]
 
@@ -134,8 +141,21 @@ def test_room_that_was_never_written_takes_none(tmp_path: Path) -> None:
     empty = tables.bytes_used
     keys = np.random.default_rng(1).integers(0, 1 << 64, (TABLES, len(states)), np.uint64)
     for entries, row_bytes in ((8000, 5.5), (8000, 1.5), (500, 1.5)):
-        tables.seal(lambda first, end: keys[:, first:end].copy(), states[:entries], FULL, entries, in_turn)
+        tables.seal(lambda numbers, first, end: keys[numbers, first:end].copy(), states[:entries], FULL, entries, in_turn)
         assert tables.bytes_used - empty == TABLES * entries * row_bytes
         tables.to_file(tmp_path)
         assert tables.bytes_in_file == TABLES * entries * 4
         assert tables.bytes_in_file <= os.fstat(tables._rows.number).st_blocks * 512 < tables.bytes_in_file + TABLES * 8192
+
+
+def test_a_system_that_counts_addresses_is_told_of_in_a_sentence() -> None:
+    """What refuses room that takes no memory is named, with what to set."""
+    program = (
+        "import resource\n"
+        "from stream_dedup.index.finder import RowFinder\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32))\n"
+        "RowFinder(20)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "ConfigurationError: The system refused" in done.stderr
+    assert "vm.overcommit_memory" in done.stderr
