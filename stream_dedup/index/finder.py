@@ -181,13 +181,16 @@ class RowFinder:
         to = int(self.sealed[number]) + int(self.opened[number])
         if buckets_for(to) > self.buckets(number):
             return False
+        cursor = np.empty(GROUP, np.int64)
         for first, end in reversed(list(self._stretches(number))):  # from the end, because what moves, moves to the right
             begin, stop = table.heads[number, [first, end]].tolist()
-            opened = int(table.open_heads[number, first // GROUP : end // GROUP, 1].sum())
-            old = self._rows.read(base + begin, base + stop).copy()
-            rows = np.empty(stop - begin + opened, np.uint32)
-            at = finder_kernels.merge(table, number, first, end, to, old, rows)
+            count = stop - begin + int(table.open_heads[number, first // GROUP : end // GROUP, 1].sum())
+            rows, tags, halves = np.empty(count, np.uint32), *np.empty((2, count), np.uint8)
+            old, at = self._rows.read(base + begin, base + stop), to - count
+            finder_kernels.merge(table, number, first, end, at, old, rows, tags, halves, cursor)
             self._rows.write(base + at, rows)
+            table.tags[base + at : base + to] = tags
+            finder_kernels.set_halves(table.more, base + at, halves)
             to = at
         self.opened[number] = 0
         return True

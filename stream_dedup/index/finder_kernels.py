@@ -292,42 +292,60 @@ def seal(
 
 
 @kernel
-def merge(table: Any, number: int, first: int, end: int, to: int, old_rows: Any, new_rows: Any) -> int:
-    """Move the open part of buckets `first` to `end`, whole groups, behind the sealed one of table `number`.
+def merge(
+    table: Any, number: int, first: int, end: int, at: int, old_rows: Any, rows: Any, tags: Any, halves: Any, cursor: Any
+) -> None:  # fmt: skip
+    """Put the sealed part of buckets `first` to `end` of table `number`, whole groups, and behind each its open part, in order.
 
-    `to` is the place in the table at which these buckets will end; returns that at which they begin. `old_rows` are the row
-    numbers of the buckets' sealed part, `new_rows` becomes those of both. From the end: what moves, moves to the right. The
-    blocks of the open part are given back to all tables.
+    `old_rows` are the row numbers of the sealed part. `rows` (n,) uint32, `tags` and `halves` (n,) uint8 become those of both,
+    which will lie in the table from place `at` on, as the buckets' heads then say. The blocks of the open part are
+    given back to all tables. `cursor` (GROUP,) int64 is scratch.
     """
-    heads, tags, more = table.heads, table.tags, table.more
-    open_heads, open_tags, open_rows = table.open_heads, table.open_tags, table.open_rows
-    base, begin = number * (tags.shape[0] // heads.shape[0]), int64(heads[number, first])
-    left = int64(new_rows.shape[0])
-    for group in range((end >> GROUP_BITS) - 1, (first >> GROUP_BITS) - 1, -1):
-        block, length = int64(open_heads[number, group, 0]) * UNIT, int64(open_heads[number, group, 1])
-        for part in range(GROUP - 1, -1, -1):
+    heads, old_tags, more = table.heads[number], table.tags, table.more
+    open_heads, open_tags, open_rows = table.open_heads[number], table.open_tags, table.open_rows
+    base, begin, to = number * (old_tags.shape[0] // table.heads.shape[0]), int64(heads[first]), int64(0)
+    old = begin
+    for group in range(first >> GROUP_BITS, end >> GROUP_BITS):
+        block, length = int64(open_heads[group, 0]) * UNIT, int64(open_heads[group, 1])
+        cursor[:] = 0
+        for place in range(block, block + length):
+            cursor[open_tags[place] & uint16(GROUP - 1)] += 1
+        for part in range(GROUP):
             bucket = (group << GROUP_BITS) + part
-            old_first, old_end = int64(heads[number, bucket]), int64(heads[number, bucket + 1])
-            heads[number, bucket + 1] = uint32(to)
-            for place in range(block + length - 1, block - 1, -1):
-                tag = int64(open_tags[place])
-                if tag & (GROUP - 1) == part:
-                    to -= 1
-                    left -= 1
-                    tags[base + to] = uint8(tag >> 8)
-                    _set_half(more, base + to, uint8((tag >> 4) & 15))
-                    new_rows[left] = open_rows[place]
-            for at in range(old_end - 1, old_first - 1, -1):
-                to -= 1
-                left -= 1
-                tags[base + to] = tags[base + at]
-                _set_half(more, base + to, half_of(more, base + at))
-                new_rows[left] = old_rows[at - begin]
+            count = int64(heads[bucket + 1]) - old
+            for place in range(count):
+                rows[uint64(to + place)] = old_rows[uint64(old - begin + place)]
+            for place in range(count):
+                tags[uint64(to + place)] = old_tags[uint64(base + old + place)]
+            for place in range(count):
+                halves[uint64(to + place)] = half_of(more, base + old + place)
+            old, to = old + count, to + count
+            opened = cursor[part]
+            cursor[part] = to
+            to += opened
+            heads[bucket + 1] = uint32(at + to)
+        for place in range(block, block + length):
+            tag = open_tags[place]
+            its = uint64(cursor[tag & uint16(GROUP - 1)])
+            cursor[tag & uint16(GROUP - 1)] += 1
+            rows[its], tags[its], halves[its] = open_rows[place], uint8(tag >> 8), uint8(tag >> 4) & uint8(15)
         if length > 0:
             give_back(open_rows, table.free, block // UNIT, length)
-        open_heads[number, group, 0] = uint32(0)
-        open_heads[number, group, 1] = uint32(0)
-    return to
+        open_heads[group, 0] = uint32(0)
+        open_heads[group, 1] = uint32(0)
+
+
+@kernel
+def set_halves(more: Any, at: int, halves: Any) -> None:
+    """Set halves of bytes from the one of number `at` on to `halves` (n,) uint8."""
+    odd = at & 1
+    if halves.shape[0] > 0 and odd == 1:
+        _set_half(more, at, halves[0])
+    for pair in range((halves.shape[0] - odd) >> 1):
+        low = uint64(odd + 2 * pair)
+        more[uint64(((at + odd) >> 1) + pair)] = halves[low] | (halves[low + uint64(1)] << uint8(4))
+    if halves.shape[0] > odd and (halves.shape[0] - odd) & 1 == 1:
+        _set_half(more, at + halves.shape[0] - 1, halves[halves.shape[0] - 1])
 
 
 @kernel

@@ -75,6 +75,7 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(seed: int, monkeypatch
     """Rows are found in their order, whichever tables were merged or got more buckets since, and wherever the rows lie."""
     monkeypatch.setattr(finder, "_BUCKETS_MIN", 8)
     monkeypatch.setattr(finder, "_ROOM_BUCKETS", 16)
+    monkeypatch.setattr(finder, "_ENTRIES_AT_ONCE", 50)
     chance = random.Random(f"{os.environ['TEST_SEED']} {seed}")
     dice = np.random.default_rng(chance.getrandbits(32))
     tables, some = RowFinder(TABLES), dice.integers(0, 1 << 64, 40, np.uint64)
@@ -84,7 +85,7 @@ def test_tables_merged_one_at_a_time_find_what_lists_find(seed: int, monkeypatch
         live = int((states >= SHORT).sum())
         tables.seal(lambda numbers, first, end: keys[first:end, numbers].T.copy(), states, SHORT, live, in_turn, numbers)
 
-    for _ in range(150):
+    for _ in range(220):
         did = chance.choice(["add", "add", "merge", "merge", "merge", "remove", "file"])
         if did == "add":
             added = dice.integers(0, 1 << 64, (chance.randrange(60), TABLES), np.uint64)
