@@ -278,9 +278,12 @@ class AgainstAList(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seal and compact after tens of entries, have few buckets, chain, and search with two threads, as at scale."""
+    """Seal, double and compact after tens of entries, chain, and search with two threads, as at scale."""
     monkeypatch.setattr(neighbours, "_OPEN_MIN", 40)
-    monkeypatch.setattr(finder, "_BUCKETS_MIN", 64)
+    monkeypatch.setattr(finder, "_BUCKETS_MIN", 8)
+    monkeypatch.setattr(finder, "_BUCKET_ENTRIES", 4)
+    monkeypatch.setattr(finder, "_ROOM_BUCKETS", 16)
+    monkeypatch.setattr(finder, "_ENTRIES_AT_ONCE", 50)
     monkeypatch.setattr(blocked, "_STEP_COMPARISONS", 0)
     monkeypatch.setattr(neighbours, "_THREAD_DOCUMENTS", 8)
 
@@ -436,9 +439,10 @@ def test_room_given_back_is_used_again(plan: Plan) -> None:
 
 @pytest.mark.parametrize("plan", ["bands", "wide"])
 def test_tables_are_sealed_one_at_a_time(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step waits for few of them, and each is sealed as often as if all were sealed at once."""
+    """A step waits for few of them, also when buckets double, and each is sealed as often as if all were sealed at once."""
     limit, step, steps = 400, 10, 180
     monkeypatch.setattr(neighbours, "_OPEN_MIN", limit)
+    monkeypatch.setattr(finder, "_ROOM_BUCKETS", 1 << 12)
     index = Neighbours(PLANS[plan], 2, strangers, values=SKETCH_VALUES)
     tables = index._tables.finder if isinstance(index._tables, keyed.Keyed) else index._tables
     chance = np.random.default_rng(int(os.environ["TEST_SEED"]))
