@@ -13,6 +13,7 @@ memory is taken; nothing here is needed to open a volume again.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import os
@@ -241,6 +242,7 @@ def unwritten(shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
     """Return an array of zeros that takes memory page by page as it is written.
 
     For one of numpy's making the system is asked for large pages, which are taken whole, and may refuse what it could not hold.
+    Some systems give large pages unasked. They are refused here, or room that is written to at many places would be taken.
 
     Raises:
         ConfigurationError: the system counts addresses that are not written to, and has not so many.
@@ -248,12 +250,16 @@ def unwritten(shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     room = max(1, math.prod(shape) * np.dtype(kind).itemsize)
     try:
-        return np.ndarray(shape, kind, mmap.mmap(-1, room, flags))
+        mapped = mmap.mmap(-1, room, flags)
     except OSError as error:
         raise ConfigurationError(
             f"The system refused {room >> 20} MiB of addresses for tables of the index ({error.strerror}), nearly all of which "
             "take no memory. Set the sysctl vm.overcommit_memory to 0 or 1, and no limit on addresses (ulimit -v)."
         ) from error
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # by a system that has none
+            mapped.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.ndarray(shape, kind, mapped)
 
 
 def unreadable(why: str | None) -> StoreError:
