@@ -86,6 +86,7 @@ def use_index() -> None:
         index.within_reach(batch.prints[0], 0, None, bytes(SKETCH_VALUES))
         if isinstance(index._tables, Keyed):
             index._tables.finder.merge(0)
+            index._seal([0])
         index.change_plan(plan)
         index.drop(np.arange(1))
         tags, states = np.zeros(_DOCUMENTS, np.uint32), np.full(_DOCUMENTS, FULL, np.uint8)
