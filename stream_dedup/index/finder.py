@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.index import finder_kernels
 from stream_dedup.index.budget import Column, unreadable, unwritten
-from stream_dedup.index.finder_kernels import GROUP, GROUP_BITS, KeyTables
+from stream_dedup.index.finder_kernels import GROUP, KeyTables
 from stream_dedup.index.rows import no_row_taken
 from stream_dedup.index.table_kernels import SIZES, UNIT
 
@@ -33,6 +33,7 @@ _PART_BITS_MIN: Final = 11  # each of at least so many buckets, which stay in a 
 _ENTRIES_AT_ONCE: Final = 1 << 21  # whose row numbers are moved in memory at once
 _OPEN_BYTES: Final = 12  # a row number and its tags, in blocks that are half full, counting those that were outgrown
 _ROW_BYTES: Final = 4
+_BUCKET_BYTES: Final = 4 + 8 // GROUP  # where its sealed part begins; its share of a block's first unit and length
 _TAG_BYTES: Final = 1.5
 TAGS: Final = 1 << finder_kernels.TAG_BITS
 
@@ -165,7 +166,7 @@ class RowFinder:
             own = begins[parts[0] : parts[1] + 1]
             some, cursor = parted[own[0] : own[-1]], np.empty(1 << part_bits, np.uint32)
             ordered = np.empty(np.diff(own).max(), np.uint64)
-            rows, halves = np.empty(len(some), np.uint32), np.empty(len(some) + 1, np.uint8)
+            rows, halves = np.empty(len(some), np.uint32), np.empty(len(some), np.uint8)
             finder_kernels.seal(self.table, number, some, parts[0], own, cursor, ordered, halves, rows)
             self._rows.write(base + int(own[0]), rows)
 
@@ -218,7 +219,7 @@ class RowFinder:
         """Bytes of memory that the arrays hold; room that was never written to takes none."""
         table, in_file = self.table, self._rows.number >= 0
         written = int(self.sealed.sum() * (_TAG_BYTES if in_file else _TAG_BYTES + _ROW_BYTES))
-        heads = sum(self.buckets(number) * 4 + (self.buckets(number) >> GROUP_BITS) * 8 for number in range(self.count))
+        heads = sum(self.buckets(number) for number in range(self.count)) * _BUCKET_BYTES
         return written + heads + table.open_tags.nbytes + table.open_rows.nbytes
 
     @property
@@ -297,4 +298,4 @@ def _part_bits(buckets: int) -> int:
 def finder_bytes(tables: int, entries: int, open_share: float, *, in_file: bool = False) -> int:
     """Return how many bytes of memory so many tables take, with such a share of the entries open; see `RowFinder.to_file`."""
     sealed = _TAG_BYTES if in_file else _TAG_BYTES + _ROW_BYTES
-    return int(tables * (entries * (sealed + open_share * _OPEN_BYTES) + buckets_for(entries) * (4 + 8 / GROUP)))
+    return int(tables * (entries * (sealed + open_share * _OPEN_BYTES) + buckets_for(entries) * _BUCKET_BYTES))

@@ -98,6 +98,19 @@ def _set_half(more: Any, at: int, half: Any) -> None:
     more[at >> 1] = (more[at >> 1] & ~(uint8(15) << shift)) | (uint8(half) << shift)
 
 
+@kernel
+def set_halves(more: Any, at: int, halves: Any) -> None:
+    """Set halves of bytes from the one of number `at` on to `halves` (n,) uint8."""
+    odd = at & 1
+    if halves.shape[0] > 0 and odd == 1:
+        _set_half(more, at, halves[0])
+    for pair in range((halves.shape[0] - odd) >> 1):
+        low = uint64(odd + 2 * pair)
+        more[uint64(((at + odd) >> 1) + pair)] = halves[low] | (halves[low + uint64(1)] << uint8(4))
+    if halves.shape[0] > odd and (halves.shape[0] - odd) & 1 == 1:
+        _set_half(more, at + halves.shape[0] - 1, halves[halves.shape[0] - 1])
+
+
 @inlined
 def sealed_row(table: Any, taken: Any, place: int) -> Any:
     """Return the row number at a place of the sealed part; where it cannot be read, `taken.failed` is set."""
@@ -260,7 +273,7 @@ def seal(
     `begins` (k + 1,) int64 are the places at which these k parts begin and the last one ends, the first of them even, so that
     no other thread writes to a byte of theirs. `parted` (n,) uint64 is what `part` made of them, `rows` (n,) uint32 becomes the
     row numbers. Scratch: `cursor` (buckets of a part,) uint32, `ordered` (entries of the longest part,) uint64, and `halves`
-    (n + 1,) uint8.
+    (n,) uint8.
     """
     heads, tags, more = table.heads[number], table.tags, table.more
     base, before, size = number * (tags.shape[0] // table.heads.shape[0]), int64(begins[0]), int64(cursor.shape[0])
@@ -286,9 +299,17 @@ def seal(
             tags[uint64(base + before + begin + place)] = uint8(entry >> uint64(24))
             halves[uint64(begin + place)] = uint8(entry >> uint64(20)) & uint8(15)
             rows[uint64(begin + place)] = uint32(entry >> uint64(32))
-    halves[rows.shape[0]] = 0
-    for pair in range((rows.shape[0] + 1) >> 1):
-        more[((base + before) >> 1) + pair] = halves[2 * pair] | (halves[2 * pair + 1] << uint8(4))
+    set_halves(more, base + before, halves)
+
+
+@inlined
+def _clear_group(table: Any, number: int, group: int) -> None:
+    """Empty the open block that four buckets share, and give it back to all tables."""
+    open_heads = table.open_heads
+    if open_heads[number, group, 1] > 0:
+        give_back(table.open_rows, table.free, int64(open_heads[number, group, 0]), int64(open_heads[number, group, 1]))
+    open_heads[number, group, 0] = uint32(0)
+    open_heads[number, group, 1] = uint32(0)
 
 
 @kernel
@@ -329,34 +350,14 @@ def merge(
             its = uint64(cursor[tag & uint16(GROUP - 1)])
             cursor[tag & uint16(GROUP - 1)] += 1
             rows[its], tags[its], halves[its] = open_rows[place], uint8(tag >> 8), uint8(tag >> 4) & uint8(15)
-        if length > 0:
-            give_back(open_rows, table.free, block // UNIT, length)
-        open_heads[group, 0] = uint32(0)
-        open_heads[group, 1] = uint32(0)
-
-
-@kernel
-def set_halves(more: Any, at: int, halves: Any) -> None:
-    """Set halves of bytes from the one of number `at` on to `halves` (n,) uint8."""
-    odd = at & 1
-    if halves.shape[0] > 0 and odd == 1:
-        _set_half(more, at, halves[0])
-    for pair in range((halves.shape[0] - odd) >> 1):
-        low = uint64(odd + 2 * pair)
-        more[uint64(((at + odd) >> 1) + pair)] = halves[low] | (halves[low + uint64(1)] << uint8(4))
-    if halves.shape[0] > odd and (halves.shape[0] - odd) & 1 == 1:
-        _set_half(more, at + halves.shape[0] - 1, halves[halves.shape[0] - 1])
+        _clear_group(table, number, group)
 
 
 @kernel
 def clear_open(table: Any, number: int) -> None:
     """Empty the open part of table `number`, and give its blocks back to all tables."""
-    open_heads = table.open_heads
     for group in range(int64(table.masks[number] + uint64(1)) >> GROUP_BITS):
-        if open_heads[number, group, 1] > 0:
-            give_back(table.open_rows, table.free, int64(open_heads[number, group, 0]), int64(open_heads[number, group, 1]))
-        open_heads[number, group, 0] = uint32(0)
-        open_heads[number, group, 1] = uint32(0)
+        _clear_group(table, number, group)
 
 
 @kernel
