@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from stream_dedup.service.ports import free_ports
 from stream_dedup.settings.environment import child_environment
 from tests.broker.harness import wait_until
-from tests.broker.nodes import free_ports_in_a_row
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -41,7 +41,7 @@ def test_the_readme_names_both_commands_first() -> None:
 @pytest.mark.slow
 def test_from_nothing_to_ones_own_topic(tmp_path: Path) -> None:
     """Every command after those two, one after another, in one shell, each ending well."""
-    first = free_ports_in_a_row(5)
+    first = free_ports(5)[0]
     ports = {"9092": first, "8080": first + 1, "8081": first + 2}  # `run all` gives its roles those after it
     # Only what a test must not touch differs from what the reader types: ports, and where state is kept.
     environment = child_environment({}) | {

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -42,7 +41,7 @@ from stream_dedup.log.headers import text_of
 from stream_dedup.service import asking, logs
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
-from stream_dedup.service.ports import AFTER, address_of
+from stream_dedup.service.ports import AFTER, address_of, free_ports
 from stream_dedup.service.signals import stop_on_signals
 from stream_dedup.settings.environment import child_environment
 from stream_dedup.settings.layers import load_settings
@@ -98,7 +97,7 @@ def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: b
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-demo-")))
         out.print(f"1  Apache Kafka: {'the one at ' + broker if broker else 'one of our own, stopped at the end'}")
         bootstrap = broker or stack.enter_context(_own_broker(folder, out))
-        settings = _settings(bootstrap, folder, _free_ports() if serve else 0)
+        settings = _settings(bootstrap, folder, free_ports(1 + max(AFTER.values()))[0] if serve else 0)
         names = settings.topic_names
         _make_topics(settings)
         out.print(f"2  topics {names.documents} -> {names.unique}, {names.duplicates}, {names.dead_letters}")
@@ -128,17 +127,6 @@ def _own_broker(folder: Path, out: Console) -> Iterator[str]:
 
     with LocalBroker(folder / "kafka", log=lambda line: out.print(f"   {line}")) as broker:
         yield broker.bootstrap
-
-
-def _free_ports() -> int:
-    """Return a port that is free now, as those after it are that `run all` gives its roles."""
-    for _ in range(100):
-        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
-            first = int(held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1])
-            for place in range(1, 1 + max(AFTER.values())):
-                held.enter_context(socket.create_server(("127.0.0.1", first + place)))
-            return first
-    raise StreamDedupError(f"No {1 + max(AFTER.values())} ports in a row are free on 127.0.0.1; end what listens there.")
 
 
 def _wait_for_search(settings: Settings, records: int, folder: Path) -> None:

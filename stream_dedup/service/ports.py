@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+import socket
 from typing import TYPE_CHECKING, Final, Literal
+
+from stream_dedup.ground.errors import StreamDedupError
 
 if TYPE_CHECKING:
     from stream_dedup.settings.settings import Settings
@@ -22,3 +27,18 @@ def address_of(settings: Settings, role: AddressedRole) -> str:
 def addresses(settings: Settings) -> list[str]:
     """Return where the roles answer on this machine, in the order of their ports."""
     return [address_of(settings, role) for role in AFTER]
+
+
+def free_ports(count: int) -> range:
+    """Return ports of 127.0.0.1 that follow each other and that nobody has now; raises StreamDedupError where none are.
+
+    They lie below those that systems hand out by themselves (Linux from 32768 on, others from 49152), where any connection
+    may take one before its role listens.
+    """
+    for _ in range(100):
+        first = random.randrange(20_000, 32_768 - count)  # noqa: S311 - no secret
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+            for port in range(first, first + count):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+            return range(first, first + count)
+    raise StreamDedupError(f"No {count} ports in a row are free on 127.0.0.1; end what listens there.")

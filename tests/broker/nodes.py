@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
-import socket
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,28 +12,7 @@ from stream_dedup.broker.configuration import node_settings
 from stream_dedup.broker.node import new_cluster_id
 from stream_dedup.broker.process import HOST
 from stream_dedup.ground.errors import LocalBrokerError
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports of 127.0.0.1 that nobody has now, all different."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
-def free_ports_in_a_row(count: int) -> int:
-    """Return the first of ports of 127.0.0.1 that follow each other and that nobody has now.
-
-    They lie below those that Linux hands out by itself (32768 and up), where any connection may have the next one.
-    """
-    while True:
-        first = random.randrange(20_000, 32_768 - count)
-        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
-            for port in range(first, first + count):
-                held.enter_context(socket.socket()).bind((HOST, port))
-            return first
+from stream_dedup.service.ports import free_ports
 
 
 def with_listeners(port: int, controller_port: int, more: Mapping[str, tuple[int, int]]) -> dict[str, str]:

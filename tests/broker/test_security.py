@@ -31,10 +31,11 @@ from stream_dedup.insights.counts import ReasonCounts
 from stream_dedup.insights.record import HostCounts, InsightsRecord, encode
 from stream_dedup.kafka import Admin, admin
 from stream_dedup.service import asking
+from stream_dedup.service.ports import free_ports
 from stream_dedup.settings.settings import Settings
 from tests.broker.certificates import Authority
 from tests.broker.harness import Filter, Outcome, Role, run_in_process, wait_until
-from tests.broker.nodes import free_ports, with_listeners
+from tests.broker.nodes import with_listeners
 from tests.broker.test_first_start import make_again
 from tests.broker.test_main_path import LONG
 

@@ -15,7 +15,7 @@ from stream_dedup.search.api import SearchApi
 from stream_dedup.search.finding import FinderPlace
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
-from tests.broker.nodes import free_ports_in_a_row
+from stream_dedup.service.ports import free_ports
 
 
 def test_without_kafka_the_rest_is_checked(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_a_search_of_this_machine_is_asked_how_it_is(run: Callable[..., Any], mo
     monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 0.1)
     health = Health()
     place = FinderPlace()
-    ports = free_ports_in_a_row(4)
+    ports = free_ports(4)[0]
     worker = HttpServer("127.0.0.1", ports, Health(), CollectorRegistry())
     search = HttpServer("127.0.0.1", ports + 3, health, CollectorRegistry(), SearchApi(place).routes())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -49,12 +48,3 @@ def test_without_a_search_the_console_says_what_is_missing(monkeypatch: pytest.M
         "Its page Find has nothing to ask. The role search needs the package tantivy, which is not installed; install it with: "
         "pip install 'stream-dedup[search]'"
     )
-
-
-def test_the_ports_of_all_roles_are_free_together() -> None:
-    """The one that is given and those after it."""
-    first = run._free_ports()
-    assert first > 0
-    for place in range(1 + max(run.AFTER.values())):
-        with socket.create_server(("127.0.0.1", first + place)):
-            pass

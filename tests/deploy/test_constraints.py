@@ -13,9 +13,9 @@ import pytest
 
 from stream_dedup import fingerprinting
 from stream_dedup.machine.compiled import cache_directory
+from stream_dedup.service.ports import free_ports
 from tests.broker.conftest import make_filter
 from tests.broker.harness import Filter, synthetic, wait_until
-from tests.broker.nodes import free_ports
 from tests.deploy import pod
 
 __all__ = ["make_filter"]

@@ -15,8 +15,9 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class FaultyProxy:
-    """The next answers are broken after so many bytes, each by one of `faults`; `struck` are those that were.
+    """The next answers longer than so many bytes are broken there, each by one of `faults`; `struck` are those that were.
 
+    A shorter one takes no fault, so that whoever asks for something else at this port does not change what a test sees.
     `cut`: the connection is reset. `half-closed`: nothing more comes, and what the client sends is still taken. `stalled`:
     nothing more comes, and the connection stays open.
     """
@@ -63,15 +64,14 @@ class FaultyProxy:
             server.shutdown(socket.SHUT_WR)
 
     def _answers(self, client: socket.socket, server: socket.socket, asked: threading.Event) -> None:
-        fault: Fault | None = None
-        room = 0
+        room = self._after_bytes
         with contextlib.suppress(OSError):
             while part := server.recv(1 << 16):
                 if asked.is_set():  # an answer begins
                     asked.clear()
-                    with self._lock:
-                        fault, room = self.faults.pop(0) if self.faults else None, self._after_bytes
-                if fault is None or len(part) <= room:
+                    room = self._after_bytes
+                fault = self._next_fault() if room >= 0 and len(part) > room else None
+                if fault is None:
                     client.sendall(part)
                     room -= len(part)
                     continue
@@ -85,6 +85,10 @@ class FaultyProxy:
                     client.shutdown(socket.SHUT_WR)
                 server.shutdown(socket.SHUT_RDWR)
                 return
+
+    def _next_fault(self) -> Fault | None:
+        with self._lock:
+            return self.faults.pop(0) if self.faults else None
 
 
 @contextmanager
