@@ -24,7 +24,7 @@ setup: .venv/ready  ## make the environment in .venv (the other commands do it b
 demo: .venv/ready  ## run the filter on a mini-crawl in many languages, on a real Apache Kafka, and show what it did
 	.venv/bin/stream-dedup demo $(ARGS)
 
-# Each process starts a broker of its own; most of the time they wait for roles to come up. Bytecode is kept even where the
+# The processes share one broker; most of the time they wait for roles to come up. Bytecode is kept even where the
 # environment says not to: the tests start hundreds of programs, and each would compile all that it imports anew.
 PROCESSES ?= 4
 test: .venv/ready  ## run all tests; ARGS='-k chain' for some

@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 
 BROKER = "BROKER"
+SHARED_BROKER = pytest.StashKey[str]()
 
 # One seed for tests whose names hold it: all processes of a run must collect the same tests. Set it to run one again.
 os.environ.setdefault("TEST_SEED", str(random.SystemRandom().randrange(2**32)))
@@ -26,13 +28,34 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile what this machine lacks of the kernels, before several processes would each do it for themselves."""
+    """Make what several processes would each make for themselves: the kernels that this machine lacks, and a broker."""
     is_controller = not hasattr(session.config, "workerinput")
     if is_controller and getattr(session.config.option, "numprocesses", None):
         halves = ("warm.use_fingerprints()", "warm.use_index(); warm.use_audit()")
         children = [subprocess.Popen([sys.executable, "-c", f"from stream_dedup.cli import warm; {half}"]) for half in halves]
+        if BROKER not in os.environ:
+            _start_broker(session.config)
         for child in children:
             child.wait()  # what fails here fails again, with its message, in the test that needs it
+
+
+def _start_broker(config: pytest.Config) -> None:
+    from stream_dedup.broker import LocalBroker
+    from stream_dedup.ground.errors import LocalBrokerError
+
+    broker = LocalBroker()
+    config.add_cleanup(broker.stop)
+    try:
+        broker.start()
+    except LocalBrokerError:
+        return  # the processes try for themselves, and say why there is none
+    config.stash[SHARED_BROKER] = broker.bootstrap
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process where the broker is that all share."""
+    node.workerinput[BROKER] = node.config.stash.get(SHARED_BROKER, None)
 
 
 WAITING = (
@@ -98,9 +121,9 @@ def _logging_as_it_was() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real Apache Kafka: the one named by BROKER, or one of our own for this run."""
-    given = os.environ.get(BROKER)
+    given = os.environ.get(BROKER) or getattr(request.config, "workerinput", {}).get(BROKER)
     if given:
         yield given
         return

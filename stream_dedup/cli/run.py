@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stream_dedup.settings.settings import Settings
 
 Role = Literal["worker", "index", "insights", "search", "console"]
-_MODULES: Final[dict[Role, str]] = {
+MODULES: Final[dict[Role, str]] = {
     "worker": "stream_dedup.worker.role",
     "index": "stream_dedup.indexer.role",
     "insights": "stream_dedup.insights.role",
@@ -153,7 +153,7 @@ def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) 
 def _run(role: Role, settings: Settings, stop: threading.Event) -> None:
     if lack := lacking(role):
         raise ConfigurationError(lack)
-    importlib.import_module(_MODULES[role]).run(settings, stop)
+    importlib.import_module(MODULES[role]).run(settings, stop)
 
 
 def _stop_at_end_of_input(stop: threading.Event) -> None:

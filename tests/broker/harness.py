@@ -75,7 +75,7 @@ class Role:
         self.log_path = log_path
         environment = child_environment({}) | environment
         self.process: Forked | subprocess.Popen[bytes]
-        if name in ("worker", "index") and hasattr(os, "pidfd_open"):
+        if hasattr(os, "pidfd_open"):
             self.process = NURSERY.start(["run", name], environment, log_path)
             return
         with log_path.open("ab") as log:

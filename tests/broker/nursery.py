@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import importlib
 import json
 import os
 import random
@@ -103,11 +104,12 @@ def _load() -> None:
     """Load what every role loads, and the default recipe's dictionary."""
     from stream_dedup.cli import app, run, warm
     from stream_dedup.fingerprinting import Recipe
-    from stream_dedup.indexer import role as indexer
-    from stream_dedup.worker import role, surroundings
+    from stream_dedup.worker import surroundings
     from tests.broker.harness import fingerprinter
 
-    del indexer, app, run, role
+    del app
+    for module in run.MODULES.values():
+        importlib.import_module(module)
     fingerprinter(Recipe()).fingerprint(["warm 研究 かな"])
     warm.use_index()
     surroundings.Fingerprinter = fingerprinter  # type: ignore[assignment, misc]
