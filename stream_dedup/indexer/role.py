@@ -67,7 +67,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     server.start()
     try:
         Failpoints(surroundings.failpoint)  # one that is none is told at once, also where Kafka is waited for
-        with Watch(settings, Waits(health, _logger)) as watch:
+        with Watch(settings, settings.topic_names.fingerprints, Waits(health, _logger)) as watch:
             if watch.wait(stop):
                 indexer = watch.begin(stop, lambda: Indexer(settings, metrics, health, api, surroundings))
                 collect_rarely()

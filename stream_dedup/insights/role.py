@@ -53,7 +53,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, console.routes())
     server.start()
     try:
-        with Watch(settings, Waits(health, _logger)) as watch:
+        with Watch(settings, settings.topic_names.insights, Waits(health, _logger)) as watch:
             if watch.wait(stop):
                 asyncio.run(_main(settings, metrics, health, console, watch, stop))
     finally:

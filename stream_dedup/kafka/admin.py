@@ -84,20 +84,17 @@ class Admin:
         """Return the cluster's own id."""
         return str(self._metadata("asking for the cluster's id").cluster_id)
 
-    def silence(self, seconds: float) -> str:
-        """Return why no broker has answered a small question within so many seconds; nothing if one has.
+    def silence(self, topic: str, seconds: float) -> str:
+        """Return why no broker has answered a small question about a topic within so many seconds; nothing if one has.
 
-        It names no topic: a broker may make a topic that is asked for and is not there.
+        Any broker may answer, whether or not the topic is there. A question to the cluster itself would go to its controller:
+        while that is away librdkafka 2.16 connects to it over and over, without a pause, which takes a processor.
 
         Raises:
             ConfigurationError: the brokers refuse the credentials, or their certificate cannot be trusted.
         """
         try:
-            future = self._client.describe_cluster(request_timeout=seconds)
-            while not futures.wait([future], _LOOK_SECONDS).done:
-                self._client.poll(0)
-                self._trouble.check()
-            future.result()
+            self._list(seconds, float("inf"), topic)
         except KafkaException as error:
             # Whoever says no is there.
             return "" if error.args[0].code() not in _SILENT else self._trouble.last() or "No broker has answered"
@@ -110,14 +107,17 @@ class Admin:
         except KafkaException as error:
             raise self._translate(error, doing) from error
 
-    def _list(self, seconds: float, say_after: float) -> Any:
-        """Ask for so long at most, in questions that take longer and longer: what the client logs comes out in between."""
+    def _list(self, seconds: float, say_after: float, topic: str | None = None) -> Any:
+        """Ask for so long at most, in questions that take longer and longer: what the client logs comes out in between.
+
+        Asked for all topics, or for one.
+        """
         began, asked = time.monotonic(), _FIRST_QUESTION_SECONDS
         while True:
             left = began + seconds - time.monotonic()
             is_last = left <= 2 * asked
             try:
-                return self._client.list_topics(timeout=max(0.1, left if is_last else asked))
+                return self._client.list_topics(topic, timeout=max(0.1, left if is_last else asked))
             except KafkaException as error:
                 self._client.poll(0)
                 self._trouble.check()

@@ -99,8 +99,9 @@ def base_config(settings: Settings, client: str, defaults: Mapping[str, Any], fi
 
 
 def admin_config(settings: Settings) -> dict[str, Any]:
-    """Return the properties of an administrator's client, which neither reads nor writes records."""
-    return _without(_PRODUCER_ONLY, _without(_CONSUMER_ONLY, base_config(settings, "admin", {}, {})))
+    """Return the properties of an administrator's client: it neither reads nor writes records, nor makes a topic by asking."""
+    fixed = {"allow.auto.create.topics": False}
+    return _without(_PRODUCER_ONLY, _without(_CONSUMER_ONLY, base_config(settings, "admin", {}, fixed)))
 
 
 def consumer_config(settings: Settings, client: str, group: str, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     _logger.info("console started", address=f"http://{settings.http_host}:{server.port}/")
     try:
         Failpoints(surroundings.failpoint)
-        with Watch(settings, Waits(health, _logger)) as watch:
+        with Watch(settings, settings.topic_names.unique, Waits(health, _logger)) as watch:
             if watch.wait(stop):
                 filler = watch.begin(stop, lambda: TextFiller(settings, metrics, health, watch.is_silent, surroundings))
                 collect_rarely()

@@ -27,15 +27,17 @@ T = TypeVar("T")
 class Asked(Protocol):
     """What is asked: `Admin`, or what stands in for it."""
 
-    def silence(self, seconds: float) -> str:
-        """Return why no broker answered; nothing if one did."""
+    def silence(self, topic: str, seconds: float) -> str:
+        """Return why no broker answered a question about a topic; nothing if one did."""
 
 
 class Watch:
     """Used as a context: it asks from `with` to its end."""
 
-    def __init__(self, settings: Settings, waits: Waits, make: Callable[[Settings], Asked] = Admin) -> None:
+    def __init__(self, settings: Settings, topic: str, waits: Waits, make: Callable[[Settings], Asked] = Admin) -> None:
+        """`topic`: one that the role may describe."""
         self._settings = settings
+        self._topic = topic
         self._waits = waits
         self._make = make
         self._ended = threading.Event()
@@ -88,7 +90,7 @@ class Watch:
         while not self._ended.is_set():
             try:
                 asked = asked or self._make(self._settings)
-                why = asked.silence(_ASK_SECONDS)
+                why = asked.silence(self._topic, _ASK_SECONDS)
             except ConfigurationError as error:
                 self._refusal = error  # ends a role that waits at its start; one that runs goes on, and says it
                 asked, why = None, str(error)

@@ -107,7 +107,7 @@ def run(settings: Settings, stop: threading.Event, surroundings: WorkerSurroundi
     waits = Waits(health, surroundings.logger)
     try:
         Failpoints(surroundings.failpoint)  # one that is none is told at once, also where Kafka is waited for
-        with surroundings.make_watch(settings, waits) as watch:
+        with surroundings.make_watch(settings, settings.topic_names.documents, waits) as watch:
             if watch.wait(stop):
                 worker = Worker(settings, recipe, metrics, health, waits, watch, stop, surroundings)
                 collect_rarely()

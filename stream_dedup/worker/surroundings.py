@@ -80,7 +80,7 @@ class WorkerSurroundings:
     resident_bytes: Callable[[], int] = resident_bytes
     make_thread: Callable[[str], SideThread] = SideThread
     make_event: Callable[[], threading.Event] = threading.Event
-    make_watch: Callable[[Settings, Waits], Watch] = Watch
+    make_watch: Callable[[Settings, str, Waits], Watch] = Watch
     make_admin: Callable[[Settings], Admin] = Admin
     make_beginnings: Callable[[Settings, TopicNames, bytes, bytes], Beginnings] = Beginnings
     make_source: Callable[[Settings, str, str, RebalanceListener, Patience], SourceConsumer] = SourceConsumer

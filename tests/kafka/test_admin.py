@@ -124,9 +124,9 @@ def test_a_silent_cluster_says_why(caplog: pytest.LogCaptureFixture) -> None:
         held.bind(("127.0.0.1", 0))
         asked = Admin(Settings(kafka_bootstrap_servers=f"127.0.0.1:{held.getsockname()[1]}"))
 
-        assert asked.silence(1.0) == "Connection refused"
+        assert asked.silence("documents", 1.0) == "Connection refused"
         assert "Connection refused" in caplog.text
 
         held.listen()
         other = Admin(Settings(kafka_bootstrap_servers=f"127.0.0.1:{held.getsockname()[1]}"))
-        assert other.silence(1.0) == "No broker has answered"
+        assert other.silence("documents", 1.0) == "No broker has answered"

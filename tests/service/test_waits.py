@@ -64,7 +64,8 @@ class Kafka:
         self.why: str | Exception = ""
         self.asked = 0
 
-    def silence(self, seconds: float) -> str:
+    def silence(self, topic: str, seconds: float) -> str:
+        assert topic == "documents"
         assert seconds == watch_module._ASK_SECONDS
         self.asked += 1
         if isinstance(self.why, Exception):
@@ -84,7 +85,7 @@ def test_a_role_waits_for_kafka_at_its_start_and_says_when_it_is_away_later(kafk
     health, stop = Health(), threading.Event()
     kafka.why = "Connection refused"
     begun: list[bool] = []
-    with Watch(Settings(), Waits(health, structlog.get_logger()), lambda _: kafka) as watch:
+    with Watch(Settings(), "documents", Waits(health, structlog.get_logger()), lambda _: kafka) as watch:
         waiting = threading.Thread(target=lambda: begun.append(watch.wait(stop)), daemon=True)
         waiting.start()
         until(lambda: kafka.asked > 3)
@@ -106,7 +107,7 @@ def test_a_role_waits_for_kafka_at_its_start_and_says_when_it_is_away_later(kafk
 def test_a_start_that_kafka_left_is_made_again_when_it_is_back(kafka: Kafka) -> None:
     """A start that fails while Kafka answers fails; one that fails while Kafka is away is made again, unless all is to stop."""
     stop, starts = threading.Event(), 0
-    with Watch(Settings(), Waits(Health(), structlog.get_logger()), lambda _: kafka) as watch:
+    with Watch(Settings(), "documents", Waits(Health(), structlog.get_logger()), lambda _: kafka) as watch:
         assert watch.wait(stop)
 
         def fails_once_without_kafka() -> str:
@@ -138,11 +139,14 @@ def test_who_is_refused_at_the_start_ends_and_who_is_stopped_too(kafka: Kafka) -
     """A wrong password does not mend itself; and a role that waits can be stopped."""
     kafka.why = ConfigurationError("Kafka refused the user name.")
     waits = Waits(Health(), structlog.get_logger())
-    with Watch(Settings(), waits, lambda _: kafka) as watch, pytest.raises(ConfigurationError, match="refused the user"):
+    with (
+        Watch(Settings(), "documents", waits, lambda _: kafka) as watch,
+        pytest.raises(ConfigurationError, match="refused the user"),
+    ):
         watch.wait(threading.Event())
 
     kafka.why = "Connection refused"
     stop = threading.Event()
-    with Watch(Settings(), waits, lambda _: kafka) as watch:
+    with Watch(Settings(), "documents", waits, lambda _: kafka) as watch:
         threading.Timer(0.05, stop.set).start()
         assert not watch.wait(stop)
