@@ -1,4 +1,4 @@
-"""Where the roles answer that `run all` runs on one machine: each at HTTP_PORT or one of the ports after it."""
+"""Where the roles answer that `run all` runs on one machine, each at HTTP_PORT or one of the ports after it; which are free."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def with_listeners(port: int, controller_port: int, more: Mapping[str, tuple[int
 
 
 @contextlib.contextmanager
-def folder_in_memory(otherwise: Path) -> Iterator[Path]:
+def _in_memory(otherwise: Path) -> Iterator[Path]:
     """Make a folder whose writes wait for no disk, where the system has room for one: a kill -9 leaves it as it is.
 
     Beside a program that writes and syncs, three nodes on the same disk were seen not to answer for 20 s.
@@ -55,21 +55,24 @@ def folder_in_memory(otherwise: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def three_nodes(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[list[LocalBroker]]:
-    """Run three nodes, each broker and controller in one, with small heaps; `settings` beside or instead of the usual ones."""
-    ports, controller_ports = free_ports(3), free_ports(3)
-    controllers = dict(enumerate(controller_ports, 1))
+    """Run three nodes, each broker and controller in one, with small heaps; `settings` beside or instead of the usual ones.
+
+    They lie in memory, or in `folder` where there is no room.
+    """
+    free = free_ports(6)  # at once: those of two questions might be the same
+    ports, controllers = free[:3], dict(enumerate(free[3:], 1))
     cluster_id = new_cluster_id()
-    nodes = [
-        LocalBroker(
-            folder / f"node-{number}",
-            port=port,
-            heap_mb=256,
-            settings=node_settings(number, port, controllers[number], controllers) | dict(settings or {}),
-            cluster_id=cluster_id,
-        )
-        for number, port in enumerate(ports, 1)
-    ]
-    with contextlib.ExitStack() as stopped, ThreadPoolExecutor(3) as threads:
+    with _in_memory(folder) as place, contextlib.ExitStack() as stopped, ThreadPoolExecutor(3) as threads:
+        nodes = [
+            LocalBroker(
+                place / f"node-{number}",
+                port=port,
+                heap_mb=256,
+                settings=node_settings(number, port, controllers[number], controllers) | dict(settings or {}),
+                cluster_id=cluster_id,
+            )
+            for number, port in enumerate(ports, 1)
+        ]
         for node in nodes:
             stopped.callback(_end, node)
         list(threads.map(lambda node: node.start(), nodes))

@@ -14,7 +14,7 @@ from stream_dedup.broker import LocalBroker
 from stream_dedup.kafka import Admin
 from stream_dedup.settings.settings import Settings
 from tests.broker.harness import Filter, Outcome, synthetic, wait_until
-from tests.broker.nodes import folder_in_memory, three_nodes
+from tests.broker.nodes import three_nodes
 
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 
@@ -61,7 +61,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with folder_in_memory(tmp_path) as folder, three_nodes(folder) as nodes:
+    with three_nodes(tmp_path) as nodes:
         one = Cluster(nodes, tmp_path)
         try:
             yield one
@@ -121,7 +121,7 @@ def all_in_sync(cluster: Cluster) -> bool:
 
 def test_whoever_is_there_may_say_that_kafka_answers(tmp_path: Path) -> None:
     """While the controller that a client knows is away another broker answers it; and asking for a topic makes none."""
-    with folder_in_memory(tmp_path) as folder, three_nodes(folder, {"auto.create.topics.enable": "true"}) as nodes:
+    with three_nodes(tmp_path, {"auto.create.topics.enable": "true"}) as nodes:
         admin = Admin(Settings(kafka_bootstrap_servers=",".join(node.bootstrap for node in nodes)))
         assert admin.silence("documents", 20.0) == ""
         known = admin._client.list_topics(timeout=20)

@@ -47,12 +47,12 @@ def test_a_search_of_this_machine_is_asked_how_it_is(run: Callable[..., Any], mo
     monkeypatch.setattr(admin, "_TIMEOUT_SECONDS", 0.1)
     health = Health()
     place = FinderPlace()
-    ports = free_ports(4)[0]
-    worker = HttpServer("127.0.0.1", ports, Health(), CollectorRegistry())
-    search = HttpServer("127.0.0.1", ports + 3, health, CollectorRegistry(), SearchApi(place).routes())
+    first = free_ports(4)[0]
+    worker = HttpServer("127.0.0.1", first, Health(), CollectorRegistry())
+    search = HttpServer("127.0.0.1", first + 3, health, CollectorRegistry(), SearchApi(place).routes())
 
     def asked() -> tuple[str, str]:
-        shown = run("doctor", "--json", "-b", "127.0.0.1:1", "--set", f"http_port={ports}")
+        shown = run("doctor", "--json", "-b", "127.0.0.1:1", "--set", f"http_port={first}")
         (found,) = (one for one in json.loads(shown.out)["checks"] if one["check"] == "search")
         return found["state"], found["sentence"]
 
@@ -64,7 +64,7 @@ def test_a_search_of_this_machine_is_asked_how_it_is(run: Callable[..., Any], mo
         state, sentence = asked()
         assert (state, "7 records to go" in sentence) == ("warning", True)
         health.ready(True, "12 documents and groups can be found")
-        assert asked() == ("ok", f"The search at http://127.0.0.1:{ports + 3} says: 12 documents and groups can be found")
+        assert asked() == ("ok", f"The search at http://127.0.0.1:{first + 3} says: 12 documents and groups can be found")
     finally:
         worker.stop()
         search.stop()

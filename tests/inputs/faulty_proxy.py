@@ -70,7 +70,7 @@ class FaultyProxy:
                 if asked.is_set():  # an answer begins
                     asked.clear()
                     room = self._after_bytes
-                fault = self._next_fault() if room >= 0 and len(part) > room else None
+                fault = self._next_fault() if 0 <= room < len(part) else None
                 if fault is None:
                     client.sendall(part)
                     room -= len(part)
