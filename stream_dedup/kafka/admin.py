@@ -5,6 +5,7 @@ Invariant: only `topics apply` and `rewind` change anything; the roles only ask.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
@@ -41,6 +42,7 @@ _EARLIEST, _LATEST, _MAX_TIMESTAMP = (
 _LOOK_SECONDS = 0.05
 _SAID_AFTER_SECONDS = 3.0
 _FIRST_QUESTION_SECONDS = 1.0
+_LEARN_SECONDS = 1.0
 _SILENT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT})
 
 
@@ -211,7 +213,7 @@ class Admin:
         asked = self._client.describe_topics(TopicCollection(wanted), request_timeout=_TIMEOUT_SECONDS)
         for name, future in asked.items():
             try:
-                found[name] = self._wait(future)
+                found[name] = self._wait(future, name)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
@@ -341,16 +343,24 @@ class Admin:
         except KafkaException as error:
             raise self._translate(error, doing, needs) from error
 
-    def _wait(self, future: Any) -> Any:
+    def _wait(self, future: Any, topic: str = "") -> Any:
         """Return a future's result; a broker that refuses us ends the waiting, because it will not change its mind.
+
+        What concerns a `topic` is asked of the controller. Where that went away, the client learns from the answers to
+        other questions alone which node is the controller now, so it is given some.
 
         Raises:
             ConfigurationError: the broker refused the credentials, or its certificate cannot be trusted.
         """
         say_at = time.monotonic() + _SAID_AFTER_SECONDS
+        learn_at = time.monotonic() + _LEARN_SECONDS
         while not futures.wait([future], _LOOK_SECONDS).done:
             self._client.poll(0)
             self._trouble.check()
+            if topic and time.monotonic() >= learn_at:
+                with contextlib.suppress(KafkaException):
+                    self._client.list_topics(topic, timeout=_LEARN_SECONDS)
+                learn_at = time.monotonic() + _LEARN_SECONDS
             if time.monotonic() >= say_at:
                 say_at = float("inf")
                 self._say()

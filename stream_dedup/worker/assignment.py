@@ -13,12 +13,15 @@ from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, FirstStartError, InvariantError, StreamDedupError
 from stream_dedup.ground.messages import Messages
+from stream_dedup.ground.threads import SideThread
 from stream_dedup.kafka import Admin, OwnedOffset, RebalanceListener, SourceConsumer
 from stream_dedup.kafka.source import generation
 from stream_dedup.log import epochs
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import startup
 from stream_dedup.worker.surroundings import WorkerContext
+
+_LOOK_SECONDS = 30.0
 
 
 class Assignment:
@@ -32,6 +35,7 @@ class Assignment:
         beginnings: Beginnings,
         make_source: Callable[[RebalanceListener], SourceConsumer],
         make_admin: Callable[[Settings], Admin],
+        asking: SideThread,
         settle: Callable[[], None],
         is_silent: Callable[[], bool],
     ) -> None:
@@ -44,6 +48,10 @@ class Assignment:
         self._cluster = cluster
         self._beginnings = beginnings
         self._make_admin = make_admin
+        self._asking = asking
+        self._is_asking = False
+        self._clock = context.clock
+        self._next_look = self._clock.monotonic() + _LOOK_SECONDS
         self._settle = settle
         self._is_silent = is_silent
         self._must_reread = False
@@ -208,29 +216,51 @@ class Assignment:
         """Return our partitions, but for those that the outputs lack."""
         return [key for key in self._flow.owned() if key not in self._unserved]
 
+    def look_at_topics(self) -> None:
+        """Check the topics every half minute, without waiting: whether they are there is known to the controller alone.
+
+        Raises:
+            StreamDedupError: the source topic was created again.
+        """
+        if self._is_asking:
+            if self._asking.ended(0.0):
+                self._is_asking = False
+                self._heed(self._asking.take_result())
+        elif self._clock.monotonic() >= self._next_look:
+            self._next_look = self._clock.monotonic() + _LOOK_SECONDS
+            self._is_asking = True
+            self._asking.start(self._topics)
+
     def check_topics(self) -> None:
         """Notice a source topic that was created again, and outputs that have grown.
 
         Raises:
             StreamDedupError: the source topic was created again.
         """
+        self._heed(self._topics())
+
+    def _topics(self) -> Mapping[str, tuple[bytes, int]]:
+        """Return the id and the number of partitions of the source and the outputs; nothing where Kafka does not say."""
         names = self._cluster.names
         if self._is_silent():
-            return  # asked for in vain, it would hold up the loop
+            return {}
         try:
-            found = self._make_admin(self._settings).topic_ids(
+            return self._make_admin(self._settings).topic_ids(
                 [names.documents, names.unique, names.duplicates, names.dead_letters]
             )
         except BrokerError as error:
             self._logger.warning("the topics could not be checked", reason=str(error))
-            return
+            return {}
+
+    def _heed(self, found: Mapping[str, tuple[bytes, int]]) -> None:
+        names = self._cluster.names
         source = found.get(names.documents)
         if source is not None and source[0] != self._cluster.source_id:
             raise StreamDedupError(
                 f"The topic {names.documents} was deleted and created again; this worker ends so that a restart begins "
                 "with the new topic's own positions."
             )
-        outputs = [found[name][1] for name in (names.unique, names.duplicates, names.dead_letters) if name in found]
+        outputs = [found[name][1] for name in names.outputs if name in found]
         served = {key for key in self._unserved if len(outputs) == 3 and key[1] < min(outputs)}
         if served:
             self._unserved -= served

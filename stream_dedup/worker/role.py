@@ -85,7 +85,6 @@ from stream_dedup.worker.surroundings import WorkerContext, WorkerSurroundings
 _IDLE_SECONDS = 0.1
 _ANSWER_SECONDS = 0.003
 _FULL_SECONDS = 0.02
-_CHECK_TOPICS_SECONDS = 30.0
 _LAG_SECONDS = 1.0
 _ABORT_PAUSE_SECONDS = 0.5
 
@@ -201,6 +200,7 @@ class Worker:
             beginnings,
             lambda listener: surroundings.make_source(settings, names.documents, client, listener, patience),
             surroundings.make_admin,
+            surroundings.make_thread("asking"),
             self.settle,
             watch.is_silent,
         )
@@ -231,7 +231,6 @@ class Worker:
             pace,
             surroundings.make_event(),
         )
-        self._next_check = self._clock.monotonic() + _CHECK_TOPICS_SECONDS
         self._next_lag = 0.0
         logger.info(
             "worker started",
@@ -332,9 +331,7 @@ class Worker:
         if now >= self._next_lag:
             self._next_lag = now + _LAG_SECONDS
             self._show(now)
-        if now >= self._next_check:
-            self._next_check = now + _CHECK_TOPICS_SECONDS
-            self._assignment.check_topics()
+        self._assignment.look_at_topics()
 
     def _show(self, now: float) -> None:
         """Set the gauges, and what the health pages say."""

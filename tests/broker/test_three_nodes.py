@@ -130,3 +130,14 @@ def test_whoever_is_there_may_say_that_kafka_answers(tmp_path: Path) -> None:
         assert admin.silence("documents", 20.0) == ""
         assert "documents" not in known.topics
         assert "documents" not in admin._client.list_topics(timeout=20).topics
+
+
+def test_topics_are_asked_of_the_controller_that_is_there(tmp_path: Path) -> None:
+    """A client that takes a dead node for the controller hears of the next one while it asks."""
+    with three_nodes(tmp_path) as nodes:
+        admin = Admin(Settings(kafka_bootstrap_servers=",".join(node.bootstrap for node in nodes)))
+        admin.create("documents", 4, 3, {})
+        before = admin.topic_ids(["documents"])
+        nodes[admin._client.list_topics(timeout=20).controller_id - 1].kill()
+
+        assert admin.topic_ids(["documents"]) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from stream_dedup.ground.document import Message, TopicPartitionKey
+from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Outcome, OwnedOffset, Result
@@ -22,6 +26,7 @@ from stream_dedup.worker.surroundings import IntakePace, WorkerSurroundings
 from tests.worker.parts import VirtualClock
 
 KEY = ("documents", 0)
+SOURCE_ID = b"s" * 16
 READ_SECONDS = 0.001
 TURNS_MAX = 5000
 NO_JSON = b"{ no JSON"  # a dead letter: no index is asked
@@ -81,43 +86,92 @@ class AtOnce:
         function()
 
 
+class Stuck(AtOnce):
+    """A thread in which nothing that is begun ends."""
+
+    def start(self, function: Callable[[], Any]) -> None:
+        self._result = function
+
+    def ended(self, _seconds: float) -> bool:
+        return False
+
+
+class Loop:
+    """A worker that reads for so many seconds, and what it was seen to do; `around` are further surroundings."""
+
+    def __init__(self, folder: Path, seconds: float, **around: Any) -> None:
+        self.clock, stop = VirtualClock(), threading.Event()
+        self.ends = self.clock.now + seconds
+        self.beats = mock.Mock(side_effect=itertools.chain([None] * TURNS_MAX, [AssertionError("it turns and turns")]))
+        self.sources: list[Source] = []
+        self.transactions = mock.Mock(run=mock.Mock(return_value=Result(Outcome.COMMITTED)))
+
+        def make_source(_settings: Settings, _topic: str, _client: str, listener: Any, _patience: Any) -> Any:
+            self.sources.append(Source(listener, self.clock, lambda: self.clock.now < self.ends, stop))
+            return self.sources[-1]
+
+        twins: dict[str, Any] = {
+            "clock": self.clock,
+            "make_thread": AtOnce,
+            "make_source": make_source,
+            "make_verdicts": lambda *_: mock.Mock(take=lambda *_: []),
+            "make_appender": mock.Mock(),
+            "make_transactions": lambda *_, **__: self.transactions,
+            "make_beginnings": mock.Mock(),
+            "make_fingerprinter": lambda _: mock.Mock(recipe=RECIPE),
+            "inspect": lambda *_: SourceCluster(TopicNames(""), b"l" * 16, SOURCE_ID, 1, 1, 1 << 20, 1 << 20, mock.Mock()),
+            "logger": mock.Mock(),
+        }
+        settings = Settings(worker_id="worker", state_dir=folder, value_format="json", insights=False)
+        health = mock.Mock(beat=self.beats)
+        watch = mock.Mock(is_silent=lambda: False, begin=lambda _, make: make())
+        surroundings = WorkerSurroundings(**(twins | around))
+        self.worker = Worker(settings, RECIPE, mock.MagicMock(), health, mock.Mock(), watch, stop, surroundings)
+
+    @property
+    def reads(self) -> list[float]:
+        """When it read."""
+        (source,) = self.sources
+        return source.reads
+
+
 def test_the_loop_rests_while_nothing_is_on_its_way(tmp_path: Path) -> None:
     """It sleeps until it may read again: a turn for each read, and one behind it. What was read is committed, the last too."""
-    clock, stop = VirtualClock(), threading.Event()
-    beats = mock.Mock(side_effect=itertools.chain([None] * TURNS_MAX, [AssertionError("it turns and turns")]))
-    ends = clock.now + 1.0
-    sources: list[Source] = []
-    transactions = mock.Mock(run=mock.Mock(return_value=Result(Outcome.COMMITTED)))
+    loop = Loop(tmp_path, 1.0)
 
-    def make_source(_settings: Settings, _topic: str, _client: str, listener: Any, _patience: Any) -> Any:
-        sources.append(Source(listener, clock, lambda: clock.now < ends, stop))
-        return sources[-1]
+    loop.worker.run()
 
-    around: dict[str, Any] = {
-        "clock": clock,
-        "make_thread": AtOnce,
-        "make_source": make_source,
-        "make_verdicts": lambda *_: mock.Mock(take=lambda *_: []),
-        "make_appender": mock.Mock(),
-        "make_transactions": lambda *_, **__: transactions,
-        "make_beginnings": mock.Mock(),
-        "make_fingerprinter": lambda _: mock.Mock(recipe=RECIPE),
-        "inspect": lambda *_: SourceCluster(TopicNames(""), b"l" * 16, b"s" * 16, 1, 1, 1 << 20, 1 << 20, mock.Mock()),
-        "logger": mock.Mock(),
-    }
-    settings = Settings(worker_id="worker", state_dir=tmp_path, value_format="json", insights=False)
-    health = mock.Mock(beat=beats)
-    watch = mock.Mock(is_silent=lambda: False, begin=lambda _, make: make())
-    worker = Worker(settings, RECIPE, mock.MagicMock(), health, mock.Mock(), watch, stop, WorkerSurroundings(**around))
-
-    worker.run()
-
-    (source,) = sources
-    apart = [after - before for before, after in zip(source.reads, source.reads[1:], strict=False)]
+    apart = [after - before for before, after in itertools.pairwise(loop.reads)]
     assert len(apart) > 30
     assert min(apart) >= IntakePace().gather_seconds - 1e-9
-    assert max(clock.slept) <= IntakePace().gather_seconds
-    assert beats.call_count <= 2 * len(source.reads) + 2
-    committed = [given.args[1][0][2] for given in transactions.run.call_args_list]
-    assert committed == list(range(1, len(source.reads) + 1))
-    assert transactions.close.called
+    assert max(loop.clock.slept) <= IntakePace().gather_seconds
+    assert loop.beats.call_count <= 2 * len(loop.reads) + 2
+    committed = [given.args[1][0][2] for given in loop.transactions.run.call_args_list]
+    assert committed == list(range(1, len(loop.reads) + 1))
+    assert loop.transactions.close.called
+
+
+def test_the_loop_goes_on_while_the_topics_are_asked_for(tmp_path: Path) -> None:
+    """The controller alone knows of topics, and may be away for as long as a question waits: nobody reads less for it."""
+    asking = Stuck("asking")
+    make_admin = mock.Mock(side_effect=AssertionError("the loop asks itself"))
+    loop = Loop(tmp_path, 70.0, make_admin=make_admin, make_thread=lambda name: asking if name == "asking" else AtOnce(name))
+
+    loop.worker.run()
+
+    assert asking.take_result() is not None, "nothing was asked"
+    assert max(after - before for before, after in itertools.pairwise(loop.reads)) <= 3 * IntakePace().gather_seconds
+    assert loop.reads[-1] >= loop.ends
+
+
+@pytest.mark.parametrize(("topic_id", "ends"), [(SOURCE_ID, False), (b"t" * 16, True)])
+def test_a_topic_created_again_ends_the_worker(tmp_path: Path, topic_id: bytes, ends: bool) -> None:
+    """It is asked for every half minute; what has still the id that it had changes nothing."""
+    make_admin = mock.Mock(return_value=mock.Mock(topic_ids=mock.Mock(return_value={"documents": (topic_id, 1)})))
+    loop = Loop(tmp_path, 70.0, make_admin=make_admin)
+
+    with pytest.raises(StreamDedupError, match="created again") if ends else contextlib.nullcontext():
+        loop.worker.run()
+
+    assert make_admin.call_count == (1 if ends else 2)
+    assert (loop.reads[-1] >= loop.ends) == (not ends)
