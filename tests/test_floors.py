@@ -200,8 +200,8 @@ def test_no_kernel_takes_more_than_twelve_parameters() -> None:
 
 
 def test_no_module_is_longer_than_a_colleague_reads_at_once() -> None:
-    """No file has more than 500 lines, but for the table of settings."""
+    """Every file has fewer than 500 lines, but for the table of settings."""
     tables = {"settings/settings.py"}
     lengths = {name: (PACKAGE / name).read_text(encoding="utf-8").count("\n") for name in imports_of_files()}
 
-    assert {name: length for name, length in lengths.items() if length > 500 and name not in tables} == {}
+    assert {name: length for name, length in lengths.items() if length >= 500 and name not in tables} == {}

@@ -45,7 +45,6 @@ from stream_dedup.index.copies import CopyCounts
 from stream_dedup.index.declaration import Declaration
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.entries import Entries
-from stream_dedup.index.layout import Meta
 from stream_dedup.index.look_up import Entry, Similar, asked_limbs, check_sketch, described
 from stream_dedup.index.neighbours import Neighbours
 from stream_dedup.index.owed import Owed
@@ -406,43 +405,9 @@ class LogIndex:
             expected += 1
 
     def _write(self) -> None:
-        state, writes = self._state, self._writes
+        writes = self._writes
         with self._lock:
-            state.sources.collect(writes)
-            state.positions.collect(writes)
-            state.generations.collect(writes)
-            state.copies.collect(writes, self._applied)
-            if state.entries is not None:
-                state.entries.collect(writes)
-            if state.declaration_changed and state.declared is not None and state.plan is not None:
-                fields = {
-                    **state.declared.to_fields(),
-                    "plan_in_force": state.plan.to_fields(),
-                    "better_in_force": state.better.label,
-                }
-                if state.window is not None:
-                    fields["window_in_force"] = state.window.to_fields()
-                writes.put(layout.KEY_DECLARED, layout.encode_object(fields))
-                state.declaration_changed = False
-            count = 0 if state.entries is None else state.entries.count
-            live = 0 if state.neighbours is None else state.neighbours.live
-            writes.put(layout.KEY_FORMAT, layout.encode_format())
-            writes.put(
-                layout.KEY_META,
-                layout.encode_meta(
-                    Meta(
-                        self._applied,
-                        self._answered,
-                        state.chain,
-                        count,
-                        live,
-                        state.rejected,
-                        state.ignored,
-                        state.print_limbs,
-                        state.sketch_values,
-                    )
-                ),
-            )
+            self._state.collect(writes, self._applied, self._answered)
             self._store.write(writes.puts, writes.deletes, writes.ranges)
         self._writes = Writes()
 

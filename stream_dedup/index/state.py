@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import Plan
+from stream_dedup.index import layout
 from stream_dedup.index.copies import CopyCounts
 from stream_dedup.index.declaration import Declaration
 from stream_dedup.index.entries import Entries
@@ -18,6 +19,7 @@ from stream_dedup.index.neighbours import Neighbours
 from stream_dedup.index.positions import Positions
 from stream_dedup.index.sources import Sources
 from stream_dedup.index.window import Generations, Window
+from stream_dedup.index.writes import Writes
 from stream_dedup.log.records import Batch
 
 
@@ -80,6 +82,34 @@ class IndexState:
             if why != "window":
                 self.copies.drop(gone.tolist())
             self.evicted[why] += len(gone)
+
+    def collect(self, writes: Writes, applied: int, answered: int) -> None:
+        """Write down what changed since the last time; `applied` and `answered` are offsets of the log, as in `Meta`."""
+        self.sources.collect(writes)
+        self.positions.collect(writes)
+        self.generations.collect(writes)
+        self.copies.collect(writes, applied)
+        if self.entries is not None:
+            self.entries.collect(writes)
+        if self.declaration_changed and self.declared is not None and self.plan is not None:
+            in_force = {"plan_in_force": self.plan.to_fields(), "better_in_force": self.better.label}
+            if self.window is not None:
+                in_force["window_in_force"] = self.window.to_fields()
+            writes.put(layout.KEY_DECLARED, layout.encode_object(self.declared.to_fields() | in_force))
+            self.declaration_changed = False
+        meta = layout.Meta(
+            applied,
+            answered,
+            self.chain,
+            0 if self.entries is None else self.entries.count,
+            0 if self.neighbours is None else self.neighbours.live,
+            self.rejected,
+            self.ignored,
+            self.print_limbs,
+            self.sketch_values,
+        )
+        writes.put(layout.KEY_FORMAT, layout.encode_format())
+        writes.put(layout.KEY_META, layout.encode_meta(meta))
 
     def numbers(self, batch: Batch) -> list[int]:
         """Return the number of each source partition that a batch names."""
