@@ -203,8 +203,12 @@ class Intake:
     # -- preparing
 
     def _prepare_or_keep(self, read: Unprepared) -> None:
-        """Begin to prepare what was read, or keep it behind what is being prepared or left."""
-        if not self._is_preparing and self._left is None:
+        """Begin to prepare what was read, or keep it behind what is being prepared, left, or was read before.
+
+        Nothing waits but where something is being prepared, or where the worker is to stop: then what waits is not begun, and
+        what is read behind it must not overtake it.
+        """
+        if not self._is_preparing and self._left is None and self._ahead is None:
             self._start(read)
             if read.amount.documents < self._pace.aside_records:
                 self._wait_until_prepared(_SOON_SECONDS)

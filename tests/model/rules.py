@@ -447,6 +447,22 @@ def _window_at_once(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(flow.Flow, "__init__", make))
 
 
+def _overtakes(stack: contextlib.ExitStack) -> None:
+    """What a worker reads as it is told to stop is prepared before what waits."""
+    keep = intake.Intake._prepare_or_keep
+
+    def overtaking(self: intake.Intake, read: Any) -> None:
+        waiting = self._ahead
+        if waiting is None or self._is_preparing:
+            keep(self, read)
+            return
+        self._ahead = None
+        keep(self, read)
+        self._ahead = waiting
+
+    stack.enter_context(mock.patch.object(intake.Intake, "_prepare_or_keep", overtaking))
+
+
 def _dropped_in_a_hurry(stack: contextlib.ExitStack) -> None:
     """A batch of which nothing could be read is dropped, when whoever waits for it is in a hurry."""
     left_of = intake.left_of
@@ -531,6 +547,7 @@ RULES = [
          ("lost", "committed", "order", "alarm", "twice"), replace(COMMITS, gathers=False), first=45),
     Rule("what preparing was cut off from comes next", _set(intake, "left_of", lambda *_: None),
          ("lost", "order", "stuck", "alarm"), Tuning(weights=MANY, cuts=True)),
+    Rule("what is read waits behind what was read before", _overtakes, ("lost",), first=1859546640),
     Rule("what was read and not prepared at a rebalance is read again", _set(Assignment, "give_back", lambda *_: None),
          ("lost", "order", "stuck", "alarm"), Tuning(weights=MANY, cuts=True)),
     Rule("what a limit of time makes a dead letter is retracted first", _set(Delivery, "retract_timed", lambda *_: None),

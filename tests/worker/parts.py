@@ -53,9 +53,9 @@ class Aside:
         return self.started[-1]()
 
 
-def context(flow: Any, clock: Any = time) -> WorkerContext:
-    """Return what the parts share: this flow and clock, no failpoint, and nobody who looks at metrics or the log."""
-    return WorkerContext(flow, threading.Event(), lambda: None, mock.MagicMock(), Failpoints(None), clock, mock.Mock())
+def context(flow: Any, clock: Any = time, stop: threading.Event | None = None) -> WorkerContext:
+    """Return what the parts share: this flow, clock and stop, no failpoint, and nobody who looks at metrics or the log."""
+    return WorkerContext(flow, stop or threading.Event(), lambda: None, mock.MagicMock(), Failpoints(None), clock, mock.Mock())
 
 
 def intake_of(
@@ -67,10 +67,11 @@ def intake_of(
     pace: IntakePace | None = None,
     prepare: Callable[..., Any] | None = None,
     take_in: Callable[[Any], None] = lambda _: None,
+    stop: threading.Event | None = None,
 ) -> Intake:
     """Return an intake that reads what `take` gives; nothing is to be read again, and its batches go nowhere."""
     return Intake(
-        context(flow, clock),
+        context(flow, clock, stop),
         mock.Mock(take=lambda *_: take()),
         mock.Mock(go_back=lambda _: False),
         mock.Mock(prepare=prepare or (lambda messages, *_: SimpleNamespace(messages=messages))),
