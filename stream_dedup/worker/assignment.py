@@ -217,7 +217,7 @@ class Assignment:
         return [key for key in self._flow.owned() if key not in self._unserved]
 
     def look_at_topics(self) -> None:
-        """Check the topics every half minute, without waiting: whether they are there is known to the controller alone.
+        """Check the topics every half minute, without waiting: the controller is asked, and it may be away.
 
         Raises:
             StreamDedupError: the source topic was created again.
@@ -241,13 +241,11 @@ class Assignment:
 
     def _topics(self) -> Mapping[str, tuple[bytes, int]]:
         """Return the id and the number of partitions of the source and the outputs; nothing where Kafka does not say."""
-        names = self._cluster.names
         if self._is_silent():
             return {}
+        names = self._cluster.names
         try:
-            return self._make_admin(self._settings).topic_ids(
-                [names.documents, names.unique, names.duplicates, names.dead_letters]
-            )
+            return self._make_admin(self._settings).topic_ids([names.documents, *names.outputs])
         except BrokerError as error:
             self._logger.warning("the topics could not be checked", reason=str(error))
             return {}
