@@ -213,7 +213,7 @@ class Admin:
         asked = self._client.describe_topics(TopicCollection(wanted), request_timeout=_TIMEOUT_SECONDS)
         for name, future in asked.items():
             try:
-                found[name] = self._wait(future, name)
+                found[name] = self._wait(future)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
@@ -343,11 +343,11 @@ class Admin:
         except KafkaException as error:
             raise self._translate(error, doing, needs) from error
 
-    def _wait(self, future: Any, topic: str = "") -> Any:
+    def _wait(self, future: Any) -> Any:
         """Return a future's result; a broker that refuses us ends the waiting, because it will not change its mind.
 
-        What concerns a `topic` is asked of the controller. Where that went away, the client learns from the answers to
-        other questions alone which node is the controller now, so it is given some.
+        Much is asked of the controller. Where that went away, the client learns which node is the controller now only from
+        what the brokers say of the cluster, so that is asked for meanwhile.
 
         Raises:
             ConfigurationError: the broker refused the credentials, or its certificate cannot be trusted.
@@ -357,9 +357,9 @@ class Admin:
         while not futures.wait([future], _LOOK_SECONDS).done:
             self._client.poll(0)
             self._trouble.check()
-            if topic and time.monotonic() >= learn_at:
+            if time.monotonic() >= learn_at:
                 with contextlib.suppress(KafkaException):
-                    self._client.list_topics(topic, timeout=_LEARN_SECONDS)
+                    self._client.list_topics(timeout=_LEARN_SECONDS)
                 learn_at = time.monotonic() + _LEARN_SECONDS
             if time.monotonic() >= say_at:
                 say_at = float("inf")

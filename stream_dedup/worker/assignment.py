@@ -242,7 +242,7 @@ class Assignment:
     def _topics(self) -> Mapping[str, tuple[bytes, int]]:
         """Return the id and the number of partitions of the source and the outputs; nothing where Kafka does not say."""
         if self._is_silent():
-            return {}
+            return {}  # asked in vain, it would only be waited for
         names = self._cluster.names
         try:
             return self._make_admin(self._settings).topic_ids([names.documents, *names.outputs])

@@ -203,10 +203,9 @@ class Intake:
     # -- preparing
 
     def _prepare_or_keep(self, read: Unprepared) -> None:
-        """Begin to prepare what was read, or keep it behind what is being prepared, left, or was read before.
+        """Begin to prepare what was read, or keep it behind what waits, which it must not overtake.
 
-        Nothing waits but where something is being prepared, or where the worker is to stop: then what waits is not begun, and
-        what is read behind it must not overtake it.
+        What waits is not begun while the flow has no room, or once the worker is to stop.
         """
         if not self._is_preparing and self._left is None and self._ahead is None:
             self._start(read)

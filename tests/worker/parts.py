@@ -17,6 +17,7 @@ from stream_dedup.worker.intake import Intake
 from stream_dedup.worker.surroundings import IntakePace, WorkerContext
 
 MIB = 1 << 20
+AT_ONCE = IntakePace(gather_seconds=0.0)
 
 
 class VirtualClock:
@@ -51,6 +52,11 @@ class Aside:
 
     def take_result(self) -> Any:
         return self.started[-1]()
+
+
+def roomy_flow(wants: int = 5000, in_flight: int = 0) -> Any:
+    """Return a flow with room for so many records, in which so many batches are."""
+    return SimpleNamespace(in_flight=in_flight, wants=lambda _: wants, held_bytes=0, has_room=True, source=lambda _: None)
 
 
 def context(flow: Any, clock: Any = time, stop: threading.Event | None = None) -> WorkerContext:

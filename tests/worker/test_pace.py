@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.messages import Messages
 from stream_dedup.worker.surroundings import IntakePace
-from tests.worker.parts import Aside, VirtualClock, intake_of
+from tests.worker.parts import Aside, VirtualClock, intake_of, roomy_flow
 
 READ_SECONDS = 0.001
 ANSWER_SECONDS = 0.003
@@ -24,9 +22,7 @@ class Paced:
         self.clock = clock
         self.reads: list[float] = []
         self.turns = 0
-        self._flow = SimpleNamespace(
-            in_flight=in_flight, wants=lambda _: 5000, held_bytes=0, has_room=True, source=lambda _: None
-        )
+        self._flow = roomy_flow(in_flight=in_flight)
         self._intake = intake_of(self._take, Aside(clock, is_stuck=is_preparing), clock, self._flow)
 
     def _take(self) -> Messages:

@@ -9,7 +9,7 @@ from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import RegistryAwayError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.worker import intake as intake_room
-from tests.worker.parts import Aside, VirtualClock, intake_of
+from tests.worker.parts import Aside, VirtualClock, intake_of, roomy_flow
 
 
 def test_records_go_on_their_way_once_the_registry_answers(monkeypatch: Any) -> None:
@@ -24,7 +24,7 @@ def test_records_go_on_their_way_once_the_registry_answers(monkeypatch: Any) -> 
         return SimpleNamespace(messages=messages)
 
     clock = VirtualClock()
-    intake = intake_of(read_one, Aside(clock, is_stuck=False), clock, flow(), prepare=prepare, take_in=taken.append)
+    intake = intake_of(read_one, Aside(clock, is_stuck=False), clock, roomy_flow(), prepare=prepare, take_in=taken.append)
     intake.turn(reads=True)
     intake.finish()
     assert (asked[:4], len(taken[0].messages)) == ([1, 1, 1, 1], 1)
@@ -40,7 +40,7 @@ def test_whoever_hurries_is_not_kept_waiting() -> None:
 
     clock = VirtualClock()
     aside = Aside(clock, is_stuck=True)
-    intake = intake_of(read_one, aside, clock, flow(), prepare=prepare, take_in=taken.append)
+    intake = intake_of(read_one, aside, clock, roomy_flow(), prepare=prepare, take_in=taken.append)
     intake.turn(reads=True)
     assert intake.is_preparing
     aside.is_stuck = False
@@ -50,7 +50,3 @@ def test_whoever_hurries_is_not_kept_waiting() -> None:
 
 def read_one() -> Messages:
     return Messages.of([Message("documents", 0, 0, None, b"value", None, [])])
-
-
-def flow() -> Any:
-    return SimpleNamespace(in_flight=0, wants=lambda _: 5000, held_bytes=0, has_room=True, source=lambda _: None)

@@ -10,11 +10,9 @@ import pytest
 from stream_dedup.ground.messages import Messages
 from stream_dedup.worker.allowance import Amount
 from stream_dedup.worker.intake import Intake
-from stream_dedup.worker.surroundings import IntakePace
-from tests.worker.parts import MIB, Aside, VirtualClock, intake_of
+from tests.worker.parts import AT_ONCE, MIB, Aside, VirtualClock, intake_of, roomy_flow
 
 RECORD = 20_000
-AT_ONCE = IntakePace(gather_seconds=0.0)
 
 
 def of_records(count: int) -> Messages:
@@ -30,7 +28,7 @@ def reading(*, flight: int = 0, prepared: int = 0, ahead: int = 0, allowed: Amou
 
     Before that it has read some, so that it knows how large they are.
     """
-    flow = SimpleNamespace(wants=lambda _: 8000, held_bytes=0, in_flight=0, has_room=True, source=lambda _: None)
+    flow = roomy_flow(8000)
     reads = [of_records(5)] * 20
     clock = VirtualClock()
     aside = Aside(clock, is_stuck=False)
@@ -69,7 +67,7 @@ def test_a_read_brings_what_there_is_room_for(intake: Intake, expected: int) -> 
 
 def test_what_is_being_prepared_is_counted() -> None:
     """Until it is in flight."""
-    flow = SimpleNamespace(wants=lambda _: 8000, held_bytes=0, in_flight=0, source=lambda _: None)
+    flow = roomy_flow(8000)
     clock = VirtualClock()
     aside = Aside(clock, is_stuck=True)
     intake = intake_of(lambda: of_records(100), aside, clock, flow)

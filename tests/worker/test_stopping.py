@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.messages import Messages
-from stream_dedup.worker.surroundings import IntakePace
-from tests.worker.parts import Aside, VirtualClock, intake_of
-
-AT_ONCE = IntakePace(gather_seconds=0.0)
+from tests.worker.parts import AT_ONCE, Aside, VirtualClock, intake_of, roomy_flow
 
 
 def records(first: int) -> Messages:
@@ -24,20 +20,10 @@ def records(first: int) -> Messages:
 @pytest.mark.parametrize("turns", [1, 2, 3])
 def test_what_is_read_as_the_stop_comes_does_not_overtake_what_waits(turns: int) -> None:
     """The stop comes in the middle of a turn that reads, while something is prepared and something waits behind it."""
-    flow = SimpleNamespace(wants=lambda _: 8000, held_bytes=0, in_flight=0, has_room=True, source=lambda _: None)
     reads, taken = [records(2 * number) for number in range(10)], list[Any]()
     clock, stop = VirtualClock(), threading.Event()
     aside = Aside(clock, is_stuck=True)
-    intake = intake_of(
-        lambda: reads.pop(0),
-        aside,
-        clock,
-        flow,
-        pace=AT_ONCE,
-        prepare=lambda messages, *_: SimpleNamespace(messages=messages),
-        take_in=taken.append,
-        stop=stop,
-    )
+    intake = intake_of(lambda: reads.pop(0), aside, clock, roomy_flow(), pace=AT_ONCE, take_in=taken.append, stop=stop)
     for _ in range(turns):
         intake.turn(reads=True)  # the first is prepared, the others wait
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from stream_dedup.worker import intake as intake_room
 from stream_dedup.worker.metrics import WorkerMetrics
 from stream_dedup.worker.prepare import InFlight, Preparer
 from tests.inputs.store_server import Pages, Reply, serving, until
-from tests.worker.parts import Aside, VirtualClock, intake_of
+from tests.worker.parts import Aside, VirtualClock, intake_of, roomy_flow
 
 SOURCES = {("documents", 0): records.Source("documents", bytes(16), 0, 0, 0)}
 COUNT = 12
@@ -125,7 +124,7 @@ def test_a_worker_holds_says_so_and_goes_on(pages: Pages) -> None:
 
     clock = VirtualClock()
     intake = intake_of(
-        once(messages_of(pages)), Aside(clock, is_stuck=False), clock, flow(), prepare=prepare, take_in=taken.append
+        once(messages_of(pages)), Aside(clock, is_stuck=False), clock, roomy_flow(), prepare=prepare, take_in=taken.append
     )
     intake._metrics.away = metrics.away  # type: ignore[method-assign]
     intake.turn(reads=True)
@@ -146,7 +145,7 @@ def test_whoever_hurries_is_given_back_what_was_read(pages: Pages) -> None:
         return preparer.prepare(messages, SOURCES, stamp, *hurry)
 
     read = messages_of(pages)
-    intake = intake_of(once(read), InThread(), clock, flow(), prepare=prepare, take_in=taken.append)  # type: ignore[arg-type]
+    intake = intake_of(once(read), InThread(), clock, roomy_flow(), prepare=prepare, take_in=taken.append)  # type: ignore[arg-type]
     intake.turn(reads=True)
     until(lambda: bool(pages.asked))
     assert intake.is_preparing
@@ -192,7 +191,3 @@ def gauge(metrics: WorkerMetrics, name: str = "stream_dedup_texts_away") -> floa
 def once(messages: Messages) -> Any:
     waiting = [messages]
     return lambda: waiting.pop() if waiting else Messages.of([])
-
-
-def flow() -> Any:
-    return SimpleNamespace(in_flight=0, wants=lambda _: 5000, held_bytes=0, has_room=True, source=lambda _: None)
