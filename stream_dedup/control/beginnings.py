@@ -88,14 +88,16 @@ class Beginnings:
 
         The group's committed offsets tell it. If there are none, but the log holds documents of the source topic, they have
         vanished already, and all of its `partitions` count as begun. The log is read for that up to the first such document;
-        where there is none, to its end, this once.
+        where there is none, to its end, this once. The group is asked once more behind that: another worker may have begun
+        meanwhile, and it commits an offset before a document of it gets into the log.
         """
         if self._begun.is_open:
             return
         topic = self._names.documents
-        found: Iterable[int] = self._make_admin(self._settings).partitions_committed(self._settings.group, topic)
+        admin = self._make_admin(self._settings)
+        found: Iterable[int] = admin.partitions_committed(self._settings.group, topic)
         if not found and self._log_has_documents():
-            found = range(partitions)
+            found = admin.partitions_committed(self._settings.group, topic) or range(partitions)
         self._write(self._settings, self._names, *([self._of(found)] if found else []), encode_opened(self._begun.log_id))
         self._begun.partitions.update(found)
         self._begun.is_open = True

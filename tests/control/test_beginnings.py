@@ -112,6 +112,26 @@ def test_what_a_log_held_before_is_told_by_offsets_or_documents(
     assert [kafka.started().has(part) for part in range(3)] == begun
 
 
+def test_a_worker_that_opens_beside_one_that_begins_takes_its_documents_for_no_loss(kafka: Kafka) -> None:
+    """The other commits its first offset and writes its first document while this one stands still between its questions."""
+    other = kafka.known(SETTINGS)
+
+    def begins_meanwhile(settings: Settings, topic: str) -> Iterator[tuple[int, LogRecord | None]]:
+        if topic == NAMES.fingerprints and not kafka.committed:
+            other.open(3)
+            kafka.committed = frozenset({0})
+            other.note([0])
+            kafka.topics[NAMES.fingerprints].append(batch((0, 0, 0)))
+        return kafka.read_whole(settings, topic)
+
+    admin: Any = kafka
+    found = Beginnings(SETTINGS, NAMES, LOG, TOPIC, make_admin=lambda _: admin, read=begins_meanwhile, write=kafka.write_down)
+    found.open(3)
+
+    assert [found.has(part) for part in range(3)] == [True, False, False]
+    assert [kafka.started().has(part) for part in range(3)] == [True, False, False]
+
+
 def test_an_operator_may_have_all_read_again(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the epoch is above all that the log holds; where it holds nothing, or nothing was begun, it is the first."""
     found = kafka.started()

@@ -8,9 +8,11 @@ everything proves nothing. `tuning` gives more of what the rule is for, so that 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -437,6 +439,19 @@ def _looks_once(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(beginnings.Beginnings, "look", once))
 
 
+def _asks_the_group_once(stack: contextlib.ExitStack) -> None:
+    """Whoever opens `begun` keeps to the offsets that the group had before the log was read."""
+    opens = beginnings.Beginnings.open
+
+    def once(self: beginnings.Beginnings, partitions: int) -> None:
+        make = self._make_admin
+        committed = functools.cache(lambda group, topic: make(self._settings).partitions_committed(group, topic))
+        self._make_admin = lambda _: SimpleNamespace(partitions_committed=committed)  # type: ignore[assignment,return-value]
+        opens(self, partitions)
+
+    stack.enter_context(mock.patch.object(beginnings.Beginnings, "open", once))
+
+
 def _window_at_once(stack: contextlib.ExitStack) -> None:
     made = flow.Flow.__init__
 
@@ -580,6 +595,7 @@ RULES = [
          ("alarm",), OVERTAKEN, first=170),
     Rule("what was begun before that was written down is told by the group and the log",
          _set(beginnings.Beginnings, "open", lambda *_: None), ("twice", "alarm", "order"), VANISHED, first=9),
+    Rule("the group is asked again behind the log", _asks_the_group_once, ("alarm",), first=814494084),
     Rule("what changes the flow waits for the transaction that runs", _set(role.Worker, "settle", lambda _: None),
          ("alarm", "twice", "lost"), ZOMBIES, first=15),
     Rule("one log record until the first answer", _window_at_once, ("flood",), Tuning(weights=MANY)),
