@@ -48,6 +48,11 @@ def test_without_a_rule_a_promise_is_broken(rule: Rule) -> None:
     pytest.fail(f"{rule.schedules} schedules without the rule, and none found anything of {rule.finds}")
 
 
+def test_a_worker_that_is_wanted_again_while_it_drains_comes_back_once() -> None:
+    """Two under one name would fence each other for ever: in this schedule they did, by the world's doing."""
+    assert violation(381919503) is None
+
+
 def test_a_schedule_is_a_function_of_its_seed() -> None:
     """Two runs of a seed are the same, turn by turn."""
     assert tell(7) == tell(7)

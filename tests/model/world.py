@@ -581,9 +581,14 @@ class World:
         self.plan_later(turns, lambda: self._go_on(process))
 
     def _restart_within(self, turns: int, process: Process) -> None:
-        """Let another process take its place soon, unless one does already, or the place was taken away meanwhile."""
-        if self.wanted.get(process.slot) and not getattr(process, "is_replaced", False):
+        """Let another process take its place soon, unless one has it already, or the place was taken away meanwhile."""
+        if self.wanted.get(process.slot) and not getattr(process, "is_replaced", False) and not self._has_heir(process):
             self.restarts.setdefault(process.slot, self.turn + self.chance.randint(1, turns))
+
+    def _has_heir(self, process: Process) -> bool:
+        """Return whether another runs in its place already: it was wanted again while this one still drained."""
+        others = [one for one in self.processes if one is not process and one.slot == process.slot and not one.has_ended]
+        return not all(getattr(one, "is_replaced", False) for one in others)
 
     def _go_on(self, process: Process) -> None:
         if process.is_paused:
