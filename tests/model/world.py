@@ -510,14 +510,7 @@ class World:
             process.is_paused = False
         for turn in range(HEALING):
             for slot, wanted in self.wanted.items():
-                if (
-                    wanted
-                    and slot not in self.restarts
-                    and not any(
-                        one.slot == slot and not one.has_ended and not getattr(one, "is_replaced", False)
-                        for one in self.processes
-                    )
-                ):
+                if wanted and slot not in self.restarts and not self._is_taken(slot):
                     self.restarts[slot] = self.turn
             self._turn()
             if turn % 10 == 0 and self._rests():
@@ -582,13 +575,16 @@ class World:
 
     def _restart_within(self, turns: int, process: Process) -> None:
         """Let another process take its place soon, unless one has it already, or the place was taken away meanwhile."""
-        if self.wanted.get(process.slot) and not getattr(process, "is_replaced", False) and not self._has_heir(process):
+        is_wanted = self.wanted.get(process.slot) and not getattr(process, "is_replaced", False)
+        if is_wanted and not self._is_taken(process.slot, besides=process):  # wanted again while this one drained
             self.restarts.setdefault(process.slot, self.turn + self.chance.randint(1, turns))
 
-    def _has_heir(self, process: Process) -> bool:
-        """Return whether another runs in its place already: it was wanted again while this one still drained."""
-        others = [one for one in self.processes if one is not process and one.slot == process.slot and not one.has_ended]
-        return not all(getattr(one, "is_replaced", False) for one in others)
+    def _is_taken(self, slot: str, besides: Process | None = None) -> bool:
+        """Return whether a process that nobody replaces has this place, `besides` the one that leaves it."""
+        return any(
+            one.slot == slot and one is not besides and not one.has_ended and not getattr(one, "is_replaced", False)
+            for one in self.processes
+        )
 
     def _go_on(self, process: Process) -> None:
         if process.is_paused:
