@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from confluent_kafka import KafkaError, Producer
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.cli.audit import examine
 from stream_dedup.cli.dlq import letter_of
 from stream_dedup.ground.document import Headers
-from tests.broker.harness import Filter, Outcome, fingerprint_of, header
+from tests.broker.harness import Filter, Outcome, fingerprint_of, header, wait_until
 from tests.broker.latin1 import Latin1
 from tests.broker.test_main_path import LONG
 
@@ -401,6 +402,25 @@ def test_a_dead_letter_says_what_was_wrong_and_where(make_filter: Callable[..., 
     assert header(one, "x") == "y"
 
 
+def wait_until_refused(crawl: Filter, topic: str, value: bytes) -> None:
+    """Wait until a topic takes no record so large: the controller acknowledges a new limit before the broker goes by it.
+
+    Each try is in a transaction that is aborted, so no reader of what is committed sees it.
+    """
+    producer = Producer({"bootstrap.servers": crawl.bootstrap, "transactional.id": f"{topic}.try"})
+    producer.init_transactions(60)
+
+    def is_refused() -> bool:
+        outcomes: list[KafkaError | None] = []
+        producer.begin_transaction()
+        producer.produce(topic, value, partition=0, on_delivery=lambda error, _: outcomes.append(error))
+        assert producer.flush(60) == 0
+        producer.abort_transaction(60)
+        return [error and error.code() for error in outcomes] == [KafkaError.MSG_SIZE_TOO_LARGE]
+
+    wait_until(is_refused, f"{topic} refuses a record of {len(value)} bytes")
+
+
 @pytest.mark.parametrize("refusing", ["unique", "duplicates"])
 def test_a_record_that_an_output_refuses_is_retracted(make_filter: Callable[..., Filter], refusing: str) -> None:
     """An output that takes less than it said at start: the record becomes a dead letter and represents nobody."""
@@ -414,6 +434,7 @@ def test_a_record_that_an_output_refuses_is_retracted(make_filter: Callable[...,
     crawl.produce((0, key, value, []) for key, value in before)
     crawl.wait_until_committed(len(before))
     crawl.admin.set_config(getattr(crawl.names, refusing), {"max.message.bytes": "20000"})
+    wait_until_refused(crawl, getattr(crawl.names, refusing), large)
     after = [(b"small", small), (b"large", large), (b"large again", large), (b"after", LONG.encode())]
     crawl.produce((0, key, value, []) for key, value in after)
     crawl.wait_until_committed(len(before) + len(after))
