@@ -8,8 +8,8 @@ import sys
 import time
 from collections import Counter
 
-from tests.model import world as worlds
 from tests.model.checker import check
+from tests.model.stand_ins import patched
 from tests.model.world import Happening, Tuning, Violation, World
 
 
@@ -19,7 +19,7 @@ def violation(
     """Run one schedule; return what it violates, or None. `patched` must be in force."""
     world = World(seed, tuning, plan)
     try:
-        worlds.run(world)
+        world.run()
         reasons = check(world)
     except Violation as error:
         return str(error)
@@ -52,7 +52,7 @@ def tell(seed: int, tuning: Tuning | None = None, plan: list[Happening] | None =
     world = World(seed, tuning, plan, traces=True)
     end = "No promise is broken."
     try:
-        worlds.run(world)
+        world.run()
         check(world)
     except Violation as error:
         end = str(error)
@@ -69,7 +69,7 @@ def main() -> int:
     )
     parser.add_argument("--most", type=int, default=5, metavar="N", help="stop after so many violations [default: 5]")
     given = parser.parse_args()
-    with worlds.patched():
+    with patched():
         if given.replay is not None:
             is_broken = violation(given.replay) is not None
             print(tell(given.replay, plan=shrink(given.replay) if is_broken and not given.whole else None))

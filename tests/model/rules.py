@@ -42,8 +42,7 @@ from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.delivery import Delivery
 from stream_dedup.worker.prepare import Preparer
 from stream_dedup.worker.surroundings import WorkerSurroundings
-from tests.model import kafka
-from tests.model import world as worlds
+from tests.model import kafka, stand_ins
 from tests.model.world import Tuning
 from tests.unguarded import unguarded
 
@@ -117,10 +116,10 @@ def _own_clock(stack: contextlib.ExitStack) -> None:
     take = LogIndex.apply
 
     def by_the_clock(self: LogIndex, found: Sequence[tuple[int, int, bytes | None]]) -> Any:
-        process = worlds.WORLD.scheduler.current
+        process = stand_ins.WORLD.scheduler.current
         if process is None:
             return take(self, found)
-        now_ms = worlds.WORLD.broker.now_ms + (3000 if process.slot == "index-1" else 0)
+        now_ms = stand_ins.WORLD.broker.now_ms + (3000 if process.slot == "index-1" else 0)
         return take(self, [(offset, now_ms, value) for offset, _, value in found])
 
     stack.enter_context(mock.patch.object(LogIndex, "apply", by_the_clock))
@@ -132,11 +131,11 @@ def _torn_write(stack: contextlib.ExitStack) -> None:
     def write(self: MemoryStore, puts: Any, deletes: Any, ranges: Any = ()) -> None:
         first = {key: value for key, value in puts.items() if key == layout.KEY_META}
         MemoryStore.write(self, first, ())
-        worlds.WORLD.scheduler.step()
+        stand_ins.WORLD.scheduler.step()
         MemoryStore.write(self, {key: value for key, value in puts.items() if key not in first}, deletes, ranges)
-        worlds.WORLD.scheduler.step()
+        stand_ins.WORLD.scheduler.step()
 
-    stack.enter_context(mock.patch.object(worlds.Volume, "write", write))
+    stack.enter_context(mock.patch.object(stand_ins.Volume, "write", write))
 
 
 def _answers_not_stored(stack: contextlib.ExitStack) -> None:
@@ -303,12 +302,12 @@ def _unconfirmed(stack: contextlib.ExitStack) -> None:
 
 def _stamp_at_commit(stack: contextlib.ExitStack) -> None:
     """A worker's transactions commit with the group's metadata as it is then."""
-    guarded = worlds.surroundings_of_worker
+    guarded = stand_ins.surroundings_of_worker
 
     def made() -> WorkerSurroundings:
         return unguarded(guarded())
 
-    stack.enter_context(mock.patch.object(worlds, "surroundings_of_worker", made))
+    stack.enter_context(mock.patch.object(stand_ins, "surroundings_of_worker", made))
 
 
 def _no_topic_id(stack: contextlib.ExitStack) -> None:
@@ -413,7 +412,7 @@ def _by_the_first_records(stack: contextlib.ExitStack) -> None:
     """Whether a partition was begun is told by the first fifty records of the log."""
 
     def sampled(self: beginnings.Beginnings, partition: int) -> bool:
-        first = itertools.islice(worlds.WORLD.broker.read(self._names.fingerprints, 0), 50)
+        first = itertools.islice(stand_ins.WORLD.broker.read(self._names.fingerprints, 0), 50)
         told = [record for one in first if isinstance(record := records.decode(one.value), records.Batch)]
         return any(one.topic_id == self._begun.topic_id for record in told for one in record.sources)
 
@@ -431,7 +430,7 @@ def _looks_once(stack: contextlib.ExitStack) -> None:
     look = beginnings.Beginnings.look
 
     def once(self: beginnings.Beginnings) -> None:
-        process = worlds.WORLD.scheduler.current
+        process = stand_ins.WORLD.scheduler.current
         if process is not None and not getattr(process, "has_looked", False):
             process.has_looked = True  # type: ignore[attr-defined]
             look(self)
@@ -501,7 +500,7 @@ def _done_with_what_is_away(stack: contextlib.ExitStack) -> None:
 
 def _away_is_missing(stack: contextlib.ExitStack) -> None:
     """What a store that does not answer cannot give is taken for missing."""
-    fetch = worlds.Impatient.fetch
+    fetch = stand_ins.Impatient.fetch
 
     def impatient(self: Any, addresses: Any, start: int, *more: Any) -> Any:
         try:
@@ -509,7 +508,7 @@ def _away_is_missing(stack: contextlib.ExitStack) -> None:
         except TextAwayError as error:
             return [DeadLetter("fetch", "Away", str(error), is_timed=True)]
 
-    stack.enter_context(mock.patch.object(worlds.Impatient, "fetch", impatient))
+    stack.enter_context(mock.patch.object(stand_ins.Impatient, "fetch", impatient))
 
 
 MANY = {"documents": 30}

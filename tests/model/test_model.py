@@ -10,7 +10,8 @@ import pytest
 
 from tests.model.__main__ import shrink, tell, violation
 from tests.model.rules import RULES, Rule, switched_off
-from tests.model.world import FAULTS, Tuning, World, patched
+from tests.model.stand_ins import patched
+from tests.model.world import FAULTS, Tuning, World
 
 SCHEDULES = 100
 FIRST = int(os.environ["TEST_SEED"])

@@ -4,76 +4,39 @@ A schedule is drawn from its seed before it runs: a list of `Happening`s, each a
 leaving some out (`__main__.shrink`), and what is left is what the violation needs.
 
 The roles are the product's own, with their loops (`worker.role`, `indexer`), their clients (`stream_dedup.kafka`) and the
-commands `rewind` and `release`. Other things stand only in the place of what talks to a broker (`kafka`), of the volume
-(`MemoryStore`), of clocks and threads, and of the fingerprinter: here a text spells its own print.
+commands `rewind` and `release`. Other things stand only in the place of what talks to a broker (`kafka`), and of the volume,
+clocks, threads and the fingerprinter (`stand_ins`): here a text spells its own print.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
 import json
 import random
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
 from stream_dedup.checks.reading import reading_of
-from stream_dedup.cli.orders import OrderSurroundings
 from stream_dedup.cli.release import release
 from stream_dedup.cli.rewind import rewind_group
-from stream_dedup.control import beginnings
-from stream_dedup.fingerprinting.recipe import Prints
-from stream_dedup.ground.addresses import TextAddress
 from stream_dedup.ground.better import BetterRule
-from stream_dedup.ground.document import DeadLetter, Message, Mode
-from stream_dedup.ground.errors import (
-    BrokerError,
-    ConfigurationError,
-    FirstStartError,
-    FormatError,
-    InputError,
-    TextAwayError,
-)
-from stream_dedup.ground.messages import Messages
-from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.document import Mode
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, FirstStartError, InputError
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.index import layout
-from stream_dedup.index.memory import MemoryStore
 from stream_dedup.indexer import role as indexer
-from stream_dedup.indexer.publisher import PublisherPace
-from stream_dedup.inputs.decoder import Decoder, Documents
-from stream_dedup.inputs.elsewhere import Fetched
-from stream_dedup.kafka import TopicState, client, transaction
 from stream_dedup.log import records
 from stream_dedup.log.begun import encode_reading
 from stream_dedup.service.waits import Waits
-from stream_dedup.settings.settings import Settings
-from stream_dedup.worker import role, startup
-from stream_dedup.worker.surroundings import IntakePace, WorkerSurroundings
-from tests.model import kafka
-from tests.model.scheduler import Fiber, Killed, Process, Scheduler
+from stream_dedup.worker import role
+from tests.model import kafka, stand_ins
+from tests.model.scheduler import Process, Scheduler
 
 START_MS = 1_790_000_000_000
-FLOOR = 3
-RECIPE = SimpleNamespace(
-    id="model:64:0",
-    width=64,
-    limbs=1,
-    sketch_values=0,
-    key=b"key",
-    floor=FLOOR,
-    method=SimpleNamespace(takes_vectors=False, is_at_once=False),
-)
 PLANS = ("64:4:0:3", "64:4:0:3", "64:0:0:6", "64:4:1:7", "64:8:0:4")
 TURNS = 420
 HEALING = 6000
@@ -150,114 +113,6 @@ class Violation(Exception):  # noqa: N818 - it is what the model looks for, not 
     """A promise was broken; the text says which."""
 
 
-class Silent:
-    """Metrics, health and the like: whatever is asked of it, it is that itself."""
-
-    def __getattr__(self, name: str) -> Any:
-        return self
-
-    def __call__(self, *args: Any, **more: Any) -> Any:
-        return self
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *error: object) -> None:
-        return None
-
-
-SILENT: Any = Silent()
-ANSWERS: Any = SimpleNamespace(is_silent=bool, begin=lambda stop, make: make())  # Kafka is never away here
-
-
-class Health(Silent):
-    """A role beats once in each turn of its loop: there, too, others get their turn."""
-
-    def beat(self) -> None:
-        WORLD.scheduler.step()
-
-
-class Prober:
-    """A fingerprinter for texts that spell their print: `HEX FEATURES anything`."""
-
-    def __init__(self, recipe: Any) -> None:
-        self.recipe = recipe
-
-    def fingerprint(self, texts: Sequence[str]) -> Prints:
-        words = [text.split() or ["0", "0"] for text in texts]
-        return Prints(
-            np.array([[int(one[0], 16)] for one in words], np.uint64),
-            np.zeros((len(words), 0), np.uint8),
-            np.array([int(one[1]) for one in words], np.uint32),
-            np.array([list(hashlib.blake2b(text.encode(), digest_size=16).digest()) for text in texts], np.uint8),
-            np.array([not text.strip() for text in texts], np.bool_),
-        )
-
-
-class Impatient(Decoder):
-    """A decoder that takes one look in two at a slow text for too long, and fetches others from two stores.
-
-    One has a far text or not, and is slow: what comes late cuts the batch there. The other has all that is `AWAY` for sure, and
-    does not answer for a while: what is behind it is cut off too, and what is at the front holds its partition.
-    """
-
-    @property
-    def fetches(self) -> bool:
-        return bool(WORLD.tuning.weights.get("far") or WORLD.tuning.weights.get("away"))
-
-    def addresses(self, messages: Messages, skipped: Set[int] = frozenset()) -> dict[int, TextAddress]:
-        return {
-            place: TextAddress(json.loads(value)["text"], "s3", "s3://far", "")
-            for place, value in enumerate(messages.values)
-            if place not in skipped and (b"FAR" in (value or b"") or b"AWAY" in (value or b""))
-        }
-
-    def fetch(
-        self, addresses: Sequence[TextAddress], start: int, _stretch: int, _ahead: int, is_hurried: Callable[[], bool]
-    ) -> list[Fetched]:
-        found: list[Fetched] = []
-        for address in addresses[start:]:
-            if found and WORLD.patience.random() < 0.4:
-                break
-            if "AWAY" in address.whole:
-                if WORLD.broker.now_ms >= WORLD.away_until_ms and not is_hurried():
-                    found.append(address.whole.encode())
-                    continue
-                if found:
-                    break
-                raise TextAwayError(f"The text {address.whole} is away.")
-            missing = DeadLetter("fetch", "NotFound", "The text is not there.", is_timed=True)
-            found.append(missing if WORLD.patience.random() < 0.5 else address.whole.encode())
-        return found
-
-    def decode_all(
-        self, messages: Messages, skipped: Set[int] = frozenset(), fetched: Mapping[int, Fetched] | None = None
-    ) -> Documents:
-        missing = {place: one for place, one in (fetched or {}).items() if isinstance(one, DeadLetter)}
-        given_up = missing | {
-            place: DeadLetter("fingerprint", "PageGivenUp", "The page took too long, and was given up.", is_timed=True)
-            for place, value in enumerate(messages.values)
-            if place not in skipped and b"SLOW" in (value or b"") and WORLD.patience.random() < 0.5
-        }
-        found = super().decode_all(messages, skipped | given_up.keys())
-        found.passed_over.update(given_up)
-        return found
-
-
-class Volume(MemoryStore):
-    """A store that its process may leave before and behind each write."""
-
-    def write(self, puts: Any, deletes: Any, ranges: Any = ()) -> None:
-        process = WORLD.scheduler.current
-        if process is not None:
-            process.is_writing = True  # type: ignore[attr-defined]
-        WORLD.scheduler.step()
-        super().write(puts, deletes, ranges)
-        WORLD.scheduler.step()
-        if process is not None:
-            process.is_writing = False  # type: ignore[attr-defined]
-
-
 class World:
     """A broker, two indexes, two workers or three, and a plan of what happens. `run` raises `Violation`."""
 
@@ -311,11 +166,11 @@ class World:
         self.chosen = parse_plan(self.chance.choice(PLANS))
         window = None if window_ms is None else {"length_ms": window_ms, "refresh": self.chance.random() < 0.3}
         fields = {
-            "recipe": RECIPE.id,
+            "recipe": stand_ins.RECIPE.id,
             "width": 64,
             "plan": self.chosen.to_fields(),
             "group": self.broker.group_name,
-            "floor": FLOOR,
+            "floor": stand_ins.FLOOR,
             "mode": 0,
             "count_copies": seed % 3 > 0,
             "better": random.Random(seed + 6).choice(list(BetterRule)).label,
@@ -329,7 +184,7 @@ class World:
     def _say_how_documents_are_read(self) -> None:
         """Write it down before any worker does: who of two is first is tried elsewhere (`tests/control`)."""
         log = self.broker.topics[self.names.fingerprints].id
-        reading = reading_of(settings_of("worker-0", 1, ()))
+        reading = reading_of(stand_ins.settings_of("worker-0", 1, ()))
         self.broker.append(self.names.begun, 0, None, encode_reading(log, reading, changes=False))
 
     def _draw(self) -> list[Happening]:
@@ -344,9 +199,12 @@ class World:
     def run(self) -> None:
         """Carry out the schedule, heal everything, wait until all rests; then the caller looks at what came out.
 
+        `stand_ins.patched` must be in force.
+
         Raises:
             Violation: a role stopped with an alarm, or what was healed does not come to rest.
         """
+        stand_ins.act_on(self)
         try:
             for slot in self.wanted:
                 self.start(slot)
@@ -530,17 +388,26 @@ class World:
         more = dict(self.tuning.settings)
         if slot.startswith("index"):
             more["representatives"] = self.tuning.publishes
-        settings = settings_of(slot, self.batch_documents, tuple(more.items()))
+        settings = stand_ins.settings_of(slot, self.batch_documents, tuple(more.items()))
 
         def body() -> None:
             if slot.startswith("worker"):
-                waits = Waits(Health(), SILENT)
+                waits = Waits(stand_ins.Health(), stand_ins.SILENT)
                 process.role = role.Worker(
-                    settings, RECIPE, SILENT, Health(), waits, ANSWERS, process, surroundings_of_worker()
+                    settings,
+                    stand_ins.RECIPE,
+                    stand_ins.SILENT,
+                    stand_ins.Health(),
+                    waits,
+                    stand_ins.ANSWERS,
+                    process,
+                    stand_ins.surroundings_of_worker(),
                 )  # type: ignore[attr-defined, arg-type]
                 process.role.run()  # type: ignore[attr-defined]
             else:
-                process.role = indexer.Indexer(settings, SILENT, Health(), SILENT, surroundings_of_index(slot))  # type: ignore[attr-defined, arg-type]
+                process.role = indexer.Indexer(
+                    settings, stand_ins.SILENT, stand_ins.Health(), stand_ins.SILENT, stand_ins.surroundings_of_index(slot)
+                )  # type: ignore[attr-defined, arg-type]
                 process.role.run(process)  # type: ignore[attr-defined]
 
         process.body = body
@@ -826,11 +693,11 @@ class World:
 
     def _on_seed(self, chance: random.Random) -> None:
         texts = [self._text(chance).removesuffix(" REFUSED") for _ in range(chance.randint(1, 2))]
-        prints = Prober(RECIPE).fingerprint(texts)
+        prints = stand_ins.Prober(stand_ins.RECIPE).fingerprint(texts)
         count, first = len(texts), self.written
         self.written += count
         batch = records.Batch(
-            RECIPE.id,
+            stand_ins.RECIPE.id,
             Mode.ENFORCE,
             bytes(16),
             0,
@@ -869,8 +736,8 @@ class World:
     def _release(self, wanted: tuple[bytes, str]) -> None:
         """Release a document; whoever was interrupted types the command again, which happens at healing."""
         if wanted[0] == self.broker.topics[self.names.documents].id:
-            settings = settings_of("operator", self.batch_documents, tuple(self.tuning.settings.items()))
-            release(settings, wanted[1], surroundings_of_operator(), dry_run=False)
+            settings = stand_ins.settings_of("operator", self.batch_documents, tuple(self.tuning.settings.items()))
+            release(settings, wanted[1], stand_ins.surroundings_of_operator(), dry_run=False)
         self.releases.remove(wanted)
 
     def _on_rewind(self, chance: random.Random) -> None:
@@ -908,11 +775,11 @@ class World:
                 self.doomed.append((process, 0, self._crash))
 
     def _set_back(self, texts: list[str], *, is_repair: bool = False) -> None:
-        settings = settings_of("operator", self.batch_documents, tuple(self.tuning.settings.items()))
+        settings = stand_ins.settings_of("operator", self.batch_documents, tuple(self.tuning.settings.items()))
         self.say("operator", f"rewind {' '.join(texts)}")
         for _ in range(20):
             try:
-                rewind_group(settings, texts, surroundings_of_operator(), dry_run=False)
+                rewind_group(settings, texts, stand_ins.surroundings_of_operator(), dry_run=False)
             except (InputError, BrokerError, ConfigurationError) as error:
                 self.say("operator", str(error))
                 if not is_repair:
@@ -1002,293 +869,3 @@ class World:
         for process in self.processes:
             if not process.has_ended:
                 self.scheduler.kill(process)
-
-
-WORLD: World
-"""The one that is running."""
-
-
-@functools.cache
-def settings_of(slot: str, batch_documents: int, more: tuple[tuple[str, Any], ...]) -> Settings:
-    """Return the settings of a role in a slot."""
-    return Settings(
-        worker_id=slot,
-        state_dir=Path(tempfile.gettempdir()),
-        index_dir=Path(tempfile.gettempdir()),
-        value_format="json",
-        batch_documents=batch_documents,
-        batches_in_flight=3,
-        insights=False,
-        **dict(more),
-    )
-
-
-# -- what stands in place of the rest
-
-
-class Admin:
-    """The administrator's client."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._broker = WORLD.broker
-
-    def cluster_id(self) -> str:
-        return "model"
-
-    def topic_ids(self, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
-        WORLD.scheduler.step()
-        return {name: (self._broker.topics[name].id, len(self._broker.topics[name].partitions)) for name in names}
-
-    def describe(self, names: Sequence[str]) -> dict[str, TopicState]:
-        kept = {
-            "cleanup.policy": "delete",
-            "retention.ms": "-1",
-            "retention.bytes": "-1",
-            "message.timestamp.type": "LogAppendTime",
-        }
-        found = self.topic_ids(names)
-        return {name: TopicState(name, *found[name], kept, 1) for name in names}
-
-    def partitions_committed(self, group: str, topic: str) -> frozenset[int]:
-        WORLD.scheduler.step()
-        pending = {key for one in self._broker.producing.values() if one.txn is not None for key in one.txn.offsets}
-        return frozenset(part for name, part in self._broker.group.offsets.keys() | pending if name == topic)
-
-    def group_members(self, group: str) -> int:
-        return len(self._broker.group.members)
-
-    def stable_committed(self, group: str) -> dict[kafka.Key, tuple[int, str]]:
-        WORLD.scheduler.step()
-        if self._broker.pending(list(self._broker.group.offsets)):
-            raise BrokerError("A transaction is open.")
-        return dict(self._broker.group.offsets)
-
-    def write_committed(self, group: str, topic: str, changes: Mapping[int, tuple[int, str]]) -> None:
-        WORLD.scheduler.step()
-        offsets = self._broker.group.offsets
-        if self._broker.group.members:
-            raise BrokerError("The group is not empty.")
-        for partition, (offset, metadata) in changes.items():
-            before = offsets.get((topic, partition), WORLD.vanished.get((topic, partition), (offset, "")))[0]
-            WORLD.rewinds.append((self._broker.topics[topic].id, partition, before, offset))
-            WORLD.say("broker", f"{topic}-{partition} is rewound from {before} to {offset}: {metadata}")
-            offsets[topic, partition] = (offset, metadata)
-        self._broker.changed()
-
-    def end_offset(self, topic: str, partition: int) -> int:
-        WORLD.scheduler.step()
-        return len(self._broker.topics[topic].partitions[partition])
-
-
-class SideThread:
-    """In place of the thread in which a transaction or a step of it runs, or the clients close."""
-
-    def __init__(self, _name: str = "") -> None:
-        self._fiber: Fiber | None = None
-        self._result: Any = None
-
-    def call(self, function: Callable[[], Any], seconds: float) -> None:
-        function()
-
-    def start(self, function: Callable[[], Any]) -> None:
-        if WORLD.tuning.aside:
-            self._fiber = WORLD.scheduler.fork(function)
-            return
-        self._fiber = Fiber(function)
-        self._fiber.has_ended = True
-        try:
-            self._fiber.result = function()
-        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
-            self._fiber.error = error
-
-    def ended(self, seconds: float) -> bool:
-        fiber = self._fiber
-        assert fiber is not None
-        if seconds and not fiber.has_ended:
-            WORLD.scheduler.step(idle_ms=int(seconds * 1000))
-        if not fiber.has_ended:
-            return False
-        self._fiber, self._result = None, fiber.result
-        if fiber.error is not None:
-            raise fiber.error
-        return True
-
-    def take_result(self) -> Any:
-        return self._result
-
-
-class Flag:
-    """In place of an event that another thread waits for."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-
-    def is_set(self) -> bool:
-        return self._is_set
-
-    def set(self) -> None:
-        self._is_set = True
-        WORLD.scheduler.version += 1
-
-    def clear(self) -> None:
-        self._is_set = False
-
-    def wait(self, seconds: float) -> bool:
-        until = WORLD.broker.now_ms + int(seconds * 1000)
-        while not self._is_set and (left := until - WORLD.broker.now_ms) > 0:
-            WORLD.scheduler.step(idle_ms=left)
-        return self._is_set
-
-
-class Time:
-    """The world's clock."""
-
-    def monotonic(self) -> float:
-        return WORLD.broker.now_ms / 1000
-
-    def time(self) -> float:
-        return WORLD.broker.now_ms / 1000
-
-    def sleep(self, seconds: float) -> None:
-        WORLD.scheduler.step(idle_ms=int(seconds * 1000))
-
-
-class Log:
-    """A logger that writes into the trace."""
-
-    def _say(self, event: str, **fields: Any) -> None:
-        process = WORLD.scheduler.current
-        if WORLD.trace is not None:
-            more = " ".join(f"{name}={value}" for name, value in fields.items())
-            WORLD.say("world" if process is None else process.name, f"{event} {more}")
-
-    debug = info = warning = error = exception = _say
-
-
-def _inspect(settings: Settings, names: TopicNames, recipe: Any) -> startup.SourceCluster:
-    broker = WORLD.broker
-    WORLD.scheduler.step()
-    topic = broker.topics[names.documents]
-    log = broker.topics[names.fingerprints]
-    first = records.decode(log.partitions[0][0].value)
-    assert isinstance(first, records.Control)
-    partitions = len(topic.partitions)
-    plan = Plan.from_fields(first.fields["plan"])
-    return startup.SourceCluster(names, log.id, topic.id, partitions, partitions, 1 << 20, 1 << 20, plan)
-
-
-def _read_whole(settings: Settings, topic: str, advance: Any = None, *, most: int | None = None) -> Iterator[Any]:
-    WORLD.scheduler.step()
-    for one in list(WORLD.broker.read(topic, 0))[:most]:
-        try:
-            yield one.offset, records.decode(one.value)
-        except FormatError:
-            yield one.offset, None
-
-
-def _read_partition(
-    settings: Settings, topic: str, partition: int, start: int = 0, *, since_ms: int | None = None, until: int = 0
-) -> Iterator[Message]:
-    for _ in range(400):
-        WORLD.scheduler.step(idle_ms=100 if WORLD.broker.end(topic, partition) < until else None)
-        if WORLD.broker.end(topic, partition) >= until:
-            break
-    else:
-        raise BrokerError("The end could not be read: a transaction is open.")
-    for one in list(WORLD.broker.read(topic, partition, start)):
-        yield Message(topic, partition, one.offset, one.key, one.value, one.timestamp_ms, one.headers)
-
-
-def surroundings_of_worker() -> WorkerSurroundings:
-    """Return what stands around a worker."""
-    tuning = WORLD.tuning
-    twins: dict[str, Any] = {
-        "clock": Time(),
-        "random_bytes": WORLD.chance.randbytes,
-        "make_thread": SideThread,
-        "make_event": Flag,
-        "make_admin": Admin,
-        "make_beginnings": functools.partial(beginnings.Beginnings, make_admin=Admin, read=_read_whole, logger=Log()),
-        "make_transactions": _transactions,
-        "make_fingerprinter": Prober,
-        "make_decoder": Impatient,
-        "inspect": _inspect,
-        "resident_bytes": lambda: 200 << 20,  # what the process takes is not the seed's
-        "pace": IntakePace(
-            gather_seconds=IntakePace().gather_seconds if tuning.aside and tuning.gathers else 0.0,
-            aside_records=2 if tuning.aside else sys.maxsize,
-            slice_seconds=0.0 if WORLD.cuts else IntakePace().slice_seconds,
-            slow_bytes=1,
-            record_documents=2,
-        ),
-        "logger": Log(),
-    }
-    return WorkerSurroundings(**twins)
-
-
-def surroundings_of_index(slot: str) -> indexer.IndexerSurroundings:
-    """Return what stands around an index in a slot."""
-    twins: dict[str, Any] = {
-        "monotonic": Time().monotonic,
-        "make_admin": Admin,
-        "check_topics": lambda *_: {name: SimpleNamespace(topic_id=one.id) for name, one in WORLD.broker.topics.items()},
-        "open_store": lambda _: Volume(WORLD.volumes[slot]),
-        "make_desk": lambda _: _NoDesk(),
-        "make_thread": SideThread,
-        "make_transactions": _transactions,
-        "pace": PublisherPace(rows=2, gap=0.05, look=0.3, patience=1.0, rest=0.3),
-        "logger": Log(),
-    }
-    return indexer.IndexerSurroundings(slot, None, **twins)
-
-
-def _transactions(*given: Any, **more: Any) -> transaction.TransactionalOutput:
-    return transaction.TransactionalOutput(*given, **more, monotonic=Time().monotonic, make_thread=SideThread)  # type: ignore[arg-type]
-
-
-def surroundings_of_operator() -> OrderSurroundings:
-    """Return what stands around a command that an operator types."""
-    twins: dict[str, Any] = {
-        "make_admin": Admin,
-        "make_transactions": _transactions,
-        "read_whole": _read_whole,
-        "read_partition": _read_partition,
-        "recipe_of": lambda _: RECIPE,
-        "progress": lambda *_: contextlib.nullcontext(lambda *_: None),
-    }
-    return OrderSurroundings(**twins)
-
-
-@contextlib.contextmanager
-def patched() -> Iterator[None]:
-    """Put the twins of Kafka's two clients where roles and commands make theirs."""
-
-    def make_consumer(config: Any, **_: Any) -> kafka.Consumer:
-        return kafka.Consumer(WORLD.broker, config)
-
-    def make_producer(config: Any, **_: Any) -> kafka.Producer:
-        return kafka.Producer(WORLD.broker, config)
-
-    # A role makes its clients in many places and threads, all of them by these two names: so the product's own code around
-    # them (`readers`, `source`, `append`, `transaction`) runs in the model too. Nothing else is patched.
-    with mock.patch.multiple(client, Consumer=make_consumer, Producer=make_producer):
-        yield
-
-
-class _NoDesk:
-    def look(self, *_: object) -> None:
-        return None
-
-
-def run(world: World) -> None:
-    """Run one schedule; `patched` must be in force.
-
-    Raises:
-        Violation: see `World.run`.
-    """
-    global WORLD  # noqa: PLW0602 - what stands in place of the rest finds it here
-    globals()["WORLD"] = world
-    world.run()
-
-
-__all__ = ["FAULTS", "Happening", "Killed", "Tuning", "Violation", "World", "patched", "run"]
