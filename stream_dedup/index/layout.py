@@ -23,7 +23,8 @@
     c entry(u64)            which copy of a representative is the best, and how many there are: `copies`
     b entry(u64)            the id of the best copy; not there where that is the representative itself, or has no id
     p entry(u64)            of a representative that the topic `representatives` holds or is owed, where it lies, and below
-                            which log offset its last change lies: source(u32) offset(i64) changed_below(u64); see `published`
+                            which log offset its last change lies: source(u32) offset(i64) changed_below(u64)
+                            gone_by_order(u8: 0 or 1); see `published`
     P                       changed_below(u64): there as long as what lies under `p` is kept; all of it counts as changed below
                             this log offset
 
@@ -64,7 +65,7 @@ from stream_dedup.ground.errors import FormatError, FutureFormatError
 from stream_dedup.log.answers import CHAIN_START
 from stream_dedup.log.frame import cut
 
-VERSION: Final = 4
+VERSION: Final = 5
 PAGE_ENTRIES: Final = 64
 SEGMENT_ENTRIES: Final = 4096
 
@@ -123,7 +124,7 @@ COPIES: Final = np.dtype(
 """What `index.copies` keeps of a representative; its docstring tells the fields."""
 
 
-PUBLISHED: Final = np.dtype([("source", "<u4"), ("offset", "<i8"), ("changed_below", "<u8")])
+PUBLISHED: Final = np.dtype([("source", "<u4"), ("offset", "<i8"), ("changed_below", "<u8"), ("gone_by_order", "?")])
 """What `index.published` keeps of a representative."""
 
 

@@ -6,7 +6,8 @@ once that was written. So whoever comes to write the topic finds all that it is 
 to be kept for it. What is owed may be written twice.
 
 Invariants: `changed_below` of a row is never lower than where its last change lies; an entry that was renewed leaves no row
-behind, because the topic knows it by its position, which stays.
+behind, because the topic knows it by its position, which stays; the row of an entry that an order removed says so, because
+its document may come back, and then another entry has the position.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence, Set
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from stream_dedup.ground.errors import FormatError, InvariantError
 from stream_dedup.index.contract import Store
 from stream_dedup.index.layout import KEY_PUBLISHED, PREFIX_PUBLISHED, PUBLISHED, number_of, published_key
 from stream_dedup.index.writes import Writes
 
-_ROW: Final = struct.Struct("<IqQ")
+_ROW: Final = struct.Struct("<IqQ?")
 _BELOW: Final = struct.Struct("<Q")
 _FRESH_MAX: Final = 1_000_000
 _EVER: Final = (1 << 64) - 1
@@ -29,6 +30,14 @@ _DAMAGED: Final = (
     "What the index volume keeps for the topic `representatives` is damaged; give the index an empty volume, and it is rebuilt "
     "from the log."
 )
+
+
+class PublishedRow(NamedTuple):
+    """The row of the entry `number`, which changed last below a log offset; `gone_by_order`: a retraction or take-down."""
+
+    number: int
+    changed_below: int
+    gone_by_order: bool
 
 
 class Published:
@@ -75,7 +84,7 @@ class Published:
         for number, row in rows.items():
             if row is None:
                 raise InvariantError(f"Nobody said where entry {number} lies, whose copies changed: a fault of the program.")
-            writes.put(published_key(number), _ROW.pack(row[0], row[1], applied))
+            writes.put(published_key(number), _ROW.pack(row[0], row[1], applied, number in gone))
         self._positions.clear()
         self._moved.clear()
         if rows:
@@ -87,14 +96,15 @@ class Published:
 
     # -- for who writes the topic
 
-    def scan(self, first: int, end: int | None, most: int) -> list[tuple[int, int]]:
-        """Return (number, changed below which log offset) of up to `most` rows with numbers of [first, end), ascending."""
+    def scan(self, first: int, end: int | None, most: int) -> list[PublishedRow]:
+        """Return up to `most` rows with numbers of [first, end), ascending."""
         found = []
         for key, value in islice(self._store.scan(PREFIX_PUBLISHED, published_key(first)), most):
             number = number_of(key)
             if end is not None and number >= end:
                 break
-            found.append((number, max(_unpack(value)[2], self._all_changed_below)))
+            _, _, below, gone_by_order = _unpack(value)
+            found.append(PublishedRow(number, max(below, self._all_changed_below), gone_by_order))
         return found
 
     def positions(self, numbers: Sequence[int]) -> list[tuple[int, int] | None]:
@@ -148,7 +158,7 @@ def begun(store: Store, places: Iterable[tuple[Sequence[int], Sequence[int], Seq
     """
     for numbers, sources, offsets in places:
         rows = {
-            published_key(number): _ROW.pack(source, offset, applied)
+            published_key(number): _ROW.pack(source, offset, applied, False)
             for number, source, offset in zip(numbers, sources, offsets, strict=True)
         }
         store.write(rows, ())
@@ -162,8 +172,8 @@ def new(store: Store, writes: Writes) -> Published:
     return Published(store, 0, 0)
 
 
-def _unpack(raw: bytes) -> tuple[int, int, int]:
+def _unpack(raw: bytes) -> tuple[int, int, int, bool]:
     if len(raw) != PUBLISHED.itemsize:
         raise FormatError(_DAMAGED)
-    source, offset, below = _ROW.unpack(raw)
-    return source, offset, below
+    source, offset, below, gone_by_order = _ROW.unpack(raw)
+    return source, offset, below, gone_by_order

@@ -301,14 +301,18 @@ class Publisher:
         self._run(write, written)
 
     def _left_behind(self, owed: Owed, seen: Progress) -> _Portion | None:
-        """Return what windows have left behind."""
+        """Return what windows have left behind.
+
+        Of an entry that an order removed the topic was told then. Its document may have come back since, under the same key.
+        """
         end = owed.first_standing
         if end <= seen.gone_below:
             return None
         rows = owed.rows.scan(seen.gone_below, end, self._pace.rows)
-        below = rows[-1][0] + 1 if len(rows) == self._pace.rows else end
+        left = [one.number for one in rows if not (one.gone_by_order and one.changed_below <= seen.written_below)]
+        below = rows[-1].number + 1 if len(rows) == self._pace.rows else end
         progress = seen._replace(applied=self._index.applied, gone_below=below)
-        return _Portion(owed.values([number for number, _ in rows]), progress, lambda: owed.forget(below=below))
+        return _Portion(owed.values(left), progress, lambda: owed.forget(below=below))
 
     def _next_of_round(self, owed: Owed, seen: Progress) -> _Portion | None:
         found = self._round
@@ -319,8 +323,8 @@ class Publisher:
             owed.rows.gather()
         if found.numbers is None:
             rows = owed.rows.scan(found.next_number, None, self._pace.rows)
-            numbers = [number for number, below in rows if below > found.since]
-            is_last, next_number = len(rows) < self._pace.rows, rows[-1][0] + 1 if rows else 0
+            numbers = [one.number for one in rows if one.changed_below > found.since]
+            is_last, next_number = len(rows) < self._pace.rows, rows[-1].number + 1 if rows else 0
         else:
             numbers = found.numbers[found.next_number : found.next_number + self._pace.rows]
             next_number = found.next_number + len(numbers)

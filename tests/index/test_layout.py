@@ -120,8 +120,8 @@ def test_keys_sort_as_their_numbers(numbers: list[int]) -> None:
 
 def test_what_is_damaged_or_newer_is_told_apart() -> None:
     """Cut values are format errors; a newer version is an error of its own, which stops rather than rebuilds."""
-    with pytest.raises(FutureFormatError, match="version 5"):
-        layout.check_format(b"SDX1\x05\x00")
+    with pytest.raises(FutureFormatError, match="version 6"):
+        layout.check_format(b"SDX1\x06\x00")
     with pytest.raises(FormatError, match=r"version 1, and this program reads \d+; give the index an empty volume"):
         layout.check_format(b"SDX1\x01\x00")
     for cut in (b"", b"SDX", b"SDF3\x01\x00", layout.encode_format() + b"x"):

@@ -43,24 +43,28 @@ class Topic:
 
     def __init__(self) -> None:
         self.values: dict[str, bytes | None] = {}
-        self.gone_below = 0
+        self.gone_below = self.written_below = 0
 
     def left_behind(self, owed: Owed) -> None:
-        """Write what windows left behind."""
+        """Write what windows left behind; what an order removed was told then."""
         end = owed.first_standing
-        self._write(owed, [number for number, _ in owed.rows.scan(self.gone_below, end, 1000)])
+        rows = owed.rows.scan(self.gone_below, end, 1000)
+        told = [one.number for one in rows if one.gone_by_order and one.changed_below <= self.written_below]
+        self._write(owed, [one.number for one in rows if one.number not in told])
         self.gone_below = max(self.gone_below, end)
         owed.forget(below=end)
 
     def all_since(self, owed: Owed, log_offset: int) -> None:
         """Write all that changed at or above a log offset."""
         self.left_behind(owed)
-        self._write(owed, [number for number, below in owed.rows.scan(0, None, 1000) if below > log_offset])
+        self._write(owed, [one.number for one in owed.rows.scan(0, None, 1000) if one.changed_below > log_offset])
+        self.written_below = owed.rows.changed_below
 
     def fresh(self, owed: Owed) -> None:
         """Write what changed since the last time."""
         self.left_behind(owed)
         self._write(owed, sorted(owed.rows.fresh or ()))
+        self.written_below = owed.rows.changed_below
         owed.rows.gather()
 
     def _write(self, owed: Owed, numbers: list[int]) -> None:
@@ -242,7 +246,7 @@ def test_more_than_a_million_changes_are_not_gathered(monkeypatch: pytest.Monkey
     index.apply([(2, APPEND_MS, batch([copy(3)]))])
 
     assert owed_by(index).rows.fresh is None
-    assert owed_by(index).rows.scan(0, None, 10) == [(0, 3)]
+    assert owed_by(index).rows.scan(0, None, 10) == [(0, 3, False)]
 
 
 @pytest.mark.parametrize("key", [layout.KEY_PUBLISHED, layout.published_key(0)])

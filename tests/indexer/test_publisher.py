@@ -16,9 +16,11 @@ from stream_dedup.indexer.publisher import Publisher, PublisherPace
 from stream_dedup.kafka import Outcome, Output, Result
 from stream_dedup.log.representatives import PROGRESS_KEY, Progress, decode_progress, encode_progress
 from stream_dedup.settings.settings import Settings
-from tests.index.logs import APPEND_MS, Doc, batch, control, declare
+from tests.index.logs import APPEND_MS, Doc, batch, control, declare, forget
 
 TOPIC_ID = b"t" * 16
+ALIKE = [Doc(0, at, at, at.to_bytes(16, "big"), 7, id=b"c%d" % at) for at in range(3)]
+LOG = [(0, APPEND_MS, declare(PLANS["classic"], count_copies=True)), (1, APPEND_MS, batch(ALIKE))]
 
 
 class Side:
@@ -45,7 +47,7 @@ class Side:
 class World:
     """The topic, its transactions, and the clock; all of them in the place of their makers."""
 
-    def __init__(self, *outcomes: Outcome | Exception) -> None:
+    def __init__(self, *outcomes: Outcome | Exception, log: Sequence[tuple[int, int, bytes]] | None = None) -> None:
         self.outcomes = list(outcomes)
         self.records: list[Output] = []
         self.topic_ids_found = {"representatives": (TOPIC_ID, 1)}
@@ -55,8 +57,8 @@ class World:
         self.metrics = IndexMetrics()
         self.index = LogIndex(MemoryStore(), publishes=True)
         self.index.bind("log")
-        docs = [Doc(0, at, at, at.to_bytes(16, "big"), 7, id=b"c%d" % at) for at in range(3)]
-        self.index.apply([(0, APPEND_MS, declare(PLANS["classic"], count_copies=True)), (1, APPEND_MS, batch(docs))])
+        for one in LOG if log is None else log:
+            self.index.apply([one])
         self.publisher = Publisher(
             Settings(),
             self.index,
@@ -196,6 +198,25 @@ def test_a_topic_that_was_created_anew_is_written_from_the_beginning() -> None:
 
     assert world.written == [PROGRESS_KEY, b"documents-0@0", PROGRESS_KEY]
     assert world.progress.topic_id == (b"u" * 16).hex()
+
+
+def test_what_came_back_after_a_take_down_stays_when_its_first_entry_s_window_passes() -> None:
+    """Another index told the topic of the take-down, and of what came back. Who writes next repeats no null: there is one key
+    for both entries."""
+    window = {"length_ms": 16_000, "refresh": False}
+    other = batch([Doc(0, 3, 3, b"o" * 16, 0xFFFF << 40)], {0: (0, 3)})
+    records = [declare(PLANS["classic"], count_copies=True, window=window), batch(ALIKE), other, forget(b"c0")]
+    records += [control("note")] * 5 + [batch(ALIKE, {0: (1, 0)})] + [control("note")] * 10
+    log = [(offset, APPEND_MS + 1_000 * offset, raw) for offset, raw in enumerate(records)]
+    for told, nulls in ((log[:4], [True]), (log[:10], [True, False])):
+        before = World(log=told).turn()
+        assert [one.value is None for one in before.records if one.key == b"documents-0@0"] == nulls
+
+    world = World(log=log).says(written_below=10, applied=10).turn(40)
+
+    assert world.progress == Progress("log", TOPIC_ID.hex(), 20, 20, 2)
+    assert world.publisher.behind == 0
+    assert set(world.written) == {PROGRESS_KEY}
 
 
 def test_the_topic_of_another_log_is_left_alone() -> None:

@@ -54,8 +54,10 @@ class Topic:
         owed, applied = self.index.owed, self.index.applied
         assert owed is not None
         end = owed.first_standing
-        gone = [number for number, _ in owed.rows.scan(0, end, 1 << 20)]
-        numbers = [number for number, changed in owed.rows.scan(end, None, 1 << 20) if changed > self.written_below]
+        rows = owed.rows.scan(0, None, 1 << 20)
+        is_told = {one.number for one in rows if one.changed_below <= self.written_below}
+        gone = [one.number for one in rows if one.number < end and not (one.gone_by_order and one.number in is_told)]
+        numbers = [one.number for one in rows if one.number >= end and one.number not in is_told]
         told = owed.values(gone + numbers[:most])
         for _, position, value in told:
             self.put(encode_key(position), None if value is None else encode_value(value))
@@ -90,17 +92,21 @@ def _read(raw: bytes | None) -> object:
 @pytest.mark.parametrize("seed", [*range(20), int(os.environ["TEST_SEED"])])
 def test_what_an_index_tells_is_clean_wherever_it_stands(seed: int) -> None:
     """Over redelivery, rewinds, orders, windows and changed plans; a round half written, and a log that has gone on since."""
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    log = RandomLog(seed, parse("64:3:3:12"), plan_changes=True, windows=seed % 2 == 0).records(80)
-    topic = Topic(log)
-    for _ in range(chance.randrange(1, 6)):
-        topic.follow(chance.randrange(topic.index.applied, len(log) + 1))
-        topic.tell(None if chance.random() < 0.5 else chance.randrange(6))
-    found, audited = topic.audit()
+    for tried in range(seed, seed + 20):  # what leads to nothing yet is held against the log, and then another one
+        print(f"seed {tried}")
+        chance = random.Random(tried)
+        log = RandomLog(tried, parse("64:3:3:12"), plan_changes=True, windows=tried % 2 == 0).records(80)
+        topic = Topic(log)
+        for _ in range(chance.randrange(1, 6)):
+            topic.follow(chance.randrange(topic.index.applied, len(log) + 1))
+            topic.tell(None if chance.random() < 0.5 else chance.randrange(6))
+        found, audited = topic.audit()
 
-    doubtful = doubtful_positions(map(_read, log))
-    assert [one for one in found if one.sentence.split()[2] not in doubtful] == []
+        doubtful = doubtful_positions(map(_read, log))
+        assert [one for one in found if one.sentence.split()[2] not in doubtful] == []
+        if audited.compared > 0:
+            break
+
     assert audited.compared > 0
 
 
