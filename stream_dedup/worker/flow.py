@@ -14,6 +14,7 @@ Invariants:
     later copies find it there.
  6. After a start one log record is sent, and more only once answers come: restarts beside a dead index must not fill
     the log. Nothing is appended again because time passed; only because a replica announced that it will not answer.
+ 7. Of what was appended again only the last record's answer counts: it is what the log leads to.
 """
 
 from __future__ import annotations
@@ -172,19 +173,22 @@ class Flow:
         if self.is_open:
             self._pass(part)
             return []
-        return [part] if log_offset < self._answers_from else []
+        if log_offset >= self._answers_from:
+            return []
+        part.answers_above = log_offset
+        return [part]
 
     def announced(self, announce: Announce) -> list[Part]:
         """Learn that a replica answers nothing older than an offset; return what must be appended once more.
 
-        Another replica may answer the older record all the same; both answers are equal, because the second is found
-        by position.
+        Another replica may answer the older record all the same. That answer no longer counts: by the later record the document
+        may be judged anew, because its original was retracted or taken down, or its window passed, in between.
         """
         self._answers_from = max(self._answers_from, announce.answers_from)
         again = []
         for _, part in self._parts.values():
             if not part.answered and part.log_offset is not None and part.log_offset < self._answers_from:
-                part.log_offset = None
+                part.answers_above, part.log_offset = part.log_offset, None
                 again.append(part)
         return again
 
@@ -200,10 +204,13 @@ class Flow:
         if answer.nonce != self._nonce:
             return False
         self.is_open = False
-        known = self._parts.pop(answer.number, None)
+        known = self._parts.get(answer.number)
         if known is None:
             return False  # dropped meanwhile, or the second replica's answer
         batch, part = known
+        if answer.log_offset <= part.answers_above:
+            return False
+        del self._parts[answer.number]
         if isinstance(answer, Rejected):
             raise ConfigurationError(
                 f"The index rejected log record {answer.log_offset} of this worker: {answer.why} "

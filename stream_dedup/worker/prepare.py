@@ -39,13 +39,15 @@ Decided: TypeAlias = DeadLetter | Reason | Judgement
 class Part:
     """One log record of a batch: its number, its bytes, and which of the batch's records its documents are.
 
-    `verdicts` are the index's; an answered part without any was let pass.
+    `verdicts` are the index's; an answered part without any was let pass. Where it was appended once more, only an answer to a
+    log record above the offset `answers_above` counts.
     """
 
     number: int
     raw: bytes
     places: list[int]
     log_offset: int | None = None
+    answers_above: int = -1
     answered: bool = False
     verdicts: Verdicts | None = None
 

@@ -248,6 +248,22 @@ def _matched_by_number(stack: contextlib.ExitStack) -> None:
     stack.enter_context(mock.patch.object(flow.Flow, "answered", any_nonce))
 
 
+def _takes_an_older_answer(stack: contextlib.ExitStack) -> None:
+    """Whatever was asked again, the first answer counts."""
+
+    def forgets(method: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        def asked_again(self: flow.Flow, *given: Any) -> list[Any]:
+            again = method(self, *given)
+            for part in again:
+                part.answers_above = -1
+            return again
+
+        return asked_again
+
+    for name in ("announced", "appended"):
+        stack.enter_context(mock.patch.object(flow.Flow, name, forgets(getattr(flow.Flow, name))))
+
+
 def _out_of_order(stack: contextlib.ExitStack) -> None:
     def ready(self: flow.Flow) -> list[Any]:
         return [] if self._stale else [one for one in self._batches if one.is_answered][-1:]
@@ -551,6 +567,7 @@ RULES = [
     Rule("what a window left behind gets a tombstone there", _set(Publisher, "_left_behind", lambda *_: None),
          ("representatives", "stuck"), replace(TOPIC, window_ms=1600), first=15),
     Rule("who is taken down gets a tombstone there", _gone_without_a_word, ("representatives",), TOPIC),
+    Rule("of what was asked again only the last answer counts", _takes_an_older_answer, ("unemitted",), first=191286120),
     Rule("answers are matched by nonce", _matched_by_number, ("alarm", "verdict", "twice", "lost"), Tuning(weights=MANY)),
     Rule("batches are committed in the order in which they were read", _out_of_order, ("lost", "order", "alarm"), COMMITS,
          first=2),

@@ -246,6 +246,24 @@ def test_an_acknowledgement_that_comes_after_the_announcement_asks_again_too() -
     assert [part.number for part in scene.flow.appended(1, 50)] == [1]
 
 
+def test_only_the_last_answer_counts_where_a_record_was_asked_again() -> None:
+    """In between its original may have been retracted. A replica that answers the older record all the same is not heard."""
+    for is_acknowledged_first in (True, False):
+        scene = Scene()
+        batch = scene.batch((0, 100))
+        if is_acknowledged_first:
+            scene.flow.appended(1, 50)
+        scene.flow.announced(Announce(60))
+        if not is_acknowledged_first:
+            scene.flow.appended(1, 50)
+
+        for log_offset, reason in ((50, Reason.NEAR), (61, Reason.NEW)):
+            answer = LogAnswer(log_offset, NONCE, 1, (Judgement(reason, LogPlace(log_offset, 0)),), b"c" * 8)
+            assert scene.flow.answered(answer) is (log_offset == 61)
+            assert batch.is_answered is (log_offset == 61)
+        assert batch.decisions() == [Judgement(Reason.NEW, LogPlace(61, 0))]
+
+
 def test_answers_to_others_and_second_answers_change_nothing() -> None:
     """Answers are matched by nonce and number; the second replica's answer is dropped."""
     scene = Scene()
