@@ -47,9 +47,9 @@ class Part:
     raw: bytes
     places: list[int]
     log_offset: int | None = None
-    answers_above: int = -1
     answered: bool = False
     verdicts: Verdicts | None = None
+    answers_above: int = -1
 
 
 @dataclass(slots=True, eq=False)
