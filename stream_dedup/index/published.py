@@ -39,6 +39,10 @@ class PublishedRow(NamedTuple):
     changed_below: int
     gone_by_order: bool
 
+    def null_is_written(self, written_below: int) -> bool:
+        """Return whether a topic that holds all that changed below a log offset was told when an order removed the entry."""
+        return self.gone_by_order and self.changed_below <= written_below
+
 
 class Published:
     """The rows of all representatives that the topic holds or is owed.

@@ -309,7 +309,7 @@ class Publisher:
         if end <= seen.gone_below:
             return None
         rows = owed.rows.scan(seen.gone_below, end, self._pace.rows)
-        left = [one.number for one in rows if not (one.gone_by_order and one.changed_below <= seen.written_below)]
+        left = [one.number for one in rows if not one.null_is_written(seen.written_below)]
         below = rows[-1].number + 1 if len(rows) == self._pace.rows else end
         progress = seen._replace(applied=self._index.applied, gone_below=below)
         return _Portion(owed.values(left), progress, lambda: owed.forget(below=below))

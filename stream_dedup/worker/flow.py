@@ -173,10 +173,7 @@ class Flow:
         if self.is_open:
             self._pass(part)
             return []
-        if log_offset >= self._answers_from:
-            return []
-        part.answers_above = log_offset
-        return [part]
+        return [part] if log_offset < self._answers_from else []
 
     def announced(self, announce: Announce) -> list[Part]:
         """Learn that a replica answers nothing older than an offset; return what must be appended once more.
@@ -188,7 +185,7 @@ class Flow:
         again = []
         for _, part in self._parts.values():
             if not part.answered and part.log_offset is not None and part.log_offset < self._answers_from:
-                part.answers_above, part.log_offset = part.log_offset, None
+                part.log_offset = None
                 again.append(part)
         return again
 
@@ -204,13 +201,12 @@ class Flow:
         if answer.nonce != self._nonce:
             return False
         self.is_open = False
-        known = self._parts.get(answer.number)
+        if answer.log_offset < self._answers_from:
+            return False  # what lies there is asked again, or will be once it is acknowledged
+        known = self._parts.pop(answer.number, None)
         if known is None:
             return False  # dropped meanwhile, or the second replica's answer
         batch, part = known
-        if answer.log_offset <= part.answers_above:
-            return False
-        del self._parts[answer.number]
         if isinstance(answer, Rejected):
             raise ConfigurationError(
                 f"The index rejected log record {answer.log_offset} of this worker: {answer.why} "

@@ -39,8 +39,7 @@ Decided: TypeAlias = DeadLetter | Reason | Judgement
 class Part:
     """One log record of a batch: its number, its bytes, and which of the batch's records its documents are.
 
-    `verdicts` are the index's; an answered part without any was let pass. Where it was appended once more, only an answer to a
-    log record above the offset `answers_above` counts.
+    `verdicts` are the index's; an answered part without any was let pass.
     """
 
     number: int
@@ -49,7 +48,6 @@ class Part:
     log_offset: int | None = None
     answered: bool = False
     verdicts: Verdicts | None = None
-    answers_above: int = -1
 
 
 @dataclass(slots=True, eq=False)

@@ -49,8 +49,7 @@ class Topic:
         """Write what windows left behind; what an order removed was told then."""
         end = owed.first_standing
         rows = owed.rows.scan(self.gone_below, end, 1000)
-        told = [one.number for one in rows if one.gone_by_order and one.changed_below <= self.written_below]
-        self._write(owed, [one.number for one in rows if one.number not in told])
+        self._write(owed, [one.number for one in rows if not one.null_is_written(self.written_below)])
         self.gone_below = max(self.gone_below, end)
         owed.forget(below=end)
 

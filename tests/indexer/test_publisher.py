@@ -47,7 +47,7 @@ class Side:
 class World:
     """The topic, its transactions, and the clock; all of them in the place of their makers."""
 
-    def __init__(self, *outcomes: Outcome | Exception, log: Sequence[tuple[int, int, bytes]] | None = None) -> None:
+    def __init__(self, *outcomes: Outcome | Exception, log: Sequence[tuple[int, int, bytes]] = LOG) -> None:
         self.outcomes = list(outcomes)
         self.records: list[Output] = []
         self.topic_ids_found = {"representatives": (TOPIC_ID, 1)}
@@ -57,7 +57,7 @@ class World:
         self.metrics = IndexMetrics()
         self.index = LogIndex(MemoryStore(), publishes=True)
         self.index.bind("log")
-        for one in LOG if log is None else log:
+        for one in log:
             self.index.apply([one])
         self.publisher = Publisher(
             Settings(),

@@ -55,9 +55,8 @@ class Topic:
         assert owed is not None
         end = owed.first_standing
         rows = owed.rows.scan(0, None, 1 << 20)
-        is_told = {one.number for one in rows if one.changed_below <= self.written_below}
-        gone = [one.number for one in rows if one.number < end and not (one.gone_by_order and one.number in is_told)]
-        numbers = [one.number for one in rows if one.number >= end and one.number not in is_told]
+        gone = [one.number for one in rows if one.number < end and not one.null_is_written(self.written_below)]
+        numbers = [one.number for one in rows if one.number >= end and one.changed_below > self.written_below]
         told = owed.values(gone + numbers[:most])
         for _, position, value in told:
             self.put(encode_key(position), None if value is None else encode_value(value))
