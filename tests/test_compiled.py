@@ -21,7 +21,7 @@ from stream_dedup.fingerprinting import Fingerprinter, Recipe, format_print
 from stream_dedup.machine import compiled
 from tests.fingerprinting import reference
 
-ROOM = Path(stream_dedup.__file__).parent / "fingerprint"
+SOURCE = Path(stream_dedup.__file__).parent / "fingerprinting" / "prints.py"
 
 
 @pytest.fixture(autouse=True)
@@ -37,13 +37,18 @@ def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 
 
 def _forget() -> None:
-    for remembered in (compiled.cache_directory, compiled.readable_directories, compiled._sources_digest):
+    for remembered in (
+        compiled.cache_directory,
+        compiled.readable_directories,
+        compiled._sources_digest,
+        compiled._imported,
+    ):
         remembered.cache_clear()
 
 
 def test_the_users_cache_is_the_ordinary_place(tmp_path: Path) -> None:
     """Without settings kernels are kept below the home directory, closed to others."""
-    directory = compiled.cache_directory(ROOM)
+    directory = compiled.cache_directory(SOURCE)
 
     assert directory is not None
     assert directory.is_relative_to(tmp_path / "home")
@@ -53,10 +58,10 @@ def test_the_users_cache_is_the_ordinary_place(tmp_path: Path) -> None:
 def test_settings_name_another_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`STREAM_DEDUP_CACHE_DIR` comes before the home directory, `NUMBA_CACHE_DIR` before both."""
     monkeypatch.setenv("STREAM_DEDUP_CACHE_DIR", str(tmp_path / "ours"))
-    first = compiled.cache_directory(ROOM)
+    first = compiled.cache_directory(SOURCE)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
     compiled.cache_directory.cache_clear()
-    second = compiled.cache_directory(ROOM)
+    second = compiled.cache_directory(SOURCE)
 
     assert first is not None
     assert second is not None
@@ -70,7 +75,7 @@ def test_a_directory_open_to_others_is_passed_over(mode: int, tmp_path: Path, mo
     shared.mkdir()
     shared.chmod(mode)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(shared))
-    directory = compiled.cache_directory(ROOM)
+    directory = compiled.cache_directory(SOURCE)
 
     assert directory is not None
     assert not directory.is_relative_to(shared)
@@ -81,7 +86,7 @@ def test_a_link_to_elsewhere_is_passed_over(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "link"))
-    directory = compiled.cache_directory(ROOM)
+    directory = compiled.cache_directory(SOURCE)
 
     assert directory is not None
     assert not directory.is_relative_to(tmp_path / "link")
@@ -90,7 +95,7 @@ def test_a_link_to_elsewhere_is_passed_over(tmp_path: Path, monkeypatch: pytest.
 def test_no_home_falls_back_to_the_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A home that cannot hold a directory (a read-only root with a writable /tmp): a private one in /tmp serves."""
     (tmp_path / "home").write_text("a file")
-    directory = compiled.cache_directory(ROOM)
+    directory = compiled.cache_directory(SOURCE)
 
     assert directory is not None
     assert directory.parent == tmp_path / f"stream-dedup-kernels-{os.getuid()}"
@@ -101,21 +106,29 @@ def test_nowhere_to_write_means_no_cache(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "home").write_text("a file")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "home"))
 
-    assert compiled.cache_directory(ROOM) is None
+    assert compiled.cache_directory(SOURCE) is None
 
 
-def test_changed_sources_get_another_directory(tmp_path: Path) -> None:
-    """A kernel kept by another version of any file of the room is not found again: numba would not notice by itself."""
-    before = compiled._sources_digest(ROOM)
-    for source in ROOM.glob("*.py"):
-        (tmp_path / source.name).write_bytes(source.read_bytes())
-    same = compiled._sources_digest(tmp_path)
-    with (tmp_path / "tokens.py").open("a") as file:
-        file.write("\n")
-    _forget()
+def test_changed_sources_get_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel made from another version of any module that its own imports, also by way of others, is not found again."""
+    package = tmp_path / "stream_dedup"
+    shutil.copytree(
+        Path(stream_dedup.__file__).parent, package, ignore=shutil.ignore_patterns("compiled_kernels", "__pycache__")
+    )
+    monkeypatch.setattr(compiled, "_PACKAGE", package)
 
-    assert before == same
-    assert before != compiled._sources_digest(tmp_path)
+    def digest() -> str:
+        _forget()
+        return compiled._sources_digest(package / "fingerprinting" / "prints.py")
+
+    before = digest()
+    changed = {}
+    for name in ("prints", "tokens", "jieba_data", "recipe", "normalise"):
+        with (package / "fingerprinting" / f"{name}.py").open("a") as file:
+            file.write("\n")
+        changed[name], before = digest() != before, digest()
+
+    assert changed == {"prints": True, "tokens": True, "jieba_data": True, "recipe": False, "normalise": False}
 
 
 # Makes a fingerprint as a role does, or only a hash, which is compiled sooner; and tells what became of the kernels.
@@ -227,8 +240,8 @@ def test_kernels_that_do_not_fit_are_not_used(what: str, ahead: Path, nowhere: P
             if what == "damaged":
                 file.write_bytes(file.read_bytes()[:-1])
         if what == "other sources":
-            room, _, machine = folder.name.split("-")
-            folder.rename(shipped / f"{room}-0123456789abcdef-{machine}")
+            module, _, machine = folder.name.split("-")
+            folder.rename(shipped / f"{module}-0123456789abcdef-{machine}")
     result, log = run("hash", nowhere, shipped)
 
     assert result == {"made": HASH, "loaded": 0, "compiled": 1}

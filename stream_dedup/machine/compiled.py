@@ -4,7 +4,7 @@ Invariants: a kernel runs without the GIL and without fast-math, so it gives the
 machine code is only ever used with the sources, libraries and processor that it was made for; nothing is ever loaded
 from a directory that another user could have written to, because the files are pickles, and loading one runs it.
 
-numba compiles each kernel at its first call, which takes ten seconds for all of them. So the result is kept. It is
+numba compiles each kernel at its first call, which takes a minute for all of them. So the result is kept. It is
 looked for in
 
 1. `SHIPPED`, beside this file: written ahead by `stream-dedup compile`, when an image or a package is made. It is as
@@ -18,9 +18,11 @@ and what is found nowhere is compiled, and kept in the first of 2 to 5 that is p
 them may be read-only: then kernels are loaded where they lie. If nothing is found and nothing can be written, every
 process compiles for itself, and says so in one line of its log.
 
-Below such a directory the folders are named by room, by a digest of the room's sources, and by a digest of the
-versions and the processor: a folder that fits is used whole, and one that does not fit is not opened. Kernels made
-ahead are for a `Baseline` of the processor family unless asked otherwise, so that one image serves many machines.
+Below such a directory the folders are named by the module that a kernel stands in, by a digest of its sources, and by a
+digest of the versions and the processor: a folder that fits is used whole, and one that does not fit is not opened. The
+sources are the module and every module of this package that it imports, also by way of others, since kernels of those
+and their constants are compiled into it. Kernels made ahead are for a `Baseline` of the processor family unless asked
+otherwise, so that one image serves many machines.
 
 numba's own cache is not used: it wants to write where it reads, looks only at the file that a kernel stands in and not
 at those of the kernels it calls, and names its folders by the path of the sources.
@@ -34,6 +36,7 @@ import logging
 import os
 import pickle
 import platform
+import re
 import stat
 import sys
 import tempfile
@@ -56,7 +59,9 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 _compiler: Any = numba.njit
 
 SHIPPED = Path(__file__).with_name("compiled_kernels")
+_PACKAGE = Path(__file__).parents[1]
 _CHECKSUM_BYTES = 16
+_ERASE = "\r\x1b[K"
 _logger = logging.getLogger(__name__)
 
 
@@ -117,17 +122,39 @@ def keep_in(directory: Path) -> None:
     _ahead = directory
 
 
-def _room_of(source: Path) -> Path:
-    """Return the room of a source: a folder of the package, with all that lies in it; of a file elsewhere, its own folder."""
-    package = Path(__file__).parents[1]
-    return package / source.relative_to(package).parts[0] if source.is_relative_to(package) else source.parent
+_IMPORT = re.compile(rb"^\s*from\s+(\w[\w.]*)\s+import\s+(\([^)]*\)|[^\n]*)", re.MULTILINE)
+
+
+def _module_of(source: Path) -> str:
+    """Return what a source is called: its path in the package, or its name where it lies elsewhere."""
+    if not source.is_relative_to(_PACKAGE):
+        return source.stem
+    return ".".join(source.relative_to(_PACKAGE).with_suffix("").parts)
 
 
 @cache
-def _sources_digest(room: Path) -> str:
+def _imported(source: Path) -> frozenset[Path]:
+    """Return the modules of this package that a source imports, each by its file."""
+    found: set[Path] = set()
+    for module, names in _IMPORT.findall(source.read_bytes()):
+        if not module.startswith(_PACKAGE.name.encode() + b"."):
+            continue
+        path = _PACKAGE.parent.joinpath(*module.decode().split("."))
+        inside = (path / f"{name.decode()}.py" for name in re.findall(rb"\w+", names))
+        found.update(one for one in (path.with_suffix(".py"), *inside) if one.is_file())
+    return frozenset(found)
+
+
+@cache
+def _sources_digest(source: Path) -> str:
+    sources, waiting = {source, Path(__file__)}, [source]
+    while waiting:
+        further = _imported(waiting.pop()) - sources
+        sources |= further
+        waiting += further
     digest = hashlib.blake2b(digest_size=8)
-    for source in sorted((*room.rglob("*.py"), Path(__file__)), key=lambda path: path.name):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    for one in sorted(sources, key=_module_of):
+        digest.update(_module_of(one).encode() + b"\0" + one.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
@@ -189,14 +216,14 @@ def _candidates() -> Iterator[Path]:
             yield Path(tempfile.gettempdir()) / f"stream-dedup-kernels-{os.getuid()}"
 
 
-def _folder(room: Path, machine: str) -> str:
-    return f"{room.name}-{_sources_digest(room)}-{machine}"
+def _folder(source: Path, machine: str) -> str:
+    return f"{_module_of(source)}-{_sources_digest(source)}-{machine}"
 
 
 @cache
-def cache_directory(room: Path) -> Path | None:
-    """Return the directory that keeps a room's compiled kernels, made if need be; None if there is no safe, writable one."""
-    name = _folder(room, _machines()[0])
+def cache_directory(source: Path) -> Path | None:
+    """Return the directory that keeps a module's compiled kernels, made if need be; None if there is no safe, writable one."""
+    name = _folder(source, _machines()[0])
     if _ahead is not None:
         directory = _ahead / name
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -217,43 +244,50 @@ def cache_directory(room: Path) -> Path | None:
 
 
 @cache
-def readable_directories(room: Path) -> tuple[Path, ...]:
-    """Return the directories with kernels of a room that fit this machine, in the order they are looked into."""
+def readable_directories(source: Path) -> tuple[Path, ...]:
+    """Return the directories with kernels of a module that fit this machine, in the order they are looked into."""
     if _ahead is not None:
         return ()
     found = []
     for base in (SHIPPED, *_candidates()):
         is_safe = _is_as_trusted_as_the_sources if base == SHIPPED else _is_private
         for machine in _machines():
-            directory = base / _folder(room, machine)
+            directory = base / _folder(source, machine)
             with contextlib.suppress(OSError):
                 if is_safe(base) and is_safe(directory):
                     found.append(directory)
     return tuple(found)
 
 
-@cache
-def _say_that_kernels_are_compiled(room: Path) -> None:
-    """Say once for a room why this start is slow, and what makes the next one quick."""
+def _say_that_kernels_are_compiled(source: Path) -> None:
+    """Say once why this start is slow and what makes the next one quick; at a terminal, show how far it is."""
     if _ahead is not None:
         return
-    kept = cache_directory(room)
-    shipped = SHIPPED.is_dir() and not any(one.parent == SHIPPED for one in readable_directories(room))
+    kept = cache_directory(source)
+    fits = any(one.parent == SHIPPED for one in readable_directories(source))
+    _log_that_kernels_are_compiled(SHIPPED.is_dir() and not fits, kept and kept.parent)
+    if sys.stderr.isatty():
+        print(f"{_ERASE}compiling the kernels, once: {statistics().compiled + 1} of {len(_kernels)} at most", end="",
+              file=sys.stderr, flush=True)  # fmt: skip
+
+
+@cache
+def _log_that_kernels_are_compiled(shipped: bool, kept: Path | None) -> None:
     if shipped:
         why = f"those in {SHIPPED} were made from other sources, by other versions or for another processor"
     else:
         why = f"none were found for this machine ({SHIPPED} holds those made ahead)"
     if kept is None:
         _logger.warning(
-            "The kernels of %s are compiled now, at every start, for seconds: %s, and no private folder can be written "
-            "to. Run `stream-dedup compile` when the image is made, or let STREAM_DEDUP_CACHE_DIR name such a folder.",
-            room.name, why,
+            "Up to %d kernels are compiled now, at every start, for a minute at most: %s, and no private folder can be "
+            "written to. Run `stream-dedup compile` when the image is made, or let STREAM_DEDUP_CACHE_DIR name such a folder.",
+            len(_kernels), why,
         )  # fmt: skip
     else:
         _logger.log(
             logging.WARNING if shipped else logging.INFO,
-            "The kernels of %s are compiled now, for seconds: %s. They are kept in %s for the next start.",
-            room.name, why, kept,
+            "Up to %d kernels are compiled now, once, for a minute at most: %s. They are kept in %s for the next start.",
+            len(_kernels), why, kept,
         )  # fmt: skip
 
 
@@ -262,8 +296,8 @@ class _KeptCode(caching._Cache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         code = cast("Any", function).__code__
-        self._room = _room_of(Path(code.co_filename))
-        self._name = f"{Path(code.co_filename).stem}.{function.__name__}-{code.co_firstlineno}"
+        self._source = Path(code.co_filename)
+        self._name = f"{function.__name__}-{code.co_firstlineno}"
 
     @property
     def cache_path(self) -> str:
@@ -275,7 +309,7 @@ class _KeptCode(caching._Cache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()
         name = self._file(sig)
-        for directory in readable_directories(self._room):
+        for directory in readable_directories(self._source):
             try:
                 content = (directory / name).read_bytes()
             except OSError:
@@ -284,11 +318,13 @@ class _KeptCode(caching._Cache):
             if checksum == hashlib.blake2b(pickled, digest_size=_CHECKSUM_BYTES).digest():  # else the disk was full
                 rebuild: Any = compiler.CompileResult._rebuild
                 return rebuild(target_context, *pickle.loads(pickled))  # noqa: S301 - only from private folders, see above
-        _say_that_kernels_are_compiled(self._room)
+        _say_that_kernels_are_compiled(self._source)
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        directory = cache_directory(self._room)
+        if _ahead is None and sys.stderr.isatty():
+            print(_ERASE, end="", file=sys.stderr, flush=True)
+        directory = cache_directory(self._source)
         if directory is None or data.library.has_dynamic_globals:
             return
         dumps: Any = serialize.dumps

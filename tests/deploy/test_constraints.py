@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup import fingerprinting
+from stream_dedup.fingerprinting import prints
 from stream_dedup.machine.compiled import cache_directory
 from stream_dedup.service.ports import free_ports
 from tests.broker.conftest import make_filter
@@ -47,7 +47,7 @@ def possible() -> None:
 
 def kernels_of_tests() -> Path:
     """Return the folder where kernels are kept that tests have compiled."""
-    folder = cache_directory(Path(fingerprinting.__file__).parent)
+    folder = cache_directory(Path(prints.__file__))
     assert folder is not None
     return folder.parent
 
