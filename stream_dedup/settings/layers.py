@@ -35,7 +35,7 @@ from stream_dedup.settings.environment import (
 from stream_dedup.settings.presets import PRESETS
 from stream_dedup.settings.properties import DECIDED_PROPERTIES, FROM_FILE_PROPERTIES, PROPERTY_NAME, property_value
 from stream_dedup.settings.sentences import cut, mistake, sentences, shown_name, why
-from stream_dedup.settings.settings import LAYERS, Origin, Settings, Source
+from stream_dedup.settings.settings import Origin, Settings, Source
 
 # Settings with a flag of their own on some command; all others are set with `--set NAME=VALUE`.
 _OWN_FLAGS = {"kafka_bootstrap_servers": "--bootstrap-servers", "first_start": "--first-start"}
@@ -95,14 +95,14 @@ def check_settings(
         for name, origin in layer.origins.items():
             origins.setdefault(name, origin)
     kafka = {prop: text for layer in reversed(layers) for prop, text in layer.values.get("kafka", {}).items()}
-    token = LAYERS.set(tuple(layer.values for layer in layers))
+    values: dict[str, Any] = {name: value for layer in reversed(layers) for name, value in layer.values.items()}
+    if kafka:
+        values["kafka"] = kafka
     try:
-        settings = Settings()
+        settings = Settings(**values)
     except ValidationError as error:
         problems += sentences(error, origins)
         return CheckedSettings(None, problems, kafka, origins)
-    finally:
-        LAYERS.reset(token)
     settings._origins = MappingProxyType(origins)
     return CheckedSettings(settings, problems, kafka, origins)
 

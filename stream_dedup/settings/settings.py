@@ -14,7 +14,6 @@ ones, and for `sasl.username`, a variable that ends in `_FILE` names a file whic
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -23,14 +22,15 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 import platformdirs
 from pydantic import (
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     PrivateAttr,
     ValidationInfo,
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from stream_dedup.ground.addresses import parse_prefixes
 from stream_dedup.ground.document import Mode
@@ -90,16 +90,12 @@ class ShownSetting:
     origin: Origin
 
 
-LAYERS: ContextVar[tuple[Mapping[str, object], ...]] = ContextVar("stream_dedup_settings_layers", default=())
-
-
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Everything that can be set. Made by `load_settings`; built directly, it takes only what it is given."""
 
-    model_config = SettingsConfigDict(
+    model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        env_prefix=PREFIX,
         coerce_numbers_to_str=True,
         validate_default=False,
         hide_input_in_errors=True,
@@ -543,19 +539,6 @@ class Settings(BaseSettings):
     )
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take the layers that `load_settings` read, highest first; it reads them itself to know each origin."""
-        del env_settings, dotenv_settings, file_secret_settings
-        return (init_settings, *(InitSettingsSource(settings_cls, dict(layer)) for layer in LAYERS.get()))
 
     @field_validator("kafka_bootstrap_servers")
     @classmethod

@@ -20,7 +20,7 @@ from stream_dedup.cli import config as config_command
 from stream_dedup.cli import run as run_command
 from stream_dedup.cli.app import all_commands, app
 
-HEAVY = ("numba", "jieba", "confluent_kafka", "rocksdict", "pydantic_settings", "numpy", "uvicorn", "structlog")
+HEAVY = ("numba", "jieba", "confluent_kafka", "rocksdict", "numpy", "uvicorn", "structlog")
 
 
 def _all_commands() -> list[tuple[str, ...]]:
