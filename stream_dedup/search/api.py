@@ -5,9 +5,9 @@
     GET  /v1/groups[?order=largest|newest][&limit=N]
     GET  /v1/groups?of=POSITION|ID
 
-Invariants: at most `CALLS_MAX` questions are answered at a time, each in a thread, and one more is sent away; a body is read up
-to the largest clue and no further; whatever cannot be answered is a problem of RFC 9457 with a sentence; where a token is set
-for the console, it is asked for here too; where the console has a prefix, both answer under it too.
+Invariants: at most `CALLS_MAX` questions are answered at a time, each in a thread, and one more is sent away; whatever cannot
+be answered is a problem of RFC 9457 with a sentence; where a token is set for the console, it is asked for here too; where the
+console has a prefix, both answer under it too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 import structlog
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
@@ -103,14 +103,9 @@ class SearchApi:
 
 
 async def _body(request: Request) -> str:
-    found = bytearray()
-    try:
-        async for part in request.stream():
-            found += part
-            if len(found) > CLUE_BYTES_MAX:
-                raise PageError(413, f"A clue has at most {CLUE_BYTES_MAX:,} bytes; a sentence or two is enough.")
-    except ClientDisconnect:  # also where it came too slowly (`service.door`)
-        raise PageError(400, "The clue broke off: whoever asked has gone.") from None
+    found = await request.body()
+    if len(found) > CLUE_BYTES_MAX:
+        raise PageError(413, f"A clue has at most {CLUE_BYTES_MAX:,} bytes; a sentence or two is enough.")
     try:
         return found.decode()
     except UnicodeDecodeError as error:

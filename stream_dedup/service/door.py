@@ -1,9 +1,10 @@
 """Who gets in at a role's HTTP port, how long a client is waited for, and how often it is answered.
 
-Invariants: at most `CONNECTIONS_MAX` connections stay open. One more closes the one that has asked nothing for longest, so a
-probe always gets in. A client has `PATIENCE_SECONDS` to say what it wants, and as long to take the answer. Probes and metrics
-are answered at once; of everything else at most `REQUESTS_MAX` requests wait, and they are begun `PACE_SECONDS` apart, because
-what answers them takes the interpreter from the role's loop.
+Invariants: at most `CONNECTIONS_MAX` connections stay open. One more closes the one that we have waited for longest, so a
+probe always gets in. A client has `PATIENCE_SECONDS` for the head of its request, as long for the body, and as long to take
+the answer. Probes and metrics are answered at once; of everything else at most `REQUESTS_MAX` requests wait, and they are begun
+`PACE_SECONDS` apart, because what answers them takes the interpreter from the role's loop. A request takes a place among those
+when its body is whole, and gives it back when its answer is made: no client holds one by what it does not send or read.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import logging
 import socket
 import struct
 import time
+from contextlib import ExitStack
 from typing import Any, Final
 
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
@@ -25,6 +27,7 @@ CONNECTIONS_MAX: Final = 128
 REQUESTS_MAX: Final = 64
 PATIENCE_SECONDS = 5.0
 PACE_SECONDS: Final = 0.01
+BODY_BYTES_MAX: Final = 1 << 20  # what any route of a role takes is less
 
 # uvicorn warns of every request that is no HTTP; whoever sends rubbish would fill the disk with that.
 _logger = logging.getLogger("stream_dedup.http.clients")
@@ -50,9 +53,11 @@ class Connection(H11Protocol):
 
     def handle_events(self) -> None:
         """Read what has come; once that is a whole request, the client waits for us."""
+        before = self.cycle
         super().handle_events()
-        if self._is_answering:
-            self._wait_no_more()
+        if self.cycle is not before:
+            self._wait_for_client()  # for the body, anew
+        self._look_who_waits()
 
     def on_response_complete(self) -> None:
         """Wait for the next request, and for what is left of the answer to be taken."""
@@ -62,13 +67,12 @@ class Connection(H11Protocol):
     def pause_writing(self) -> None:
         """Wait for the client, which does not take its answer as fast as we give it."""
         super().pause_writing()
-        self._wait_for_client()
+        self._look_who_waits()
 
     def resume_writing(self) -> None:
         """Go on with the answer."""
         super().resume_writing()
-        if self._is_answering:
-            self._wait_no_more()
+        self._look_who_waits()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the client."""
@@ -83,9 +87,13 @@ class Connection(H11Protocol):
             self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
-    @property
-    def _is_answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+    def _look_who_waits(self) -> None:
+        one = self.cycle
+        is_ours = one is not None and not one.more_body and not one.response_complete and not self.flow.write_paused
+        if is_ours:
+            self._wait_no_more()
+        elif self._waiting is None:
+            self._wait_for_client()
 
     def _staying(self) -> tuple[bool, float]:
         """Return what is least for the connection that is closed first: we wait for it, and have for longest."""
@@ -116,16 +124,47 @@ class Pace:
         if scope["type"] != "http" or scope["path"] in self._at_once:
             await self._app(scope, receive, send)
             return
+        body = await _body_of(receive)
+        if body is None:
+            return  # the client has gone
+        if len(body) > BODY_BYTES_MAX:
+            text = f"The request has more than {BODY_BYTES_MAX:,} bytes, and nothing here takes as much."
+            await Response(problem_bytes(413, text), 413, None, PROBLEM_TYPE)(scope, receive, send)
+            return
         if self.waiting >= REQUESTS_MAX:
             text = f"{REQUESTS_MAX} requests are waiting for an answer already; ask again in a second."
             await Response(problem_bytes(503, text), 503, {"Retry-After": "1"}, PROBLEM_TYPE)(scope, receive, send)
             return
-        self.waiting += 1
-        try:
+        with ExitStack() as place:
+            self.waiting += 1
+            place.callback(self._leave)
             now = time.monotonic()
             turn = max(now, self._next)
             self._next = turn + PACE_SECONDS
             await asyncio.sleep(turn - now)
-            await self._app(scope, receive, send)
-        finally:
-            self.waiting -= 1
+            given: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+
+            async def receive_again() -> Message:
+                return given.pop() if given else await receive()
+
+            async def send_made(message: Message) -> None:
+                place.close()
+                await send(message)
+
+            await self._app(scope, receive_again, send_made)
+
+    def _leave(self) -> None:
+        self.waiting -= 1
+
+
+async def _body_of(receive: Receive) -> bytearray | None:
+    """Return the whole body, or the beginning of one that is too large; None if the client goes before."""
+    found = bytearray()
+    while len(found) <= BODY_BYTES_MAX:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        found += message.get("body", b"")
+        if not message.get("more_body", False):
+            break
+    return found

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -268,17 +268,20 @@ def test_a_body_too_large_or_no_text_is_refused(server: HttpServer) -> None:
 
 def test_a_clue_that_breaks_off_is_no_fault(server: HttpServer, capfd: pytest.CaptureFixture[str]) -> None:
     with socket.create_connection(("127.0.0.1", server.port), 20) as client:
-        client.sendall(b"POST /v1/find HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\nquick")
-        until = time.monotonic() + 20
-        while not server.requests_waiting:
-            assert time.monotonic() < until, "it was not taken"
-            threading.Event().wait(0.002)
-    while server.requests_waiting:
-        assert time.monotonic() < until, "it still waits"
-        threading.Event().wait(0.002)
+        client.sendall(b"POST /v1/find HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\nquick")
+        _until(lambda: server.connections == 1, "it was not taken")
+    _until(lambda: server.connections == 0, "it still waits")
 
+    assert ask(server, "/v1/find", q="quick")[0] == 200
     said = capfd.readouterr()
     assert "failed" not in said.out + said.err
+
+
+def _until(found: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + 20
+    while not found():
+        assert time.monotonic() < until, what
+        threading.Event().wait(0.002)
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,28 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
+def trickles_no_more(slow: socket.socket) -> bool:
+    """Send one more byte; return whether the other side has closed the connection."""
+    slow.settimeout(0.02)
+    try:
+        slow.sendall(b"a")
+        return is_closed(slow)
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def told_bytes(server: HttpServer, body: bytes) -> int:
+    """Return how many bytes the server says that it got."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=WAIT_SECONDS)
+    try:
+        connection.request("POST", "/v1/told", body)
+        return int(json.loads(connection.getresponse().read())["bytes"])
+    finally:
+        connection.close()
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\n"], ids=["idle", "half a request"])
 def test_a_crowd_keeps_no_probe_out_and_takes_no_files_from_the_role(tmp_path: Path, sent: bytes) -> None:
     """1,100 connections that ask nothing, against a process that may open 400 files: probes, files and log are unharmed."""
@@ -128,7 +150,11 @@ def server(big: bytes) -> Iterator[HttpServer]:
     async def much(_: Request) -> Response:
         return Response(big)
 
-    one = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), [Route("/v1/own", own), Route("/v1/much", much)])
+    async def told(request: Request) -> Response:
+        return JSONResponse({"bytes": len(await request.body())})
+
+    routes = [Route("/v1/own", own), Route("/v1/much", much), Route("/v1/told", told, methods=["POST"])]
+    one = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), routes)
     one.start()
     yield one
     one.stop()
@@ -145,22 +171,79 @@ def test_a_head_that_trickles_in_is_not_awaited_for_ever(
             slow.sendall(first)
             assert slow.recv(65536).startswith(b"HTTP/1.1 200")
         slow.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\nX-Slow: ")
-        slow.settimeout(0.02)
-        gone = False
-
-        def trickle() -> bool:
-            nonlocal gone
-            try:
-                slow.sendall(b"a")
-                gone = is_closed(slow)
-            except TimeoutError:
-                pass
-            except ConnectionError:
-                gone = True
-            return gone
-
-        until(trickle, "the connection is still open")
+        until(lambda: trickles_no_more(slow), "the connection is still open")
     assert ask(server, "/livez")[0] == 200
+
+
+HEAD_WITHOUT_BODY = b"POST /v1/told HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\nq"
+
+
+def test_clients_that_never_send_their_bodies_take_no_place(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as places: while all of them stay, what others ask is answered; a probe too, of the same kind."""
+    monkeypatch.setattr(door, "PATIENCE_SECONDS", 10 * WAIT_SECONDS)
+    with ExitStack() as open_connections:
+        for _ in range(door.REQUESTS_MAX):
+            open_connections.enter_context(connect(server.port)).sendall(HEAD_WITHOUT_BODY)
+        until(lambda: server.connections == door.REQUESTS_MAX, "not all of them came")
+        assert ask(server, "/v1/own")[0] == 200
+        assert told_bytes(server, b"a whole body") == 12
+        assert server.connections >= door.REQUESTS_MAX, "none of them was cut"
+
+
+def test_a_body_that_does_not_come_is_not_awaited_for_ever(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client is cut off, also where it sends a byte now and then, or asked properly before."""
+    monkeypatch.setattr(door, "PATIENCE_SECONDS", 0.3)
+    with connect(server.port) as silent, connect(server.port) as slow:
+        slow.sendall(b"GET /v1/own HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert slow.recv(65536).startswith(b"HTTP/1.1 200")
+        silent.sendall(HEAD_WITHOUT_BODY)
+        slow.sendall(HEAD_WITHOUT_BODY)
+        until(lambda: trickles_no_more(slow), "the slow one is still served")
+        until(lambda: is_closed(silent), "the silent one is still served")
+    until(lambda: server.connections == 0, "a connection is left")
+
+
+def test_a_body_larger_than_any_question_is_not_kept(server: HttpServer) -> None:
+    """It is refused with a sentence, and the connection goes on behind it."""
+    with connect(server.port) as much:
+        size = door.BODY_BYTES_MAX + 1
+        much.sendall(b"POST /v1/told HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
+        answer = http.client.HTTPResponse(much)
+        answer.begin()
+        assert (answer.status, "bytes" in json.loads(answer.read())["detail"]) == (413, True)
+        much.sendall(b"GET /v1/own HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert much.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_that_waits_to_be_told_to_send_its_body_is_told(server: HttpServer) -> None:
+    """As curl does with a larger body: `Expect: 100-continue`."""
+    with connect(server.port) as polite:
+        polite.sendall(b"POST /v1/told HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n")
+        assert polite.recv(65536).startswith(b"HTTP/1.1 100")
+        polite.sendall(b"abc")
+        answer = http.client.HTTPResponse(polite)
+        answer.begin()
+        assert json.loads(answer.read()) == {"bytes": 3}
+
+
+def test_answers_that_are_asked_for_and_not_taken_hold_no_place(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two requests at once, of which nobody reads the answers: the second waits for the client, and not for ever."""
+    with socket.socket() as greedy:
+        greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        greedy.connect(("127.0.0.1", server.port))
+        monkeypatch.setattr(door, "PATIENCE_SECONDS", 10 * WAIT_SECONDS)
+        greedy.sendall(2 * b"GET /v1/much HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert greedy.recv(1, socket.MSG_PEEK)
+        assert ask(server, "/v1/own")[0] == 200  # so that the second has had its turn
+        until(lambda: server.requests_waiting == 0, "the second holds a place")
+
+    monkeypatch.setattr(door, "PATIENCE_SECONDS", 0.3)
+    with socket.socket() as greedy:
+        greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        greedy.connect(("127.0.0.1", server.port))
+        greedy.sendall(2 * b"GET /v1/much HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert greedy.recv(1, socket.MSG_PEEK)
+        until(lambda: server.connections == 0, "the connection is still open")
 
 
 def test_an_answer_that_nobody_takes_is_dropped(server: HttpServer, monkeypatch: pytest.MonkeyPatch, big: bytes) -> None:
