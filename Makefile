@@ -43,7 +43,7 @@ format: .venv/ready  ## let ruff format everything
 	$(RUN) ruff format .
 
 bench: .venv/ready  ## measure the whole path beside a plain copy; ARGS='--documents 200000'
-	.venv/bin/stream-dedup bench path $(ARGS)
+	$(RUN) bench path $(ARGS)
 
 peers: .venv-peers/ready  ## install the programs that the benches compare with (--peers), in .venv-peers
 .venv-peers/ready: peers/requirements.txt peers/bare.txt

@@ -1,4 +1,4 @@
-"""Other near-duplicate programs, asked over standard input and output: see `stream_dedup/bench/peers.py` for the lines.
+"""Other near-duplicate programs, asked over standard input and output: see `bench/peers.py` for the lines.
 
 Runs in `.venv-peers` and imports nothing of stream_dedup. Each program is used by its documented defaults; where it leaves
 the features to its user (datasketch, gaoya), it gets the very features that the truth is measured by: word 3-grams, or

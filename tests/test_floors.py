@@ -35,7 +35,6 @@ FLOORS = (
     "search",
     "broker",
     "demo",
-    "bench",
     "cli",
 )
 

@@ -13,13 +13,6 @@ from typing import Annotated, Final
 import typer
 
 from stream_dedup.cli.audit import audit_command
-from stream_dedup.cli.bench_capacity import bench_capacity_command
-from stream_dedup.cli.bench_find import bench_find_command
-from stream_dedup.cli.bench_fingerprint import bench_fingerprint_command
-from stream_dedup.cli.bench_index import bench_index_command
-from stream_dedup.cli.bench_pages import bench_pages_command
-from stream_dedup.cli.bench_path import bench_path_command, bench_scaling_command
-from stream_dedup.cli.bench_quality import bench_quality_command
 from stream_dedup.cli.broker import broker_command
 from stream_dedup.cli.calibrate import calibrate_command
 from stream_dedup.cli.check import check_command
@@ -134,18 +127,6 @@ PANELS: Final[dict[str, tuple[Command | Group, ...]]] = {
             index_snapshot_command,
             index_restore_command,
             index_verify_command,
-        ),
-        Group(
-            "bench",
-            "Measure the filter beside a yardstick, in one run on one machine.",
-            bench_path_command,
-            bench_scaling_command,
-            bench_index_command,
-            bench_capacity_command,
-            bench_quality_command,
-            bench_pages_command,
-            bench_fingerprint_command,
-            bench_find_command,
         ),
     ),
 }

@@ -94,10 +94,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 FiguresOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")
 ]
-KeptOption = Annotated[bool, typer.Option("--kept", help="Measure nothing: take the figures that this version keeps.")]
-PagesOption = Annotated[
-    Path | None, typer.Option("--pages", metavar="DIR", help="Make the tables of the pages anew in this source tree.")
-]
 FitOption = Annotated[
     bool,
     typer.Option(

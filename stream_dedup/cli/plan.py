@@ -104,7 +104,7 @@ def _show(advice: Advice, documents: int, threshold: int) -> None:
         f"table {constants.table_us:.2f} us, a probe {constants.probe_us * 1000:.0f} ns, both {constants.far:.1f} times that "
         f"beyond the caches; a candidate {constants.narrow_us * 1000:.2f} ns up to a threshold of 7, above that "
         f"{constants.wide_us * 1000:.2f} ns; a table of whole keys {constants.keyed_us * 1000:.0f} ns, entering it "
-        f"{constants.keyed_table_us * 1000:.0f} ns. From `bench capacity`: {MEASURED.surrounding_us:g} us around each search, "
+        f"{constants.keyed_table_us * 1000:.0f} ns. Measured before: {MEASURED.surrounding_us:g} us around each search, "
         f"{MEASURED.disk_bytes:g} bytes on disk with an id of {MEASURED.id_bytes:g}. "
         "Recall at a distance counts differing bits as equally likely; similarity is that of runs of three words, from "
         "which the distance to be expected follows. Candidates are of real texts that are like none of those kept."

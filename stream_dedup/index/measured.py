@@ -1,8 +1,4 @@
-"""The figures that sizing rests on, as `stream-dedup bench capacity` measured them last: the one place where they stand.
-
-Whoever needs one takes it from here; the handbook's table and the page on capacity are made from them
-(`bench.capacity_pages`), and other pages lead there.
-"""
+"""The figures that sizing rests on, as they were measured last: `plan` reckons with them."""
 
 from __future__ import annotations
 

@@ -27,9 +27,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from stream_dedup.bench.children import MeasuredChild
-from stream_dedup.bench.path import Bench, _own, kafka_of
-from stream_dedup.bench.path_report import PathOptions
+from bench.children import MeasuredChild
+from bench.path import Bench, _own, kafka_of
+from bench.path_report import PathOptions
 from stream_dedup.settings.environment import child_environment
 from stream_dedup.settings.settings import Settings
 

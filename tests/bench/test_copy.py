@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from stream_dedup.bench import copy
+from bench import copy
 from stream_dedup.ground.document import Message, TopicPartitionKey
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.ground.messages import Messages

@@ -6,14 +6,13 @@ import json
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from stream_dedup.__main__ import main
-from stream_dedup.bench import find, find_pages
-from stream_dedup.bench.find import CHANGES, TOKENS, FindOptions, run_find
-from stream_dedup.bench.find_texts import LANGUAGES, every_text, source
+from bench import find
+from bench.__main__ import main
+from bench.find import CHANGES, TOKENS, FindOptions, run_find
+from bench.find_texts import LANGUAGES, every_text, source
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.ground.errors import InputError
 from stream_dedup.search.clue import Clue
@@ -140,24 +139,10 @@ def test_texts_too_short_for_the_clues_are_refused(corpus: Path) -> None:
 def test_the_command_says_its_seed_and_writes_tables_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "figures.json"
     arguments = ["--documents", "60", "--clues", "2", "--scans", "3", "--seed", "5", "--json", str(target)]
-    assert main(["bench", "find", *arguments]) == 0
+    assert main(["find", *arguments]) == 0
 
     shown = capsys.readouterr().out
     assert shown.startswith("seed 5\n")
     assert "| Japanese, 60 words | 1.000, 1.000 |" in shown
     figures = json.loads(target.read_text())
-    assert find_pages.tables(figures) in shown
     assert (figures["documents"], figures["seed"]) == (60, 5)
-
-
-@pytest.mark.parametrize(("page", "name"), find_pages.PAGES.items())
-def test_a_page_has_the_kept_figures(page: str, name: str) -> None:
-    """`stream-dedup bench find --kept --pages .` would change nothing; a figure that was changed by hand is noticed."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    figures: dict[str, Any] = find_pages.read()
-
-    assert find_pages.put(text, name, figures) == text
-    assert find_pages.put(text, name, figures | {"bytes_in_engine": 1 + figures["bytes_in_engine"] * 2}) != text
-    assert f"{figures['date']}" in text
-    with pytest.raises(InputError, match="once"):
-        find_pages.put(text.replace(f"<!-- /{name} -->", ""), name, figures)

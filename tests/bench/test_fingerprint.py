@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.__main__ import main
-from stream_dedup.bench.fingerprint import FingerprintOptions, FingerprintReport, Speed, run_fingerprint
-from stream_dedup.bench.peers import Peers
+from bench.__main__ import main
+from bench.fingerprint import FingerprintOptions, FingerprintReport, Speed, run_fingerprint
+from bench.peers import Peers
 from stream_dedup.ground.errors import InputError
 from tests.bench.test_peers import FAKE
 
@@ -58,9 +58,7 @@ def test_texts_of_a_corpus_are_those_of_the_language(tmp_path: Path) -> None:
 
 def test_the_command_shows_rates_and_raw_samples(capsys: pytest.CaptureFixture[str]) -> None:
     """`bench fingerprint --json -` writes figures to standard output and the table to standard error."""
-    code = main(
-        ["bench", "fingerprint", "--languages", "en", "--documents", "3", "--rounds", "2", "--preset", "words", "--json", "-"]
-    )
+    code = main(["fingerprint", "--languages", "en", "--documents", "3", "--rounds", "2", "--preset", "words", "--json", "-"])
     shown = capsys.readouterr()
 
     assert code == 0

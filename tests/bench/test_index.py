@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stream_dedup.__main__ import main
-from stream_dedup.bench.index import IndexOptions, IndexReport, _complain, run_index
-from stream_dedup.bench.index_peers import SortedArrays, ValuePerKey, run_layouts
-from stream_dedup.bench.index_truth import Truth
-from stream_dedup.bench.nearness import candidates, generated
-from stream_dedup.bench.stream import BEGIN_MS, PrintStream, StreamRecord
+from bench.__main__ import main
+from bench.index import IndexOptions, IndexReport, _complain, run_index
+from bench.index_peers import SortedArrays, ValuePerKey, run_layouts
+from bench.index_truth import Truth
+from bench.nearness import candidates, generated
+from bench.stream import BEGIN_MS, PrintStream, StreamRecord
 from stream_dedup.ground.document import Reason
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import PLANS, Plan
@@ -63,9 +63,7 @@ def test_layouts_say_over_how_many_documents(tmp_path: Path) -> None:
 def test_a_run_measures_restarts_a_snapshot_and_a_rebuild(tmp_path: Path) -> None:
     """All copies found, the same volume after each; a copy that was not found would be a complaint."""
     target = tmp_path / "figures.json"
-    code = main(
-        ["bench", "index", "--documents", "6000", "--plan", "classic", "--folder", str(tmp_path), "--json", str(target)]
-    )
+    code = main(["index", "--documents", "6000", "--plan", "classic", "--folder", str(tmp_path), "--json", str(target)])
     (said,) = json.loads(target.read_text(encoding="utf-8"))["runs"]
 
     assert code == 0
@@ -127,7 +125,7 @@ def test_a_wrong_answer_is_no_chance() -> None:
         Truth(stream).compare(first, encode(Rejected(1, bytes(16), 0, "why"), bytes(16))[0])
 
 
-# `stream-dedup bench index --corpus CORPORA --plan bands --plan wide --plan classic`, 2026-11-26, 2,318 distinct texts.
+# `python -m bench index --corpus CORPORA --plan bands --plan wide --plan classic`, 2026-11-26, 2,318 distinct texts.
 REAL = {"bands": 0.003, "wide": 3.460, "classic": 0.112}
 
 
@@ -155,7 +153,7 @@ def test_plans_of_one_run_are_shown_beside_each_other(tmp_path: Path, capsys: py
     """One page of a template after another, with two plans; nothing but judging."""
     target = str(tmp_path / "figures.json")
     plans = ["--plan", "bands", "--plan", "classic"]
-    code = main(["bench", "index", "--documents", "4000", *plans, "--template", "--judging-only", "--json", target])
+    code = main(["index", "--documents", "4000", *plans, "--template", "--judging-only", "--json", target])
     runs = json.loads(Path(target).read_text(encoding="utf-8"))["runs"]
 
     assert code == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.bench.latency import _Sender
+from bench.latency import _Sender
 from stream_dedup.demo.crawl import CrawledPage, endless
 
 PER_SECOND = 2000.0

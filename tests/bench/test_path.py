@@ -6,21 +6,17 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
-from stream_dedup.__main__ import main
-from stream_dedup.bench.children import MeasuredChild
-from stream_dedup.bench.latency import Latency
-from stream_dedup.bench.path import Bench, BenchCluster, by_role
-from stream_dedup.bench.path_bytes import on_disk, over_loopback
-from stream_dedup.bench.path_peers import PEERS, CopyPeer, find_peers
-from stream_dedup.bench.path_plot import draw
-from stream_dedup.bench.path_profile import Profiler, shares, statistics_in
-from stream_dedup.bench.path_report import VARIANTS, PathOptions, PathReading, PathReport, Sample, Start, medians, order, window
-from stream_dedup.ground.errors import InputError, StreamDedupError
-from stream_dedup.kafka import STATISTICS_EVENT
+from bench.__main__ import main
+from bench.children import MeasuredChild
+from bench.latency import Latency
+from bench.path import Bench, BenchCluster, by_role
+from bench.path_bytes import on_disk, over_loopback
+from bench.path_peers import PEERS, CopyPeer, find_peers
+from bench.path_report import VARIANTS, PathOptions, PathReading, PathReport, Sample, Start, medians, order, window
+from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.settings.environment import child_environment
 from tests.broker.harness import wait_until
 
@@ -200,7 +196,6 @@ def test_memory_is_the_child_s_own(tmp_path: Path) -> None:
         (["--duplicates", "1"], 1, "leaves no originals"),
         (["--workers", "5"], 1, "Of 5 workers only 4 would have a partition; give --partitions 5"),
         (["--languages", "en,xx"], 1, "There are no texts in xx"),
-        (["--plot", "no/such/folder/x.svg"], 1, "The picture cannot be written to no/such/folder/x.svg"),
         (["--json", "no/such/folder/x.json"], 1, "The results cannot be written to no/such/folder/x.json"),
     ],
 )
@@ -208,7 +203,7 @@ def test_what_cannot_be_measured_is_refused_at_once(
     capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, sentence: str
 ) -> None:
     """A mistake is found before a broker is started, and said in a sentence."""
-    assert main(["bench", "path", "--broker", "127.0.0.1:1", *arguments]) == code
+    assert main(["path", "--broker", "127.0.0.1:1", *arguments]) == code
 
     assert sentence in capsys.readouterr().err
 
@@ -246,87 +241,6 @@ def test_bytes_are_per_document() -> None:
     one = replace(one, disk_bytes={"documents": 2_000_000}, loopback_bytes=3_000_000)
 
     assert one.bytes_per_document == {"documents": 500.0, "over loopback": 750.0}
-
-
-def test_shares_are_of_the_innermost_function() -> None:
-    """However it was called; lines that are no stacks are passed over, and so are threads that wait for work."""
-    stacks = "serve (c.py);EpollSelector.select (selectors.py:451) 90\nmain (a.py);run (a.py);wait (b.py) 6\n"
-    stacks += "main (a.py);wait (b.py) 2\nmain (a.py) 2\n\nno stack\n"
-
-    assert shares(stacks) == [("wait (b.py)", 0.8), ("main (a.py)", 0.2)]
-    assert shares("") == []
-
-
-def test_the_last_statistics_of_each_client_count() -> None:
-    """They are running totals; lines of other things, and lines cut off in the middle, are passed over."""
-    lines = [
-        json.dumps({"event": STATISTICS_EVENT, "statistics": {"name": name, "tx_bytes": size}})
-        for name, size in (("a", 1), ("b", 2), ("a", 3))
-    ]
-
-    found = statistics_in(["{", *lines, lines[0][:-9], json.dumps({"event": "other"})])
-
-    assert found == {"a": {"name": "a", "tx_bytes": 3}, "b": {"name": "b", "tx_bytes": 2}}
-
-
-def test_without_py_spy_it_is_said(tmp_path: Path) -> None:
-    """Nothing is sampled then, and the folder is there for the rest; a folder that cannot be is refused."""
-    said: list[str] = []
-    profiler = Profiler(tmp_path / "new" / "folder", said.append, None)
-    profiler.attach("wide", [])
-
-    assert profiler.finish() == {}
-    assert "pip install py-spy" in said[0]
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="Give another folder"):
-        Profiler(tmp_path / "file" / "folder", said.append, None)
-
-
-def test_a_tool_that_may_not_look_is_a_sentence(tmp_path: Path) -> None:
-    """What it says itself is passed on."""
-    said: list[str] = []
-    tool = tmp_path / "py-spy"
-    tool.write_text("#!/bin/sh\necho 'Permission denied: try sudo'\nexit 1\n", encoding="utf-8")
-    tool.chmod(0o755)
-    child = MeasuredChild("worker", [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], {}, tmp_path)
-    profiler = Profiler(tmp_path, said.append, tool)
-    profiler.attach("wide", [child])
-    wait_until(lambda: profiler._running[0][2].poll() is not None, "the tool has ended", 60)
-
-    assert profiler.finish() == {}
-    assert said == ["py-spy could not look at the worker: Permission denied: try sudo"]
-    child.stop()
-
-
-@pytest.mark.broker
-@pytest.mark.long
-def test_a_profiled_run_keeps_what_librdkafka_says(bootstrap: str, tmp_path: Path) -> None:
-    """Both roles' clients are there, by name, with the bytes that they sent; the index held entries before."""
-    bench = Bench(PathOptions(documents=2000, index_entries=3500), BenchCluster(bootstrap), tmp_path, lambda _: None)
-
-    bench.profile("wide", Profiler(tmp_path / "profile", lambda _: None, None))
-
-    for role in ("index", "worker"):
-        found = json.loads((tmp_path / "profile" / f"wide-{role}.librdkafka.json").read_text(encoding="utf-8"))
-        assert found
-        assert all(one["tx_bytes"] > 0 for one in found.values())
-
-
-def test_the_picture_has_a_bar_for_what_was_measured() -> None:
-    """Widths are in proportion within a panel, figures stand with them, and what is missing has no bar."""
-    report = PathReport(PathOptions(), {"cores": 2}, peers={"quix": peer("quix")})
-    report.samples = [sample("copy", 1, 100.0), sample("quix", 1, 25.0), sample("wide", 1, 50.0), sample("classic", 1, None)]
-
-    def bars() -> list[float]:
-        return [float(one.get("width", "")) for one in ET.fromstring(draw(report)).iter(f"{SVG}rect")]  # noqa: S314 - our own
-
-    assert bars() == [480.0, 120.0, 240.0]
-    assert "0.25 (25/s)" in draw(report)
-
-    report.latencies = {"wide": [Latency(12_000.0, [10.0, 10.0, 20.0])]}
-
-    assert bars()[3:] == pytest.approx([240.0, 475.2, 480.0])
-    assert "wide, 12,000 documents/s, p99.9" in draw(report)
 
 
 def peer(name: str) -> CopyPeer:
@@ -399,7 +313,7 @@ def test_a_tiny_run(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Each variant is measured once and balanced: the copy copies all, and each plan judges all, a fifth at least twice."""
     arguments = ["--documents", "2000", "--rounds", "1", "--no-latency", "--broker", bootstrap, "--json", "-"]
 
-    code = main(["bench", "path", *arguments])
+    code = main(["path", *arguments])
     out, err = capsys.readouterr()
 
     assert code == 0, err
@@ -488,7 +402,7 @@ def test_peers_copy_all_documents_or_are_named(bootstrap: str, tmp_path: Path) -
 @pytest.mark.broker
 def test_a_tiny_latency_run(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every record that is sent to the observed one of four partitions comes out once and is counted, however old it is."""
-    monkeypatch.setattr("stream_dedup.bench.latency._WARM_UP_DOCUMENTS", 50)
+    monkeypatch.setattr("bench.latency._WARM_UP_DOCUMENTS", 50)
     bench = Bench(PathOptions(documents=2000, rates=(40.0, 400.0)), BenchCluster(bootstrap), tmp_path, lambda _: None)
 
     found = bench.latency("wide", seconds=0.5)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.bench.peers import Peers, peers_command
+from bench.peers import Peers, peers_command
 from stream_dedup.ground.errors import InputError, StreamDedupError
 
 FAKE = Path(__file__).with_name("fake_peer.py")

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stream_dedup.__main__ import main
-from stream_dedup.bench import quality
-from stream_dedup.bench.corpus import GROUPS, Corpus, CorpusDocument, KnownPairs, group_of, read_corpora
-from stream_dedup.bench.peers import Peers
-from stream_dedup.bench.quality import PairCounts, QualityOptions, count_pairs, greedy, near_pairs, run_quality
-from stream_dedup.bench.templates import template_language, template_pages
+from bench import quality
+from bench.__main__ import main
+from bench.corpus import GROUPS, Corpus, CorpusDocument, KnownPairs, group_of, read_corpora
+from bench.peers import Peers
+from bench.quality import PairCounts, QualityOptions, count_pairs, greedy, near_pairs, run_quality
+from bench.templates import template_language, template_pages
 from stream_dedup.demo import truth
 from stream_dedup.demo.texts import Dice, Writer, language
 from stream_dedup.ground.errors import ConfigurationError, InputError
@@ -195,7 +195,7 @@ def test_the_command_prints_a_table_and_writes_the_same_figures(
     """`bench quality` shows sets and groups; the JSON holds the counts of the table."""
     target = tmp_path / "figures.json"
 
-    assert main(["bench", "quality", "--corpus", str(tiny), "--plan", "wide", "--preset", "words", "--json", str(target)]) == 0
+    assert main(["quality", "--corpus", str(tiny), "--plan", "wide", "--preset", "words", "--json", str(target)]) == 0
 
     shown = capsys.readouterr().out
     assert "4 of 4" in shown

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from stream_dedup.bench.path import BenchCluster
-from stream_dedup.bench.path_report import PathOptions
+from bench.path import BenchCluster
+from bench.path_report import PathOptions
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.search.api import SearchApi
 from stream_dedup.search.clue import words_of

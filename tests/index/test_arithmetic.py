@@ -132,7 +132,7 @@ def test_bands_finds_what_is_alike_at_any_distance_that_belongs_to_it() -> None:
     assert chance(PLANS["bands"]) < 1e-60
 
 
-# `stream-dedup bench index --corpus CORPORA --plan bands --plan wide --plan classic`, 2026-11-26; twice what was looked up
+# `python -m bench index --corpus CORPORA --plan bands --plan wide --plan classic`, 2026-11-26; twice what was looked up
 # while the texts came in, because then half of them are there on average. Of `bands` they are seven in all.
 @pytest.mark.parametrize(("name", "looked_up"), [("bands", 2 * 0.003), ("wide", 2 * 3.460), ("classic", 2 * 0.112)])
 def test_candidates_are_those_of_real_texts(name: str, looked_up: float) -> None:

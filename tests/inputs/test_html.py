@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from stream_dedup.bench.pages import Measure, measure, pages
 from stream_dedup.ground.document import DeadLetter, Message
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 from stream_dedup.inputs.html import Extractor, Failure
 from stream_dedup.settings.layers import load_settings
+from tests.inputs.web_pages import Measure, measure, pages
 
 # The work grows with the square of the depth: 5,000 take a second, these more than five minutes.
 HANGS = "<div>" * 100_000 + "text"

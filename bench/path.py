@@ -26,16 +26,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from stream_dedup.bench import copy
-from stream_dedup.bench.children import MeasuredChild, cpu_seconds, process_looker
-from stream_dedup.bench.latency import Latency
-from stream_dedup.bench.latency import measure as measure_latency
-from stream_dedup.bench.path_bytes import on_disk, over_loopback
-from stream_dedup.bench.path_fill import fill
-from stream_dedup.bench.path_machine import machine
-from stream_dedup.bench.path_peers import CopyPeer, find_peers, peer_environment
-from stream_dedup.bench.path_profile import STATISTICS_SETTINGS, Profiler, Share, find_py_spy
-from stream_dedup.bench.path_report import PLANS, PathOptions, PathReading, PathReport, Sample, Start, order, window
+from bench import copy
+from bench.children import MeasuredChild, cpu_seconds, process_looker
+from bench.latency import Latency
+from bench.latency import measure as measure_latency
+from bench.path_bytes import on_disk, over_loopback
+from bench.path_fill import fill
+from bench.path_machine import machine
+from bench.path_peers import CopyPeer, find_peers, peer_environment
+from bench.path_report import PLANS, PathOptions, PathReading, PathReport, Sample, Start, order, window
 from stream_dedup.ground import topics
 from stream_dedup.ground.errors import BrokerError, StreamDedupError
 from stream_dedup.kafka import Admin, LoadProducer, reader
@@ -64,10 +63,8 @@ def run_path(options: PathOptions, say: Say) -> PathReport:
     """Measure everything; `say` is told in a line what is going on.
 
     Raises:
-        InputError: the profile's folder cannot be made.
         StreamDedupError: the broker or a child did not come up or ended, or the documents stopped moving.
     """
-    profiler = Profiler(options.profile, say, find_py_spy()) if options.profile is not None else None
     with kafka_of(options, say) as (folder, broker):
         report = PathReport(options, machine(broker.title))
         if options.with_peers:
@@ -80,10 +77,6 @@ def run_path(options: PathOptions, say: Say) -> PathReport:
             bench.add_round(report, number)
         for plan in PLANS if options.rates else ():
             report.latencies[plan] = bench.latency(plan)
-        if profiler is not None:
-            for plan in PLANS:
-                say(f"one more measurement of {plan}, under the profiler; it is not among the figures")
-                report.profiles[plan] = bench.profile(plan, profiler)
         if options.broker:
             say(f"The topics that begin with {bench.name} stay on {options.broker}; delete them when you like.")
     return report
@@ -197,23 +190,6 @@ class Bench:
             self._say(f"latency of {plan} at {' and '.join(f'{rate:.0f}' for rate in rates)} documents/s")
             return measure_latency(settings, self._options.pages(), children, rates, seconds, self._options.partitions)
 
-    def profile(self, plan: str, profiler: Profiler) -> dict[str, list[Share]]:
-        """Measure a plan once more under a profiler, from the first commit on; return where each role's samples lie.
-
-        Raises:
-            StreamDedupError: a child ended, or the documents stopped moving.
-        """
-        total = self._options.documents
-        with self._prepared(plan) as (settings, names, folder):
-            self._load(settings, names.documents, total, None)
-            with self._running(plan, settings, folder, STATISTICS_SETTINGS) as children:
-                for number, _ in enumerate(self._watch(Admin(settings), settings.group, children, total)):
-                    if number == 0:
-                        profiler.attach(plan, children)
-                found = profiler.finish()
-            profiler.keep_statistics(plan, children)
-        return found
-
     @contextlib.contextmanager
     def _prepared(self, variant: str) -> Iterator[tuple[Settings, topics.TopicNames, Path]]:
         """Give settings with names that nobody else has, their topics, and a folder that goes at the end."""
@@ -273,7 +249,7 @@ class Bench:
             peer = self._peers[variant]
             programs = {name: (peer.command(*arguments), peer_environment()) for name in self._worker_names(variant)}
         else:
-            program = [sys.executable, "-m", "stream_dedup.bench.copy"]
+            program = [sys.executable, "-m", "bench.copy"]
             programs = {name: (program, child_environment(own | {"worker_id": name})) for name in self._worker_names(variant)}
         children: list[MeasuredChild] = []
         try:
@@ -407,8 +383,8 @@ def kafka_of(options: PathOptions, say: Say) -> Iterator[tuple[Path, BenchCluste
 @contextlib.contextmanager
 def _own_broker(folder: Path, say: Say) -> Iterator[BenchCluster]:
     """Run a broker in the folder, that Java compiles as Kafka's own scripts have it."""
-    from stream_dedup.broker import LocalBroker  # noqa: PLC0415 - an extra, not needed on somebody's own Kafka
-    from stream_dedup.broker.jars import pinned_jars  # noqa: PLC0415
+    from stream_dedup.broker import LocalBroker
+    from stream_dedup.broker.jars import pinned_jars
 
     versions = [jar.coordinate.split(":")[2] for jar in pinned_jars() if jar.coordinate.startswith("org.apache.kafka:kafka_")]
     with LocalBroker(folder / "kafka", is_for_long=True, log=say) as broker:

@@ -26,8 +26,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.bench.find_texts import LANGUAGES, every_text
-from stream_dedup.bench.path_machine import machine
+from bench.find_texts import LANGUAGES, every_text
+from bench.path_machine import machine
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.fingerprinting.normalise import normalise
 from stream_dedup.ground.errors import InputError

@@ -26,9 +26,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.bench.peers import Peers
-from stream_dedup.bench.quality import recipe_of
-from stream_dedup.bench.stream import WORDS, PrintStream, StreamRecord
+from bench.peers import Peers
+from bench.quality import recipe_of
+from bench.stream import WORDS, PrintStream, StreamRecord
 from stream_dedup.demo.crawl import endless
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import SKETCH_VALUES

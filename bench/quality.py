@@ -28,9 +28,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.bench.corpus import GROUPS, LISTED_FROM, Corpus, CorpusDocument, Group, KnownPairs, group_of, read_corpora
-from stream_dedup.bench.peers import PeerMethod, Peers
-from stream_dedup.bench.templates import Templates, template_language, template_pages
+from bench.corpus import GROUPS, LISTED_FROM, Corpus, CorpusDocument, Group, KnownPairs, group_of, read_corpora
+from bench.peers import PeerMethod, Peers
+from bench.templates import Templates, template_language, template_pages
 from stream_dedup.demo import truth
 from stream_dedup.demo.texts import Dice
 from stream_dedup.fingerprinting import PRESETS as ALL_PRESETS

@@ -1,6 +1,6 @@
 """The measured process of `bench index`: an index on RocksDB, fed with a known stream of log records.
 
-`python -m stream_dedup.bench.index_child JOB` with a JSON object; one JSON object a line on standard output.
+`python -m bench.index_child JOB` with a JSON object; one JSON object a line on standard output.
 
     fill      apply the stream from where the volume ends; a line for each stretch, then one with the sizes and how long
               opening took; then it waits until standard input says `close`, or until it is killed
@@ -22,8 +22,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
 
-from stream_dedup.bench.index_truth import Truth
-from stream_dedup.bench.stream import BEGIN_MS, RECORD_DOCUMENTS, PrintStream
+from bench.index_truth import Truth
+from bench.stream import BEGIN_MS, RECORD_DOCUMENTS, PrintStream
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import parse
 from stream_dedup.index import layout

@@ -15,7 +15,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Final
 
-from stream_dedup.bench.corpus import LISTED_FROM, CorpusDocument
+from bench.corpus import LISTED_FROM, CorpusDocument
 from stream_dedup.demo.texts import LANGUAGES, Dice, Writer, language
 from stream_dedup.demo.truth import GREY_FROM, Pair, jaccard, shingles
 

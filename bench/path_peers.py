@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from stream_dedup.bench.peers import ENVIRONMENT
+from bench.peers import ENVIRONMENT
 from stream_dedup.settings.environment import child_environment
 
 PLAIN: Final = "plain"

@@ -15,11 +15,11 @@ from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import note
 
 if TYPE_CHECKING:
-    from stream_dedup.bench import quality
-from stream_dedup.cli.bench import about_peers, number, out_of, peers_of, stamped, table_of, write_figures
+    from bench import quality
+from bench.show import about_peers, number, out_of, peers_of, stamped, table_of, write_figures
 
 
-@command("bench quality", example="stream-dedup bench quality --corpus corpora --plan wide --plan classic")
+@command("bench quality", example="python -m bench quality --corpus corpora --plan wide --plan classic")
 def bench_quality_command(
     corpus: Annotated[Path, typer.Option("--corpus", metavar="DIR", help="Folder of NAME.jsonl and NAME.pairs.tsv files.")],
     presets: Annotated[list[str] | None, typer.Option("--preset", help="Recipes to measure.  [default: all]")] = None,
@@ -30,7 +30,7 @@ def bench_quality_command(
     target: FiguresOption = None,
 ) -> int:
     """Measure what recipes and plans find among real texts with known near-duplicates, and what they drop falsely."""
-    from stream_dedup.bench.quality import QualityOptions, presets_named
+    from bench.quality import QualityOptions, presets_named
     from stream_dedup.ground.plan import PLANS
     from stream_dedup.ground.plan import parse as parse_plan
 
@@ -46,7 +46,7 @@ def show_quality(options: quality.QualityOptions, *, with_peers: bool, target: s
         InputError: the corpora cannot be read, the file cannot be written, or the peers are not set up.
         StreamDedupError: the peers did not start.
     """
-    from stream_dedup.bench import quality
+    from bench import quality
 
     out = out_of(target)
     with peers_of(with_peers=with_peers) as peers:

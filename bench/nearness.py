@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from stream_dedup.bench.corpus import read_corpora
-from stream_dedup.bench.quality import recipe_of
-from stream_dedup.bench.stream import FEATURES, RECORD_DOCUMENTS, WORDS, PrintStream
+from bench.corpus import read_corpora
+from bench.quality import recipe_of
+from bench.stream import FEATURES, RECORD_DOCUMENTS, WORDS, PrintStream
 from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.sketch import SKETCH_VALUES

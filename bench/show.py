@@ -17,7 +17,7 @@ from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import console, print_json
 
 if TYPE_CHECKING:
-    from stream_dedup.bench.peers import Peers
+    from bench.peers import Peers
 
 
 _STANDARD_OUTPUT = "-"
@@ -47,7 +47,7 @@ def stamped(figures: dict[str, object]) -> dict[str, object]:
 @contextlib.contextmanager
 def peers_of(*, with_peers: bool) -> Iterator[Peers | None]:
     """Yield the other programs, if they are asked for."""
-    from stream_dedup.bench.peers import Peers, peers_command
+    from bench.peers import Peers, peers_command
 
     if not with_peers:
         yield None

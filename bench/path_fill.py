@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stream_dedup.bench.stream import PrintStream
+from bench.stream import PrintStream
 from stream_dedup.control.declaration import fields_of
 from stream_dedup.kafka import LogAppender
 from stream_dedup.log.records import Control, encode_control

@@ -32,9 +32,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from stream_dedup.bench.index_peers import Run, run_peers
-from stream_dedup.bench.peers import Peers, peers_command
-from stream_dedup.bench.stream import RECORD_DOCUMENTS
+from bench.index_peers import Run, run_peers
+from bench.peers import Peers, peers_command
+from bench.stream import RECORD_DOCUMENTS
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.index import snapshot
@@ -342,7 +342,7 @@ def _child(
         "snapshot": None if snapshot is None else str(snapshot),
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "stream_dedup.bench.index_child", json.dumps(job)],
+        [sys.executable, "-m", "bench.index_child", json.dumps(job)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -14,11 +14,11 @@ from stream_dedup.cli.options import (
 from stream_dedup.ground.terminal import note
 
 if TYPE_CHECKING:
-    from stream_dedup.bench import fingerprint
-from stream_dedup.cli.bench import about_peers, number, out_of, peers_of, stamped, table_of, write_figures
+    from bench import fingerprint
+from bench.show import about_peers, number, out_of, peers_of, stamped, table_of, write_figures
 
 
-@command("bench fingerprint", example="stream-dedup bench fingerprint --languages en,zh --json figures.json")
+@command("bench fingerprint", example="python -m bench fingerprint --languages en,zh --json figures.json")
 def bench_fingerprint_command(
     languages: Annotated[str, typer.Option("--languages", metavar="EN,..", help="Languages of the texts.")] = "en,zh,ja,ru",
     documents: Annotated[int, typer.Option("--documents", min=1, help="Texts in each language.")] = 300,
@@ -33,8 +33,8 @@ def bench_fingerprint_command(
     target: FiguresOption = None,
 ) -> int:
     """Measure how fast texts become fingerprints, on one core, beside other programs on the same texts."""
-    from stream_dedup.bench.fingerprint import FingerprintOptions
-    from stream_dedup.bench.quality import presets_named
+    from bench.fingerprint import FingerprintOptions
+    from bench.quality import presets_named
 
     codes = tuple(code.strip() for code in languages.split(","))
     options = FingerprintOptions(codes, documents, size_bytes, rounds, seed, presets_named(presets or []), corpus)
@@ -48,7 +48,7 @@ def show_fingerprint(options: fingerprint.FingerprintOptions, *, with_peers: boo
         InputError: there are no texts in a language, the file cannot be written, or the peers are not set up.
         StreamDedupError: a peer failed.
     """
-    from stream_dedup.bench import fingerprint
+    from bench import fingerprint
 
     out = out_of(target)
     with peers_of(with_peers=with_peers) as peers:

@@ -10,11 +10,10 @@ import itertools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
-from stream_dedup.bench.latency import Latency
-from stream_dedup.bench.path_peers import QUIX, CopyPeer
+from bench.latency import Latency
+from bench.path_peers import QUIX, CopyPeer
 from stream_dedup.demo.crawl import CrawledPage, endless
 from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import InputError
@@ -38,7 +37,7 @@ Item = TypeVar("Item")
 class PathOptions:
     """What to measure. `broker` None is one of our own. After the rounds latency is measured at each of `rates`, documents/s.
 
-    `with_peers` adds other programs that copy to each round, `profile` one more round under a profiler, kept in that folder.
+    `with_peers` adds other programs that copy to each round.
     The index holds `index_entries` representatives before the first document comes.
     """
 
@@ -53,7 +52,6 @@ class PathOptions:
     with_peers: bool = False
     workers: int = 1
     partitions: int = PARTITIONS
-    profile: Path | None = None
     index_entries: int = 0
 
     @property
@@ -207,8 +205,7 @@ class Sample:
 class PathReport:
     """All that was measured, and on what.
 
-    `missing`: a sentence for each peer that was asked for and is not here. `profiles`: of each plan and role the functions in
-    which it was most of the time, each with its share.
+    `missing`: a sentence for each peer that was asked for and is not here.
     """
 
     options: PathOptions
@@ -218,7 +215,6 @@ class PathReport:
     mean_value_bytes: float = 0.0
     peers: Mapping[str, CopyPeer] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
-    profiles: dict[str, Mapping[str, Sequence[tuple[str, float]]]] = field(default_factory=dict)
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -299,10 +295,6 @@ class PathReport:
             "peers_missing": dict(self.missing),
             "variants": variants,
             "latency": {plan: [one.as_json() for one in found] for plan, found in self.latencies.items()},
-            "profile": {
-                plan: {role: {name: round(share, 4) for name, share in shares} for role, shares in roles.items()}
-                for plan, roles in self.profiles.items()
-            },
             "samples": [one.as_json() for one in self.samples],
             "complaints": self.complaints,
         }

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from stream_dedup.bench.corpus import read_corpora
-from stream_dedup.bench.peers import Peers
-from stream_dedup.bench.quality import recipe_of
+from bench.corpus import read_corpora
+from bench.peers import Peers
+from bench.quality import recipe_of
 from stream_dedup.demo.crawl import endless
 from stream_dedup.demo.truth import BY_CHARACTERS
 from stream_dedup.fingerprinting import Fingerprinter

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from stream_dedup.bench.stream import FEATURES, RECORD_DOCUMENTS, PrintStream, StreamRecord
+from bench.stream import FEATURES, RECORD_DOCUMENTS, PrintStream, StreamRecord
 from stream_dedup.fingerprinting import number_of
 from stream_dedup.ground.document import Verdict
 from stream_dedup.ground.errors import InvariantError

@@ -15,13 +15,13 @@ from stream_dedup.cli.options import (
 from stream_dedup.ground.terminal import note
 
 if TYPE_CHECKING:
-    from stream_dedup.bench import index
+    from bench import index
     from stream_dedup.ground.plan import Plan
-from stream_dedup.cli.bench import megabytes, number, out_of, stamped, table_of, write_figures
+from bench.show import megabytes, number, out_of, stamped, table_of, write_figures
 
 
 @command(
-    "bench index", example="stream-dedup bench index --documents 10000000 --plan classic --duplicates 0.1 --json figures.json"
+    "bench index", example="python -m bench index --documents 10000000 --plan classic --duplicates 0.1 --json figures.json"
 )
 def bench_index_command(
     documents: Annotated[
@@ -64,7 +64,7 @@ def bench_index_command(
     """
     from dataclasses import replace
 
-    from stream_dedup.bench.index import IndexOptions
+    from bench.index import IndexOptions
     from stream_dedup.cli.plan import read_size
     from stream_dedup.ground.plan import parse as parse_plan
 
@@ -94,7 +94,7 @@ def show_index(runs: list[index.IndexOptions], *, target: str | None) -> int:
         InputError: the file cannot be written, or the peers are not set up.
         StreamDedupError: a measured process or a peer failed.
     """
-    from stream_dedup.bench import index
+    from bench import index
 
     out, reports = out_of(target), list[index.IndexReport]()
     for options in runs:
@@ -110,7 +110,7 @@ def show_index(runs: list[index.IndexOptions], *, target: str | None) -> int:
 
 
 def _show_nearness(corpus: Path, plans: list[Plan], seed: int) -> int:
-    from stream_dedup.bench.nearness import candidates, generated, real
+    from bench.nearness import candidates, generated, real
 
     texts = real(corpus)
     table = table_of("entries looked up for a document", f"{len(texts.features):,} distinct texts", "as many generated")
@@ -146,7 +146,7 @@ def _compare(reports: list[index.IndexReport], out: Console) -> None:
 
 
 def _show_index(report: index.IndexReport, out: Console) -> None:
-    from stream_dedup.bench import index
+    from bench import index
 
     options, figures = report.options, report.as_json()
     out.print()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.bench.children import MeasuredChild
+from bench.children import MeasuredChild
 from stream_dedup.demo.crawl import CrawledPage
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import StreamDedupError

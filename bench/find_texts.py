@@ -25,7 +25,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.bench.corpus import read_corpora
+from bench.corpus import read_corpora
 from stream_dedup.demo.texts import Dice
 from stream_dedup.fingerprinting.jieba_data import words_by_frequency
 from stream_dedup.ground.errors import InputError
