@@ -119,7 +119,7 @@ class Recent:
         with self._lock:
             for one in decisions:
                 self._number += 1
-                seen = one.seen_ms or now
+                seen = min(one.seen_ms or now, now)  # at the start it is the record's time, which may be any
                 self._decisions.append(replace(one, number=self._number, seen_ms=seen))
                 self._minutes.setdefault(seen // 60_000, Counter())[known_reason(one.reason)] += 1
                 if one.latency_ms is not None:

@@ -148,10 +148,14 @@ class TextFiller:
         self._catch_up_to = {key: high for key, (_, high) in ends.items()}
         self._behind_at_start = 0
         self._reader = surroundings.make_reader(settings, f"search-{surroundings.host}")
-        self._engine = TextIndex(settings.search_dir)
+
+        def now_ms() -> int:
+            return int(surroundings.now_seconds() * 1000)
+
+        self._engine = TextIndex(settings.search_dir, now_ms)
         try:
             places = self._places(ends)
-            self._take_downs = TakeDowns(self._engine.take_downs(), are_all=False)
+            self._take_downs = TakeDowns(self._engine.take_downs(), are_all=False, now_ms=now_ms)
             # The outputs wait until the log was read: what is forgotten is then known before it could be shown.
             self._reader.start({self._log: places.pop(self._log)})
             self._waiting = places

@@ -2,7 +2,7 @@
 
 A take-down covers every document of its id that the log decided before it, by the place in the log that a record has in
 `dedup.log`, whenever the search reads either of the two. One that comes under the id later is shown again, as `forget` is no
-ban. A record that no log decided is held against it by time, and one without a time is covered.
+ban. A record that no log decided is held against it by time; one without a time is covered, and one whose time lies ahead.
 
 Invariant: ids are kept as digests, so that a forgotten one does not lie in the engine's folder.
 """
@@ -10,7 +10,8 @@ Invariant: ids are kept as digests, so that a forgotten one does not lie in the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from stream_dedup.ground.document import Message
@@ -35,8 +36,15 @@ class TakeDown(NamedTuple):
 class TakeDowns:
     """Those that are known: of each id the last. `are_all`: the log was read to where it ended at the start."""
 
-    def __init__(self, known: Iterable[TakeDown] = (), *, are_all: bool = True) -> None:
+    def __init__(
+        self,
+        known: Iterable[TakeDown] = (),
+        *,
+        are_all: bool = True,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
         self.are_all = are_all
+        self._now_ms = now_ms
         self._by_id: dict[str, TakeDown] = {}
         self._by_shown: dict[str, TakeDown] = {}
         for one in known:
@@ -50,13 +58,16 @@ class TakeDowns:
 
     def covers(self, id_key: str, log_offset: int, time_ms: int) -> bool:
         """Return whether a document is not to be shown."""
-        found = self._by_id.get(id_key)
-        return found is not None and found.covers(log_offset, time_ms)
+        return self._covers(self._by_id.get(id_key), log_offset, time_ms)
 
     def covers_shown(self, identifier: str, log_offset: int, time_ms: int) -> bool:
         """Return whether an id that a record names is not to be shown."""
         found = self._by_shown.get(shown_key_of(identifier)) if self._by_shown and identifier else None
-        return found is not None and found.covers(log_offset, time_ms)
+        return self._covers(found, log_offset, time_ms)
+
+    def _covers(self, found: TakeDown | None, log_offset: int, time_ms: int) -> bool:
+        # A time that lies ahead does not say whether the record came before the take-down.
+        return found is not None and found.covers(log_offset, time_ms if time_ms <= self._now_ms() else 0)
 
 
 def take_downs_of(message: Message) -> Iterator[TakeDown]:

@@ -9,7 +9,7 @@ What lies in it, all in tantivy's own segments:
 
 Invariants: one commit makes all four visible, or none of them; a clue is looked for exactly as a scan of all texts would, the
 rarest pairs of words first, and the rest only in the documents that have enough of those; at most `_HEAP_BYTES` of documents
-are held in memory.
+are held in memory; no time lies ahead: what a record says beyond now, which its producer may, counts as now.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Collection, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +43,7 @@ _HELD_WORK: Final = 2.0
 _LOOKED_AT: Final = 64  # so many documents are looked at before the engine is asked for all pairs at once
 _STAYING: Final = 0.95  # so much of its limit the folder is emptied to
 _DROPPED_ONE_BY_ONE: Final = 20_000
+_DAY_MS: Final = 86_400_000
 _UNIQUE_FIRST: Final = 0.01  # added to the number of pairs found: of equals, the kept document comes first
 _ID_CHARACTERS_MAX: Final = 1_000
 
@@ -49,13 +51,14 @@ _ID_CHARACTERS_MAX: Final = 1_000
 class TextIndex:
     """The engine in a folder. One process at a time opens it; many threads of it may ask while one adds."""
 
-    def __init__(self, folder: Path) -> None:
-        """Open it, or make it.
+    def __init__(self, folder: Path, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+        """Open it, or make it. `now_ms`: the clock, in milliseconds since 1970.
 
         Raises:
             VolumeError: the folder is damaged, or another process has it open.
         """
         self._folder = folder
+        self._now_ms = now_ms
         self._schema = _schema()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +89,8 @@ class TextIndex:
                     f"The full-text engine in {self._folder} is of another version of this program; delete the folder: it is "
                     "filled anew from Kafka."
                 )
-            made_for, following, self._oldest_ms = rest
+            made_for, following, oldest_ms = rest
+            self._oldest_ms = min(oldest_ms, self._now_ms())  # else a clock that was ahead would shut it
             return EnginePlace(made_for, {(topic, partition): offset for topic, partition, offset in following})
         except (ValueError, TypeError) as error:
             raise VolumeError(f"The full-text engine in {self._folder} is damaged; delete it: it is filled anew.") from error
@@ -117,6 +121,7 @@ class TextIndex:
         By `id_key` (`take_downs.key_of`) a take-down finds it. One older than what `drop_beyond` has left is passed over.
         """
         self._added += 1
+        facts = facts._replace(time_ms=min(facts.time_ms, self._now_ms()))
         if facts.ordered_ms < self._oldest_ms:
             return
         found = tantivy.Document()
@@ -291,15 +296,19 @@ class TextIndex:
         live_bytes = self.live_bytes
         if live_bytes <= bytes_most:
             return 0
-        searcher, should = self._index.searcher(), tantivy.Occur.Should
+        searcher, should, now_ms = self._index.searcher(), tantivy.Occur.Should, self._now_ms()
         texts = tantivy.Query.boolean_query([(should, self._term("kind", kind)) for kind in (_UNIQUE, _COPY)])
+        ahead = self._both(texts, self._timed(now_ms + _DAY_MS, TIME_MS_MAX))
+        if gone := self._count_of(ahead):  # by a clock that was ahead; by their times they would stay for ever
+            self._open().delete_documents_by_query(ahead)
+            return gone
         there = self._count_of(texts)
         going = min(there, math.ceil(there * (1 - _STAYING * bytes_most / live_bytes)))
         if not going:
             return 0
         oldest = tantivy.Order.Asc
         ((time_ms, _),) = searcher.search(texts, 1, count=False, order_by_field="time", order=oldest, offset=going - 1).hits
-        self._oldest_ms = max(self._oldest_ms, time_ms)
+        self._oldest_ms = min(max(self._oldest_ms, time_ms), now_ms)
         self.drop_before(time_ms)
         gone = self._count_of(self._both(texts, self._timed(0, time_ms - 1))) if time_ms else 0
         of_then = self._both(texts, self._timed(time_ms, time_ms))

@@ -60,6 +60,16 @@ def test_what_is_kept_is_bounded() -> None:
     assert recent.now().total == MINUTES - 1  # this minute has none yet
 
 
+def test_minutes_that_lie_ahead_push_none_of_this_hour_out() -> None:
+    """Records dated in the year 9999 that lay in the outputs at the start count as seen now."""
+    recent = Recent(now_ms=lambda: HOUR_MS)
+
+    recent.saw(decision(place, seen_ms=253_402_300_000_000 + place * 60_000) for place in range(2 * MINUTES))
+    recent.saw(decision(place, seen_ms=HOUR_MS) for place in range(5))
+
+    assert recent.now().total == 2 * MINUTES + 5
+
+
 def test_figures_of_the_hour() -> None:
     """Reasons, latencies, and a histogram in which a similarity of 1 has its place."""
     figures = sources().recent.now()

@@ -314,6 +314,74 @@ def test_documents_of_one_time_leave_one_by_one(make_engine: Callable[[], TextIn
     assert gone == pytest.approx(210, abs=5)
 
 
+YEAR_9999_MS = 253_402_300_000_000
+
+
+def test_a_time_that_lies_ahead_shuts_nobody_out(tmp_path: Path) -> None:
+    """Producers may write any time: documents of the year 9999 are as old as their reading, and leave in their turn."""
+    clock, numbers = [1_000_000], iter(range(10_000))
+    engine = TextIndex(tmp_path, lambda: clock[0])
+
+    def add(count: int, time_ms: int) -> list[str]:
+        added = [facts(next(numbers), time_ms=time_ms) for _ in range(count)]
+        for one in added:
+            engine.add(one, [f"w{one.at}{place}" for place in range(20)])
+        engine.commit(PLACE)
+        while most and engine.drop_beyond(most):
+            engine.commit(PLACE)
+        return [one.at for one in added]
+
+    most = 0
+    before = add(200, clock[0] - 1)
+    most = engine.live_bytes
+    clock[0] += 1000
+    ahead = add(400, YEAR_9999_MS)
+    clock[0] += 1000
+    after = add(100, clock[0] - 1)
+
+    found = {at for at in (*before, *ahead, *after) if engine.facts_at(at)}
+    assert found.issuperset(after)
+    assert found.isdisjoint(before)
+    assert max(engine.facts_at(at).time_ms for at in found) < clock[0]  # type: ignore[union-attr]
+    clock[0] += 1000
+    add(400, clock[0])
+    assert not any(engine.facts_at(at) for at in ahead)
+    engine.close()
+
+
+def test_a_clock_that_was_ahead_shuts_nobody_out(tmp_path: Path) -> None:
+    """What a search let in meanwhile goes first once the clock is right, and what comes then is taken in."""
+    clock = [YEAR_9999_MS]
+    engine = TextIndex(tmp_path, lambda: clock[0])
+    for number in range(200):
+        engine.add(facts(number, time_ms=clock[0] - 1), [f"w{number}{place}" for place in range(20)])
+    engine.commit(PLACE)
+    most = engine.live_bytes * 4 // 5
+    assert engine.drop_beyond(most)
+    engine.commit(PLACE)
+    engine.close()
+    clock[0] = 2_000_000
+    engine = TextIndex(tmp_path, lambda: clock[0])
+    for number in range(200, 400):
+        engine.add(facts(number, time_ms=clock[0]), [f"w{number}{place}" for place in range(20)])
+    engine.commit(PLACE)
+    while engine.drop_beyond(most):
+        engine.commit(PLACE)
+
+    left = [number for number in range(400) if engine.facts_at(f"unique-0@{number}")]
+    assert (min(left) >= 200, len(left) > 100) == (True, True)
+    engine.close()
+
+
+def test_a_take_down_holds_for_what_no_log_decided_and_is_dated_ahead() -> None:
+    """Its time says nothing of whether it came before, so it counts as one without a time."""
+    known = TakeDowns([take_down("a", 9)], now_ms=lambda: 5000)
+
+    assert [known.covers(key_of(b"a"), -1, time_ms) for time_ms in (1001, 5000, 5001)] == [False, False, True]
+    assert [known.covers_shown("a", -1, time_ms) for time_ms in (5000, YEAR_9999_MS)] == [False, True]
+    assert not known.covers(key_of(b"a"), 10, YEAR_9999_MS)
+
+
 def test_no_forgotten_id_lies_in_the_folder(tmp_path: Path) -> None:
     """What is kept of a take-down, and with copies of what they are copies of, is a digest or nothing."""
     engine = TextIndex(tmp_path)
