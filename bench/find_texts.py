@@ -40,6 +40,7 @@ _BLOCK: Final = 256
 _SENTENCE: Final = 12
 _JUMPS: Final = 0.25
 _SYLLABLES: Final = [first + last for last in "aeiou" for first in "tnrsldmcpbfghvkwjy"]
+_ARABIC_SYLLABLES: Final = [first + last for last in ("", "ا", "و", "ي") for first in "بتثجحخدذرزسشصضطظعغفقكلمنه"]
 _PARTICLES: Final = (
     "の",
     "は",
@@ -129,7 +130,7 @@ class GeneratedTexts:
     def __init__(self, seed: int, code: str, size_bytes: int) -> None:
         self._seed = [seed, LANGUAGES.index(code)]
         self._code = code
-        self._words = _vocabulary(code)
+        self._words = vocabulary(code)
         weights = (np.arange(1, len(self._words) + 1) + _SHIFT) ** -_EXPONENT
         self._law = np.cumsum(weights) / weights.sum()
         self._length = 16
@@ -203,24 +204,25 @@ class WalkedTexts:
         return "".join(found)
 
 
-def _vocabulary(code: str) -> list[str]:
-    """Return the words of a language, the most frequent first; no two are equal."""
+def vocabulary(code: str) -> list[str]:
+    """Return the words of a language, the most frequent first; no two are equal. Arabic ones are made up too."""
     if code == "zh":
         return [word for word in words_by_frequency() if all("\u4e00" <= one <= "\u9fff" for one in word)][:_WORDS]
     if code == "ja":
         characters = _characters("euc_jp", 0xB0, 0xCF)
         count = len(characters)
         return [characters[number // count] + characters[number % count] for number in _scattered(count * count)]
-    return ["".join(_digits(number)) for number in range(_WORDS)]
+    syllables = _ARABIC_SYLLABLES if code == "ar" else _SYLLABLES
+    return ["".join(_digits(number, syllables)) for number in range(_WORDS)]
 
 
-def _digits(number: int) -> Iterator[str]:
-    """Yield the syllables of a number: one for the first ninety words, two for the next eight thousand."""
-    while number >= len(_SYLLABLES):
-        number, digit = divmod(number, len(_SYLLABLES))
+def _digits(number: int, syllables: Sequence[str]) -> Iterator[str]:
+    """Yield the syllables of a number: one for the first words, as many as there are syllables, two for their square."""
+    while number >= len(syllables):
+        number, digit = divmod(number, len(syllables))
         number -= 1
-        yield _SYLLABLES[digit]
-    yield _SYLLABLES[number]
+        yield syllables[digit]
+    yield syllables[number]
 
 
 def _scattered(limit: int) -> Iterator[int]:

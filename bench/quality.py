@@ -17,6 +17,7 @@ Invariants: counts are of whole pairs and documents and add up over sets, groups
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 from collections import Counter, defaultdict
@@ -28,6 +29,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.bands import BandCounts, count_bands, nearest_kept
 from bench.corpus import GROUPS, LISTED_FROM, Corpus, CorpusDocument, Group, KnownPairs, group_of, read_corpora
 from bench.peers import PeerMethod, Peers
 from bench.templates import Templates, template_language, template_pages
@@ -98,13 +100,17 @@ class PairCounts:
 
 @dataclass(frozen=True, slots=True)
 class QualityFinding:
-    """What one method did with one set, under one hash key: counts of each language group that the set has."""
+    """What one method did with one set, under one hash key: counts of each language group that the set has.
+
+    `bands`: the set's own documents of the stream, without the template pages.
+    """
 
     method: str
     plan: str
     set: str
     key: int
     counts: Mapping[Group, PairCounts]
+    bands: BandCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,13 @@ class QualityReport:
         ]
         return [line for line in lines if line.counts.diff or line.counts.dup or line.counts.distinct]
 
+    def bands(self) -> dict[tuple[str, str, str], BandCounts]:
+        """Return of each set, method and plan the documents and drops by their nearest kept one, over all keys."""
+        found: defaultdict[tuple[str, str, str], BandCounts] = defaultdict(BandCounts)
+        for one in self.findings:
+            found[one.set, one.method, one.plan] += one.bands
+        return dict(found)
+
     def _summary(self, method: str, plan: str, name: str, of_set: str | None, of_group: Group | None) -> Summary:
         by_key: defaultdict[int, PairCounts] = defaultdict(PairCounts)
         for one in self.findings:
@@ -170,7 +183,11 @@ class QualityReport:
         return {
             "summaries": [line.as_json() for line in self.summaries()],
             "findings": [
-                {**asdict(one), "counts": {group: asdict(counts) for group, counts in one.counts.items()}}
+                {
+                    **asdict(one),
+                    "counts": {group: asdict(counts) for group, counts in one.counts.items()},
+                    "bands": one.bands.as_json(),
+                }
                 for one in self.findings
             ],
             "templates": {
@@ -193,7 +210,7 @@ def run_quality(options: QualityOptions, peers: Peers | None, say: Say) -> Quali
     streams = [QualityStream(corpus, options.seed) for corpus in read_corpora(options.corpus)]
     findings, failed = [], {}
     for preset, number in itertools.product(options.presets, range(options.keys)):
-        fingerprinter = Fingerprinter(recipe_of(preset, hash_key(number)))
+        fingerprinter = fingerprinter_of(preset, number)
         for stream in streams:
             say(f"{preset}, hash key {number + 1} of {options.keys}: {stream.corpus.name}")
             findings += _measure(stream, preset, fingerprinter, options.plans, number)
@@ -241,6 +258,16 @@ def hash_key(number: int) -> bytes:
     return PUBLIC_DEMO_KEY if number == 0 else hashlib.blake2b(f"quality bench {number}".encode(), digest_size=32).digest()
 
 
+def fingerprinter_of(preset: str, key: int) -> Fingerprinter:
+    """Return what makes prints by a recipe and the hash key of a number."""
+    return Fingerprinter(recipe_of(preset, hash_key(key)))
+
+
+def plans_for(recipe: Recipe, plans: Iterable[Plan]) -> list[Plan]:
+    """Return the plans that judge no more than a recipe makes: its bits, and its sketches."""
+    return [plan for plan in plans if plan.width <= recipe.width and (recipe.sketch_values or not plan.needs_sketch)]
+
+
 class QualityStream:
     """A set with the template pages added, in the order of a seed."""
 
@@ -264,23 +291,34 @@ class QualityStream:
             counts[group_of(language, language)] += PairCounts(distinct=tally.negatives, false_drops=tally.false_drops)
         return dict(counts)
 
-    def with_originals(self, drops: Mapping[int, bool]) -> dict[int, truth.TrueJudgement]:
-        """Return a verdict for each place of a peer that names no originals: each is given the best that it kept before."""
+    def bands(self, verdicts: Mapping[int, truth.TrueJudgement]) -> BandCounts:
+        """Count the set's own documents by the nearest of them that was kept before; exact copies are in the last band."""
+        dropped = {place: verdict.duplicate for place, verdict in verdicts.items()}
+        own = [place for place in self.order if place < len(self.corpus.documents)]
+        return count_bands(nearest_kept(self._alike, own, dropped), [dropped[place] for place in own])
+
+    @functools.cached_property
+    def _alike(self) -> Mapping[int, list[tuple[float, int]]]:
+        """Of each document those that are listed with it, as (Jaccard, document)."""
         alike: defaultdict[int, list[tuple[float, int]]] = defaultdict(list)
         for pair in self._known:
             alike[pair.earlier].append((pair.resemblance, pair.later))
             alike[pair.later].append((pair.resemblance, pair.earlier))
+        return alike
+
+    def with_originals(self, drops: Mapping[int, bool]) -> dict[int, truth.TrueJudgement]:
+        """Return a verdict for each place of a peer that names no originals: each is given the best that it kept before."""
         kept: set[int] = set()
         verdicts = {}
         for place in self.order:
-            _, best = max((one for one in alike[place] if one[1] in kept), default=(0.0, None))
+            _, best = max((one for one in self._alike.get(place, ()) if one[1] in kept), default=(0.0, None))
             verdicts[place] = truth.TrueJudgement(drops[place], best if drops[place] else None)
             if not drops[place]:
                 kept.add(place)
         return verdicts
 
 
-class _Known:
+class KnownPrints:
     """Prints made once and given again: each plan judges the same stream, and keywords take their time."""
 
     def __init__(self, fingerprinter: Fingerprinter, texts: Sequence[str]) -> None:
@@ -299,21 +337,19 @@ def _measure(
     stream: QualityStream, method: str, fingerprinter: Fingerprinter, plans: Iterable[Plan], key: int
 ) -> list[QualityFinding]:
     corpus, recipe = stream.corpus, fingerprinter.recipe
-    known = _Known(fingerprinter, [document.text for document in stream.documents])
+    known = KnownPrints(fingerprinter, [document.text for document in stream.documents])
     prints = known.prints
     own = slice(len(corpus.documents))
     sources = [OfflineDocument(str(place).encode(), stream.documents[place].text) for place in stream.order]
     findings = []
-    for plan in plans:
-        if plan.width > recipe.width or (plan.needs_sketch and not recipe.sketch_values):
-            continue
+    for plan in plans_for(recipe, plans):
         pairs = near_pairs(prints.prints[own], prints.features[own], prints.sketches[own], recipe.floor, plan)
         verdicts = {}
         for judged in judge_documents(sources, recipe, plan, known):
             of = None if judged.of_number is None else stream.order[judged.of_number]
             verdicts[stream.order[judged.number]] = truth.TrueJudgement(judged.verdict is Verdict.DUPLICATE, of)
         counts = _together(count_pairs(corpus, pairs), stream.drops(verdicts))
-        findings.append(QualityFinding(method, plan.name, corpus.name, key, counts))
+        findings.append(QualityFinding(method, plan.name, corpus.name, key, counts, stream.bands(verdicts)))
     return findings
 
 
@@ -322,12 +358,13 @@ def _measure_peer(stream: QualityStream, method: PeerMethod, peers: Peers) -> Qu
     if not method.names:
         ordered = [stream.documents[place] for place in stream.order]
         drops = peers.drops(method, [one.text for one in ordered], [one.language for one in ordered])
-        counts = stream.drops(stream.with_originals(dict(zip(stream.order, drops, strict=True))))
-        return QualityFinding(method.name, method.plan, stream.corpus.name, 0, counts)
+        verdicts = stream.with_originals(dict(zip(stream.order, drops, strict=True)))
+        return QualityFinding(method.name, method.plan, stream.corpus.name, 0, stream.drops(verdicts), stream.bands(verdicts))
     pairs = peers.near_pairs(method, texts, [document.language for document in stream.documents])
     own = {pair for pair in pairs if max(pair) < len(stream.corpus.documents)}
-    counts = _together(count_pairs(stream.corpus, own), stream.drops(greedy(pairs, stream.order)))
-    return QualityFinding(method.name, method.plan, stream.corpus.name, 0, counts)
+    verdicts = greedy(pairs, stream.order)
+    counts = _together(count_pairs(stream.corpus, own), stream.drops(verdicts))
+    return QualityFinding(method.name, method.plan, stream.corpus.name, 0, counts, stream.bands(verdicts))
 
 
 def _together(one: Mapping[Group, PairCounts], other: Mapping[Group, PairCounts]) -> dict[Group, PairCounts]:

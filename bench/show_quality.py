@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bench.bands import BANDS, BandCounts
+from bench.show import about_peers, number, out_of, peers_of, stamped, table_of, write_figures
 from stream_dedup.cli.options import (
     FiguresOption,
     command,
@@ -15,40 +19,76 @@ from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import note
 
 if TYPE_CHECKING:
-    from bench import quality
-from bench.show import about_peers, number, out_of, peers_of, stamped, table_of, write_figures
+    from rich.console import Console
+
+    from bench import quality, sites
 
 
-@command("bench quality", example="python -m bench quality --corpus corpora --plan wide --plan classic")
+@command("bench quality", example="python -m bench quality --corpus corpora --plan classic")
 def bench_quality_command(
-    corpus: Annotated[Path, typer.Option("--corpus", metavar="DIR", help="Folder of NAME.jsonl and NAME.pairs.tsv files.")],
+    corpus: Annotated[
+        Path | None, typer.Option("--corpus", metavar="DIR", help="Folder of NAME.jsonl and NAME.pairs.tsv files.")
+    ] = None,
+    sites: Annotated[bool, typer.Option("--sites", help="Measure large sites that are made up.")] = False,
     presets: Annotated[list[str] | None, typer.Option("--preset", help="Recipes to measure.  [default: all]")] = None,
     plans: Annotated[list[str] | None, typer.Option("--plan", help="Plans to measure.  [default: all with a name]")] = None,
     keys: Annotated[int, typer.Option("--keys", min=1, help="Hash keys to measure with, the public one first.")] = 1,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the streams' order and of the template pages.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the streams' order and of the pages made up.")] = 1,
     peers: Annotated[bool, typer.Option("--peers", help="Measure other programs too; needs `make peers`.")] = False,
+    site_pages: Annotated[
+        list[int] | None,
+        typer.Option("--site-pages", min=2, help="With --sites, pages of a site.  [default: 10, 100, 1000, 4000]"),
+    ] = None,
+    templates: Annotated[
+        list[int] | None,
+        typer.Option("--template", min=0, max=99, help="With --sites, percent of a page's words.  [default: 50 to 80]"),
+    ] = None,
+    languages: Annotated[
+        list[str] | None, typer.Option("--language", help="With --sites, of en, zh, ja and ar.  [default: all]")
+    ] = None,
+    pages: Annotated[
+        int, typer.Option("--pages", min=1, help="With --sites, pages of each size, template and language.")
+    ] = 4000,
     target: FiguresOption = None,
 ) -> int:
-    """Measure what recipes and plans find among real texts with known near-duplicates, and what they drop falsely."""
+    """Measure what recipes and plans find among real texts with known near-duplicates (--corpus), and what they drop falsely.
+
+    With --sites, how many different pages of one site are dropped, and how many planted copies are found, by the size of the
+    site and of its template.
+    """
     from bench.quality import QualityOptions, presets_named
     from stream_dedup.ground.plan import PLANS
     from stream_dedup.ground.plan import parse as parse_plan
 
-    chosen = tuple(map(parse_plan, plans or PLANS))
-    options = QualityOptions(corpus, presets_named(presets or []), chosen, keys, seed)
-    return show_quality(options, with_peers=peers, target=target)
+    if corpus is None and not sites:
+        raise typer.BadParameter("give a folder to --corpus, or --sites, or both", param_hint="--corpus")
+    named, chosen = presets_named(presets or []), tuple(map(parse_plan, plans or PLANS))
+    out = out_of(target)
+    figures: dict[str, object] = {"keys": keys, "seed": seed}
+    if corpus is not None:
+        figures |= show_corpora(QualityOptions(corpus, named, chosen, keys, seed), out, with_peers=peers)
+    if sites:
+        from bench.sites import LANGUAGES, SIZES, TEMPLATES, SiteOptions
+
+        for language in languages or ():
+            if language not in LANGUAGES:
+                raise typer.BadParameter(f"choose of {', '.join(LANGUAGES)}", param_hint="--language")
+        wanted = tuple(languages or LANGUAGES), tuple(templates or TEMPLATES), tuple(site_pages or SIZES)
+        options = SiteOptions(*wanted, pages=pages, presets=named, plans=chosen, keys=keys, seed=seed)
+        figures |= show_sites(options, out)
+    write_figures(stamped(figures), target)
+    return 0
 
 
-def show_quality(options: quality.QualityOptions, *, with_peers: bool, target: str | None) -> int:
-    """Measure and print the table; return the exit code. JSON goes to `target` as in `show_path`.
+def show_corpora(options: quality.QualityOptions, out: Console, *, with_peers: bool) -> dict[str, object]:
+    """Measure real texts and print the tables; return the figures.
 
     Raises:
-        InputError: the corpora cannot be read, the file cannot be written, or the peers are not set up.
+        InputError: the corpora cannot be read, or the peers are not set up.
         StreamDedupError: the peers did not start.
     """
     from bench import quality
 
-    out = out_of(target)
     with peers_of(with_peers=with_peers) as peers:
         report = quality.run_quality(options, peers, note)
     out.print()
@@ -62,8 +102,28 @@ def show_quality(options: quality.QualityOptions, *, with_peers: bool, target: s
         )
     out.print()
     _quality(report).print_to(out)
-    write_figures(stamped(report.as_json()) | {"keys": options.keys, "seed": options.seed}, target)
-    return 0
+    out.print()
+    out.print("Documents of the sets that were dropped, of all, by the exact Jaccard with the nearest document kept before:")
+    _bands(report).print_to(out)
+    return report.as_json()
+
+
+def show_sites(options: sites.SiteOptions, out: Console) -> dict[str, object]:
+    """Measure made-up sites and print the tables; return the figures."""
+    from bench import sites
+
+    findings = list(sites.measure_sites(options, note))
+    out.print()
+    out.print(f"{datetime.now(UTC):%Y-%m-%d}; hash keys: {options.keys}; seed: {options.seed}")
+    out.print(
+        f"Made-up sites, {sites.WORDS} words a page; dropped of all, by the exact Jaccard with the nearest page kept before:"
+    )
+    _sites(sites.summarised(findings)).print_to(out)
+    for language in options.languages:
+        out.print()
+        out.print(f"{language}:")
+        _sites(sites.summarised(findings, language)).print_to(out)
+    return {"sites": [one.as_json() for one in findings]}
 
 
 def _quality(report: quality.QualityReport) -> FittedTable:
@@ -96,5 +156,47 @@ def _quality(report: quality.QualityReport) -> FittedTable:
             f"{counts.grey_taken:,} of {counts.grey:,}",
             f"{counts.false_drops:,} of {counts.distinct:,}",
             number(counts.drops_per_100_000),
+        )
+    return table
+
+
+def _bands(report: quality.QualityReport) -> FittedTable:
+    table = table_of("", "method", "plan", *BANDS)
+    for (name, method, plan), counts in report.bands().items():
+        table.add_row(name, method, plan, *_of_bands(counts))
+    return table
+
+
+def _of_bands(counts: BandCounts) -> Iterator[str]:
+    """Yield drops and documents of each band, nothing where there are none."""
+    for documents, dropped in zip(counts.documents, counts.dropped, strict=True):
+        yield f"{dropped:,} of {documents:,}" if documents else ""
+
+
+def _sites(lines: Sequence[sites.SiteSummary]) -> FittedTable:
+    table = table_of(
+        "method",
+        "template",
+        "pages",
+        "Jaccard",
+        *BANDS[:-1],
+        "of 100,000",
+        "below .5, of 100,000",
+        "worst site",
+        "copies .95, .85, .75",
+        "misnamed",
+    )
+    for line in lines:
+        table.add_row(
+            f"{line.method} {line.plan}",
+            f"{line.template} %",
+            f"{line.size:,}",
+            f"{line.alike[0]:.2f} to {line.alike[1]:.2f}",
+            *list(_of_bands(line.bands))[:-1],
+            number(line.dropped_of_100_000),
+            number(line.false_of_100_000),
+            f"{line.worst:.1%}",
+            ", ".join(f"{copies.found / copies.planted:.3f}" for copies in line.copies),
+            number(sum(copies.misnamed for copies in line.copies)),
         )
     return table

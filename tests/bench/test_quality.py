@@ -205,6 +205,22 @@ def test_the_command_prints_a_table_and_writes_the_same_figures(
     assert figures["templates"]["en"]["pages"] == 100
 
 
+def test_documents_of_a_set_are_counted_by_their_nearest_kept_one(tiny: Path) -> None:
+    """Each document of the set once; the copies, or what they are copies of, are dropped in the last band."""
+    report = run_quality(QualityOptions(tiny, plans=(quality.PLANS["bands"],)), None, lambda _: None)
+
+    counts = report.bands()["tiny", "words", "bands"]
+    assert sum(counts.documents) == 16
+    assert counts.documents[-1] == counts.dropped[-1] == 4
+    assert sum(counts.dropped) == 4
+
+
+def test_nothing_to_measure_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither real texts nor made-up sites: the command says what to give."""
+    assert main(["quality"]) == 2
+    assert "--sites" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -234,7 +250,7 @@ def test_an_empty_folder_and_an_unknown_recipe_are_refused(tmp_path: Path) -> No
 
 def test_recall_of_the_default_on_real_texts(corpora: Path) -> None:
     """At least 0.95 of the near-duplicates in each language group, at most 5 false pairs per million, none below 0.3."""
-    report = run_quality(QualityOptions(corpora, plans=(quality.PLANS["wide"],)), None, lambda _: None)
+    report = run_quality(QualityOptions(corpora, plans=(quality.PLANS["bands"],)), None, lambda _: None)
     lines = {line.name: line for line in report.summaries()}
 
     assert {group: lines[group].counts.recall >= 0.95 for group in GROUPS} == dict.fromkeys(GROUPS, True)  # type: ignore[operator]

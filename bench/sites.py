@@ -1,0 +1,347 @@
+"""Large sites, made up: many pages of one template, each with words of its own, and planted copies of some of them.
+
+A page has `WORDS` words. A share of them, the template, is equal on all pages of its site: one half stands before what the
+page says and one half behind it. The rest is drawn anew for each page. So any two pages of a site have nearly the same Jaccard,
+which follows from the share, and a filter is right to keep them all while that is below its threshold.
+
+The pages of all sites of one kind come in an order drawn by lot, through one index, and the planted copies behind them. A copy
+is a page of which as many words were exchanged as bring its exact Jaccard with the page to the level wanted.
+
+Invariants: everything follows from the seed; Jaccards are exact, by `demo.truth`, with every page of the same site that was
+kept before. Pages of different sites share no template and are not compared: their Jaccard is next to nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.bands import FALSE, BandCounts, count_bands
+from bench.find_texts import vocabulary
+from bench.quality import KnownPrints, Say, fingerprinter_of, plans_for
+from stream_dedup.demo.truth import jaccard, shingles
+from stream_dedup.ground.document import Verdict
+from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.local.offline import OfflineDocument, judge_documents
+
+LANGUAGES: Final = ("en", "zh", "ja", "ar")
+SIZES: Final = (10, 100, 1000, 4000)
+TEMPLATES: Final = (50, 60, 65, 70, 75, 80)
+LEVELS: Final = (0.95, 0.85, 0.75)
+WORDS: Final = 360
+_VOCABULARY: Final = 4000
+_FREQUENT: Final = 0.4  # of the words so many are drawn by Pareto's law, the others evenly
+_PARETO: Final = 0.9
+_GAPS: Final = {"zh": "", "ja": ""}
+# A copy is of the page that it names, rather than another page of the site, from here on.
+_NAMED_FROM: Final = 0.65
+
+Words = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteOptions:
+    """What to measure. `pages`: of each language, template and size, at least one site; `copies`: of each of them and level.
+
+    `templates`: shares of a page's words, in percent. `keys`: hash keys, the public one first.
+    """
+
+    languages: tuple[str, ...] = LANGUAGES
+    templates: tuple[int, ...] = TEMPLATES
+    sizes: tuple[int, ...] = SIZES
+    pages: int = 4000
+    copies: int = 80
+    presets: tuple[str, ...] = ("words",)
+    plans: tuple[Plan, ...] = (PLANS["bands"],)
+    keys: int = 6
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CopyCounts:
+    """Planted copies: how many, how many were dropped, and how many of those name a page that they hardly resemble."""
+
+    planted: int = 0
+    found: int = 0
+    misnamed: int = 0
+
+    def __add__(self, other: CopyCounts) -> CopyCounts:
+        return CopyCounts(self.planted + other.planted, self.found + other.found, self.misnamed + other.misnamed)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFinding:
+    """What one plan did, with one hash key, to all sites of one kind.
+
+    `alike`: least and greatest Jaccard of a page with the nearest one kept before it, site openers left out. `worst`: of all
+    sites the greatest share of pages that were dropped falsely. `copies`: for each of `LEVELS`.
+    """
+
+    language: str
+    template: int
+    size: int
+    method: str
+    plan: str
+    key: int
+    sites: int
+    alike: tuple[float, float]
+    bands: BandCounts
+    worst: float
+    copies: tuple[CopyCounts, ...]
+
+    def as_json(self) -> dict[str, object]:
+        """Return everything by name."""
+        return {
+            "language": self.language,
+            "template_percent": self.template,
+            "site_pages": self.size,
+            "method": self.method,
+            "plan": self.plan,
+            "key": self.key,
+            "sites": self.sites,
+            "jaccard_least_greatest": self.alike,
+            "bands": self.bands.as_json(),
+            "worst_site": self.worst,
+            "copies": {
+                f"{level:.2f}": {"planted": one.planted, "found": one.found, "misnamed": one.misnamed}
+                for level, one in zip(LEVELS, self.copies, strict=True)
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSummary:
+    """Findings of one plan, template and size put together, over keys and over the languages named."""
+
+    method: str
+    plan: str
+    template: int
+    size: int
+    sites: int
+    alike: tuple[float, float]
+    bands: BandCounts
+    worst: float
+    copies: tuple[CopyCounts, ...]
+
+    @property
+    def false_of_100_000(self) -> float | None:
+        """Drops per 100,000 pages that resemble no kept page by 0.5; None if there are none."""
+        documents = self.bands.documents[FALSE]
+        return 1e5 * self.bands.dropped[FALSE] / documents if documents else None
+
+    @property
+    def dropped_of_100_000(self) -> float:
+        """Drops per 100,000 pages, in every band."""
+        return 1e5 * sum(self.bands.dropped) / sum(self.bands.documents)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A planted copy: of which page it is one, at which of `LEVELS`, and its text."""
+
+    of: int
+    level: int
+    text: str
+
+
+class SitePages:
+    """All sites of one language, template and size: texts by page number, the order they come in, copies behind them."""
+
+    def __init__(self, language: str, template: int, size: int, options: SiteOptions) -> None:
+        self.language, self.template, self.size = language, template, size
+        self.sites = max(1, options.pages // size)
+        self._seed = [options.seed, LANGUAGES.index(language), template, size]
+        self._words = _words(language)
+        made = [self._page(site, page) for site in range(self.sites) for page in range(size)]
+        self.texts = [self._written(words) for words in made]
+        chance = self._chance(2)
+        self.order: list[int] = chance.permutation(len(made)).tolist()
+        self.copies = [
+            self._copy(made[of], of, level, chance)
+            for level in range(len(LEVELS))
+            for of in chance.choice(len(made), min(options.copies, len(made)), replace=False).tolist()
+        ]
+
+    def site_of(self, page: int) -> int:
+        """Return the number of a page's site."""
+        return page // self.size
+
+    def features(self, text: str) -> frozenset[str]:
+        """Return the exact shingles of a text."""
+        return shingles(text, self.language)
+
+    @functools.cached_property
+    def alike(self) -> list[NDArray[np.float32]]:
+        """The exact Jaccard of any two pages of a site, (size, size) for each site."""
+        return [
+            jaccards([self.features(text) for text in self.texts[first : first + self.size]])
+            for first in range(0, len(self.texts), self.size)
+        ]
+
+    def _page(self, site: int, page: int) -> Words:
+        """Return the words of a page: half of the template, its own, the other half."""
+        count = WORDS * self.template // 100
+        shared = self._drawn(self._chance(0, site), count)
+        return np.concatenate(
+            [shared[: count // 2], self._drawn(self._chance(1, site, page), WORDS - count), shared[count // 2 :]]
+        )
+
+    def _copy(self, words: Words, of: int, level: int, chance: np.random.Generator) -> Copy:
+        """Return a page with so many words exchanged that its Jaccard with itself comes nearest to the level."""
+        places, others = chance.permutation(WORDS), self._drawn(chance, WORDS)
+        whole = self.features(self.texts[of])
+
+        def changed(count: int) -> str:
+            copy = words.copy()
+            copy[places[:count]] = others[:count]
+            return self._written(copy)
+
+        low, high = 1, WORDS // 4
+        while low < high:  # the first count that brings it to the level or below
+            middle = (low + high) // 2
+            if jaccard(whole, self.features(changed(middle))) > LEVELS[level]:
+                low = middle + 1
+            else:
+                high = middle
+        best = min((low - 1, low), key=lambda count: abs(jaccard(whole, self.features(changed(count))) - LEVELS[level]))
+        return Copy(of, level, changed(max(1, best)))
+
+    def _chance(self, *what: int) -> np.random.Generator:
+        return np.random.default_rng([*self._seed, *what])
+
+    def _drawn(self, chance: np.random.Generator, count: int) -> Words:
+        frequent = np.minimum(chance.pareto(_PARETO, count), _VOCABULARY - 1).astype(np.int64)
+        return np.where(chance.random(count) < _FREQUENT, frequent, chance.integers(0, _VOCABULARY, count))
+
+    def _written(self, words: Words) -> str:
+        return _GAPS.get(self.language, " ").join([self._words[word] for word in words.tolist()])
+
+
+@functools.cache
+def _words(language: str) -> list[str]:
+    return list(itertools.islice(vocabulary(language), _VOCABULARY))
+
+
+def jaccards(features: Sequence[frozenset[str]]) -> NDArray[np.float32]:
+    """Return the exact Jaccard of any two of these sets, (n, n), by an inverted index."""
+    containing: defaultdict[str, list[int]] = defaultdict(list)
+    for place, one in enumerate(features):
+        for shingle in one:
+            containing[shingle].append(place)
+    count = len(features)
+    shared = np.zeros((count, count), np.uint16)
+    for places in containing.values():
+        if len(places) == count:
+            continue  # what all share is added below, at once
+        if len(places) > 1:
+            shared[np.ix_(places, places)] += 1
+    shared += np.uint16(sum(len(places) == count for places in containing.values()))
+    sizes = np.array([len(one) for one in features], np.float32)
+    np.fill_diagonal(shared, sizes)
+    found: NDArray[np.float32] = shared / np.maximum(sizes[:, None] + sizes[None, :] - shared, 1)
+    return found
+
+
+def measure_sites(options: SiteOptions, say: Say) -> Iterator[SiteFinding]:
+    """Yield a finding of each language, template, size, recipe, hash key and plan.
+
+    Raises:
+        ConfigurationError: there is no such recipe.
+    """
+    kinds = itertools.product(options.languages, options.templates, options.sizes)
+    for language, template, size in kinds:
+        pages = SitePages(language, template, size, options)
+        say(f"{language}, template {template} %: {pages.sites:,} sites of {size:,} pages")
+        for preset, key in itertools.product(options.presets, range(options.keys)):
+            known = KnownPrints(fingerprinter_of(preset, key), [*pages.texts, *(copy.text for copy in pages.copies)])
+            for plan in plans_for(known.recipe, options.plans):
+                yield judge_site(pages, known, plan, preset, key)
+
+
+def judge_site(pages: SitePages, known: KnownPrints, plan: Plan, method: str, key: int) -> SiteFinding:
+    """Return what the index does to these pages and then to their copies."""
+    texts = [*(pages.texts[place] for place in pages.order), *(copy.text for copy in pages.copies)]
+    documents = [OfflineDocument(str(number).encode(), text) for number, text in enumerate(texts)]
+    judged = list(judge_documents(documents, known.recipe, plan, known))
+    count = len(pages.order)
+    dropped = np.zeros(count, bool)
+    for place, verdict in zip(pages.order, judged[:count], strict=True):
+        dropped[place] = verdict.verdict is Verdict.DUPLICATE
+    nearest = _nearest(pages, dropped)
+    by_site = [
+        count_bands(nearest[first : first + pages.size], dropped[first : first + pages.size].tolist())
+        for first in range(0, count, pages.size)
+    ]
+    named = [None if one.of_number is None else texts[one.of_number] for one in judged[count:]]
+    later = [one for one in nearest if one]
+    return SiteFinding(
+        pages.language,
+        pages.template,
+        pages.size,
+        method,
+        plan.name,
+        key,
+        pages.sites,
+        (min(later, default=0.0), max(later, default=0.0)),
+        sum(by_site, BandCounts()),
+        max(one.dropped[FALSE] for one in by_site) / pages.size,
+        _count_copies(pages, named),
+    )
+
+
+def _nearest(pages: SitePages, dropped: NDArray[np.bool_]) -> list[float]:
+    """Return of each page its Jaccard with the nearest page of its site that was kept before it."""
+    when = np.empty(len(pages.order), np.int64)
+    when[pages.order] = np.arange(len(pages.order))
+    found: list[float] = []
+    for site, alike in enumerate(pages.alike):
+        own = slice(site * pages.size, (site + 1) * pages.size)
+        found += nearest_before(alike, when[own], dropped[own])
+    return found
+
+
+def nearest_before(alike: NDArray[np.float32], when: NDArray[np.int64], dropped: NDArray[np.bool_]) -> list[float]:
+    """Return of each of n pages the greatest Jaccard with a page that came before it and was kept; 0 if there is none.
+
+    `alike`: (n, n); `when` each came, and whether it was `dropped`: (n,).
+    """
+    is_kept_before = (when[None, :] < when[:, None]) & ~dropped[None, :]
+    found: list[float] = np.where(is_kept_before, alike, np.float32(0)).max(axis=1).tolist()
+    return found
+
+
+def _count_copies(pages: SitePages, named: Sequence[str | None]) -> tuple[CopyCounts, ...]:
+    counts = [CopyCounts()] * len(LEVELS)
+    for copy, text in zip(pages.copies, named, strict=True):
+        is_misnamed = text is not None and jaccard(pages.features(copy.text), pages.features(text)) < _NAMED_FROM
+        counts[copy.level] += CopyCounts(1, text is not None, is_misnamed)
+    return tuple(counts)
+
+
+def summarised(findings: Sequence[SiteFinding], language: str | None = None) -> list[SiteSummary]:
+    """Return one line for each plan, template and size, over all keys, of one language or of all."""
+    groups: defaultdict[tuple[str, str, int, int], list[SiteFinding]] = defaultdict(list)
+    for one in findings:
+        if language in (None, one.language):
+            groups[one.method, one.plan, one.template, one.size].append(one)
+    return [
+        SiteSummary(
+            method,
+            plan,
+            template,
+            size,
+            sum(one.sites for one in group),
+            (min(one.alike[0] for one in group), max(one.alike[1] for one in group)),
+            sum((one.bands for one in group), BandCounts()),
+            max(one.worst for one in group),
+            tuple(sum((one.copies[level] for one in group), CopyCounts()) for level in range(len(LEVELS))),
+        )
+        for (method, plan, template, size), group in groups.items()
+    ]

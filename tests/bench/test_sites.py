@@ -1,0 +1,189 @@
+"""Made-up sites: the pages and their exact Jaccards, and what the bench counts against a loop over the public index."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.__main__ import main
+from bench.bands import BANDS, BandCounts, band_of, count_bands, nearest_kept
+from bench.quality import KnownPrints, fingerprinter_of
+from bench.sites import (
+    LANGUAGES,
+    LEVELS,
+    SiteOptions,
+    SitePages,
+    jaccards,
+    judge_site,
+    measure_sites,
+    nearest_before,
+    summarised,
+)
+from stream_dedup import Index
+from stream_dedup.demo.truth import jaccard, shingles
+from stream_dedup.ground.plan import PLANS
+
+SMALL = SiteOptions(pages=24, copies=6, keys=1)
+
+
+def test_a_jaccard_belongs_to_one_band() -> None:
+    """An edge belongs to the band above it."""
+    cases = (0.0, 0.49, 0.5, 0.599, 0.6, 0.65, 0.79, 0.8, 1.0)
+    assert [BANDS[band_of(one)] for one in cases] == [
+        *("below .5", "below .5", ".5 to .6", ".5 to .6", ".6 to .65"),
+        *(".65 to .8", ".65 to .8", "from .8", "from .8"),
+    ]
+
+
+def test_counts_of_bands_add_up() -> None:
+    """Drops are counted in the band of their document, and a sum is band by band."""
+    one = count_bands([0.1, 0.55, 0.9], [True, False, True])
+
+    assert one == BandCounts((1, 1, 0, 0, 1), (1, 0, 0, 0, 1))
+    assert sum((one, one), BandCounts()) == BandCounts((2, 2, 0, 0, 2), (2, 0, 0, 0, 2))
+
+
+def test_the_nearest_is_among_those_kept_before() -> None:
+    """Neither what comes later nor what was dropped is anybody's nearest."""
+    alike = {0: [(0.9, 1), (0.6, 2)], 1: [(0.9, 0)], 2: [(0.6, 0), (0.7, 1)]}
+
+    assert nearest_kept(alike, [0, 1, 2], {0: False, 1: True, 2: False}) == [0.0, 0.9, 0.6]
+    assert nearest_kept(alike, [2, 0, 1], {0: False, 1: False, 2: False}) == [0.0, 0.6, 0.9]
+
+
+def test_the_nearest_page_of_a_site_is_among_those_kept_before() -> None:
+    """The same of a site, whose pages are all compared: as a loop over random Jaccards says."""
+    seed = int(os.environ["TEST_SEED"])
+    print("TEST_SEED", seed)
+    dice = np.random.default_rng(seed)
+    alike, when, dropped = dice.random((30, 30)).astype(np.float32), dice.permutation(30), dice.random(30) < 0.5
+
+    found = nearest_before(alike, when, dropped)
+
+    for page in range(30):
+        before = [float(alike[page, other]) for other in range(30) if when[other] < when[page] and not dropped[other]]
+        assert found[page] == max(before, default=0.0)
+
+
+def test_jaccards_are_those_of_every_pair() -> None:
+    """Of random sets, what all share and what nobody shares among it."""
+    seed = int(os.environ["TEST_SEED"])
+    dice = random.Random(seed)
+    print("TEST_SEED", seed)
+    sets = [frozenset({"all", f"own {n}", *(f"w{dice.randrange(30)}" for _ in range(20))}) for n in range(25)]
+
+    found = jaccards(sets)
+
+    for a, b in itertools.product(range(25), repeat=2):
+        assert found[a, b] == pytest.approx(jaccard(sets[a], sets[b]))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_pages_of_a_site_share_their_template_and_copies_are_as_near_as_wanted(language: str) -> None:
+    """Two pages with 70 % of their words in common are .50 to .57 alike, those of two sites next to nothing."""
+    pages = SitePages(language, 70, 12, SMALL)
+    again = SitePages(language, 70, 12, SMALL)
+
+    assert (pages.texts, pages.order, pages.copies) == (again.texts, again.order, again.copies)
+    assert (pages.sites, len(pages.texts), len(set(pages.texts))) == (2, 24, 24)
+    assert sorted(pages.order) == list(range(24))
+    own = [shingles(text, language) for text in pages.texts]
+    for a, b in itertools.combinations(range(24), 2):
+        exact = jaccard(own[a], own[b])
+        if a // 12 == b // 12:
+            assert pages.alike[a // 12][a % 12, b % 12] == pytest.approx(exact)
+            assert 0.5 < exact < 0.57
+        else:
+            assert exact < 0.1
+    assert [copy.level for copy in pages.copies] == [0] * 6 + [1] * 6 + [2] * 6
+    for copy in pages.copies:
+        assert jaccard(shingles(copy.text, language), own[copy.of]) == pytest.approx(LEVELS[copy.level], abs=0.015)
+
+
+@pytest.mark.parametrize("template", [60, 75, 92])
+def test_the_bench_counts_what_the_public_index_says(template: int) -> None:
+    """Page by page in the same order: the same drops, in the bands of a loop over all kept pages, and the same copies."""
+    pages = SitePages("ja", template, 12, SMALL)
+    finding = judge_site(
+        pages,
+        KnownPrints(fingerprinter_of("words", 0), [*pages.texts, *(c.text for c in pages.copies)]),
+        PLANS["bands"],
+        "words",
+        0,
+    )
+
+    index, kept, bands, worst = Index(), [], [], {0: 0, 1: 0}
+    for place in pages.order:
+        own = shingles(pages.texts[place], "ja")
+        nearest = max((jaccard(own, shingles(pages.texts[k], "ja")) for k in kept if k // 12 == place // 12), default=0.0)
+        is_dropped = index.add(str(place), pages.texts[place]).is_duplicate
+        bands.append((nearest, is_dropped))
+        worst[place // 12] += is_dropped and nearest < 0.5
+        if not is_dropped:
+            kept.append(place)
+    found = [index.add(f"copy {number}", copy.text) for number, copy in enumerate(pages.copies)]
+
+    assert finding.bands == count_bands(*zip(*bands, strict=True))
+    assert finding.worst == max(worst.values()) / 12
+    assert [one.found for one in finding.copies] == [
+        sum(answer.is_duplicate for answer in found[n : n + 6]) for n in (0, 6, 12)
+    ]
+    if template == 92:  # any two pages are .8 alike and more
+        assert (sum(finding.bands.dropped), finding.bands.dropped[-1]) == (22, 22)
+        assert finding.bands.documents[0] == 2  # the first of each site
+    if template == 60:
+        assert sum(finding.bands.dropped) == 0
+        assert (finding.copies[0].planted, finding.copies[0].found, finding.copies[0].misnamed) == (6, 6, 0)
+
+
+def test_a_copy_that_names_a_stranger_is_told() -> None:
+    """Where a template makes up nearly all of a page, its copies are found and name the one page of the site that was kept."""
+    pages = SitePages("en", 85, 12, SMALL)
+    counted = judge_site(
+        pages,
+        KnownPrints(fingerprinter_of("words", 0), [*pages.texts, *(c.text for c in pages.copies)]),
+        PLANS["bands"],
+        "words",
+        0,
+    )
+    named = [jaccard(pages.features(copy.text), pages.features(pages.texts[copy.of])) for copy in pages.copies]
+
+    assert min(named) > 0.7
+    assert sum(one.misnamed for one in counted.copies) > 0
+    assert all(one.misnamed <= one.found <= one.planted for one in counted.copies)
+
+
+def test_findings_are_put_together_over_languages_and_keys() -> None:
+    """One line a template and size: sums of the counts, the worst site of all."""
+    findings = list(measure_sites(SiteOptions(("en", "zh"), (50, 80), (6,), 12, 4, keys=2), lambda _: None))
+
+    assert len(findings) == 2 * 2 * 2
+    lines = summarised(findings)
+    assert [(line.template, line.size, line.sites, sum(line.bands.documents)) for line in lines] == [
+        (50, 6, 8, 48),
+        (80, 6, 8, 48),
+    ]
+    assert lines[1].worst == max(one.worst for one in findings if one.template == 80)
+    (of_zh, _) = summarised(findings, "zh")
+    assert of_zh.sites == 4
+
+
+def test_the_command_measures_made_up_sites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`bench quality --sites` needs no corpora; the JSON holds a finding of each kind."""
+    target = tmp_path / "figures.json"
+    chosen = ["--language", "ar", "--template", "50", "--site-pages", "5", "--pages", "10"]
+
+    assert main(["quality", "--sites", *chosen, "--preset", "words", "--plan", "bands", "--json", str(target)]) == 0
+
+    shown = capsys.readouterr().out
+    assert "words bands" in shown
+    (finding,) = json.loads(target.read_text())["sites"]
+    assert (finding["sites"], finding["site_pages"], finding["template_percent"]) == (2, 5, 50)
+    assert finding["bands"]["below .5"] == {"documents": 10, "dropped": 0}
+    assert main(["quality", "--sites", "--language", "xx"]) == 2
