@@ -15,7 +15,8 @@
     |   `-- DivergedError       two index replicas gave different answers for one log offset
     |-- AwayError               what a record cannot be read without is away: a worker holds its records and asks again
     |   |-- RegistryAwayError   the schema registry does not answer
-    |   `-- TextAwayError       the text lies elsewhere, and its store does not answer
+    |   |-- TextAwayError       the text lies elsewhere, and its store does not answer
+    |   `-- ExtractorAwayError  the process that extracts the texts of pages cannot be started
     `-- LocalBrokerError        the embedded broker could not be set up or did not start
 
 Catch `ConfigurationError` to tell an operator what to change; catch `StreamDedupError` at the edge of a program.
@@ -66,6 +67,13 @@ class TextAwayError(AwayError):
 
     away = "texts that lie elsewhere are"
     back = "texts that lie elsewhere come"
+
+
+class ExtractorAwayError(AwayError):
+    """The process that extracts the texts of pages cannot be started now."""
+
+    away = "the extractor of pages is"
+    back = "the extractor of pages answers"
 
 
 class FormatError(StreamDedupError):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
 import signal
 import subprocess
 import sys
@@ -22,12 +21,14 @@ import threading
 from collections import OrderedDict
 from typing import IO, NamedTuple, cast
 
-from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.errors import ConfigurationError, ExtractorAwayError
+from stream_dedup.inputs.children import start_child
 from stream_dedup.inputs.html_child import LENGTH_BYTES, TEXT, read_exactly
 
 CPU_SECONDS = 2
 _TRIES = 2
 _REMEMBERED = 10_000
+_MEMORY_BYTES = 2 << 30
 
 
 class Failure(NamedTuple):
@@ -60,7 +61,11 @@ class Extractor:
         self._given_up: OrderedDict[bytes, Failure] = OrderedDict()
 
     def extract(self, page: str) -> str | Failure:
-        """Return the text of a page, or why there is none."""
+        """Return the text of a page, or why there is none.
+
+        Raises:
+            ExtractorAwayError: the process cannot be started now.
+        """
         raw = page.encode("utf-8", "replace")
         digest = hashlib.blake2b(raw, digest_size=16).digest()
         with self._lock:
@@ -89,15 +94,14 @@ class Extractor:
     def _ask(self, raw: bytes) -> str | Failure | None:
         """Return the answer for a page; None if the process did not live to give one."""
         if self._child is None:
-            # Its own session, so that Ctrl-C reaches us alone, and a page in work is finished.
-            self._child = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
-            )
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+            try:
+                self._child = start_child(self._command, _MEMORY_BYTES, **pipes)
+            except OSError as error:
+                raise ExtractorAwayError(
+                    f"The extractor of pages cannot be started now ({error}); the records wait. Give this process more memory, "
+                    "processes or open files."
+                ) from error
         source, target = cast("IO[bytes]", self._child.stdin), cast("IO[bytes]", self._child.stdout)
         try:
             source.write(len(raw).to_bytes(LENGTH_BYTES, "big") + raw)
@@ -111,7 +115,9 @@ class Extractor:
             self._stop()
             return None
         text = answer.decode("utf-8", "replace")
-        return text if header[0] == TEXT else Failure(text, f"The extractor failed on the page: {text}.")
+        if header[0] == TEXT:
+            return text
+        return Failure(text, f"The extractor failed on the page: {text}.", is_timed=text == MemoryError.__name__)
 
     def _stop(self) -> None:
         if self._child is None:

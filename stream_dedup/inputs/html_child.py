@@ -9,15 +9,12 @@ The extractor is resiliparse (Apache-2.0): its main content, or all that is visi
 
 from __future__ import annotations
 
-import contextlib
-import resource
 import signal
 import sys
 from typing import IO, BinaryIO
 
 LENGTH_BYTES = 4
 TEXT, FAILED = 0, 1
-_MEMORY_BYTES = 2 << 30
 
 
 def main_text(page: str) -> str:
@@ -39,9 +36,6 @@ def read_exactly(stream: BinaryIO | IO[bytes], size: int) -> bytes | None:
 def main(cpu_seconds: float) -> None:
     """Answer pages until the input ends."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    with contextlib.suppress(OSError, ValueError):  # macOS has no such limit
-        _limit(resource.RLIMIT_AS, _MEMORY_BYTES)
-    _limit(resource.RLIMIT_CORE, 0)
     main_text("")  # the library is loaded now, on nobody's account
     source, target = sys.stdin.buffer, sys.stdout.buffer
     while (header := read_exactly(source, LENGTH_BYTES)) is not None:
@@ -56,12 +50,6 @@ def main(cpu_seconds: float) -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
         target.write(bytes([kind]) + len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
         target.flush()
-
-
-def _limit(what: int, most: int) -> None:
-    """Set a soft limit, as far as the hard one allows."""
-    _, hard = resource.getrlimit(what)
-    resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import contextlib
 import datetime as dt
 import importlib
 import importlib.util
+import math
 import re
 import subprocess
 import sys
@@ -30,8 +31,10 @@ from typing import Any, Final, NamedTuple
 
 from stream_dedup.ground.errors import RegistryAwayError
 from stream_dedup.ground.printable import printable
+from stream_dedup.inputs.children import start_child
 
 COMPILE_SECONDS: Final = 20.0
+_MEMORY_BYTES: Final = 1 << 30
 _MAIN: Final = "the-schema.proto"
 _INDEXES_MAX: Final = 64
 _NAME_MAX: Final = 1_000
@@ -229,14 +232,15 @@ def _run_protoc(folder: Path, paths: list[str], names: list[str]) -> None:
     paths += [f"--proto_path=google/type={place}" for place in (types and types.submodule_search_locations) or ()]
     options = ("--descriptor_set_in=given", "--descriptor_set_out=made", "--include_imports")
     with (folder / "said").open("w+b") as output:
-        process = subprocess.Popen(
+        process = start_child(
             # -P: a file in the working directory must not take the place of a module.
             [sys.executable, "-P", "-m", "grpc_tools.protoc", *paths, *options, _MAIN],
+            _MEMORY_BYTES,
+            math.ceil(COMPILE_SECONDS),
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=output,
-            start_new_session=True,
         )
         with process:
             try:
@@ -244,13 +248,16 @@ def _run_protoc(folder: Path, paths: list[str], names: list[str]) -> None:
             except subprocess.TimeoutExpired as error:
                 process.kill()
                 raise TimeoutError(f"protoc takes more than {COMPILE_SECONDS:g} s for it") from error
+        if code < 0:
+            # Not the schema alone decides it: on another machine it might have been compiled.
+            raise TimeoutError(f"it breaks protoc, or takes it more than {_MEMORY_BYTES >> 20} MB of memory")
         if code:
             output.seek(0)
             lines = output.read(4_000).decode("utf-8", "replace").splitlines()
             # Before an error may stand lines of a log.
             line = next((line for line in lines if ":" in line and not line.startswith(("WARNING: ", "W0"))), "no reason given")
             why = re.sub(r"^\d+(?=:)", lambda found: names[int(found[0])], line)
-            raise ValueError(f"protoc refuses it: {why}" if code > 0 else "it breaks protoc")
+            raise ValueError(f"protoc refuses it: {why}")
 
 
 def _descriptor(text: str) -> Any:

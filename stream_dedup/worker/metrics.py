@@ -12,7 +12,7 @@ import numpy as np
 from prometheus_client import Counter, Gauge
 
 from stream_dedup.ground.document import Reason, Verdict
-from stream_dedup.ground.errors import AwayError, TextAwayError
+from stream_dedup.ground.errors import AwayError, RegistryAwayError, TextAwayError
 from stream_dedup.service.metrics import BatchHistogram, RoleMetrics
 from stream_dedup.worker.outputs import EmittedCounts
 
@@ -172,7 +172,9 @@ class WorkerMetrics(RoleMetrics):
 
     def away(self, kind: type[AwayError], is_away: bool) -> None:
         """Say whether records wait for what is away: the schema registry, or the store that has their texts."""
-        (self._texts_away if issubclass(kind, TextAwayError) else self._registry_away).set(is_away)
+        gauge = {RegistryAwayError: self._registry_away, TextAwayError: self._texts_away}.get(kind)
+        if gauge is not None:  # an extractor that cannot be started is a machine's want, which has metrics of its own
+            gauge.set(is_away)
 
     def rebalanced(self) -> None:
         """Count a rebalance; the lag of partitions that went away is not reported any longer."""

@@ -70,7 +70,7 @@ class SchemaServer:
         if kind == "/schemas/ids" and int(number) in self.schemas:
             return 200, self.schemas[int(number)]
         subject = unquote(kind.removeprefix("/subjects/").removesuffix("/versions"))
-        if number.isdecimal() and int(number) <= len(self.versions.get(subject, [])):
+        if number.isdecimal() and 1 <= int(number) <= len(self.versions.get(subject, [])):
             found = self.versions[subject][int(number) - 1]
             return 200, {"subject": subject, "version": int(number), "id": found, **self.schemas[found]}
         return 404, {"error_code": 40403, "message": "Schema not found"}
@@ -111,6 +111,12 @@ def refused(by: Decoder, value: bytes) -> DeadLetter:
     found = by.decode(message(value))
     assert isinstance(found, DeadLetter), found
     return found
+
+
+def framed_protobuf(stand: SchemaServer) -> bytes:
+    """Have a schema of one text, and return a value of it."""
+    stand.has(7, 'syntax = "proto3"; message Page { string text = 1; }', schemaType="PROTOBUF")
+    return b"\0\0\0\0\x07\0\x0a\x03abc"
 
 
 def message(value: bytes) -> Message:

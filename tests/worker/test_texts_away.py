@@ -11,7 +11,7 @@ import pytest
 
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.document import DeadLetter, Message
-from stream_dedup.ground.errors import RegistryAwayError, TextAwayError
+from stream_dedup.ground.errors import ExtractorAwayError, RegistryAwayError, TextAwayError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.inputs import elsewhere
 from stream_dedup.inputs.decoder import Decoder
@@ -162,6 +162,7 @@ def test_each_kind_of_what_is_away_has_a_gauge_of_its_own() -> None:
     metrics.away(RegistryAwayError, True)
     assert (gauge(metrics), gauge(metrics, "stream_dedup_schema_registry_away")) == (0.0, 1.0)
     metrics.away(TextAwayError, True)
+    metrics.away(ExtractorAwayError, True)
     metrics.away(RegistryAwayError, False)
     assert (gauge(metrics), gauge(metrics, "stream_dedup_schema_registry_away")) == (1.0, 0.0)
 
