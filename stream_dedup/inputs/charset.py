@@ -21,6 +21,8 @@ _READ_AS = {
     "shift_jis": "cp932",
     "euc_kr": "cp949",
 }
+# Python's own, which no server and no page means: they refuse what they cannot read, or take quadratic time for it.
+_NOT_OF_PAGES = ("idna", "punycode", "raw_unicode_escape", "undefined", "unicode_escape")
 
 
 def decode_page(raw: bytes, said: str | None = None) -> str:
@@ -36,13 +38,15 @@ def decode_page(raw: bytes, said: str | None = None) -> str:
 
 
 def _codec(label: str | None) -> str | None:
-    """Return Python's name of an encoding of text; None for one that it does not have."""
+    """Return Python's name of an encoding of pages; None for one that it does not have."""
     if not label:
         return None
     try:
         found = codecs.lookup(label.strip())
         "".encode(found.name)  # refuses codecs that are not of text, such as zlib's
     except (LookupError, ValueError):
+        return None
+    if found.name.replace("-", "_") in _NOT_OF_PAGES:
         return None
     # A page whose ASCII `meta` was found is not UTF-16, whatever it says.
     return "utf-8" if found.name.startswith("utf-16") else _READ_AS.get(found.name, found.name)

@@ -2,8 +2,8 @@
 
 Invariants: the result is a pure function of the record, the input settings and, where the record's text lies elsewhere, of what
 was fetched (a decision that depended on anything else could differ on redelivery, and then a representative might never reach
-`unique`); nothing raises, whatever the bytes are, but a schema registry or a store that does not answer raises `AwayError`; the
-value is only ever decoded, never encoded again. Invalid UTF-8 is decoded with replacement (same bytes,
+`unique`); whatever one record leads a library to is that record's dead letter, and only what is away (`AwayError`) and want of
+memory are raised; the value is only ever decoded, never encoded again. Invalid UTF-8 is decoded with replacement (same bytes,
 same print); JSON that does not parse, or has no text where the settings say, is a dead letter.
 """
 
@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import logging
+import time
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -30,8 +32,9 @@ from stream_dedup.ground.document import (
     UnreadableHeaders,
     shorten_id,
 )
-from stream_dedup.ground.errors import ConfigurationError, InputError
+from stream_dedup.ground.errors import AwayError, ConfigurationError, InputError
 from stream_dedup.ground.messages import Messages
+from stream_dedup.ground.printable import printable
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.elsewhere import Fetched, FetchLimits, TextFetcher
 from stream_dedup.inputs.fields import MISSING, decode_json, field_at, kind_of, parsed, scalar, scope_number, time_ms_of
@@ -46,6 +49,9 @@ NOT_FETCHED = "NotFetched"
 """The error class of a text that lies elsewhere where none is fetched."""
 
 _TIME_MS_MAX = 253_402_300_799_999  # 9999-12-31; RFC 3339 has no later time
+_QUIET_SECONDS = 60.0
+_logger = logging.getLogger("stream_dedup.inputs")
+_Found = TypeVar("_Found")
 
 
 class DecodedDocument(NamedTuple):
@@ -121,6 +127,7 @@ class Decoder:
         self._time_field = settings.time_field
         self._scope_field = settings.scope_field
         self._allow_bypass = settings.allow_bypass
+        self._quiet_until = 0.0
         # The value is the text, the key the id, the timestamp the time: what most records are, and told quickly.
         self._is_wrapped = self._base64 or self._extractor is not None
         self._is_plain = not (self._json or self._is_wrapped or self._allow_bypass or self._text_at)
@@ -155,7 +162,8 @@ class Decoder:
         found = {}
         for place in range(len(messages)):
             if place not in skipped:
-                address = self._address_of(messages[place])
+                message = messages[place]
+                address = self._safely(message, self._address_of, message)
                 if isinstance(address, TextAddress):
                     found[place] = address
         return found
@@ -273,8 +281,32 @@ class Decoder:
         `fetched` is what lies at the address of its text, if it lies elsewhere; it is fetched now if it was not.
 
         Raises:
-            AwayError: the schema registry, or the store that has the text, gives no answer now.
+            AwayError: what the record cannot be read without gives no answer now.
+            MemoryError: there is no memory for it.
         """
+        return self._safely(message, self._decode, message, fetched)
+
+    def _safely(self, message: Message, read: Callable[..., _Found], *arguments: Any) -> _Found | DeadLetter:
+        """Return what `read` says of a record, or the dead letter of one that it cannot take."""
+        try:
+            return read(*arguments)
+        except (AwayError, MemoryError):
+            raise
+        except Exception as error:  # no record may keep others from being read
+            kind = type(error).__name__
+            if time.monotonic() >= self._quiet_until:
+                self._quiet_until = time.monotonic() + _QUIET_SECONDS
+                _logger.warning(
+                    "a record led the decoder to an error that it does not know, and becomes a dead letter; please report it "
+                    "(the like is not logged again for a minute)",
+                    extra={"position": f"{message.topic}-{message.partition}@{message.offset}"},
+                    exc_info=error,
+                )
+            why = printable(str(error).rstrip(".") or kind)
+            # What led there is not known, so another worker may have judged the record.
+            return DeadLetter("decode", kind, f"The record led the decoder to an error that it does not know: {why}.", True)
+
+    def _decode(self, message: Message, fetched: Fetched | None) -> DecodedDocument | DeadLetter | Reason:
         fields = self._fields_of(message)
         if isinstance(fields, DeadLetter | Reason):
             return fields
@@ -289,6 +321,10 @@ class Decoder:
 
     def id_of(self, message: Message) -> bytes | None:
         """Return the id of a record, whatever its text is and wherever that lies; its key where it cannot be read."""
+        found = self._safely(message, self._known_id_of, message)
+        return message.key if isinstance(found, DeadLetter) else found
+
+    def _known_id_of(self, message: Message) -> bytes | None:
         fields = self._fields_of(message)
         return message.key if isinstance(fields, DeadLetter | Reason) else self._id_of(message, fields)
 

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple, TypeAlias
 from stream_dedup.ground.addresses import TextAddress, checked, shown
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError, TextAwayError
+from stream_dedup.ground.printable import printable
 from stream_dedup.inputs.packed import SUFFIXES, packing_of, unpack
 from stream_dedup.inputs.stores import AwayNowError, MissingTextError, NoRoomError, TextStores
 
@@ -183,6 +184,10 @@ class TextFetcher:
                 unpacked = unpack(packing, found, self._text_bytes)
             except InputError as error:
                 return _letter(address, "Damaged", f"is packed, and {error}")
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 - no text may keep others from being read
+                return _letter(address, type(error).__name__, f"is packed, and cannot be unpacked: {printable(str(error))}")
             if unpacked is None:
                 return _letter(address, "TooLarge", f"has more than {self._text_bytes} bytes once it is unpacked")
             found = unpacked
@@ -245,6 +250,8 @@ class TextFetcher:
         except NoRoomError as error:
             with self._news:
                 self._sizes[whole] = error.size
+        except Exception as error:  # noqa: BLE001 - whoever takes must be told something, or waits for ever
+            away = f"is away ({printable(f'{type(error).__name__}: {error}')})"
         finally:
             with self._news:
                 self._end(whole, found, away)

@@ -20,7 +20,7 @@ def parsed(value: bytes) -> Any | DeadLetter:
     """Return what a JSON value holds, or why it cannot be read."""
     try:
         return parse_json(value)
-    except (ValueError, RecursionError, MemoryError) as error:
+    except (ValueError, RecursionError) as error:
         return DeadLetter("decode", type(error).__name__, f"The value is not JSON that can be read: {error}.")
 
 
@@ -31,7 +31,7 @@ def parse_json(value: bytes) -> Any:
     numbers beyond a float) is left to `json`.
 
     Raises:
-        ValueError, RecursionError, MemoryError: it is not JSON that can be read.
+        ValueError, RecursionError: it is not JSON that can be read.
     """
     content = value.removeprefix(_BYTE_ORDER_MARK)
     try:

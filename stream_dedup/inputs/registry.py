@@ -110,6 +110,8 @@ class SchemaRegistry:
             return reader
         try:
             return reader(body)
+        except MemoryError:
+            raise
         except Exception as error:  # noqa: BLE001 - the library raises whatever the bytes lead it to
             why = printable(str(error).rstrip(".") or type(error).__name__)
             return DeadLetter("decode", type(error).__name__, f"The value cannot be read by schema {number}: {why}.")
@@ -121,9 +123,10 @@ class SchemaRegistry:
         if self._unknown_until.get(number, 0.0) <= time.monotonic():
             written = self._load(number)
             if written is not None:
-                found = written if isinstance(written, DeadLetter) else self._language.reader(written, self._asked_schema())
-                self._readers[number] = found
-                return found
+                if not isinstance(written, DeadLetter):
+                    written = self._tried(number, partial(self._language.reader, written, self._asked_schema()))
+                self._readers[number] = written
+                return written
             if len(self._unknown_until) >= _SCHEMAS_MAX:
                 self._unknown_until.clear()
             self._unknown_until[number] = time.monotonic() + _UNKNOWN_SECONDS
@@ -152,11 +155,19 @@ class SchemaRegistry:
         kind = schema.schema_type or "AVRO"
         if kind != name.upper():
             return DeadLetter("decode", f"Not{name}", f"Schema {number} is {kind}, and the values are read as {name}.")
+        return self._tried(number, partial(self._parsed, schema))
+
+    def _parsed(self, schema: Any) -> Any:
+        references: dict[str, str] = {}
+        self._add_references(schema, references, set())
+        return self._language.parsed(self._counted(schema, references), references)
+
+    @staticmethod
+    def _tried(number: int, make: Callable[[], Any]) -> Any | DeadLetter:
+        """Return what is made of a schema, or why it cannot be."""
         try:
-            references: dict[str, str] = {}
-            self._add_references(schema, references, set())
-            return self._language.parsed(self._counted(schema, references), references)
-        except RegistryAwayError:
+            return make()
+        except (RegistryAwayError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a schema is anybody's text
             why = printable(str(error).rstrip(".") or type(error).__name__)

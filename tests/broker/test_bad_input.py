@@ -172,6 +172,19 @@ def large_table() -> list[Row]:
     ]
 
 
+def pages_table() -> list[Row]:
+    """Return rows for a worker that gets the bytes of web pages: anybody writes what a page declares."""
+    body = f"<body><p>{LONG}</p></body>".encode()
+    encodings = ("punycode", "undefined", "unicode_escape", "raw-unicode-escape", "zlib", "utf-16", "no-such")
+    return [
+        Row("an encoding that is no page's", b"<meta charset=idna>" + body, "unique", "new"),
+        *(Row(f"a page in {name}", b"<meta charset=%s>" % name.encode() + body, "duplicates", "exact") for name in encodings),
+        Row("a page that keeps the extractor busy", b"<div>" * 100_000 + b"text", "dead", "fingerprint"),
+        Row("an encoding that is cut off", b"\xff\xfe" + body[:7], "unique", "too-short"),
+        Row("a last good one", b"<meta charset=utf-8>" + body, "duplicates", "exact"),
+    ]
+
+
 # Copies beyond the first of what is unique are exact duplicates of it.
 UNREADABLE = ("one record that zstd made a thousandth", "three records of a damaged batch")
 
@@ -304,6 +317,23 @@ def test_what_no_letter_can_hold_is_cut_and_says_so(make_filter: Callable[..., F
     assert header(beside, "dedup.error.headers.unreadable") == r"r\xe9f\xe9rent"
     lost = [one for one in outcome.unique if one.value == text("most")]
     assert [name for name, _ in lost[0].headers][:3] == ["dedup.verdict", "dedup.reason", "dedup.recipe"]
+
+
+def test_whatever_a_page_declares_it_leaves(make_filter: Callable[..., Filter]) -> None:
+    """Pages come from strangers, and their bytes reach the decoder: each leaves once, and the worker lives."""
+    crawl = make_filter(partitions=1, text_is="html", page_cpu="500ms")
+    crawl.start("index")
+    worker = crawl.start("worker")
+    crawl.produce([(0, b"warm", b"<p>the first good one</p>", [])])
+    names, _ = produce_table(crawl, pages_table())
+    crawl.wait_until_committed(1 + len(names))
+
+    outcome = Outcome(crawl)
+
+    outcome.check()
+    assert ends_of(outcome, names) == expected_ends(names, pages_table())
+    assert "does not know" not in worker.log
+    assert worker.process.poll() is None
 
 
 def test_a_timestamp_of_zero_is_none(make_filter: Callable[..., Filter]) -> None:
