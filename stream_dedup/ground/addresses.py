@@ -3,7 +3,7 @@
     s3://crawl/pages/2026/a.html.gz    https://store.example/pages/a?version=3    file:///srv/pages/a.txt
 
 A prefix such as `s3://crawl/pages` allows what lies below it, and never `s3://crawl/pages-of-others`: it ends where a part of
-the path ends. `s3://crawl` allows a bucket, `https://store.example` a host on its usual port.
+the path ends. `s3://crawl` allows a bucket, `https://store.example` a host on its usual port. A scheme alone is no prefix.
 
 Invariants: pure; whatever an address holds, the answer is a value; a sentence about an address shows neither a password nor
 what stands behind `?`, where signed addresses carry theirs.
@@ -25,6 +25,8 @@ _FORM = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)([^?#]*)(.*)", re.IGNORECASE
 _HOST = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _WEB = ("http", "https")
 _NAMES_ACCOUNT = ("abfs", "abfss", "az")  # container@account
+# What a prefix lacks that is a scheme alone: it would allow all that the worker's credentials do.
+_FIRST = {**dict.fromkeys(_WEB, "no host"), **dict.fromkeys(("file", "memory"), "no folder")}
 
 
 class TextAddress(NamedTuple):
@@ -49,12 +51,12 @@ def parse_prefixes(written: str) -> tuple[str, ...]:
         if not separator or scheme not in SCHEMES:
             raise ValueError(f"{shown(one)} must begin with one of s3://, gs://, abfs://, http://, https:// or file:///")
         path = rest.rstrip("/")
-        parsed = _parsed(f"{scheme}://{path}/", may_name_nothing=scheme not in (*_WEB, "file"))
+        parsed = _parsed(f"{scheme}://{path}/") if path else f"it names {_FIRST.get(scheme, 'no bucket')}"
         if isinstance(parsed, str):
             raise ValueError(f"{shown(one)} cannot be a prefix: {parsed}")  # noqa: TRY004 - what a setting is refused with
         if "?" in rest or "#" in rest:
             raise ValueError(f"{shown(one)} cannot be a prefix: it ends before ? and #")
-        found.append(f"{parsed.origin}{parsed.path}".rstrip("/") if path else f"{scheme}://")
+        found.append(f"{parsed.origin}{parsed.path}".rstrip("/"))
     if not found:
         raise ValueError("names no prefix; write one such as s3://crawl/pages")
     return tuple(found)
@@ -64,7 +66,7 @@ def checked(address: str, prefixes: Sequence[str]) -> TextAddress | str:
     """Return an address that may be read, or a sentence that says why it may not."""
     if len(address) > ADDRESS_BYTES_MAX or len(address.encode("utf-8", "replace")) > ADDRESS_BYTES_MAX:
         return f"The address of the text, {shown(address)}, is longer than {ADDRESS_BYTES_MAX} bytes."
-    parsed = _parsed(address, may_name_nothing=False)
+    parsed = _parsed(address)
     if isinstance(parsed, str):
         return f"The address of the text, {shown(address)}, cannot be read: {parsed}."
     whole = parsed.origin + parsed.path
@@ -94,7 +96,7 @@ def shown(address: str) -> str:
     return printable(bare + ("?..." if bare != whole else ""), _SHOWN_MAX)
 
 
-def _parsed(address: str, *, may_name_nothing: bool) -> TextAddress | str:
+def _parsed(address: str) -> TextAddress | str:
     """Return the parts of an address, with scheme and host in lower case, or what is wrong with it."""
     if any(ord(one) < 0x20 or 0x7F <= ord(one) < 0xA0 or 0xD800 <= ord(one) < 0xE000 for one in address):
         return "it holds a control character"
@@ -118,7 +120,7 @@ def _parsed(address: str, *, may_name_nothing: bool) -> TextAddress | str:
         if authority and scheme == "file":
             return "a file has no host: it is written file:///, then its path"
         path, rest = path + rest, ""
-    elif not authority and not may_name_nothing:
+    elif not authority:
         return "it names no bucket"
     # Some servers read %2e, a backslash, or what stands before a semicolon, as a path's own dots.
     if any(part.partition(";")[0] in (".", "..") for part in re.split(r"[/\\]", f"{path}/{unquote(path)}")):

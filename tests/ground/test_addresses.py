@@ -83,10 +83,23 @@ def test_a_prefix_that_could_allow_nothing_or_too_much_is_refused(written: str) 
         parse_prefixes(written)
 
 
-def test_a_scheme_alone_allows_all_of_it() -> None:
-    assert isinstance(checked("s3://any/where", parse_prefixes("s3://")), TextAddress)
-    assert isinstance(checked("file:///any/where", parse_prefixes("file:///")), TextAddress)
-    assert isinstance(checked("gs://any/where", parse_prefixes("s3://")), str)
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("s3://", "it names no bucket"),
+        ("S3:///", "it names no bucket"),
+        ("gs://crawl, s3a://", "it names no bucket"),
+        ("abfs://", "it names no bucket"),
+        ("s3:///pages", "it names no bucket"),
+        ("file:///", "it names no folder"),
+        ("memory://", "it names no folder"),
+        ("https://", "it names no host"),
+    ],
+)
+def test_a_scheme_alone_is_no_prefix(written: str, why: str) -> None:
+    """It would allow all that the worker's credentials do, and on a disk every file."""
+    with pytest.raises(ValueError, match=f"cannot be a prefix: {why}"):
+        parse_prefixes(written)
 
 
 @given(st.text(max_size=60), st.sampled_from(["", "s3://crawl/pages/", "https://store.example:8443/a/", "file:///srv/pages/"]))

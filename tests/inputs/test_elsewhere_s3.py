@@ -87,7 +87,7 @@ def test_without_credentials_the_records_wait(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_bucket_name_that_cannot_be_is_a_dead_letter() -> None:
-    by = TextFetcher(parse_prefixes("s3://"), LIMITS)
+    by = TextFetcher(parse_prefixes("s3://not*a*bucket"), LIMITS)
     found = fetch(by, "s3://not*a*bucket/x")
     assert isinstance(found, DeadLetter)
     assert found.error_class == "Impossible"
