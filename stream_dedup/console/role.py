@@ -34,7 +34,12 @@ def run(settings: Settings, stop: threading.Event) -> None:
     health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
     sources = sources_of(settings, stop)
     server = HttpServer(
-        settings.http_host, settings.http_port, health, CollectorRegistry(), pages_of(settings, sources).routes()
+        settings.http_host,
+        settings.http_port,
+        health,
+        CollectorRegistry(),
+        pages_of(settings, sources).routes(),
+        settings.http_allowed_hosts,
     )
     server.start()
     try:

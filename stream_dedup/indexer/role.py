@@ -63,7 +63,8 @@ def run(settings: Settings, stop: threading.Event) -> None:
     health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
     health.startup(0.0, "opening the volume")
     api = IndexApi(Path(settings.index_dir))
-    server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, api.routes())
+    hosts = settings.http_allowed_hosts
+    server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, api.routes(), hosts)
     server.start()
     try:
         Failpoints(surroundings.failpoint)  # one that is none is told at once, also where Kafka is waited for

@@ -50,7 +50,8 @@ def run(settings: Settings, stop: threading.Event) -> None:
     health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
     health.startup(0.0, "asking for the topics")
     console = Console()
-    server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, console.routes())
+    hosts = settings.http_allowed_hosts
+    server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, console.routes(), hosts)
     server.start()
     try:
         with Watch(settings, settings.topic_names.insights, Waits(health, _logger)) as watch:

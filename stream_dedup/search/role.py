@@ -79,7 +79,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
         sources.opened = lambda at: answers.unless_forgotten(opened(at))
     sources.recent.as_shown = answers.as_shown
     routes = [*api.routes(), *pages_of(settings, sources).routes()]
-    server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, routes)
+    server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, routes, settings.http_allowed_hosts)
     server.start()
     _logger.info("console started", address=f"http://{settings.http_host}:{server.port}/")
     try:

@@ -4,13 +4,18 @@ Invariants: at most `CONNECTIONS_MAX` connections stay open. One more closes the
 probe always gets in. A client has `PATIENCE_SECONDS` for the head of its request, as long for the body, and as long to take
 the answer. Probes and metrics are answered at once; of everything else at most `REQUESTS_MAX` requests wait, and they are begun
 `PACE_SECONDS` apart, because what answers them takes the interpreter from the role's loop. A request takes a place among those
-when its body is whole, and gives it back when its answer is made: no client holds one by what it does not send or read.
+when its body is whole, and gives it back when its answer is made: no client holds one by what it does not send or read. But for
+probes and metrics the host that a request names must be one of ours: a page of another site, whose name its owner lets lead to
+this port, reads nothing here through the browser of somebody who may.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
+import os
+import re
 import socket
 import struct
 import time
@@ -28,6 +33,8 @@ REQUESTS_MAX: Final = 64
 PATIENCE_SECONDS = 5.0
 PACE_SECONDS: Final = 0.01
 BODY_BYTES_MAX: Final = 1 << 20  # what any route of a role takes is less
+
+_HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]*)?")
 
 # uvicorn warns of every request that is no HTTP; whoever sends rubbish would fill the disk with that.
 _logger = logging.getLogger("stream_dedup.http.clients")
@@ -110,12 +117,46 @@ class Connection(H11Protocol):
             self._waiting = None
 
 
-class Pace:
-    """The application, but for what need not be answered at once: that is begun one after another, and bounded."""
+class AllowedHosts:
+    """The names under which a role may be asked: those of a setting, this machine's, `localhost`, and any address.
 
-    def __init__(self, app: ASGIApp, at_once: frozenset[str]) -> None:
+    An address is safe: a page that was read from it is ours, whereas the owner of a name can let it lead to us.
+    """
+
+    def __init__(self, written: str) -> None:
+        """Take names with commas between them; `*.example.org` stands for all below it, `*` for any."""
+        given = [one.strip().lower() for one in written.split(",") if one.strip()]
+        self._names = frozenset({*given, "localhost", os.uname().nodename.lower()})
+        self._ends = (".localhost", *(one[1:] for one in given if one.startswith("*.")))
+
+    def takes(self, host: str) -> bool:
+        """Return whether a `Host` header, with its port or without, names us."""
+        found = _HOST.fullmatch(host.strip().lower())
+        if "*" in self._names:
+            return True
+        if found is None:
+            return False
+        name = found["name"].removesuffix(".")
+        return name in self._names or name.endswith(self._ends) or _is_address(name)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+class Pace:
+    """The application, but for what need not be answered at once: that is begun one after another, bounded, and for those alone
+    who name one of `hosts`.
+    """
+
+    def __init__(self, app: ASGIApp, at_once: frozenset[str], hosts: AllowedHosts) -> None:
         self._app = app
         self._at_once = at_once
+        self._hosts = hosts
         self._next = 0.0
         self.waiting = 0
 
@@ -123,6 +164,11 @@ class Pace:
         """Answer a request in its turn, or say that too many wait."""
         if scope["type"] != "http" or scope["path"] in self._at_once:
             await self._app(scope, receive, send)
+            return
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
+        if not self._hosts.takes(host):
+            text = f"Nothing is told under the name {host!r:.200}; if it is yours, add it to STREAM_DEDUP_HTTP_ALLOWED_HOSTS."
+            await Response(problem_bytes(421, text), 421, None, PROBLEM_TYPE)(scope, receive, send)
             return
         body = await _body_of(receive)
         if body is None:

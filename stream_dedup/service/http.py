@@ -28,7 +28,7 @@ from starlette.routing import BaseRoute, Route
 
 from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
-from stream_dedup.service.door import Connection, Pace
+from stream_dedup.service.door import AllowedHosts, Connection, Pace
 from stream_dedup.service.health import Health, RoleState
 from stream_dedup.service.kept import KeptAnswer
 
@@ -45,7 +45,9 @@ _FORMATS_MAX: Final = 8
 
 
 class HttpServer:
-    """Serves `/livez`, `/readyz`, `/startupz`, `/metrics` and the role's own `routes`. Port 0 takes any free one."""
+    """Serves `/livez`, `/readyz`, `/startupz`, `/metrics` and the role's own `routes`, these to those who name one of
+    `allowed_hosts` (as `AllowedHosts` takes them). Port 0 takes any free one.
+    """
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class HttpServer:
         health: Health,
         registry: CollectorRegistry,
         routes: Sequence[BaseRoute] = (),
+        allowed_hosts: str = "",
     ) -> None:
         self._host = host
         self._wanted_port = port
@@ -85,7 +88,7 @@ class HttpServer:
             return _refusal(error, paths)
 
         app = Starlette(routes=all_routes, exception_handlers={HTTPException: on_http_error, Exception: _on_error})
-        self._pace = Pace(app, frozenset(own))
+        self._pace = Pace(app, frozenset(own), AllowedHosts(f"{allowed_hosts},{host}"))
         config = uvicorn.Config(
             self._pace,
             http=Connection,

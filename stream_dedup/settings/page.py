@@ -90,7 +90,7 @@ GROUPS = {
     "Languages": ("user_dictionary", "stop_words", "segmenter", "han_variants"),
     "Throughput and memory": ("batch_documents", "batches_in_flight", "worker_memory", "index_memory"),
     "Folders": ("state_dir", "index_dir", "search_dir"),
-    "Probes and logs": ("http_host", "http_port", "livez_after", "log_level", "log_format"),
+    "Probes and logs": ("http_host", "http_port", "http_allowed_hosts", "livez_after", "log_level", "log_format"),
     "Search": ("search_texts", "search_keep", "search_bytes"),
     "Console": ("console_token_file", "console_prefix", "console_index"),
     "Hosts": (

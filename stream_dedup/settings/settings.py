@@ -44,6 +44,7 @@ from stream_dedup.settings.units import (
     BROKERS,
     HEADER_PLACE,
     HOST,
+    HOSTS,
     WEB_ADDRESS,
     WEB_PATH,
     Duration,
@@ -458,6 +459,15 @@ class Settings(BaseModel):
         le=65535,
         description="Port of probes and metrics; 0 takes any free port and logs it. `run all` gives the index the next "
         "one, insights the one after, a search the third.",
+    )
+    http_allowed_hosts: str = Field(
+        default="",
+        pattern=HOSTS,
+        description="Names under which pages and API of a role may be asked for, separated by commas, such as that of a proxy; "
+        "`*.example.org` stands for all below it, `*` for any. Addresses, `localhost`, this machine's name and `http_host` "
+        "always may. Other names are refused, because a page of any site could read here through the browser of somebody who "
+        "may, by letting its own name lead to this port. Probes and metrics are answered under any name.",
+        json_schema_extra={"default_text": "none"},
     )
     console_token_file: Path | None = Field(
         default=None,

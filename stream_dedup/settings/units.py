@@ -34,6 +34,7 @@ BROKERS = r"^\s*[^\s,/]+:\d{1,5}\s*(,\s*[^\s,/]+:\d{1,5}\s*)*$"
 
 
 HOST = r"^[A-Za-z0-9.:_-]+$"
+HOSTS = r"^\s*(\*|(\*\.)?[A-Za-z0-9._-]+)(\s*,\s*(\*|(\*\.)?[A-Za-z0-9._-]+))*\s*$|^$"
 WEB_PATH = r"^(/[A-Za-z0-9._~-]{1,64}){0,8}$"
 WEB_ADDRESS = r"^https?://[A-Za-z0-9.\[\]:_-]{1,255}(/[A-Za-z0-9._~/-]*)?$"
 
@@ -51,6 +52,7 @@ NAME = r"^[A-Za-z0-9._-]{1,200}$"
 PATTERNS = {
     BROKERS: "host:port, or several of them separated by commas",
     HOST: "a host name or an address, without a port",
+    HOSTS: "host names without a port, separated by commas; *.example.org stands for all below it",
     WEB_PATH: "a path such as /dedup, without a slash at its end",
     WEB_ADDRESS: "an address such as http://index:8080",
     NAME: "made of 1 to 200 letters, digits, dots, underscores and hyphens",

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import importlib
 import json
+import os
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +19,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from stream_dedup.cli.run import MODULES, Role
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
+from stream_dedup.service.ports import free_ports
+from stream_dedup.settings.settings import Settings
 
 
 class Clock:
@@ -172,6 +180,105 @@ def test_the_port_is_free_after_stop_and_a_taken_one_is_a_sentence(health: Healt
     assert third.port == port
     third.stop()
     third.stop()
+
+
+NAMED = "pages.example,*.inside.example"
+
+
+@pytest.mark.parametrize(
+    ("host", "is_ours"),
+    [
+        ("localhost", True),
+        ("LOCALHOST:8080", True),
+        ("localhost.", True),
+        ("stream.localhost", True),
+        ("127.0.0.1:8080", True),
+        ("[::1]:8080", True),
+        ("[::1]", True),
+        ("10.1.2.3", True),
+        (os.uname().nodename + ":80", True),
+        ("pages.example", True),
+        ("one.inside.example:443", True),
+        ("evil.example", False),
+        ("evil.example:8080", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        (os.uname().nodename + ".evil.example", False),
+        ("evilpages.example", False),
+        ("inside.example", False),
+        ("evil-inside.example", False),
+        ("localhost@evil.example", False),
+        ("evil.example/localhost", False),
+        ("", False),
+    ],
+)
+def test_only_under_names_of_ours_is_anything_told(health: Health, host: str, is_ours: bool) -> None:
+    """A site whose name leads to this port reads nothing through a browser here; probes and metrics have any name."""
+
+    async def own(_: Request) -> JSONResponse:
+        return JSONResponse({"own": 1})
+
+    one = HttpServer("127.0.0.1", 0, health, CollectorRegistry(), [Route("/v1/own", own)], NAMED)
+    one.start()
+    try:
+        for path in ("/v1/own", "/nothing"):
+            status, body, _ = ask(one, path, headers={"Host": host})
+            assert (status == 421) is not is_ours
+            assert is_ours or "STREAM_DEDUP_HTTP_ALLOWED_HOSTS" in json.loads(body)["detail"]
+        for path in ("/livez", "/readyz", "/startupz", "/metrics"):
+            assert ask(one, path, headers={"Host": host})[0] in (200, 503)
+    finally:
+        one.stop()
+
+
+def test_any_name_is_taken_where_the_setting_says_so(health: Health) -> None:
+    one = HttpServer("127.0.0.1", 0, health, CollectorRegistry(), allowed_hosts="*")
+    one.start()
+    try:
+        assert ask(one, "/nothing", headers={"Host": "evil.example"})[0] == 404
+    finally:
+        one.stop()
+
+
+@pytest.mark.parametrize("role", ["index", "insights", "search", "console"])
+def test_each_role_takes_the_names_of_the_setting(role: Role, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it still waits for Kafka, as everywhere else."""
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+    (port,) = free_ports(1)
+    settings = Settings(
+        kafka_bootstrap_servers="127.0.0.1:1",
+        http_port=port,
+        http_allowed_hosts="pages.example",
+        index_dir=tmp_path / "index",
+        search_dir=tmp_path / "search",
+    )
+    stop = threading.Event()
+    thread = threading.Thread(target=importlib.import_module(MODULES[role]).run, args=(settings, stop))
+    thread.start()
+    try:
+        until = time.monotonic() + 60
+        while not (statuses := statuses_at(port, "pages.example", "evil.example")):
+            assert time.monotonic() < until, "it does not answer"
+            time.sleep(0.02)
+        assert (statuses[0] in (200, 404, 503), statuses[1]) == (True, 421)
+    finally:
+        stop.set()
+        thread.join(60)
+
+
+def statuses_at(port: int, *hosts: str) -> list[int]:
+    """Return what is answered under some names; nothing while nobody listens."""
+    found = []
+    for host in hosts:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        try:
+            connection.request("GET", "/", headers={"Host": host})
+            found.append(connection.getresponse().status)
+        except ConnectionRefusedError:
+            return []
+        finally:
+            connection.close()
+    return found
 
 
 @pytest.mark.parametrize("host", ["203.0.113.7", "no.such.host.invalid", "x" * 300, "a..b"])
