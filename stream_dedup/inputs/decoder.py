@@ -444,7 +444,8 @@ class Decoder:
 
 
 def _fetcher_of(settings: Settings) -> TextFetcher:
-    limits = FetchLimits(settings.text_fetches, settings.text_bytes, settings.text_timeout.total_seconds())
+    seconds, patience = settings.text_timeout.total_seconds(), settings.text_patience.total_seconds()
+    limits = FetchLimits(settings.text_fetches, settings.text_bytes, seconds, patience)
     return TextFetcher(parse_prefixes(settings.text_prefixes or ""), limits)
 
 

@@ -2,7 +2,9 @@
 
 A text is there, or missing for good, which is a dead letter of stage `fetch`, or away for now, which raises `TextAwayError`.
 Which of them is said in `stores`. An attempt that takes too long is away too. What is away is tried three times, after pauses
-that grow and differ. Then whoever takes is told, and asks again later.
+that grow and differ. Then whoever takes is told, and asks again later. One that stays away while its store answers for others
+is given up in the end, which is a dead letter too; where nothing else is to be fetched, the store is asked for what it answered
+last.
 
 What was fetched and not yet taken is kept from one call to the next, as long as its address is asked for: while one text is
 away, those behind it are not read again and again.
@@ -14,6 +16,7 @@ first always fits. What is packed stays packed until it is taken, and then gives
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import threading
 import time
@@ -26,7 +29,7 @@ from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError, TextAwayError
 from stream_dedup.ground.printable import printable
 from stream_dedup.inputs.packed import SUFFIXES, packing_of, unpack
-from stream_dedup.inputs.stores import AwayNowError, MissingTextError, NoRoomError, TextStores
+from stream_dedup.inputs.stores import NOT_FOUND, AwayNowError, MissingTextError, NoRoomError, TextStores
 
 Fetched: TypeAlias = bytes | DeadLetter
 
@@ -42,24 +45,42 @@ _WIDE_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 class FetchLimits(NamedTuple):
-    """So many texts at once; so many bytes a text, packed or not; so many seconds an attempt."""
+    """The most texts at once, the most bytes of a text, packed or not, the most seconds of an attempt, and the seconds after
+    which a text is given up that is away while its store answers for others.
+    """
 
     at_once: int
     text_bytes: int
     seconds: float
+    patience_seconds: float = math.inf
+
+
+class _Answer(NamedTuple):
+    """What a store answered last, and when."""
+
+    address: TextAddress
+    at: float
+
+
+class _HeldUp(NamedTuple):
+    """For how long a text was away while its store answered for others, and when it was asked for the last time."""
+
+    seconds: float
+    failed_at: float
 
 
 class TextFetcher:
     """Fetches texts. One thread at a time calls it; the stores are read in another."""
 
-    def __init__(self, prefixes: Sequence[str], limits: FetchLimits) -> None:
+    def __init__(self, prefixes: Sequence[str], limits: FetchLimits, clock: Callable[[], float] = time.monotonic) -> None:
         """Take limits, and prefixes as `parse_prefixes` gives them; nothing is asked yet.
 
         Raises:
             ConfigurationError: a library is not installed, or cannot be used as its environment says.
         """
         self._prefixes = tuple(prefixes)
-        self._at_once, self._text_bytes, self._seconds = limits
+        self._at_once, self._text_bytes, self._seconds, self._patience_seconds = limits
+        self._clock = clock
         self._stores = TextStores(self._prefixes, self._text_bytes, self._at_once)
         self._news = threading.Condition()
         # All below is read and written with `_news` held.
@@ -76,6 +97,9 @@ class TextFetcher:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._sizes: dict[str, int] = {}  # of what had no room
         self._away: dict[str, str] = {}
+        self._held_up: dict[str, _HeldUp] = {}  # of what is away, from one call to the next
+        self._answers: dict[str, _Answer] = {}  # by origin
+        self._proof: asyncio.Task[None] | None = None
         self._mean_bytes = _UNKNOWN_BYTES
         self._has_begun = False
 
@@ -147,6 +171,7 @@ class TextFetcher:
                 for whole in [one for one in self._found if one not in self._places]:
                     self._forget(whole)
                 self._sizes = {whole: size for whole, size in self._sizes.items() if whole in self._places}
+                self._held_up = {whole: one for whole, one in self._held_up.items() if whole in self._places}
             else:
                 self._next = min([self._next, *(self._places[whole] for whole in self._away)])
             self._away.clear()
@@ -233,6 +258,7 @@ class TextFetcher:
         whole = address.whole
         found: Fetched | None = None
         away: str | None = None
+        began = self._clock()
         try:
             for attempt in range(_ATTEMPTS):
                 if attempt:
@@ -254,7 +280,52 @@ class TextFetcher:
             away = f"is away ({printable(f'{type(error).__name__}: {error}')})"
         finally:
             with self._news:
+                if found is not None:
+                    self._note_answer(address, found)
+                elif away is not None:
+                    found = self._given_up(address, away, began)
                 self._end(whole, found, away)
+
+    def _note_answer(self, address: TextAddress, found: Fetched) -> None:
+        """Note that a store answers: that a text is there, or is not."""
+        self._held_up.pop(address.whole, None)
+        if isinstance(found, bytes) or found.error_class == NOT_FOUND:
+            self._answers[address.origin] = _Answer(address, self._clock())
+
+    def _given_up(self, address: TextAddress, away: str, began: float) -> DeadLetter | None:
+        """Return the letter of a text that has been away for too long while its store answered for others."""
+        if self._patience_seconds == math.inf:
+            return None
+        now, recent = self._clock(), self._patience_seconds / 10
+        held_up, failed_at = self._held_up.get(address.whole, _HeldUp(0.0, began))
+        answer = self._answers.get(address.origin)
+        if answer is not None and answer.at >= min(failed_at, now - recent):
+            held_up += now - failed_at
+        if answer is not None and answer.at < now - recent / 2 and self._proof is None:
+            self._proof = asyncio.get_running_loop().create_task(self._prove(answer.address))
+        if held_up < self._patience_seconds:
+            self._held_up[address.whole] = _HeldUp(held_up, now)
+            return None
+        del self._held_up[address.whole]
+        return _letter(
+            address,
+            "GivenUp",
+            f"{away}, for {held_up:.0f} s in which {shown(address.origin)} answered for others; redrive it later",
+        )
+
+    async def _prove(self, address: TextAddress) -> None:
+        """Ask a store for what it answered before, to know whether it answers now."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                found: Fetched = await self._stores.read(address, lambda _size: None)
+        except MissingTextError as error:
+            found = _letter(address, error.kind, str(error))
+        except Exception:  # noqa: BLE001 - then it does not answer
+            return
+        finally:
+            self._proof = None
+        with self._news:
+            self._note_answer(address, found)
 
     def _end(self, whole: str, found: Fetched | None, away: str | None) -> None:
         """Take in how fetching has ended: with a text or letter, away, without room, or because it is not wanted any more."""

@@ -31,6 +31,8 @@ from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.printable import printable
 
 Admit = Callable[[int], None]
+NOT_FOUND: Final = "NotFound"
+"""The kind of a text that its store says is not there."""
 
 _WEB: Final = ("http", "https")
 _GOOGLE: Final = ("gs", "gcs")
@@ -220,7 +222,7 @@ class TextStores:
             whole = leads_to.whole
         info = system.info(whole)
         if info["type"] != "file":
-            raise MissingTextError("NotFound", "is no file")
+            raise MissingTextError(NOT_FOUND, "is no file")
         self._measure(info["size"])
         admit(info["size"])
         with system.open(whole, "rb") as stream:
@@ -242,7 +244,7 @@ class TextStores:
         why = _why(address, error, code)
         if status == 404 or isinstance(error, FileNotFoundError):
             self._giving.add(address.origin)  # whoever may not look is told so
-            return MissingTextError("NotFound", "is not there (404)")
+            return MissingTextError(NOT_FOUND, "is not there (404)")
         if code in _AWAY_CODES or status in _AWAY:
             return AwayNowError(f"is refused now ({status}, {why})")
         if status == _FORBIDDEN or isinstance(error, PermissionError):

@@ -62,6 +62,7 @@ GROUPS = {
         "text_prefixes",
         "text_bytes",
         "text_timeout",
+        "text_patience",
         "text_fetches",
         "registry_url",
         "registry_credentials_file",

@@ -317,7 +317,14 @@ class Settings(BaseModel):
         ge=timedelta(milliseconds=100),
         le=timedelta(minutes=10),
         description="How long one attempt to fetch a text may take, from the first byte sent to the last one read. After "
-        "three of them the records wait, and it is asked for again.",
+        "three of them the records wait, and it is asked for again, until `text_patience` is over.",
+    )
+    text_patience: Duration = Field(
+        default=timedelta(minutes=10),
+        ge=timedelta(seconds=1),
+        le=timedelta(days=7),
+        description="How long a text may be away while its store answers for others. Then its record becomes a dead letter of "
+        "stage `fetch`, class `GivenUp`, to be sent back later. While the store answers for none, records wait without end.",
     )
     text_fetches: Annotated[int, Whole] = Field(
         default=64,

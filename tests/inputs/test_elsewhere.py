@@ -333,6 +333,79 @@ def test_what_is_not_asked_for_any_more_is_given_up(pages: Pages) -> None:
     assert (by._found, by._held_bytes) == ({}, 0)
 
 
+# -- away for too long
+
+
+class Rounds:
+    """A fetcher whose clock moves by hand, asked for one text again and again."""
+
+    def __init__(self, pages: Pages, patience_seconds: float = 600.0, seconds: float = 5.0) -> None:
+        self.now = 0.0
+        limits = LIMITS._replace(patience_seconds=patience_seconds, seconds=seconds)
+        self.by = TextFetcher([pages.url], limits, lambda: self.now)
+        self.url = pages.url
+
+    def ask(self, path: str, rounds: int) -> tuple[int, Fetched | None]:
+        """Return how many rounds it took until the text or its letter came, and that; each takes half a minute."""
+        for number in range(1, rounds + 1):
+            try:
+                return number, fetch(self.by, self.url + path)
+            except TextAwayError:
+                until(lambda: self.by._proof is None)
+                self.now += 30.0
+        return rounds, None
+
+
+@pytest.mark.parametrize("how", ["401", "429", "503", "silent"])
+def test_one_that_stays_away_while_its_store_answers_for_others_is_given_up(pages: Pages, how: str) -> None:
+    worse = pages.silent if how == "silent" else None
+    pages.by_path |= {"/a": Reply(b"text"), "/b?secret": Reply(status=200 if worse else int(how), worse=worse)}
+    rounds = Rounds(pages, seconds=0.1 if worse else 5.0)
+    assert rounds.ask("/a", 1) == (1, b"text")
+    asked, found = rounds.ask("/b?secret", 100)
+    assert found is not None
+    kind, message = letter(found)
+    assert kind == "GivenUp"
+    assert f"/b?... {'did not come within' if worse else 'is '}" in message
+    assert f" s in which {pages.url} answered for others; redrive it later." in message
+    assert "secret" not in message
+    assert 20 <= asked <= 23
+    assert 5 <= pages.asked.count("/a") <= 23, "what was given is asked for again now and then"
+    assert rounds.ask("/a", 1) == (1, b"text")
+
+
+def test_that_a_text_is_not_there_is_an_answer_too(pages: Pages) -> None:
+    pages.by_path["/b"] = Reply(status=503)
+    rounds = Rounds(pages)
+    assert letter(rounds.ask("/none", 1)[1] or b"")[0] == "NotFound"
+    assert letter(rounds.ask("/b", 100)[1] or b"")[0] == "GivenUp"
+
+
+def test_nothing_is_given_up_while_its_store_answers_for_none(pages: Pages) -> None:
+    """Not by the time that it was away for, and not because it is the first that is asked for when the store is back."""
+    pages.by_path |= {"/a": Reply(b"text"), "/b": Reply(status=503)}
+    rounds = Rounds(pages)
+    assert rounds.ask("/b", 50) == (50, None), "it has never answered"
+    assert rounds.ask("/a", 1) == (1, b"text")
+    pages.instead = Reply(status=503)
+    assert rounds.ask("/b", 200) == (200, None)
+    pages.instead = None
+    assert rounds.ask("/b", 15) == (15, None)
+    assert letter(rounds.ask("/b", 10)[1] or b"")[0] == "GivenUp"
+
+
+def test_one_that_comes_meanwhile_begins_anew(pages: Pages) -> None:
+    there, away = Reply(b"late"), Reply(status=503)
+    pages.by_path |= {"/a": Reply(b"text"), "/b": away}
+    rounds = Rounds(pages)
+    rounds.ask("/a", 1)
+    assert rounds.ask("/b", 15) == (15, None)
+    pages.by_path["/b"] = there
+    assert rounds.ask("/b", 1) == (1, b"late")
+    pages.by_path["/b"] = away
+    assert rounds.ask("/b", 15) == (15, None)
+
+
 # -- bounds
 
 
