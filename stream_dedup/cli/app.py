@@ -6,6 +6,7 @@ Each command is stated in the file of its name (see `options`). Nothing heavy is
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Annotated, Final
@@ -16,7 +17,7 @@ from stream_dedup.cli.audit import audit_command
 from stream_dedup.cli.broker import broker_command
 from stream_dedup.cli.calibrate import calibrate_command
 from stream_dedup.cli.check import check_command
-from stream_dedup.cli.commands import commands_command
+from stream_dedup.cli.commands import commands_page
 from stream_dedup.cli.compile import compile_command
 from stream_dedup.cli.config import config_check_command, config_reference_command, config_show_command
 from stream_dedup.cli.declare import declare_command
@@ -30,7 +31,7 @@ from stream_dedup.cli.forget import forget_command
 from stream_dedup.cli.group import group_command
 from stream_dedup.cli.index import index_restore_command, index_snapshot_command, index_stats_command, index_verify_command
 from stream_dedup.cli.load import load_command
-from stream_dedup.cli.options import Command
+from stream_dedup.cli.options import Command, command
 from stream_dedup.cli.plan import plan_command
 from stream_dedup.cli.release import release_command
 from stream_dedup.cli.replay import replay_command
@@ -60,6 +61,17 @@ class Group:
         for one in self.commands:
             one.add_to(own)
         app.add_typer(own, name=self.name, rich_help_panel=panel)
+
+
+@command("commands", example="stream-dedup commands")
+def commands_command() -> int:
+    """Print the reference page of all commands, as Markdown."""
+    panels = {
+        panel: [(one.name, one.purpose, one.commands) if isinstance(one, Group) else ("", "", (one,)) for one in members]
+        for panel, members in PANELS.items()
+    }
+    sys.stdout.write(commands_page(typer.main.get_command(app), panels))
+    return 0
 
 
 PANELS: Final[dict[str, tuple[Command | Group, ...]]] = {

@@ -17,12 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stream_dedup.cli.options import (
-    BrokersOption,
-    ConfigOption,
     JsonOption,
-    SetOption,
+    Settings,
     command,
-    quiet_settings,
 )
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
     from stream_dedup.proof.outline import Outline
     from stream_dedup.proof.representatives import AuditedRepresentatives
     from stream_dedup.proof.scan import CompiledScan, PlainScan
-    from stream_dedup.settings.settings import Settings
 
 PLAIN_MAX = 10_000
 SCAN_MAX = 1_000_000
@@ -53,6 +49,7 @@ Advance = Callable[[int, int], None]
 
 @command("audit", example="stream-dedup audit --json")
 def audit_command(
+    settings: Settings,
     finished: Annotated[
         bool, typer.Option("--finished", help="No documents should wait: one that does is a violation. For a filter at rest.")
     ] = False,
@@ -66,9 +63,6 @@ def audit_command(
             help="Do not judge a log of more documents anew: it takes the longer, the more there are.",
         ),
     ] = 1_000_000,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Hold all promises against what Kafka holds, also while the filter runs: each record once, in order, as it was.
@@ -76,8 +70,14 @@ def audit_command(
     Every verdict is judged anew by a plain scan of the log that shares nothing with the index; every kept document that a
     duplicate names must be in `unique`. Ends with 1 and a sentence for each violation. It reads all topics whole.
     """
-    settings = quiet_settings(config, assignments, brokers)
-    return audit(settings, finished=finished, most=most, scan_max=scan_max, as_json=as_json)
+    started = time.monotonic()
+    with progress("reading", None) as advance:
+        report = examine(settings, finished=finished, most=most, scan_max=scan_max, advance=advance)
+    if as_json:
+        print_json(report.to_fields() | {"seconds": round(time.monotonic() - started, 3)})
+    else:
+        _print(report, time.monotonic() - started)
+    return 0 if report.is_clean else 1
 
 
 @dataclass(slots=True)
@@ -140,18 +140,6 @@ class _Noted:
     topics: dict[str, TopicState]
     committed: dict[int, OwnedOffset]
     bounds: dict[str, dict[int, Bounds]]
-
-
-def audit(settings: Settings, *, finished: bool, most: int, scan_max: int, as_json: bool) -> int:
-    """Audit, print what was found, and return 0 if every promise held, else 1."""
-    started = time.monotonic()
-    with progress("reading", None) as advance:
-        report = examine(settings, finished=finished, most=most, scan_max=scan_max, advance=advance)
-    if as_json:
-        print_json(report.to_fields() | {"seconds": round(time.monotonic() - started, 3)})
-    else:
-        _print(report, time.monotonic() - started)
-    return 0 if report.is_clean else 1
 
 
 def examine(

@@ -1,15 +1,11 @@
-"""`commands`: the page of all commands, made from their own help, so that it cannot say anything else."""
+"""The page of all commands, made from their own help, so that it cannot say anything else."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from stream_dedup.cli.options import command
-
-if TYPE_CHECKING:
-    from stream_dedup.cli.options import Command
+from stream_dedup.cli.options import Command
 
 _HEAD = """\
 # Commands
@@ -22,27 +18,15 @@ Exit codes: 0 done, 1 failure, 2 usage, 78 something must be changed before it c
 """
 
 
-@command("commands", example="stream-dedup commands")
-def commands_command() -> int:
-    """Print the reference page of all commands, as Markdown."""
-    sys.stdout.write(commands_page())
-    return 0
-
-
-def commands_page() -> str:
-    """Return the page."""
-    import typer
-
-    from stream_dedup.cli.app import PANELS, Group, app
-
-    root: Any = typer.main.get_command(app)
+def commands_page(root: Any, panels: Mapping[str, Sequence[tuple[str, str, Sequence[Command]]]]) -> str:
+    """Return the page of a program: each panel has groups of (name, purpose, commands); without a name they stand alone."""
     parts = [_HEAD]
-    for panel, members in PANELS.items():
+    for panel, groups in panels.items():
         parts.append(f"\n## {panel}\n")
-        for member in members:
-            if isinstance(member, Group):
-                parts.append(f"\n**`{member.name}`** {member.purpose}\n")
-            for one in member.commands if isinstance(member, Group) else (member,):
+        for name, purpose, commands in groups:
+            if name:
+                parts.append(f"\n**`{name}`** {purpose}\n")
+            for one in commands:
                 parts += _section(root, one)
     return "".join(parts)
 

@@ -23,15 +23,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stream_dedup.cli.options import (
-    BrokersOption,
     ClassesOption,
-    ConfigOption,
     ContainsOption,
     JsonOption,
-    SetOption,
+    Settings,
     StagesOption,
     command,
-    quiet_settings,
 )
 from stream_dedup.ground.document import UNREADABLE, Headers, Message, UnreadableHeaders
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
@@ -44,7 +41,6 @@ if TYPE_CHECKING:
         Output,
         TransactionalOutput,
     )
-    from stream_dedup.settings.settings import Settings
 
 _AT_ONCE = 1000
 _ATTEMPTS = 5
@@ -55,40 +51,88 @@ _METADATA = re.compile(r"stream-dedup left=([0-9,-]*)\Z")
 
 @command("dlq show", example="stream-dedup dlq show --stage decode --limit 20")
 def dlq_show_command(
+    settings: Settings,
     stages: StagesOption = None,
     classes: ClassesOption = None,
     contains: ContainsOption = "",
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Show so many.")] = 50,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """List dead letters: where each came from, why it could not go on, its size, and whether it was sent back."""
-    settings = quiet_settings(config, assignments, brokers)
+    from stream_dedup.kafka import topic_bounds
+
     wanted = Filter(tuple(stages or ()), tuple(classes or ()), contains)
-    return show(settings, wanted, limit, as_json=as_json)
+    topic, partitions = _topic(settings)
+    bounds = topic_bounds(settings, topic, partitions)
+    settled = _progress(settings, topic, partitions)
+    shown: list[Letter] = []
+    counts: Counter[tuple[str, str]] = Counter()
+    for letter in _letters(settings, topic, bounds):
+        if letter.is_meant(wanted):
+            counts[letter.stage, letter.error_class] += 1
+            if limit is None or len(shown) < limit:
+                shown.append(letter)
+    shown.sort(key=lambda one: (one.message.timestamp_ms or 0, one.message.partition, one.message.offset))
+    if as_json:
+        for one in shown:
+            print_json(_fields(one, is_settled=settled[one.message.partition].is_settled(one.message.offset)))
+        return 0
+    rows = [
+        [
+            f"{one.message.partition}@{one.message.offset}",
+            one.source or "-",
+            one.stage or "-",
+            one.error_class or "-",
+            f"{one.size:,}",
+            "yes" if settled[one.message.partition].is_settled(one.message.offset) else "-",
+            one.why,
+        ]
+        for one in shown
+    ]
+    if rows:
+        print_table(["letter", "source", "stage", "class", "bytes", "sent back", "reason"], rows)
+    by_kind = ", ".join(f"{count:,} {stage or '-'}/{kind or '-'}" for (stage, kind), count in counts.most_common())
+    note(f"{counts.total():,} dead letters on {topic}{f': {by_kind}' if by_kind else ''}; {len(shown):,} shown.")
+    return 0
 
 
 @command("dlq redrive", example="stream-dedup dlq redrive --stage decode --yes")
 def dlq_redrive_command(
+    settings: Settings,
     stages: StagesOption = None,
     classes: ClassesOption = None,
     contains: ContainsOption = "",
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Send so many.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Send them; without it only the figures are shown.")] = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Send dead letters back to `documents` as they first came, each at most once, whatever is killed meanwhile.
 
     Correct first what made them dead letters: each is judged as a new document, and may become a dead letter again.
     """
-    settings = quiet_settings(config, assignments, brokers)
+    from stream_dedup.kafka import GroupStamp, TransactionalOutput, topic_bounds
+
     wanted = Filter(tuple(stages or ()), tuple(classes or ()), contains)
-    return redrive(settings, wanted, limit, yes=yes, as_json=as_json)
+    topic, partitions = _topic(settings)
+    _, source_partitions = _existing(settings, settings.topic_names.documents)
+    transactions = TransactionalOutput(settings, _group(settings), "redrive") if yes else None
+    stamp = GroupStamp(settings, _group(settings))
+    totals: Counter[str] = Counter()
+    rows: list[Letter] = []
+    try:
+        bounds = topic_bounds(settings, topic, partitions)
+        for part in range(partitions):
+            room = None if limit is None else limit - totals["letters"]
+            if room == 0:
+                break
+            run = _Redrive(settings, topic, part, bounds[part], source_partitions, wanted, room)
+            rows += run.send(transactions, stamp, totals)
+    finally:
+        stamp.close()
+        if transactions is not None:
+            transactions.close()
+    _print(settings, rows, totals, is_sent=yes, as_json=as_json)
+    return 0
 
 
 def _lacks() -> tuple[str, ...]:
@@ -188,76 +232,6 @@ class RedriveProgress:
         end = max(self.offset, max(gone, default=-1) + 1)
         left = (self.left | {one for one in passed if self.offset <= one < end}) - gone
         return RedriveProgress(end, left)
-
-
-def show(settings: Settings, wanted: Filter, limit: int | None, *, as_json: bool) -> int:
-    """Print the dead letters, oldest first in each partition; return 0."""
-    from stream_dedup.kafka import topic_bounds
-
-    topic, partitions = _topic(settings)
-    bounds = topic_bounds(settings, topic, partitions)
-    settled = _progress(settings, topic, partitions)
-    shown: list[Letter] = []
-    counts: Counter[tuple[str, str]] = Counter()
-    for letter in _letters(settings, topic, bounds):
-        if letter.is_meant(wanted):
-            counts[letter.stage, letter.error_class] += 1
-            if limit is None or len(shown) < limit:
-                shown.append(letter)
-    shown.sort(key=lambda one: (one.message.timestamp_ms or 0, one.message.partition, one.message.offset))
-    if as_json:
-        for one in shown:
-            print_json(_fields(one, is_settled=settled[one.message.partition].is_settled(one.message.offset)))
-        return 0
-    rows = [
-        [
-            f"{one.message.partition}@{one.message.offset}",
-            one.source or "-",
-            one.stage or "-",
-            one.error_class or "-",
-            f"{one.size:,}",
-            "yes" if settled[one.message.partition].is_settled(one.message.offset) else "-",
-            one.why,
-        ]
-        for one in shown
-    ]
-    if rows:
-        print_table(["letter", "source", "stage", "class", "bytes", "sent back", "reason"], rows)
-    by_kind = ", ".join(f"{count:,} {stage or '-'}/{kind or '-'}" for (stage, kind), count in counts.most_common())
-    note(f"{counts.total():,} dead letters on {topic}{f': {by_kind}' if by_kind else ''}; {len(shown):,} shown.")
-    return 0
-
-
-def redrive(settings: Settings, wanted: Filter, limit: int | None, *, yes: bool, as_json: bool) -> int:
-    """Send dead letters back, or say which would be; return 0.
-
-    Raises:
-        ConfigurationError: a topic is missing, or the progress of former runs cannot be read.
-        InputError: nothing can be recorded for so many gaps.
-        BrokerError: Kafka failed; run it again, it goes on.
-    """
-    from stream_dedup.kafka import GroupStamp, TransactionalOutput, topic_bounds
-
-    topic, partitions = _topic(settings)
-    _, source_partitions = _existing(settings, settings.topic_names.documents)
-    transactions = TransactionalOutput(settings, _group(settings), "redrive") if yes else None
-    stamp = GroupStamp(settings, _group(settings))
-    totals: Counter[str] = Counter()
-    rows: list[Letter] = []
-    try:
-        bounds = topic_bounds(settings, topic, partitions)
-        for part in range(partitions):
-            room = None if limit is None else limit - totals["letters"]
-            if room == 0:
-                break
-            run = _Redrive(settings, topic, part, bounds[part], source_partitions, wanted, room)
-            rows += run.send(transactions, stamp, totals)
-    finally:
-        stamp.close()
-        if transactions is not None:
-            transactions.close()
-    _print(settings, rows, totals, is_sent=yes, as_json=as_json)
-    return 0
 
 
 @dataclass(slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import urllib.parse
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from stream_dedup.cli.options import ConfigOption, JsonOption, SetOption, command, quiet_settings
+from stream_dedup.cli.options import JsonOption, Settings, command
 from stream_dedup.cli.similar import read_text
 from stream_dedup.ground.errors import FormatError, InputError
 from stream_dedup.ground.printable import printable
@@ -17,17 +17,15 @@ from stream_dedup.ground.terminal import console, note, print_json
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
 
-if TYPE_CHECKING:
-    from stream_dedup.settings.settings import Settings
-
 SearchOption = Annotated[
     str | None,
     typer.Option("--search", metavar="URL", help="A running search.  [default: on this machine, HTTP_PORT or one of the next]"),
 ]
 
 
-@command("find", example='stream-dedup find "two sentences of a text, as they stand" --limit 5')
+@command("find", example='stream-dedup find "two sentences of a text, as they stand" --limit 5', asks_kafka=False)
 def find_command(
+    settings: Settings,
     clue: Annotated[
         str, typer.Argument(metavar="CLUE|FILE|-", help="A piece of text, a file that holds one, or - for standard input.")
     ],
@@ -44,22 +42,12 @@ def find_command(
         ),
     ] = None,
     search: SearchOption = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Find the documents that hold a clue, a sentence or two, or most of it: how much, where, and their group. Best first.
 
     For documents that are near a text as a whole, take `similar`.
     """
-    settings = quiet_settings(config, assignments)
-    return find(settings, clue, as_text=as_text, limit=limit, least=least, search=search, as_json=as_json)
-
-
-def find(
-    settings: Settings, clue: str, *, as_text: bool, limit: int, least: float | None, search: str | None, as_json: bool
-) -> int:
-    """Find the documents that hold a clue and print them; return 0, whether there are some or none."""
     text, _ = read_text(settings, clue, as_text=as_text)
     query = urllib.parse.urlencode({"limit": limit} | ({} if least is None else {"least": least}))
     answer = ask_search(settings, search, f"/v1/find?{query}", text.encode("utf-8", "replace"))

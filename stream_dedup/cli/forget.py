@@ -2,51 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stream_dedup.cli.options import (
-    BrokersOption,
-    ConfigOption,
     DryRunOption,
     JsonOption,
-    SetOption,
+    Settings,
     command,
-    quiet_settings,
 )
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
 
-if TYPE_CHECKING:
-    from stream_dedup.settings.settings import Settings
-
 
 @command("forget", example="stream-dedup forget https://example.org/page --dry-run")
 def forget_command(
+    settings: Settings,
     identifier: Annotated[str, typer.Argument(metavar="ID", help="The document's id: the record's key, or its id field.")],
     dry_run: DryRunOption = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Take down what is kept of an id: its representatives and the id leave every index, its documents the search.
 
     What left already is not recalled.
-    """
-    settings = quiet_settings(config, assignments, brokers)
-    return forget(settings, identifier, dry_run=dry_run, as_json=as_json)
-
-
-def forget(settings: Settings, identifier: str, *, dry_run: bool, as_json: bool) -> int:
-    """Append the take-down of an id, unless it was forgotten and has not come again; return 0.
-
-    Raises:
-        ConfigurationError: the log is missing, empty, or another's.
-        InputError: the id is empty, or the log has no document with it.
-        BrokerError: Kafka failed.
     """
     from stream_dedup.cli.orders import append, log_names
     from stream_dedup.control import declaration

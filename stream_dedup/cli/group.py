@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 import urllib.parse
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from stream_dedup.cli.find import SearchOption, ask_search
-from stream_dedup.cli.options import ConfigOption, JsonOption, SetOption, command, quiet_settings
+from stream_dedup.cli.options import JsonOption, Settings, command
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import note, print_json, print_table
 
-if TYPE_CHECKING:
-    from stream_dedup.settings.settings import Settings
 
-
-@command("group", example="stream-dedup group duplicates-3@17")
+@command("group", example="stream-dedup group duplicates-3@17", asks_kafka=False)
 def group_command(
+    settings: Settings,
     named: Annotated[
         str | None,
         typer.Argument(
@@ -33,12 +31,9 @@ def group_command(
     ] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="List at most so many groups.")] = 20,
     search: SearchOption = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Show a kept document with all its copies: id, host, time, similarity, reason, size; or the largest groups of copies."""
-    settings = quiet_settings(config, assignments)
     if named is None:
         return list_groups(settings, search, newest=newest, limit=limit, as_json=as_json)
     return show_group(settings, search, named, as_json=as_json)

@@ -8,8 +8,9 @@ that `--help` and completion answer at once. `app` puts them together.
 from __future__ import annotations
 
 import enum
-import functools
+import inspect
 import logging
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,33 +21,61 @@ import typer
 from stream_dedup.ground.printable import printable
 
 if TYPE_CHECKING:
-    from stream_dedup.settings.settings import Settings
+    from stream_dedup.settings import settings as _settings
+
+    Settings = _settings.Settings
+else:
+    Settings = object  # help reads what a command takes, and loading the settings would take as long as all the rest of it
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command as it is stated: its whole name, an example, and the function with its options, help and action."""
+    """A command as it is stated: its whole name, an example, and the function with its options, help and action.
+
+    An action whose first parameter is `settings` gets those of `--config`, `--set` and, if it `asks_kafka`, `-b`, which every
+    such command has.
+    """
 
     name: str
     example: str
     action: Callable[..., int]
+    asks_kafka: bool = True
 
     def add_to(self, app: typer.Typer, panel: str | None = None) -> None:
         """Let `app` offer it, in a panel of the overview; what the action returns is the exit code."""
+        hints = typing.get_type_hints(self.action, include_extras=True)
+        parameters = [one.replace(annotation=hints[one.name]) for one in inspect.signature(self.action).parameters.values()]
+        takes_settings = bool(parameters) and parameters[0].name == "settings"
+        if takes_settings:
+            shared = {"config": ConfigOption, "assignments": SetOption}
+            if self.asks_kafka:
+                shared["brokers"] = BrokersOption
+            end = len(parameters) - (parameters[-1].name == "as_json")
+            parameters[end:end] = [
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+                for name, kind in shared.items()
+            ]
+            del parameters[0]
 
-        @functools.wraps(self.action)
-        def run(*arguments: Any, **options: Any) -> None:
-            raise typer.Exit(self.action(*arguments, **options))
+        def run(**options: Any) -> None:
+            if takes_settings:
+                shared_values = (options.pop("config"), options.pop("assignments"), options.pop("brokers", None))
+                options["settings"] = quiet_settings(*shared_values)
+            raise typer.Exit(self.action(**options))
 
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+        )
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
         # A paragraph in one line: the help is broken where the terminal ends, not where the docstring was.
         paragraphs = (self.action.__doc__ or "").split("\n\n")
         told = "\n\n".join(" ".join(one.split()) for one in paragraphs)
         app.command(self.name.split()[-1], help=told, epilog=f"Example: {self.example}", rich_help_panel=panel)(run)
 
 
-def command(name: str, *, example: str) -> Callable[[Callable[..., int]], Command]:
+def command(name: str, *, example: str, asks_kafka: bool = True) -> Callable[[Callable[..., int]], Command]:
     """Return what makes a command of a function."""
-    return lambda action: Command(name, example, action)
+    return lambda action: Command(name, example, action, asks_kafka)
 
 
 class Outlet(enum.StrEnum):

@@ -18,12 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stream_dedup.cli.options import (
-    BrokersOption,
-    ConfigOption,
     JsonOption,
-    SetOption,
+    Settings,
     command,
-    quiet_settings,
 )
 from stream_dedup.ground.better import BETTER_LABELS
 from stream_dedup.ground.document import Headers, LogPlace, Message, Reason, Verdict
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
     from stream_dedup.kafka import Bounds
     from stream_dedup.log import answers
     from stream_dedup.proof import replay
-    from stream_dedup.settings.settings import Settings
 
 _GROUP_RECORDS = 64
 Advance = Callable[[int, int], None]
@@ -45,6 +41,7 @@ Group = list[tuple[int, int, bytes | None]]
 
 @command("replay", example="stream-dedup replay --diff plan=classic")
 def replay_command(
+    settings: Settings,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare with the headers of the outputs, and with answers still on `verdicts`.")
     ] = False,
@@ -60,9 +57,6 @@ def replay_command(
     work: Annotated[
         Path | None, typer.Option("--work", metavar="FOLDER", help="Where the index that judges is built, and removed again.")
     ] = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Judge the whole log once more: against what was given (--verify), or under another plan (--diff). Changes nothing.
@@ -72,7 +66,6 @@ def replay_command(
     if verify == bool(diff):
         raise typer.BadParameter("name one of --verify and --diff NAME=VALUE", param_hint="--verify")
 
-    settings = quiet_settings(config, assignments, brokers)
     if diff:
         return show_diff(settings, diff, work, most, as_json=as_json)
     return run_verify(settings, work, most, as_json=as_json)

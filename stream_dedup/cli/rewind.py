@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_dedup.cli.options import BrokersOption, ConfigOption, JsonOption, SetOption, command, quiet_settings
+from stream_dedup.cli.options import JsonOption, Settings, command
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.ground.topics import DOCUMENTS
@@ -21,26 +21,22 @@ if TYPE_CHECKING:
     from stream_dedup.cli.orders import OrderSurroundings
     from stream_dedup.control import rewind
     from stream_dedup.kafka import Admin
-    from stream_dedup.settings.settings import Settings
 
 
 @command("rewind", example="stream-dedup rewind --dry-run documents-3@8812")
 def rewind_command(
+    settings: Settings,
     positions: Annotated[
         list[str],
         typer.Argument(metavar="PARTITION@OFFSET", help="Where to read on: 3@8812 or documents-3@8812; several at once."),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and change nothing.")] = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Have partitions of `documents` read again from an offset on, while no worker runs. What left already leaves again.
 
     Other tools must not set the group's offsets: only this raises the epoch that tells the index of it.
     """
-    settings = quiet_settings(config, assignments, brokers)
     from stream_dedup.cli.orders import OrderSurroundings
 
     changes = rewind_group(settings, positions, OrderSurroundings.of_process(), dry_run=dry_run)

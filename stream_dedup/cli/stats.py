@@ -17,25 +17,19 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from stream_dedup.cli.estimate import Place, Runs, Span, places, share, total
 from stream_dedup.cli.options import (
-    BrokersOption,
-    ConfigOption,
     JsonOption,
-    SetOption,
+    Settings,
     command,
-    quiet_settings,
 )
 from stream_dedup.ground.document import Message, TopicPartitionKey, Verdict
 from stream_dedup.ground.errors import ConfigurationError, FormatError
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
-
-if TYPE_CHECKING:
-    from stream_dedup.settings.settings import Settings
 
 _JUDGED = "judged"
 _DAY_MS = 86_400_000
@@ -43,29 +37,56 @@ _DAY_MS = 86_400_000
 
 @command("stats", example="stream-dedup stats --since 7d")
 def stats_command(
+    settings: Settings,
     since: Annotated[str, typer.Option("--since", metavar="TIME", help="How far back: 12h, 7d, 4w.")] = "7d",
     exact: Annotated[
         bool, typer.Option("--exact", help="Read every record of the period instead of a few thousand: whole documents.")
     ] = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Say what was saved: documents, duplicates by reason and bytes, by day. Cheap: it reads a sample, and says how much.
 
     Days are those of the records' timestamps, as far back as the outputs still hold them.
     """
+    from stream_dedup.log import headers
     from stream_dedup.settings.units import parse_duration
 
-    settings = quiet_settings(config, assignments, brokers)
     try:
         seconds = parse_duration(since).total_seconds()
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--since") from error
     if not 0 < seconds <= 366 * 86_400:
         raise typer.BadParameter("must be more than nothing and at most 366d", param_hint="--since")
-    return show_stats(settings, seconds, exact=exact, as_json=as_json)
+    now_ms = int(time.time() * 1000)
+    edges = day_edges(now_ms - int(seconds * 1000), now_ms)
+    cost = Cost()
+    days = _days(settings, edges, cost, exact=exact)
+    every = DayFigures([runs for day in days for runs in day.runs])
+    rows = [{"day": _day(edge), **day.fields()} for edge, day in zip(edges, days, strict=False)]
+    whole = every.fields()
+    reading = {"records": cost.records, "bytes": cost.size_bytes}
+    if as_json:
+        print_json(
+            {"since": headers.rfc3339(edges[0]), "estimated": every.is_estimated, "read": reading, "total": whole, "days": rows}
+        )
+        return 0
+    print(headline(whole, seconds, delivers=settings.mode == "enforce"))
+    print()
+    print_table(
+        ["day (UTC)", "documents", "duplicates", "saved", "share", "judged", "reasons"],
+        [_cells(str(row["day"]), row) for row in rows] + ([_cells("all", whole)] if len(rows) > 1 else []),
+    )
+    note(
+        f"Read {cost.records:,} records, {_size(cost.size_bytes)}, of {settings.topic_names.unique}, "
+        f"{settings.topic_names.duplicates} and {settings.topic_names.fingerprints}"
+        + (
+            f"; the figures are estimated from these, and a reason of fewer than {whole['unseen_below']:,} documents may be "
+            "missing. --exact reads all."
+            if every.is_estimated
+            else "; that is all there were."
+        )
+    )
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,47 +140,6 @@ class Cost:
 
     records: int = 0
     size_bytes: int = 0
-
-
-def show_stats(settings: Settings, since_seconds: float, *, exact: bool, as_json: bool) -> int:
-    """Print what was saved since then, by day (UTC); return 0.
-
-    Raises:
-        ConfigurationError: a topic is missing.
-        BrokerError: Kafka does not answer.
-    """
-    from stream_dedup.log import headers
-
-    now_ms = int(time.time() * 1000)
-    edges = day_edges(now_ms - int(since_seconds * 1000), now_ms)
-    cost = Cost()
-    days = _days(settings, edges, cost, exact=exact)
-    every = DayFigures([runs for day in days for runs in day.runs])
-    rows = [{"day": _day(edge), **day.fields()} for edge, day in zip(edges, days, strict=False)]
-    whole = every.fields()
-    reading = {"records": cost.records, "bytes": cost.size_bytes}
-    if as_json:
-        print_json(
-            {"since": headers.rfc3339(edges[0]), "estimated": every.is_estimated, "read": reading, "total": whole, "days": rows}
-        )
-        return 0
-    print(headline(whole, since_seconds, delivers=settings.mode == "enforce"))
-    print()
-    print_table(
-        ["day (UTC)", "documents", "duplicates", "saved", "share", "judged", "reasons"],
-        [_cells(str(row["day"]), row) for row in rows] + ([_cells("all", whole)] if len(rows) > 1 else []),
-    )
-    note(
-        f"Read {cost.records:,} records, {_size(cost.size_bytes)}, of {settings.topic_names.unique}, "
-        f"{settings.topic_names.duplicates} and {settings.topic_names.fingerprints}"
-        + (
-            f"; the figures are estimated from these, and a reason of fewer than {whole['unseen_below']:,} documents may be "
-            "missing. --exact reads all."
-            if every.is_estimated
-            else "; that is all there were."
-        )
-    )
-    return 0
 
 
 def headline(whole: Mapping[str, Any], since_seconds: float, *, delivers: bool) -> str:

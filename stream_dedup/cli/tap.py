@@ -7,28 +7,22 @@ headers (somebody else's) is shown as such, never a crash.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from stream_dedup.cli.options import (
-    BrokersOption,
-    ConfigOption,
     JsonOption,
     Outlet,
-    SetOption,
+    Settings,
     command,
-    quiet_settings,
 )
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import console, note, print_json
-
-if TYPE_CHECKING:
-    from stream_dedup.settings.settings import Settings
 
 _COLOURS = {"unique": "green", "duplicate": "yellow", "dead-letter": "red", "unknown": "magenta"}
 _INDENT = " " * 4
@@ -36,14 +30,12 @@ _INDENT = " " * 4
 
 @command("tap", example="stream-dedup tap --only duplicates --limit 20")
 def tap_command(
+    settings: Settings,
     only: Annotated[list[Outlet] | None, typer.Option("--only", help="Show these only; can be given several times.")] = None,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="Begin with the oldest verdicts instead of the next one.")
     ] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many.")] = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Watch verdicts as they are given: time, verdict, reason, similarity or distance, id, kept document and its position.
@@ -51,36 +43,9 @@ def tap_command(
     A duplicate that is better than the kept document and all copies before it says by which rule. Behind a duplicate stands the
     command that lets it through after all.
     """
-    settings = quiet_settings(config, assignments, brokers)
-    outlets = [one.value for one in only or []]
-    return watch(settings, outlets, limit, from_beginning=from_beginning, as_json=as_json)
-
-
-@dataclass(frozen=True, slots=True)
-class Tapped:
-    """One record of an output topic, as text: what `--json` prints. What a record does not say is None."""
-
-    time: str | None
-    topic: str
-    partition: int
-    offset: int
-    verdict: str
-    reason: str | None
-    distance: str | None
-    similarity: str | None
-    copies: str | None
-    better: str | None
-    id: str | None
-    of_id: str | None
-    of_position: str | None
-    position: str | None
-    message: str | None
-
-
-def watch(settings: Settings, outlets: Sequence[str], limit: int | None, *, from_beginning: bool, as_json: bool) -> int:
-    """Print verdicts until `limit` is reached or Ctrl-C; return the exit code."""
     from stream_dedup.kafka import reader
 
+    outlets = [one.value for one in only or []]
     names = settings.topic_names
     by_outlet = {"unique": names.unique, "duplicates": names.duplicates, "dead-letters": names.dead_letters}
     topics = [topic for outlet, topic in by_outlet.items() if outlet in outlets or not outlets]
@@ -106,6 +71,27 @@ def watch(settings: Settings, outlets: Sequence[str], limit: int | None, *, from
     except KeyboardInterrupt:
         pass
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tapped:
+    """One record of an output topic, as text: what `--json` prints. What a record does not say is None."""
+
+    time: str | None
+    topic: str
+    partition: int
+    offset: int
+    verdict: str
+    reason: str | None
+    distance: str | None
+    similarity: str | None
+    copies: str | None
+    better: str | None
+    id: str | None
+    of_id: str | None
+    of_position: str | None
+    position: str | None
+    message: str | None
 
 
 def _ids(settings: Settings) -> Callable[[Message], bytes | None]:

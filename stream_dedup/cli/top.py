@@ -12,7 +12,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 from prometheus_client.parser import text_string_to_metric_families
@@ -21,11 +21,9 @@ from rich.live import Live
 from rich.text import Text
 
 from stream_dedup.cli.options import (
-    ConfigOption,
     JsonOption,
-    SetOption,
+    Settings,
     command,
-    settings_of,
 )
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
@@ -33,9 +31,6 @@ from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import console, print_json
 from stream_dedup.service import asking
 from stream_dedup.service.ports import addresses
-
-if TYPE_CHECKING:
-    from stream_dedup.settings.settings import Settings
 
 _ANSWER_SECONDS = 5.0
 _ANSWER_BYTES_MAX = 16 << 20
@@ -50,8 +45,9 @@ _KNOWN_BY = {
 _ALWAYS = 2
 
 
-@command("top", example="stream-dedup top http://worker-0:8080 http://index-0:8080 --interval 5")
+@command("top", example="stream-dedup top http://worker-0:8080 http://index-0:8080 --interval 5", asks_kafka=False)
 def top_command(
+    settings: Settings,
     urls: Annotated[
         list[str] | None,
         typer.Argument(
@@ -60,16 +56,37 @@ def top_command(
     ] = None,
     interval: Annotated[float, typer.Option("--interval", min=0.1, max=3600, help="Seconds between two readings.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print one table, of one interval, and end.")] = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Watch the roles at work: documents a second, share of duplicates, lag, latency, aborts, the index. From their /metrics.
 
     With --json a line per interval. With --once it ends with 1 if no role answers.
     """
-    settings = settings_of(config, assignments)
-    return show_top(settings, urls or [], interval, once=once, as_json=as_json)
+    urls = urls or []
+    asked = [_checked(url) for url in urls] or addresses(settings)
+    last = {address: read(address) for address in asked}
+    if not urls:
+        last = {
+            address: found
+            for place, (address, found) in enumerate(last.items())
+            if place < _ALWAYS or not isinstance(found, str)
+        }
+    try:
+        if once or as_json:
+            while True:
+                rows, last = _next(last, interval)
+                if as_json:
+                    print_json({"time": time.time(), "interval_seconds": interval, "roles": [asdict(row) for row in rows]})
+                else:
+                    console().print(drawn(rows), crop=False)
+                if once:
+                    return 0 if any(row.problem is None for row in rows) else 1
+        with Live(Text(f"reading {', '.join(asked)} ..."), console=console(), auto_refresh=False, screen=False) as live:
+            while True:
+                rows, last = _next(last, interval)
+                live.update(Group(drawn(rows), Text(f"every {interval:g} s; Ctrl-C ends", "dim")), refresh=True)
+    except KeyboardInterrupt:
+        return 0
 
 
 class RoleReading(NamedTuple):
@@ -118,34 +135,6 @@ class TopRow:
     search_documents: float | None = None
     search_bytes: float | None = None
     answer_p99_seconds: float | None = None
-
-
-def show_top(settings: Settings, urls: Sequence[str], interval: float, *, once: bool, as_json: bool) -> int:
-    """Show the roles at `urls` (or this machine's) until Ctrl-C, or once; return 1 if it was once and nobody answered."""
-    asked = [_checked(url) for url in urls] or addresses(settings)
-    last = {address: read(address) for address in asked}
-    if not urls:
-        last = {
-            address: found
-            for place, (address, found) in enumerate(last.items())
-            if place < _ALWAYS or not isinstance(found, str)
-        }
-    try:
-        if once or as_json:
-            while True:
-                rows, last = _next(last, interval)
-                if as_json:
-                    print_json({"time": time.time(), "interval_seconds": interval, "roles": [asdict(row) for row in rows]})
-                else:
-                    console().print(drawn(rows), crop=False)
-                if once:
-                    return 0 if any(row.problem is None for row in rows) else 1
-        with Live(Text(f"reading {', '.join(asked)} ..."), console=console(), auto_refresh=False, screen=False) as live:
-            while True:
-                rows, last = _next(last, interval)
-                live.update(Group(drawn(rows), Text(f"every {interval:g} s; Ctrl-C ends", "dim")), refresh=True)
-    except KeyboardInterrupt:
-        return 0
 
 
 def read(address: str) -> RoleReading | str:

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from stream_dedup.cli.options import (
-    BrokersOption,
-    ConfigOption,
     FitOption,
     JsonOption,
     PartitionsOption,
-    SetOption,
+    Settings,
     TopicFilesOption,
     command,
-    quiet_settings,
 )
 from stream_dedup.ground.errors import ConfigurationError, TopicExistsError
 from stream_dedup.ground.terminal import print_json, print_table
@@ -37,7 +34,6 @@ from stream_dedup.ground.topics import (
 
 if TYPE_CHECKING:
     from stream_dedup.kafka import Admin
-    from stream_dedup.settings.settings import Settings
 
 # What was made just now may not be in every list yet.
 _AGAIN_SECONDS = 0.1
@@ -46,48 +42,27 @@ _COLOURS = {"create": "green", "grow": "green", "set": "yellow", "refuse": "bold
 
 @command("topics plan", example="stream-dedup topics plan --json")
 def topics_plan_command(
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
+    settings: Settings,
     fit_brokers: FitOption = False,
     partitions: PartitionsOption = None,
     folder: TopicFilesOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Show what the cluster's topics lack, and change nothing. Ends with 78 if something cannot be corrected."""
-    settings = quiet_settings(config, assignments, brokers)
-    return show_plan(settings, folder, partitions, fit_brokers=fit_brokers, as_json=as_json)
+    _, desired, changes = _compare(settings, folder, partitions, fit_brokers=fit_brokers)
+    _print(desired, changes, as_json=as_json)
+    return ConfigurationError.exit_code if refusals(changes) else 0
 
 
 @command("topics apply", example="stream-dedup topics apply --partitions 24")
 def topics_apply_command(
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
+    settings: Settings,
     fit_brokers: FitOption = False,
     partitions: PartitionsOption = None,
     folder: TopicFilesOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Create missing topics, add partitions, correct settings. Nothing is ever deleted or shrunk."""
-    settings = quiet_settings(config, assignments, brokers)
-    return apply_plan(settings, folder, partitions, fit_brokers=fit_brokers, as_json=as_json)
-
-
-def show_plan(settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool, as_json: bool) -> int:
-    """Print what must change; return the exit code, 78 if something cannot be done."""
-    _, desired, changes = _compare(settings, folder, partitions, fit_brokers=fit_brokers)
-    _print(desired, changes, as_json=as_json)
-    return ConfigurationError.exit_code if refusals(changes) else 0
-
-
-def apply_plan(settings: Settings, folder: Path | None, partitions: int | None, *, fit_brokers: bool, as_json: bool) -> int:
-    """Change what must change, and print it.
-
-    Raises:
-        ConfigurationError: something cannot be done; then nothing was.
-        BrokerError: Kafka refused a step; those before it are done.
-    """
     desired, changes = _carry_out(settings, folder, partitions, fit_brokers=fit_brokers)
     _print(desired, changes, as_json=as_json)
     return 0
