@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import stream_dedup
-from stream_dedup import Answer, Index, Plan, Print, Recipe, StreamDedupError, fingerprint
+from stream_dedup import Answer, Index, Plan, Print, Recipe, StreamDedupError, dedup, fingerprint
 from stream_dedup.demo.crawl import mini_crawl
 from stream_dedup.ground.errors import ConfigurationError, InputError, StoreError
-from stream_dedup.ground.plan import parse
+from stream_dedup.ground.plan import PLANS, parse
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.store import RocksStore
 from stream_dedup.local.offline import OfflineDocument, judge_documents
@@ -130,6 +130,35 @@ def test_prints_tell_how_alike_texts_are() -> None:
         one.similarity(chars)
     with Index() as index, pytest.raises(InputError, match="a sketch of 80 bytes, and one of 0"):
         index.add("id", dataclasses.replace(one, sketch=b""))
+
+
+def test_a_similarity_takes_the_place_of_the_plans_own(tmp_path: Path) -> None:
+    """In `dedup` and in an index, which keeps it; a match says how alike it is. What cannot be asked for is refused."""
+    words = [f"word{number}" for number in range(200)]
+    one, other = " ".join(words), " ".join([*words[:60], *(f"other{number}" for number in range(10)), *words[70:]])
+    alike = fingerprint(one).similarity(fingerprint(other))
+    assert 0.7 < alike < 0.95
+
+    assert dedup([one, other])["is_duplicate"] == [False, True]
+    assert dedup([one, other], similarity=0.95)["is_duplicate"] == [False, False]
+    with Index(tmp_path / "a", similarity=0.95) as index:
+        assert [answer.reason for answer in index.add_many([("1", one), ("2", other)])] == ["new", "new"]
+        assert [(match.id, match.similarity) for match in index.query(other)] == [("2", 1.0)]
+    with Index(tmp_path / "a") as index:  # it is kept
+        assert index.plan == Plan(**{**dataclasses.asdict(PLANS["bands"]), "similarity": 95})
+    with Index(tmp_path / "a", similarity=0.95), Index() as usual:
+        usual.add("1", one)
+        assert [(match.id, match.similarity) for match in usual.query(other)] == [("1", alike)]
+    with pytest.raises(ConfigurationError, match="open it without a plan and a similarity"):
+        Index(tmp_path / "a", similarity=0.7)
+    for refused in (1.5, 0.123, "much"):
+        with pytest.raises(ConfigurationError, match="a share from 0 to 1 in hundredths"):
+            Index(similarity=refused)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="compares no sketches"):
+        dedup([one], plan="classic", similarity=0.7)
+    with Index(recipe=Recipe("chars")) as index:
+        index.add("1", one)
+        assert [(match.id, match.similarity) for match in index.query(one)] == [("1", None)]
 
 
 def test_a_print_keeps_its_value() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_dedup.cli.options import ConfigOption, DocumentFormat, JsonOption, SetOption, assigned, command
+from stream_dedup.cli.options import ConfigOption, DocumentFormat, JsonOption, SetOption, SimilarityOption, assigned, command
 from stream_dedup.ground.document import DeadLetter, Message, Reason, Verdict
 from stream_dedup.ground.errors import InputError, InvariantError
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
@@ -42,6 +42,7 @@ def check_command(
         str | None, typer.Option("--recipe", help="Recipe of the prints: words, chars, chars:64, keywords, ... or its stages.")
     ] = None,
     plan: Annotated[str | None, typer.Option("--plan", help="Plan to judge with: bands, wide, classic, or in numbers.")] = None,
+    similarity: SimilarityOption = None,
     rows: Annotated[
         int, typer.Option("--rows", min=0, help="Most duplicates to list, and most dead letters; 0 lists all.")
     ] = 50,
@@ -57,7 +58,7 @@ def check_command(
 ) -> int:
     """Find the duplicates in a file with the same core, without Kafka. With --json one object per document."""
     chosen = DocumentFormat.LINES if lines else document_format
-    flags = {"text_field": text_field, "id_field": id_field, "recipe": recipe, "plan": plan}
+    flags = {"text_field": text_field, "id_field": id_field, "recipe": recipe, "plan": plan, "similarity": similarity}
     overrides = {**assigned(assignments), **{name: value for name, value in flags.items() if value is not None}}
     if to is not None:
         return check_into(overrides, config, target, chosen.value, to, as_json=as_json)
@@ -246,6 +247,7 @@ def _as_json(where: str, judged: Judged) -> dict[str, object]:
         "verdict": judged.verdict.value,
         "reason": judged.reason.label,
         "distance": judged.distance,
+        "similarity": judged.similarity,
         "of": None if judged.of_id is None else judged.of_id.decode("utf-8", "replace"),
         "of_number": judged.of_number,
         "fingerprint": judged.fingerprint,

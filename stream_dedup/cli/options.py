@@ -119,6 +119,9 @@ OwnBrokerOption = Annotated[
         "--broker", envvar="BROKER", metavar="HOST:PORT", help="Use this Kafka.  [default: a local one, set up for you]"
     ),
 ]
+SimilarityOption = Annotated[
+    str | None, typer.Option("--similarity", metavar="SHARE", help="From which similarity on two texts are near: 0.65, or 65%.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 FiguresOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")

@@ -24,14 +24,14 @@ import numpy as np
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.document import NO_TOPIC_ID, NONCE_BYTES, Mode, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InputError, InvariantError
-from stream_dedup.ground.plan import Plan, plan_for
-from stream_dedup.ground.plan import parse as parse_plan
+from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import share
 from stream_dedup.ground.sketch import similarity as sketch_similarity
 from stream_dedup.index.contract import Store
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.inputs.fields import scope_number
+from stream_dedup.local.offline import plan_of
 from stream_dedup.log import answers, records
 
 _LOG = "a library's index"
@@ -101,10 +101,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A kept document within reach of what was asked for, `distance` bits away."""
+    """A kept document within reach of what was asked for, `distance` bits away.
+
+    `similarity`: how alike it is, 0 to 1, by a recipe with sketches; None by another.
+    """
 
     id: str
     distance: int
+    similarity: float | None = None
 
 
 def fingerprint(text: str, recipe: Recipe | None = None) -> Print:
@@ -127,25 +131,27 @@ class Index:
         *,
         recipe: Recipe | None = None,
         plan: Plan | str | None = None,
+        similarity: float | None = None,
     ) -> None:
         """Open the index at `path`, or begin one there; without a path it lives in memory.
 
         `recipe` None is `words` with the public demonstration key; `plan` None is what the index has; for a new one
-        `bands`, or `wide` if the recipe makes no sketches.
+        `bands`, or `wide` if the recipe makes no sketches. `similarity`: from which share on, 0 to 1 in hundredths, two texts
+        are near, in place of the plan's own.
 
         Raises:
-            ConfigurationError: the index there has another recipe or plan, or belongs to a filter on Kafka.
+            ConfigurationError: the index there has another recipe, plan or similarity, or belongs to a filter on Kafka; or the
+                plan compares no sketches, and a similarity is given.
             StoreError: it is damaged, or another process has it open.
         """
         self.path = None if path is None else os.fspath(path)
         self.recipe = recipe or Recipe()
-        wanted = parse_plan(plan) if isinstance(plan, str) else plan
         self._lock = threading.Lock()
         self._store = _open(path)
         try:
             self._index = LogIndex(self._store)
             self._index.bind(_LOG)
-            self._begin(wanted)
+            self._begin(plan, similarity)
         except BaseException:
             self._store.close()
             raise
@@ -213,7 +219,10 @@ class Index:
         if wanted.is_empty:
             return []
         similar = self._index.similar(_limbs(wanted), wanted.digest, wanted.features, _scope(scope), limit, wanted.sketch)
-        return [Match(entry.id.decode("utf-8", "replace"), distance) for distance, entry in similar.found]
+        return [
+            Match(entry.id.decode("utf-8", "replace"), distance, _similarity(wanted.sketch, entry.sketch))
+            for distance, entry in similar.found
+        ]
 
     def __repr__(self) -> str:
         """Say how many documents are kept, where, and by which recipe and plan."""
@@ -236,11 +245,11 @@ class Index:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _begin(self, wanted: Plan | None) -> None:
+    def _begin(self, wanted: Plan | str | None, similarity: float | None) -> None:
         """Declare recipe and plan in a new index; hold them against those of an old one."""
         declared = self._index.declared
         if declared is None:
-            plan = wanted or plan_for(has_sketches=bool(self.recipe.sketch_values))
+            plan = plan_of(wanted, similarity, self.recipe)
             limbs = -(-self.recipe.width // _LIMB_BITS)
             if plan.width > limbs * _LIMB_BITS:
                 raise ConfigurationError(
@@ -267,10 +276,11 @@ class Index:
                 f"The index holds prints of the recipe {declared.recipe}, and {self.recipe.id} was asked for; open it with the "
                 "recipe and the key that began it."
             )
-        if wanted is not None and wanted != self.plan:
+        asked = plan_of(wanted or self.plan, similarity, self.recipe)
+        if asked != self.plan:
             raise ConfigurationError(
-                f"The index judges by the plan {self.plan.name}, and {wanted.name} was asked for; open it without a plan, or "
-                "begin another index."
+                f"The index judges by the plan {self.plan.name}, and {asked.name} was asked for; open it without a plan and a "
+                "similarity, or begin another index."
             )
 
     def _prints(self, contents: Sequence[str | Print], first_row: int | None = None) -> list[Print]:
@@ -415,6 +425,10 @@ def _scope(name: str | None) -> int:
     if name is not None and not isinstance(name, str):
         raise InputError(f"A scope must be a text or None, and a {type(name).__name__} was given.")
     return 0 if name is None else scope_number(name)
+
+
+def _similarity(one: bytes, other: bytes) -> float | None:
+    return sketch_similarity(one, other) if one and other else None
 
 
 def _answer(name: str, of_text: Print, judgement: answers.Judgement | None) -> Answer:

@@ -13,12 +13,11 @@ from typing import Any
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import Reason, Verdict
 from stream_dedup.ground.errors import InputError
-from stream_dedup.ground.plan import Plan, plan_for
-from stream_dedup.ground.plan import parse as parse_plan
+from stream_dedup.ground.plan import Plan
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.columnar import need_pyarrow
 from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
-from stream_dedup.local.offline import Judged, OfflineDocument, judge_documents
+from stream_dedup.local.offline import Judged, OfflineDocument, judge_documents, plan_of
 
 _MISSING = object()
 COLUMNS = ("id", "is_duplicate", "reason", "of", "of_row", "distance", "similarity", "group")
@@ -31,12 +30,15 @@ def dedup(
     id: str | None = None,  # noqa: A002 - what the column is called by those who have one
     recipe: Recipe | None = None,
     plan: Plan | str | None = None,
+    similarity: float | None = None,
 ) -> dict[str, list[Any]]:
     """Return for each row of `source` whether it is a duplicate, and of what: columns, a list of n values each.
 
     `source`: a table (Arrow, pandas, polars, or a dictionary of columns); rows (dictionaries, texts, or pairs of id and
     text), also of a generator; or the path of a file or folder that `check` reads, whose pages are taken with their tags.
     `text` and `id` name the columns or fields, also inside others (`page.text`). Without `id` a row is known by its number.
+
+    `similarity`: from which share on, 0 to 1 in hundredths, two texts are near, in place of the plan's own.
 
     Columns: `id`; `is_duplicate`; `reason`, as in the header `dedup.reason`; `of` and `of_row`, id and number of the kept
     row, `distance` in bits, `similarity` from 0 to 1, None for kept rows (`similarity` also where the plan knows none);
@@ -45,12 +47,12 @@ def dedup(
 
     Raises:
         InputError: the source is nothing of that kind, or a row has no text; the sentence names the first one, counted from 0.
-        ConfigurationError: the plan judges more bits than the recipe's prints have.
+        ConfigurationError: the plan judges more bits than the recipe's prints have, or compares no sketches and a similarity is
+            given.
     """
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     made_by = recipe or Recipe()
-    chosen = parse_plan(plan) if isinstance(plan, str) else plan or plan_for(has_sketches=bool(made_by.sketch_values))
-    for judged in judge_documents(_documents(source, text, id), made_by, chosen):
+    for judged in judge_documents(_documents(source, text, id), made_by, plan_of(plan, similarity, made_by)):
         _add(columns, judged)
     return columns
 

@@ -18,7 +18,8 @@ import numpy as np
 from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, Recipe
 from stream_dedup.ground.document import NO_TOPIC_ID, NONCE_BYTES, Mode, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
-from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.plan import Plan, parse_similarity, plan_for
+from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.sketch import share
 from stream_dedup.index.contract import Store
 from stream_dedup.index.index import LogIndex
@@ -65,6 +66,18 @@ class Judged:
         if verdict is None:
             raise InvariantError(f"Document {self.number} was answered {self.reason.label}, which is no outcome.")
         return verdict
+
+
+def plan_of(plan: Plan | str | None, similarity: float | None, recipe: Recipe) -> Plan:
+    """Return the plan to judge by: as it is given or written, or that of those who name none.
+
+    `similarity`: a share from 0 to 1, in hundredths, that takes the place of the plan's own.
+
+    Raises:
+        ConfigurationError: there is no such plan or similarity, or the plan compares no sketches.
+    """
+    chosen = parse_plan(plan) if isinstance(plan, str) else plan or plan_for(has_sketches=bool(recipe.sketch_values))
+    return chosen if similarity is None else chosen.with_similarity(parse_similarity(str(similarity)))
 
 
 def check_widths(recipe: Recipe, plan: Plan) -> None:

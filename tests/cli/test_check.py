@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from stream_dedup import dedup
+
 SOURCE = random.Random(20260101)
 WORDS = [f"word{number}" for number in range(600)]
 
@@ -139,6 +141,20 @@ def test_fields_plan_and_scope(run: Callable[..., Any], tmp_path: Path) -> None:
     ]
     assert [one[2] for one in verdicts(run("check", path, *fields, "--plan", "128:8:0:0").out)] == ["new", "exact", "new"]
     assert [one[3] for one in verdicts(run("check", path, *fields, "--set", "scope_field=site").out)] == [None, None, "1"]
+
+
+def test_a_similarity_decides_what_is_near(run: Callable[..., Any], tmp_path: Path) -> None:
+    """A copy with a few words changed is near by the plan's own similarity and not by a greater one."""
+    original = text()
+    path = tmp_path / "pages.jsonl"
+    path.write_text(jsonl([{"id": "a", "text": original}, {"id": "b", "text": edited(original)}]))
+
+    assert [one[2] for one in verdicts(run("check", path, "--json").out)] == ["new", "near"]
+    assert [one[2] for one in verdicts(run("check", path, "--similarity", "0.99", "--json").out)] == ["new", "new"]
+    assert [one[2] for one in verdicts(run("check", path, "--similarity", "60%", "--json").out)] == ["new", "near"]
+    of_copy = json.loads(run("check", path, "--json").out.splitlines()[1])
+    assert of_copy["similarity"] == dedup([original, edited(original)])["similarity"][1]
+    assert run("check", path, "--similarity", "near").code == 78
 
 
 def test_rude_input_is_reported_line_by_line_and_the_rest_is_judged(run: Callable[..., Any], tmp_path: Path) -> None:
