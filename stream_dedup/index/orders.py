@@ -14,12 +14,12 @@ from stream_dedup.ground.document import TOPIC_ID_BYTES, LogPlace, Reason
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.index.declaration import U32_MAX, Declaration, number_field, text_field
 from stream_dedup.index.judging import append_rows, columns_of_batch
-from stream_dedup.index.positions import cut_at_repeats, handle_of, keys_of
+from stream_dedup.index.positions import Key, cut_at_repeats, handle_of, keys_of
 from stream_dedup.index.rows import OUTCOME_SHORT, no_columns, take_rows
 from stream_dedup.index.state import IndexState
 from stream_dedup.index.window import RulesInForce, changed
 from stream_dedup.log.answers import Judgement
-from stream_dedup.log.records import Batch, Control, forgotten_ids
+from stream_dedup.log.records import DOCUMENTS_MAX, Batch, Control, forgotten_ids
 
 _OFFSET_MAX: Final = (1 << 63) - 1
 _U64_MAX: Final = (1 << 64) - 1
@@ -115,25 +115,53 @@ def _retract(state: IndexState, log_offset: int, fields: Mapping[str, Any]) -> b
         topic_id = bytes.fromhex(text_field(fields, "topic_id"))
     except ValueError:
         return False
-    partition = number_field(fields, "partition", U32_MAX)
-    offset = number_field(fields, "offset", _OFFSET_MAX)
-    value_digest = number_field(fields, "value_digest", _U64_MAX)
-    source = state.sources.find(text_field(fields, "topic"), topic_id, partition)
+    topic, positions = text_field(fields, "topic"), _positions_field(fields)
     if len(topic_id) != TOPIC_ID_BYTES:
         return False
-    if source is None or state.neighbours is None or state.entries is None:
+    if state.neighbours is None or state.entries is None:
         return True
-    wanted = no_columns(state.print_limbs, 1, state.sketch_values)
-    wanted.sources[0], wanted.offsets[0], wanted.values[0] = source, offset, value_digest
-    entry = int(state.neighbours.find_positions(wanted)[0])
-    handle = None
-    if entry >= 0:
-        (detail,) = state.entries.details([entry])
-        handle = handle_of(detail.log_offset, detail.place)
-        state.drop(np.array([entry]), "retract")
-    # A duplicate can be refused by its output too: it represents nobody, and still must not be given its verdict again.
-    state.positions.retract((source, offset, value_digest), handle, Judgement(Reason.RETRACTED, LogPlace(log_offset, 0)))
+    known: list[tuple[int, Key]] = []
+    for place, (partition, offset, value_digest) in enumerate(positions):
+        source = state.sources.find(topic, topic_id, partition)
+        if source is not None:
+            known.append((place, (source, offset, value_digest)))
+    if not known:
+        return True
+    wanted = no_columns(state.print_limbs, len(known), state.sketch_values)
+    wanted.sources[:], wanted.offsets[:], wanted.values[:] = zip(*(key for _, key in known), strict=True)
+    found = state.neighbours.find_positions(wanted)
+    entries = np.unique(found[found >= 0])
+    details = zip(entries.tolist(), state.entries.details(entries.tolist()), strict=True)
+    handles = {entry: handle_of(detail.log_offset, detail.place) for entry, detail in details}
+    state.drop(entries, "retract")
+    for (place, key), entry in zip(known, found.tolist(), strict=True):
+        # A duplicate can be refused by its output too: it represents nobody, and still must not be given its verdict again.
+        state.positions.retract(key, handles.get(entry), Judgement(Reason.RETRACTED, LogPlace(log_offset, place)))
     return True
+
+
+def _positions_field(fields: Mapping[str, Any]) -> list[tuple[int, int, int]]:
+    """Return the (partition, offset, value digest) of each position that a retraction names.
+
+    Raises:
+        ConfigurationError: it names none, too many, or what is no position.
+    """
+    found = fields.get("positions")
+    if not isinstance(found, list) or not 0 < len(found) <= DOCUMENTS_MAX:
+        raise ConfigurationError(f"A retraction names 1 to {DOCUMENTS_MAX} positions, not {found!r:.100}.")
+    positions = []
+    for one in found:
+        if not isinstance(one, list) or len(one) != 3:
+            raise ConfigurationError(f"A position is a partition, an offset and a digest of the value, not {one!r:.100}.")
+        named = dict(zip(("partition", "offset", "value_digest"), one, strict=True))
+        positions.append(
+            (
+                number_field(named, "partition", U32_MAX),
+                number_field(named, "offset", _OFFSET_MAX),
+                number_field(named, "value_digest", _U64_MAX),
+            )
+        )
+    return positions
 
 
 def _forget(state: IndexState, fields: Mapping[str, Any]) -> bool:

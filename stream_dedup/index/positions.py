@@ -20,12 +20,16 @@ is stored); a kept duplicate names a representative that was not retracted.
 
 The verdicts of a log record stay columns (`_Whole`) until somebody looks at one of them; that its offsets do not overlap with
 those of a new batch is enough to know that nothing of it is asked for. Nearly always a mark passes it before that.
+
+A retraction, which any dead letter may send, looks at the records that hold the position and at those that name its
+representative, not at all that is kept: which records name which representative is noted once a record, when one is retracted.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Sequence
+from bisect import bisect_right, insort
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -104,15 +108,18 @@ class Positions:
         self._marks = {number_of(key): decode_mark(value) for key, value in marks}
         self._kept: dict[Key, tuple[KeptRecord, int]] = {}
         self._runs: dict[int, list[_KeptRun]] = {}
-        self._wholes: dict[int, dict[int, _Whole]] = {}  # by source and log offset, those that its mark has not passed
+        self._wholes: dict[int, list[_Whole]] = {}  # by source those that its mark has not passed; their spans do not overlap
+        self._records: dict[int, KeptRecord | _Whole] = {}  # by log offset, in its order: those of which something is kept
+        self._naming: dict[int, set[int]] = {}  # by handle: the log offsets of the noted records with a duplicate about it
+        self._noted: dict[int, list[int]] = {}  # by log offset, the oldest records: what `_naming` has of each
         self._changed_marks: set[int] = set()
         self._changed: dict[int, KeptRecord | _Whole] = {}
         for key, value in kept:
             self._load(number_of(key), value)
 
     def __len__(self) -> int:
-        wholes = {offset: whole for found in self._wholes.values() for offset, whole in found.items()}
-        return len(self._kept) + sum(int(np.count_nonzero(self._is_kept(whole))) for whole in wholes.values())
+        wholes = [record for record in self._records.values() if isinstance(record, _Whole)]
+        return len(self._kept) + sum(int(np.count_nonzero(self._is_kept(whole))) for whole in wholes)
 
     def mark(self, source: int) -> tuple[int, int]:
         """Return the (epoch, committed offset) of a partition's mark."""
@@ -143,10 +150,9 @@ class Positions:
         False may also mean that a verdict lies between them.
         """
         for source, (first, last) in spans.items():
-            for whole in self._wholes.get(source, {}).values():
-                begin, end = whole.spans[source]
-                if begin <= last and first <= end:
-                    return False
+            whole = self._whole_before(source, last)
+            if whole is not None and whole.spans[source][1] >= first:
+                return False
         return not self._kept or self._kept.keys().isdisjoint(keys_of(columns))
 
     def split(self, sources: Iterable[int] | None = None) -> None:
@@ -155,23 +161,9 @@ class Positions:
         What looks at single verdicts (`kept`, `keep`) needs it for the sources that it asks for.
         """
         chosen = list(self._wholes) if sources is None else sources
-        found = {offset: whole for source in chosen for offset, whole in self._wholes.get(source, {}).items()}
-        for log_offset, whole in sorted(found.items()):
-            places = np.flatnonzero(self._is_kept(whole)).tolist()
-            for source in whole.spans:
-                self._wholes[source].pop(log_offset, None)
-            record = KeptRecord(log_offset)
-            record.is_stored = whole.is_stored
-            keys, judgements, about = keys_of(whole.columns), whole.verdicts.judgements(), whole.about.tolist()
-            self.keep(
-                record,
-                [keys[place] for place in places],
-                [judgements[place] for place in places],
-                [about[place] for place in places],
-            )
-            self._add_runs(sorted(record.keys))
-            if log_offset in self._changed:
-                self._changed[log_offset] = record
+        found = {whole.log_offset: whole for source in chosen for whole in self._wholes.get(source, ())}
+        for _, whole in sorted(found.items()):
+            self._split_one(whole)
 
     def none_kept(self, keys: Sequence[Key]) -> bool:
         """Return whether there is no verdict for any of these documents, of sources that were split."""
@@ -200,33 +192,36 @@ class Positions:
         """Finish a log record after its last `keep`."""
         if record.keys:
             self._add_runs(sorted(record.keys))
-            self._changed[record.log_offset] = record
+            self._changed[record.log_offset] = self._records[record.log_offset] = record
 
     def keep_whole(self, log_offset: int, columns: Columns, spans: Spans, verdicts: Verdicts, about: NDArray[np.int64]) -> None:
         """Keep the verdicts on all documents of a log record, of which none was kept before (`none_near`)."""
         whole = _Whole(log_offset, columns, spans, verdicts, about)
         for source in spans:
-            self._wholes.setdefault(source, {})[log_offset] = whole
-        self._changed[log_offset] = whole
+            insort(self._wholes.setdefault(source, []), whole, key=_first_of(source))
+        self._changed[log_offset] = self._records[log_offset] = whole
 
     def retract(self, key: Key, handle: int | None, judgement: Judgement) -> None:
         """Replace the verdict kept for a retracted document, and drop those on duplicates that name it.
 
         `handle` is its representative's, or None if it represents nobody.
         """
-        self.split()
-        for other, (record, row) in list(self._kept.items()):
-            if other == key:
-                record.judgements[row] = judgement
-                self._changed[record.log_offset] = record
-            elif record.about[row] == handle and record.judgements[row].reason.verdict is Verdict.DUPLICATE:
-                self._drop(other)
-                self._changed[record.log_offset] = record
+        found = self._found(key)
+        if found is not None:
+            record, row = found
+            record.judgements[row] = judgement
+            self._changed[record.log_offset] = record
+        for record in [] if handle is None else self._naming_records(handle):
+            self._changed[record.log_offset] = record
+            named = [row for row, about in enumerate(record.about) if about == handle]
+            for row in named:
+                is_kept = self._kept.get(record.keys[row]) == (record, row)
+                if is_kept and record.judgements[row].reason.verdict is Verdict.DUPLICATE:
+                    self._drop(record.keys[row])
 
     def replace(self, key: Key, handle: int, judgement: Judgement) -> None:
         """Replace the verdict kept for a released document, if one is kept."""
-        self.split(key[:1])
-        found = self._kept.get(key)
+        found = self._found(key)
         if found is not None:
             record, row = found
             record.judgements[row], record.about[row] = judgement, handle
@@ -254,6 +249,74 @@ class Positions:
         self._changed_marks.clear()
         self._changed.clear()
 
+    def _whole_before(self, source: int, offset: int) -> _Whole | None:
+        """Return the last whole record of a source whose span begins at an offset or before it."""
+        wholes = self._wholes.get(source, [])
+        at = bisect_right(wholes, offset, key=_first_of(source))
+        return wholes[at - 1] if at else None
+
+    def _found(self, key: Key) -> tuple[KeptRecord, int] | None:
+        """Return where the verdict on a document is kept, after splitting the record that holds it, if that is whole."""
+        source, offset, value_digest = key
+        whole = self._whole_before(source, offset)
+        if whole is not None:
+            columns = whole.columns
+            is_it = (columns.offsets == offset) & (columns.sources == source) & (columns.values == np.uint64(value_digest))
+            if is_it.any():
+                self._split_one(whole)
+        return self._kept.get(key)
+
+    def _split_one(self, whole: _Whole) -> KeptRecord:
+        """Make the verdicts of one record accessible one by one."""
+        places = np.flatnonzero(self._is_kept(whole)).tolist()
+        for source in whole.spans:
+            self._take_out(source, whole)
+        record = KeptRecord(whole.log_offset)
+        record.is_stored = whole.is_stored
+        keys, judgements, about = keys_of(whole.columns), whole.verdicts.judgements(), whole.about.tolist()
+        self.keep(
+            record,
+            [keys[place] for place in places],
+            [judgements[place] for place in places],
+            [about[place] for place in places],
+        )
+        self._add_runs(sorted(record.keys))
+        self._records[whole.log_offset] = record
+        if whole.log_offset in self._changed:
+            self._changed[whole.log_offset] = record
+        return record
+
+    def _take_out(self, source: int, whole: _Whole) -> None:
+        """Take a record out of the whole ones of a source, unless the source's mark has passed it."""
+        wholes = self._wholes.get(source, [])
+        at = bisect_right(wholes, whole.spans[source][0], key=_first_of(source)) - 1
+        if at >= 0 and wholes[at] is whole:
+            del wholes[at]
+
+    def _naming_records(self, handle: int) -> list[KeptRecord]:
+        """Return the kept records in which a duplicate may name a representative, which is asked once for each.
+
+        Only the records that came since a representative was retracted last are looked through.
+        """
+        new = list(itertools.takewhile(lambda offset: offset not in self._noted, reversed(self._records)))
+        for log_offset in reversed(new):
+            named = self._noted[log_offset] = _handles_named(self._records[log_offset])
+            for one in named:
+                self._naming.setdefault(one, set()).add(log_offset)
+        found = [self._records[log_offset] for log_offset in sorted(self._naming.pop(handle, ()))]
+        return [self._split_one(record) if isinstance(record, _Whole) else record for record in found]
+
+    def _leave(self, record: KeptRecord | _Whole) -> None:
+        """Take note that nothing of a log record is kept any more."""
+        self._changed[record.log_offset] = record
+        del self._records[record.log_offset]
+        for handle in self._noted.pop(record.log_offset, ()):
+            naming = self._naming.get(handle)
+            if naming is not None:
+                naming.discard(record.log_offset)
+                if not naming:
+                    del self._naming[handle]
+
     def _is_kept(self, whole: _Whole) -> NDArray[np.bool_]:
         """Return which documents of a record lie at or above their marks, (n,)."""
         columns = whole.columns
@@ -266,15 +329,16 @@ class Positions:
         record, _ = self._kept.pop(key)
         record.left -= 1
         if not record.left:
-            self._changed[record.log_offset] = record
+            self._leave(record)
 
     def _pass(self, source: int, committed: int) -> None:
-        wholes = self._wholes.get(source, {})
-        for log_offset in [offset for offset, whole in wholes.items() if whole.spans[source][1] < committed]:
-            whole = wholes.pop(log_offset)
+        wholes = self._wholes.get(source, [])
+        passed = list(itertools.takewhile(lambda one: one.spans[source][1] < committed, wholes))
+        del wholes[: len(passed)]
+        for whole in passed:
             whole.left -= 1
             if not whole.left:
-                self._changed[log_offset] = whole
+                self._leave(whole)
         runs = self._runs.get(source)
         if not runs:
             return
@@ -349,6 +413,20 @@ class Positions:
             self.keep(record, [(source, offset, value_digest)], [judgement], [about])
         if record.keys:
             self._add_runs(sorted(record.keys))
+            self._records[log_offset] = record
+
+
+def _first_of(source: int) -> Callable[[_Whole], int]:
+    """Return what whole records of a source are in the order of: the first offset of each."""
+    return lambda whole: whole.spans[source][0]
+
+
+def _handles_named(record: KeptRecord | _Whole) -> list[int]:
+    """Return the handles of the representatives that a record's duplicates name, each once."""
+    if isinstance(record, _Whole):
+        return list(set(record.about[record.verdicts.names_another].tolist()))
+    judged = zip(record.about, record.judgements, strict=True)
+    return list({about for about, judgement in judged if judgement.reason.verdict is Verdict.DUPLICATE})
 
 
 def handle_of(log_offset: int, place: int) -> int:

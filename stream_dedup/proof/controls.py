@@ -59,11 +59,11 @@ def declared(fields: Mapping[str, Any]) -> tuple[FoldedDeclaration, Reach, Folde
     return found, plan, window, better_of(fields) if "better" in fields else "longest"
 
 
-def retracted(fields: Mapping[str, Any]) -> tuple[Partition, int, int]:
-    """Return the (partition, offset, value digest) that a `retract` record names.
+def retracted(fields: Mapping[str, Any]) -> list[tuple[Partition, int, int]]:
+    """Return the (partition, offset, value digest) of each position that a `retract` record names.
 
     Raises:
-        FormatError: it names none.
+        FormatError: it names none, or one that cannot be.
     """
     try:
         topic_id = bytes.fromhex(_text_field(fields, "topic_id"))
@@ -71,8 +71,21 @@ def retracted(fields: Mapping[str, Any]) -> tuple[Partition, int, int]:
         raise FormatError("A topic id is written in hexadecimal digits.") from error
     if len(topic_id) != TOPIC_ID_BYTES:
         raise FormatError(f"A topic id has {TOPIC_ID_BYTES} bytes.")
-    partition = (_text_field(fields, "topic"), topic_id, _number(fields, "partition", _U32_MAX))
-    return partition, _number(fields, "offset", OFFSET_MAX), _number(fields, "value_digest", _U64_MAX)
+    topic, positions = _text_field(fields, "topic"), fields.get("positions")
+    if not isinstance(positions, list) or not 0 < len(positions) <= 1000:
+        raise FormatError("A retract record names 1 to 1000 positions.")
+    found = []
+    for position in positions:
+        if not isinstance(position, list) or len(position) != 3:
+            raise FormatError("A position is a partition, an offset and a digest of the value.")
+        partition, offset, value_digest = (
+            _bounded(value, name, highest)
+            for value, name, highest in zip(
+                position, ("partition", "offset", "value_digest"), (_U32_MAX, OFFSET_MAX, _U64_MAX), strict=True
+            )
+        )
+        found.append(((topic, topic_id, partition), offset, value_digest))
+    return found
 
 
 def forgotten(fields: Mapping[str, Any]) -> set[bytes]:
@@ -136,7 +149,10 @@ def _name(fields: Mapping[str, Any], name: str) -> str:
 
 
 def _number(fields: Mapping[str, Any], name: str, highest: int) -> int:
-    value = fields.get(name)
+    return _bounded(fields.get(name), name, highest)
+
+
+def _bounded(value: object, name: str, highest: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
         raise FormatError(f"The field {name} is not a whole number up to {highest}.")
     return value

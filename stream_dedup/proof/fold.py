@@ -463,21 +463,19 @@ class Fold:
                     one.judgement = one.judgement._replace(of=of._replace(id=b""))
 
     def _retract(self, log_offset: int, fields: Mapping[str, Any]) -> None:
-        here = retracted(fields)
-        kept = self._by_position.get(here)
-        about = None
-        if kept is not None:
-            about = kept.decided
+        for place, here in enumerate(retracted(fields)):
+            partition, offset, value_digest = here
+            own = self._memories[partition].verdicts.get((offset, value_digest)) if partition in self._memories else None
+            if own is not None:
+                own.judgement = Judgement(Reason.RETRACTED, LogPlace(log_offset, place))
+            kept = self._by_position.get(here)
+            if kept is None:
+                continue
             self._remove(kept)
-        if here[0] not in self._memories or self._rows is None:
-            return
-        gone = Judgement(Reason.RETRACTED, LogPlace(log_offset, 0))
-        for partition, memory in self._memories.items():
-            for key, one in list(memory.verdicts.items()):
-                if (partition, *key) == here:
-                    one.judgement = gone
-                elif one.about == about and one.judgement.reason.verdict is Verdict.DUPLICATE:
-                    del memory.verdicts[key]
+            for memory in self._memories.values():
+                for key, one in list(memory.verdicts.items()):
+                    if one.about == kept.decided and one.judgement.reason.verdict is Verdict.DUPLICATE:
+                        del memory.verdicts[key]
 
 
 def _asked(batch: Batch, places: list[int]) -> AskedTexts:

@@ -123,11 +123,10 @@ class Delivery:
 
     def retract_timed(self, batch: InFlight) -> None:
         """Tell the log of what a limit of time made a dead letter: another worker may have had it judged, uncommitted."""
-        timed = [row for row, one in batch.decided_here() if isinstance(one, DeadLetter) and one.is_timed]
-        for row in timed:
-            self._send_retraction(batch.messages[row])
+        decided = batch.decided_here()
+        timed = [batch.messages[row] for row, one in decided if isinstance(one, DeadLetter) and one.is_timed]
         if timed:
-            self._appender.flush(patience=self._patience)  # before the dead letter can be committed
+            self._send_retractions(timed)  # before the dead letters can be committed
 
     def leave(self) -> None:
         """Wait no more for a transaction that runs: who reads on finds in the committed offsets how it ended."""
@@ -214,16 +213,18 @@ class Delivery:
                 topic=emitted.output.topic,
                 reason=result.why,
             )
-            self._send_retraction(emitted.message)
-        self._appender.flush(patience=self._patience)
+        self._send_retractions([leaving[index].message for index in result.refused])
 
-    def _send_retraction(self, message: Message) -> None:
-        source = self._flow.source((message.topic, message.partition))
-        fields = {
-            "topic": source.topic,
-            "topic_id": source.topic_id.hex(),
-            "partition": source.partition,
-            "offset": message.offset,
-            "value_digest": value_digest(message.value),
-        }
-        self._appender.send(records.encode_control(records.Control("retract", fields)), None, lambda _: None)
+    def _send_retractions(self, messages: Sequence[Message]) -> None:
+        """Have the log retract the documents of these records, and wait until it holds that."""
+        positions: dict[tuple[str, bytes], list[tuple[int, int, int]]] = {}
+        for message in messages:
+            source = self._flow.source((message.topic, message.partition))
+            named = positions.setdefault((source.topic, source.topic_id), [])
+            named.append((source.partition, message.offset, value_digest(message.value)))
+        for (topic, topic_id), named in positions.items():
+            for first in range(0, len(named), records.DOCUMENTS_MAX):
+                some = named[first : first + records.DOCUMENTS_MAX]
+                fields = {"topic": topic, "topic_id": topic_id.hex(), "positions": some}
+                self._appender.send(records.encode_control(records.Control("retract", fields)), None, lambda _: None)
+        self._appender.flush(patience=self._patience)

@@ -66,10 +66,9 @@ def control(kind: str, **fields: Any) -> bytes:
     return encode_control(Control(kind, fields))
 
 
-def retract(doc: Doc) -> bytes:
-    return control(
-        "retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), partition=doc.partition, offset=doc.offset, value_digest=doc.value
-    )
+def retract(*docs: Doc) -> bytes:
+    positions = [[doc.partition, doc.offset, doc.value] for doc in docs]
+    return control("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), positions=positions)
 
 
 def forget(*ids: bytes) -> bytes:
@@ -242,10 +241,10 @@ class RandomLog:
         known = [doc for one in self._partitions for doc in one.documents]
         if not known:
             return control("retract", topic=TOPIC)
-        doc = self._random.choice(known)
+        docs = self._random.choices(known, k=self._random.choice([1, 1, 1, 2, 4]))
         if self._random.random() < 0.1:
-            doc = Doc(doc.partition, doc.offset, doc.value ^ 1, doc.digest, doc.print)
-        return retract(doc)
+            docs[0] = Doc(docs[0].partition, docs[0].offset, docs[0].value ^ 1, docs[0].digest, docs[0].print)
+        return retract(*docs)
 
     def _order(self) -> bytes:
         """Return what an operator wrote: a take-down, seeds, or a release; of documents that are known, or not."""
@@ -299,7 +298,7 @@ class RandomLog:
                 control("plan", window={"length_ms": 1, "refresh": False}),
                 control("plan", plan=self._plan.to_fields(), window=7),
                 control("plan", plan={"width": 1024}),
-                control("retract", topic=TOPIC, topic_id="zz", partition=0, offset=0, value_digest=0),
+                control("retract", topic=TOPIC, topic_id="zz", positions=[[0, 0, 0]]),
             ]
         )
 

@@ -322,18 +322,14 @@ class Oracle:
                 if judgement.of is not None and judgement.of.id in ids:
                     self.verdicts[key] = (judgement._replace(of=judgement.of._replace(id=b"")), about)
         if control.type == "retract":
-            key = (
-                fields["topic"],
-                bytes.fromhex(fields["topic_id"]),
-                fields["partition"],
-                fields["offset"],
-                fields["value_digest"],
-            )
-            gone = next((one for one in self.representatives if one.live and one.key == key), None)
-            if key in self.verdicts:
-                self.verdicts[key] = (Judgement(Reason.RETRACTED, LogPlace(offset, 0)), None)
-            if gone is not None:
-                gone.live = False
-                for other, (judgement, about) in list(self.verdicts.items()):
-                    if about is gone and judgement.reason.verdict is Verdict.DUPLICATE:
-                        del self.verdicts[other]
+            topic, topic_id = fields["topic"], bytes.fromhex(fields["topic_id"])
+            for place, position in enumerate(fields["positions"]):
+                key = (topic, topic_id, *position)
+                gone = next((one for one in self.representatives if one.live and one.key == key), None)
+                if key in self.verdicts:
+                    self.verdicts[key] = (Judgement(Reason.RETRACTED, LogPlace(offset, place)), None)
+                if gone is not None:
+                    gone.live = False
+                    for other, (judgement, about) in list(self.verdicts.items()):
+                        if about is gone and judgement.reason.verdict is Verdict.DUPLICATE:
+                            del self.verdicts[other]

@@ -10,7 +10,7 @@
     more      short: below the floor of features; scope:5; value:9, the value's digest (else 0); - for nothing
     verdict   reason, distance if near, of which representative, by which place in the log
 
-Other records: `retract position`, `forget id`, `window milliseconds|none [refresh]`, `note` (which does nothing), and
+Other records: `retract position..`, `forget id`, `window milliseconds|none [refresh]`, `note` (which does nothing), and
 `seed` or `release` followed by position to more of a document. `LOG at MILLISECONDS` says when a record was appended, 0 if
 nothing does.
 
@@ -233,6 +233,23 @@ TABLES = {
         7 0/0 0@4 s B     - short too-short by 7/0
         8 0/0 0@2 s B     - short retracted by 6/0
     """,
+    "one record retracts many: duplicates, representatives, what nobody knows, and one twice": """
+        1 0/0 0@0 a A     - - new by 1/0
+        1 0/0 0@1 b B     - - new by 1/1
+        1 0/0 0@2 c C     - - new by 1/2
+        1 0/0 0@3 d C~3   - - near 3 of 0@2 by 1/3
+        2 0/0 1@0 a A     - - exact of 0@0 by 2/0
+        2 0/0 1@1 e B~1   - - near 1 of 0@1 by 2/1
+        2 0/0 1@2 c C     - - exact of 0@2 by 2/2
+        3 retract 7@7 0@2 0@0 1@9 1@1 0@2
+        4 0/0 0@0 a A     - - retracted by 3/2
+        4 0/0 0@1 b B     - - new by 1/1
+        4 0/0 0@2 c C     - - retracted by 3/5
+        4 0/0 0@3 d C~3   - - new by 4/3
+        5 0/0 1@0 a A     - - new by 5/0
+        5 0/0 1@1 e B~1   - - retracted by 3/4
+        5 0/0 1@2 c C     - - near 3 of 0@3 by 5/2
+    """,
     "a seed represents as if it had been delivered, and is named; seeds near each other or near what stands add nothing": """
         1 seed 8@0 a A     s -
         1 seed 8@1 b A~3   t -
@@ -407,8 +424,8 @@ def read(table: str) -> tuple[list[tuple[int, bytes]], dict[int, list[str]]]:
         words = line.split()
         log = int(words[0])
         if words[1] == "retract":
-            partition, offset = map(int, words[2].split("@"))
-            controls[log] = retract(Doc(partition, offset, 0, b"", 0))
+            positions = [tuple(map(int, word.split("@"))) for word in words[2:]]
+            controls[log] = retract(*(Doc(partition, offset, 0, b"", 0) for partition, offset in positions))
             continue
         if words[1] == "forget":
             controls[log] = forget(words[2].encode())

@@ -156,8 +156,7 @@ def _check_retracted(outline: Outline, log: list[tuple[int, int, bytes]]) -> Non
         if isinstance(record, records.Release):
             retracted.pop(_key(record.batch.position(0)), None)
         if isinstance(record, records.Control) and record.type == "retract":
-            here, at, _ = fold_retracted(record.fields)
-            retracted[here, at] = offset
+            retracted.update({(here, at): offset for here, at, _ in fold_retracted(record.fields)})
         batch = outline.batches.get(offset)
         for place, judgement in enumerate(outline.judged.get(offset, ())):
             if batch is not None and judgement.decided == (offset, place) and judgement.reason.verdict is Verdict.UNIQUE:
@@ -175,8 +174,8 @@ def _check_dead(outline: Outline, log: list[tuple[int, int, bytes]], outputs: _O
     for offset, _, raw in log:
         record = records.decode(raw)
         if isinstance(record, records.Control) and record.type == "retract":
-            here, at, _ = fold_retracted(record.fields)
-            standing.pop((here, at), None)
+            for here, at, _ in fold_retracted(record.fields):
+                standing.pop((here, at), None)
         batch = outline.batches.get(offset)
         for place, judgement in enumerate(outline.judged.get(offset, ())):
             if batch is not None and judgement.decided == (offset, place) and judgement.reason.verdict is Verdict.UNIQUE:

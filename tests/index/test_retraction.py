@@ -1,0 +1,112 @@
+"""What a retraction costs: a dead letter sends one for each page that is missing, so it must not grow with what is kept."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from stream_dedup.ground.plan import PLANS
+from stream_dedup.index import positions
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.memory import MemoryStore
+from tests.index.logs import APPEND_MS, Doc, batch, declare, retract
+
+_RECORD = 100
+_PARTITIONS = 2
+
+
+class Filled:
+    """An index that keeps the verdicts of so many log records, of which each names a representative of the first."""
+
+    def __init__(self, records: int) -> None:
+        self.index = LogIndex(MemoryStore())
+        self.kept = [[self._document(record, place) for place in range(_RECORD)] for record in range(records)]
+        self._next = 0
+        self.apply(declare(PLANS["classic"]))
+        for docs in self.kept:
+            self.apply(batch(docs))
+
+    def _document(self, record: int, place: int) -> Doc:
+        chance = random.Random(
+            place if record and place < 10 else record * _RECORD + place
+        )  # of the first ten there are copies
+        offset = record * _RECORD * 2 + place * 2
+        return Doc(place % _PARTITIONS, offset, offset, chance.randbytes(16), chance.getrandbits(128))
+
+    def apply(self, *raws: bytes) -> None:
+        records = [(self._next + place, APPEND_MS, raw) for place, raw in enumerate(raws)]
+        self._next += len(raws)
+        self.index.apply(records)
+
+
+def instructions(work: Callable[[], None]) -> int:
+    """Return how many instructions of Python `work` takes in the memory of positions."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename != positions.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def costs(records: int) -> list[int]:
+    """Return what retracting costs: what nobody knows, a duplicate, a representative in use, and ten of them."""
+    filled = Filled(records)
+    kept = filled.kept
+    filled.apply(retract(kept[0][9]))  # which records name what is noted when a representative is retracted first
+    last = kept[-1]
+    gone = [
+        (Doc(0, 7, 7, b"", 0),),
+        (Doc(0, last[50].offset + 1, 7, b"", 0),),
+        (kept[-2][3],),
+        (last[20],),
+        tuple(kept[-3][30:40]),
+    ]
+    return [instructions(lambda docs=docs: filled.apply(retract(*docs))) for docs in gone]  # type: ignore[misc]
+
+
+def test_a_retraction_costs_the_same_whatever_is_kept() -> None:
+    few, many = costs(6), costs(60)
+    assert all(count > 0 for count in few)
+    assert [count for count, fewer in zip(many, few, strict=True) if count > 1.3 * fewer + 300] == []
+
+
+@pytest.mark.parametrize("records", [6, 30])
+def test_a_representative_takes_its_duplicates_along_and_nothing_else(records: int) -> None:
+    """Work is done for each duplicate that goes, in any record."""
+    filled = Filled(records)
+    before = filled.index.statistics()["kept_verdicts"]
+    for number in range(10):
+        filled.apply(retract(filled.kept[0][number]))
+
+    assert before == records * _RECORD
+    assert filled.index.statistics()["kept_verdicts"] == before - 10 * (records - 1)
+
+
+def test_what_was_noted_goes_with_its_records() -> None:
+    """What tells which records name a representative does not outlive them."""
+    filled = Filled(8)
+    filled.apply(retract(filled.kept[0][0]))
+    end = filled.kept[-1][-1].offset + 1
+    docs = [Doc(partition, end, end, bytes([partition]) * 16, partition << 90) for partition in range(_PARTITIONS)]
+    filled.apply(batch(docs, dict.fromkeys(range(_PARTITIONS), (0, end))))
+    memory = filled.index._state.positions
+
+    assert len(memory) == _PARTITIONS
+    assert (len(memory._records), memory._naming, memory._noted) == (1, {}, {})
