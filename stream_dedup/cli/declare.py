@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +22,7 @@ from stream_dedup.ground.plan import Plan, parse_similarity
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
 from stream_dedup.index.window import Window
+from stream_dedup.service.ports import addresses
 
 if TYPE_CHECKING:
     from stream_dedup.settings.settings import Settings
@@ -50,6 +52,19 @@ def declare_command(
             "--reading", help="Documents are read as these settings say from now on: their format and fields. Restart workers."
         ),
     ] = False,
+    index: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--index",
+            metavar="URL",
+            help="Index that is asked whether its memory holds the plan, as http://HOST:PORT; once for each replica. "
+            "Default: the one on this machine.",
+        ),
+    ] = None,
+    unasked: Annotated[
+        bool,
+        typer.Option("--unasked", help="Write a plan that no index was asked about; one that cannot hold it ends with 78."),
+    ] = False,
     dry_run: DryRunOption = False,
     config: ConfigOption = None,
     assignments: SetOption = None,
@@ -58,11 +73,23 @@ def declare_command(
 ) -> int:
     """Show which plan, window and reading are in force and which copy is better, or change them for all that follows.
 
-    Nothing has to stop for it.
+    Nothing has to stop for it. Every index must hold a plan that may need more memory, so the running ones are asked first.
     """
     settings = quiet_settings(config, assignments, brokers)
+    indexes = [[url] for url in index] if index else [addresses(settings)]
     try:
-        code = declare(settings, plan, similarity, window, refresh, better, reads=reading, dry_run=dry_run, as_json=as_json)
+        code = declare(
+            settings,
+            plan,
+            similarity,
+            window,
+            refresh,
+            better,
+            [] if unasked else indexes,
+            reads=reading,
+            dry_run=dry_run,
+            as_json=as_json,
+        )
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--window") from error
     return code
@@ -75,6 +102,7 @@ def declare(
     window: str | None,
     refresh: bool | None,
     better: str | None,
+    indexes: Sequence[Sequence[str]],
     *,
     reads: bool,
     dry_run: bool,
@@ -82,9 +110,13 @@ def declare(
 ) -> int:
     """Show what is in force, or change what is named; return 0.
 
+    `indexes`: of each that is asked about its memory the addresses at which it may answer.
+
     Raises:
         ConfigurationError: the log is missing, empty or another's, the plan does not fit its prints, it compares no
-            sketches and a similarity is asked of it, or there is no such rule of what is better.
+            sketches and a similarity is asked of it, an index has too little memory for it, or there is no such rule of what
+            is better.
+        InputError: an index that is to be asked does not answer.
         ValueError: the window is no time.
     """
     from stream_dedup.cli.orders import append, log_names
@@ -115,6 +147,9 @@ def declare(
     plan_then = plan_then if asked is None else plan_then.with_similarity(asked)
     becomes = (plan_then, _window(now.window, window, refresh), rule or now.better)
     fields = change_fields(now, *becomes)
+    if "plan" in fields and not (plan_then.is_keyed and now.plan.is_keyed and plan_then.tables == now.plan.tables):
+        for addresses in indexes:
+            _ask_for_memory(addresses, plan_then)
     log_offset = append(settings, names, encode_control(Control("plan", fields))) if fields and not dry_run else None
     first, was, will_be = _reading(settings, reads=reads, dry_run=dry_run)
     rows = [
@@ -138,6 +173,33 @@ def declare(
     if dry_run and (fields or will_be != was):
         note("Nothing was written (--dry-run).")
     return 0
+
+
+def _ask_for_memory(addresses: Sequence[str], plan: Plan) -> None:
+    """Ask an index whether it can hold a plan.
+
+    Raises:
+        ConfigurationError: it cannot.
+        InputError: it does not answer.
+    """
+    from urllib.parse import urlencode
+
+    from stream_dedup.service.asking import ask_role
+
+    remedy = (
+        "Nothing was written: an index whose memory does not hold the plan of its log ends with 78 until it has more, so each "
+        "is asked first. Name every replica with --index http://HOST:PORT, or write the plan without an answer with --unasked."
+    )
+    base, found = ask_role("index", addresses, f"/v1/memory?{urlencode({'plan': plan.id})}", remedy)
+    needed, allowed = (found[name] >> 20 for name in ("needed_bytes", "allowed_bytes"))
+    if not found["is_enough"]:
+        raise ConfigurationError(
+            f"The index at {base} needs at least {needed + 1:,} MiB of memory for the plan {plan.name} (documents kept: "
+            f"{found['entries']:,}), and its index_memory is {allowed:,} MiB. Nothing was written: raise it for every index, "
+            "restart them, and declare the plan then."
+        )
+    bound = f", of the {allowed:,} MiB that it may take" if allowed else ""
+    note(f"The index at {base} needs {needed + 1:,} MiB of memory or more for the plan {plan.name}{bound}.")
 
 
 def _reading(settings: Settings, *, reads: bool, dry_run: bool) -> tuple[str, str, str]:

@@ -188,7 +188,7 @@ def show_stats(volume: Path, hottest: int, *, with_digest: bool, as_json: bool) 
     store = RocksStore(volume, read_only=True)
     try:
         index = LogIndex(store)
-        found = report.stats(index, _digest_of(store) if with_digest else None, hottest)
+        found = report.stats(index, hottest) | report.of_digest(_digest_of(store) if with_digest else None)
     finally:
         store.close()
     if as_json:

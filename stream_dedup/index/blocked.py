@@ -141,9 +141,19 @@ class Blocked:
         """Return how many of the tables may stay in memory when they hold `full` entries each."""
         if self._budget is None:
             return self.count
-        heads = sum(table.heads.nbytes + table.open_heads.nbytes for table in self.parts)
-        entry_bytes = self.parts[0].fragments.itemsize + self.parts[0].rows.itemsize
-        return self._budget.tables_resident(other_bytes + heads, full * entry_bytes, self.count)
+        return self._budget.tables_resident(other_bytes + self._head_bytes, full * self._entry_bytes, self.count)
+
+    def least_bytes(self, full: int, other_bytes: int) -> int:
+        """Return how many bytes are needed when the tables hold `full` entries each, and lie in files."""
+        return Budget.least_of_tables(other_bytes + self._head_bytes, full * self._entry_bytes)
+
+    @property
+    def _head_bytes(self) -> int:
+        return sum(table.heads.nbytes + table.open_heads.nbytes for table in self.parts)
+
+    @property
+    def _entry_bytes(self) -> int:
+        return self.parts[0].fragments.itemsize + self.parts[0].rows.itemsize
 
     def _seal(self, number: int, held: HeldRows, rows: int, full: int, resident: int) -> None:
         table = _new_table(self._tables, number, full)

@@ -57,10 +57,17 @@ class Budget:
         """
         if not self.memory_bytes:
             return tables
-        # One table is being made while the others stand; rows and open parts grow by an eighth until the next time.
-        needed = fixed_bytes + fixed_bytes // 8 + table_bytes
+        needed = self.least_of_tables(fixed_bytes, table_bytes)
         self.demand(needed)
         return min(tables, self.room(needed) // max(1, table_bytes))
+
+    @staticmethod
+    def least_of_tables(fixed_bytes: int, table_bytes: int) -> int:
+        """Return how many bytes tables of `table_bytes` need that all lie in files, with the `fixed_bytes` of all else.
+
+        One table is being made while the others stand; rows and open parts grow by an eighth until the next time.
+        """
+        return fixed_bytes + fixed_bytes // 8 + table_bytes
 
     @staticmethod
     def least_for(bytes_needed: int) -> int:

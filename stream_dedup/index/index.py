@@ -22,6 +22,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,19 @@ from stream_dedup.index.window import Window
 from stream_dedup.index.writes import Writes
 from stream_dedup.log import records as log_records
 from stream_dedup.log.records import LogRecord
+
+
+class PlanMemory(NamedTuple):
+    """What the live `entries` need under a plan, and what there is, in bytes of the whole process; 0 allowed is no bound."""
+
+    entries: int
+    needed_bytes: int
+    allowed_bytes: int
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the plan can be carried out here."""
+        return not self.allowed_bytes or self.needed_bytes <= self.allowed_bytes
 
 
 class LogIndex:
@@ -307,6 +321,14 @@ class LogIndex:
             found = ([(0, number)] if number >= 0 else []) + [one for one in near if one[1] != number]
             shown = tuple(described(entries, state.sources, found[:most]))
             return Similar(self._applied, shown, len(found), by_digest_only=is_short)
+
+    def memory_for(self, plan: Plan) -> PlanMemory:
+        """Return what the live entries need under a plan, and what there is. Safe from any thread; changes nothing."""
+        self._check()
+        with self._lock:
+            tables = self._state.neighbours
+            entries, least = (0, 0) if tables is None else (tables.live, tables.least_bytes(plan))
+            return PlanMemory(entries, Budget.least_for(least), self._budget.memory_bytes if self._budget else 0)
 
     def buckets(self, most: int = 10) -> BucketSizes:
         """Return how full the buckets are, with the `most` hottest. Safe from any thread: one table is held at a time."""

@@ -31,7 +31,7 @@ from stream_dedup.index.blocked import Blocked
 from stream_dedup.index.blocks import tables_of
 from stream_dedup.index.budget import Budget
 from stream_dedup.index.finder import RowFinder
-from stream_dedup.index.held import TAGS, HeldColumns
+from stream_dedup.index.held import BY_PLAN, TAGS, HeldColumns
 from stream_dedup.index.keyed import Keyed
 from stream_dedup.index.rows import (
     FEATURES_UNKNOWN,
@@ -248,8 +248,26 @@ class Neighbours:
         if self._rows - self.live > max(_OPEN_MIN, self.live // 3):
             self._compact()
 
+    def least_bytes(self, plan: Plan) -> int:
+        """Return how many bytes of memory the entries need at least under a plan, with what may lie in files there."""
+        columns = self._columns
+        if not plan.is_keyed:
+            moved = sum(columns.column(name).bytes_in_file for name in BY_PLAN)
+            return Blocked(tables_of(plan), self._budget).least_bytes(self.full, self._other_bytes + moved)
+        least = columns.bytes_for(plan.tables, self._rows, self.full, in_files=True, open_share=1 / MERGED_AGAIN_IN_FILES)
+        if self._in_files:
+            return least
+        return min(least, columns.bytes_for(plan.tables, self._rows, self.full, in_files=False, open_share=1 / MERGED_AGAIN))
+
     def change_plan(self, plan: Plan) -> None:
-        """Lay the tables out anew for another plan over the same entries."""
+        """Lay the tables out anew for another plan over the same entries.
+
+        Raises:
+            ConfigurationError: the budget does not hold them; nothing has changed.
+            StoreError: there is no room for files.
+        """
+        if self._budget is not None and self._budget.memory_bytes:
+            self._budget.demand(self.least_bytes(plan))
         self.plan = plan
         self._lay_tables()
         self._seal()

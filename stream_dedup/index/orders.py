@@ -5,7 +5,8 @@ What each says is told in docs/reference/control-records.md. `proof/fold.py` car
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -63,70 +64,84 @@ def release(state: IndexState, log_offset: int, append_ms: int, batch: Batch, fl
 
 
 def carry_out(state: IndexState, log_offset: int, control: Control) -> bool:
-    """Carry out a control record; return False for one that says nothing to this version, or nothing that can be."""
+    """Carry out a control record; return False for one that says nothing to this version, or nothing that can be.
+
+    Raises:
+        ConfigurationError: this index cannot do what it says, which others can; nothing has changed.
+        StoreError: the volume failed.
+    """
     try:
-        if control.type == "declare":
-            return _declare(state, Declaration.from_fields(control.fields))
-        if control.type == "plan":
-            return _change_plan(state, control.fields)
-        if control.type == "retract":
-            return _retract(state, log_offset, control.fields)
-        if control.type == "forget":
-            return _forget(state, control.fields)
+        order = _read(state, log_offset, control)
     except ConfigurationError:
-        pass
-    return False
-
-
-def _declare(state: IndexState, declared: Declaration) -> bool:
-    if state.declared is not None:
-        return state.declared == declared
-    state.declared, state.plan, state.window, state.better = declared, declared.plan, declared.window, declared.better
-    state.declaration_changed = True
+        return False
+    if order is None:
+        return False
+    order()
     return True
 
 
-def _change_plan(state: IndexState, fields: Mapping[str, Any]) -> bool:
-    """Change plan, window, and which copy is better: what is named."""
-    if state.declared is None or state.plan is None:
-        return False
-    found = changed(fields, RulesInForce(state.plan, state.window, state.better), state.width(), state.values())
-    if found is None:
-        return False
-    plan, window, better = found
-    if better != state.better:
-        state.better = better
+def _read(state: IndexState, log_offset: int, control: Control) -> Callable[[], None] | None:
+    """Return what is to be done, which depends on the log alone; None if that is nothing.
+
+    Raises:
+        ConfigurationError: a field is missing or cannot be.
+    """
+    fields = control.fields
+    if control.type == "declare":
+        declared = Declaration.from_fields(fields)
+        return partial(_declare, state, declared) if state.declared in (None, declared) else None
+    if control.type == "plan" and state.declared is not None and state.plan is not None:
+        now = RulesInForce(state.plan, state.window, state.better)
+        rules = changed(fields, now, state.width(), state.values())
+        return None if rules is None else partial(_change_rules, state, log_offset, rules)
+    if control.type == "retract":
+        topic_id, positions = _hex_field(fields, "topic_id"), _positions_field(fields)
+        topic = text_field(fields, "topic")
+        return partial(_retract, state, log_offset, topic, topic_id, positions) if len(topic_id) == TOPIC_ID_BYTES else None
+    if control.type == "forget":
+        ids = forgotten_ids(fields)
+        return partial(_forget, state, ids) if ids else None
+    return None
+
+
+def _declare(state: IndexState, declared: Declaration) -> None:
+    if state.declared is None:
+        state.declared, state.plan, state.window, state.better = declared, declared.plan, declared.window, declared.better
         state.declaration_changed = True
-    if plan != state.plan:
-        state.plan = plan
+
+
+def _change_rules(state: IndexState, log_offset: int, rules: RulesInForce) -> None:
+    """Change plan, window, and which copy is better."""
+    if rules.plan != state.plan and state.neighbours is not None:
+        try:
+            state.neighbours.change_plan(rules.plan)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"Log record {log_offset} changes the plan to {rules.plan.name}, and this index does not have the memory for "
+                f"it: it stops in front of that record, and has written nothing of it. {error} It then goes on from there."
+            ) from error
+    if (rules.plan, rules.better, rules.window) != (state.plan, state.better, state.window):
         state.declaration_changed = True
-        if state.neighbours is not None:
-            state.neighbours.change_plan(plan)
-    if window != state.window:
-        state.window = window
-        state.declaration_changed = True
+    state.plan, state.better = rules.plan, rules.better
+    if rules.window != state.window:
+        state.window = rules.window
         state.generations.close()
         state.expire()
-    return True
 
 
-def _retract(state: IndexState, log_offset: int, fields: Mapping[str, Any]) -> bool:
-    try:
-        topic_id = bytes.fromhex(text_field(fields, "topic_id"))
-    except ValueError:
-        return False
-    topic, positions = text_field(fields, "topic"), _positions_field(fields)
-    if len(topic_id) != TOPIC_ID_BYTES:
-        return False
+def _retract(
+    state: IndexState, log_offset: int, topic: str, topic_id: bytes, positions: Sequence[tuple[int, int, int]]
+) -> None:
+    """Let the documents at these (partition, offset, value digest) represent nobody."""
     if state.neighbours is None or state.entries is None:
-        return True
+        return
     known: list[tuple[int, Key]] = []
     for place, (partition, offset, value_digest) in enumerate(positions):
         source = state.sources.find(topic, topic_id, partition)
         if source is not None:
             known.append((place, (source, offset, value_digest)))
     if not known:
-        return True
+        return
     wanted = no_columns(state.print_limbs, len(known), state.sketch_values)
     wanted.sources[:], wanted.offsets[:], wanted.values[:] = zip(*(key for _, key in known), strict=True)
     found = state.neighbours.find_positions(wanted)
@@ -137,7 +152,17 @@ def _retract(state: IndexState, log_offset: int, fields: Mapping[str, Any]) -> b
     for (place, key), entry in zip(known, found.tolist(), strict=True):
         # A duplicate can be refused by its output too: it represents nobody, and still must not be given its verdict again.
         state.positions.retract(key, handles.get(entry), Judgement(Reason.RETRACTED, LogPlace(log_offset, place)))
-    return True
+
+
+def _forget(state: IndexState, ids: Collection[bytes]) -> None:
+    """Take representatives of these ids down, and the ids with them; verdicts that were given stay what they were."""
+    if state.neighbours is None or state.entries is None:
+        return
+    found, is_live = state.entries.find_ids(ids)
+    state.drop(found[is_live], "forget")
+    state.entries.wipe(found)
+    state.copies.forget(ids)
+    state.positions.forget(ids)
 
 
 def _positions_field(fields: Mapping[str, Any]) -> list[tuple[int, int, int]]:
@@ -146,14 +171,17 @@ def _positions_field(fields: Mapping[str, Any]) -> list[tuple[int, int, int]]:
     Raises:
         ConfigurationError: it names none, too many, or what is no position.
     """
-    found = fields.get("positions")
+    names = ("partition", "offset", "value_digest")
+    found = (
+        fields["positions"] if "positions" in fields else [[fields.get(name) for name in names]]
+    )  # as the first logs have it
     if not isinstance(found, list) or not 0 < len(found) <= DOCUMENTS_MAX:
         raise ConfigurationError(f"A retraction names 1 to {DOCUMENTS_MAX} positions, not {found!r:.100}.")
     positions = []
     for one in found:
         if not isinstance(one, list) or len(one) != 3:
             raise ConfigurationError(f"A position is a partition, an offset and a digest of the value, not {one!r:.100}.")
-        named = dict(zip(("partition", "offset", "value_digest"), one, strict=True))
+        named = dict(zip(names, one, strict=True))
         positions.append(
             (
                 number_field(named, "partition", U32_MAX),
@@ -164,16 +192,12 @@ def _positions_field(fields: Mapping[str, Any]) -> list[tuple[int, int, int]]:
     return positions
 
 
-def _forget(state: IndexState, fields: Mapping[str, Any]) -> bool:
-    """Take representatives of these ids down, and the ids with them; verdicts that were given stay what they were."""
-    ids = forgotten_ids(fields)
-    if not ids:
-        return False
-    if state.neighbours is None or state.entries is None:
-        return True
-    found, is_live = state.entries.find_ids(ids)
-    state.drop(found[is_live], "forget")
-    state.entries.wipe(found)
-    state.copies.forget(ids)
-    state.positions.forget(ids)
-    return True
+def _hex_field(fields: Mapping[str, Any], name: str) -> bytes:
+    """Return a field of hexadecimal digits as bytes; ConfigurationError if it is none."""
+    text = text_field(fields, name)
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"The field {name} of a control record must be hexadecimal digits, not {text!r:.100}."
+        ) from None

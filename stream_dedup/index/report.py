@@ -14,8 +14,8 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.look_up import Entry, Similar
 
 
-def stats(index: LogIndex, digest: StateDigest | None, hottest: int = 10) -> dict[str, Any]:
-    """Return the report of an index; `digest` is what was computed of it, if it was."""
+def stats(index: LogIndex, hottest: int = 10) -> dict[str, Any]:
+    """Return the report of an index."""
     figures = index.statistics()
     declared, plan = index.declared, index.plan
     buckets = index.buckets(hottest)
@@ -48,7 +48,7 @@ def stats(index: LogIndex, digest: StateDigest | None, hottest: int = 10) -> dic
             "hottest": [{"table": table, "key": f"{key:x}", "entries": count} for table, key, count in buckets.hottest],
         },
         "chain": index.chain.hex(),
-    } | of_digest(digest)
+    }
 
 
 def of_digest(digest: StateDigest | None) -> dict[str, Any]:

@@ -1,23 +1,22 @@
-"""`/v1/similar` and `/v1/stats` of a running index. GET only; nothing is changed through it.
+"""`/v1/similar`, `/v1/memory` and `/v1/stats` of a running index. GET only; nothing is changed through it.
 
 The index knows neither texts nor the key that fingerprints are made under, so whoever asks sends a print:
 
     /v1/similar?recipe=ID&print=HEX&digest=HEX&features=N[&sketch=HEX][&scope=HEX][&limit=N]
-    /v1/stats[?hottest=N][&digest=true]
+    /v1/memory?plan=PLAN
+    /v1/stats[?hottest=N]
 
 Invariants: a look-up holds the index for one look, and at most `LOOKUPS_MAX` wait at a time, the others being sent away; the
-report is made once for all who ask at a time, and kept for a while, because it counts every bucket while the index waits; the
-state digest is read through an opening of the volume of its own, so that it never holds up the index, and by one request
-at a time; answers hold at most `RESULTS_MAX` documents; whatever cannot be answered is a problem of RFC 9457.
+report is made once for all who ask at a time, and kept for a while, because it counts every bucket while the index waits;
+nobody who asks has the volume read; answers hold at most `RESULTS_MAX` documents; whatever cannot be answered is a problem of
+RFC 9457.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import threading
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
@@ -26,12 +25,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from stream_dedup.ground.errors import ConfigurationError, StoreError
+from stream_dedup.ground.plan import parse
 from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
 from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.index import report
-from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.index import LogIndex
-from stream_dedup.index.store import RocksStore
 from stream_dedup.service.kept import KeptAnswer
 
 RESULTS_MAX: Final = 1000
@@ -55,23 +53,22 @@ class _RefusedError(Exception):
 class IndexApi:
     """The routes of an index; they answer once `serve` was called."""
 
-    def __init__(self, volume: Path) -> None:
-        self._volume = volume
+    def __init__(self) -> None:
         self._serving: tuple[LogIndex, KeptAnswer[dict[str, Any]]] | None = None
         self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
-        self._digests = threading.BoundedSemaphore(1)
 
     def serve(self, index: LogIndex | None) -> None:
         """Answer from this index from now on; None: it is being closed."""
         if index is None:
             self._serving = None
         else:
-            self._serving = index, KeptAnswer(lambda: report.stats(index, None, _HOTTEST_MAX), _KEPT_SECONDS)
+            self._serving = index, KeptAnswer(lambda: report.stats(index, _HOTTEST_MAX), _KEPT_SECONDS)
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes for `HttpServer`."""
         return [
             Route("/v1/similar", self._answering(self._similar), methods=["GET"]),
+            Route("/v1/memory", self._answering(self._memory), methods=["GET"]),
             Route("/v1/stats", self._answering(self._stats), methods=["GET"]),
         ]
 
@@ -118,25 +115,17 @@ class IndexApi:
         finally:
             self._lookups.release()
 
+    async def _memory(self, index: LogIndex, _: KeptAnswer[dict[str, Any]], query: Mapping[str, str]) -> object:
+        try:
+            plan = parse(query.get("plan", ""))
+        except ConfigurationError as error:
+            raise _RefusedError(400, str(error)) from error
+        found = await run_in_threadpool(lambda: index.memory_for(plan))
+        return {"plan": plan.id, "applied": index.applied, "is_enough": found.is_enough, **found._asdict()}
+
     async def _stats(self, _: LogIndex, kept: KeptAnswer[dict[str, Any]], query: Mapping[str, str]) -> object:
         hottest = _number(query, "hottest", 10, 0, _HOTTEST_MAX)
-        wanted = query.get("digest", "false")
-        if wanted not in ("true", "false"):
-            raise _RefusedError(400, f"The parameter digest must be true or false, not {wanted!r:.40}.")
-        digest = await run_in_threadpool(self._state_digest) if wanted == "true" else None
-        return report.shortened(await kept.get(), hottest) | report.of_digest(digest)
-
-    def _state_digest(self) -> StateDigest:
-        if not self._digests.acquire(blocking=False):
-            raise _RefusedError(503, "The state digest is being computed for another request; try again.")
-        try:
-            store = RocksStore(self._volume, read_only=True)
-            try:
-                return state_digest(store)
-            finally:
-                store.close()
-        finally:
-            self._digests.release()
+        return report.shortened(await kept.get(), hottest)
 
 
 def _problem(status: int, error: Exception) -> Response:

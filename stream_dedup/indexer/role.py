@@ -62,7 +62,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     metrics = IndexMetrics()
     health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
     health.startup(0.0, "opening the volume")
-    api = IndexApi(Path(settings.index_dir))
+    api = IndexApi()
     hosts = settings.http_allowed_hosts
     server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, api.routes(), hosts)
     server.start()

@@ -71,7 +71,8 @@ def retracted(fields: Mapping[str, Any]) -> list[tuple[Partition, int, int]]:
         raise FormatError("A topic id is written in hexadecimal digits.") from error
     if len(topic_id) != TOPIC_ID_BYTES:
         raise FormatError(f"A topic id has {TOPIC_ID_BYTES} bytes.")
-    topic, positions = _text_field(fields, "topic"), fields.get("positions")
+    topic, names = _text_field(fields, "topic"), ("partition", "offset", "value_digest")
+    positions = fields["positions"] if "positions" in fields else [[fields.get(name) for name in names]]
     if not isinstance(positions, list) or not 0 < len(positions) <= 1000:
         raise FormatError("A retract record names 1 to 1000 positions.")
     found = []
@@ -80,9 +81,7 @@ def retracted(fields: Mapping[str, Any]) -> list[tuple[Partition, int, int]]:
             raise FormatError("A position is a partition, an offset and a digest of the value.")
         partition, offset, value_digest = (
             _bounded(value, name, highest)
-            for value, name, highest in zip(
-                position, ("partition", "offset", "value_digest"), (_U32_MAX, OFFSET_MAX, _U64_MAX), strict=True
-            )
+            for value, name, highest in zip(position, names, (_U32_MAX, OFFSET_MAX, _U64_MAX), strict=True)
         )
         found.append(((topic, topic_id, partition), offset, value_digest))
     return found

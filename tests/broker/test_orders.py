@@ -198,7 +198,7 @@ def test_a_similarity_is_declared_on_a_living_log(make_filter: Callable[..., Fil
     `declare --better` changes the rule of what is better, likewise.
     """
     crawl = make_filter(partitions=1, plan="bands")
-    crawl.start("index")
+    index = crawl.start("index")
     crawl.start("worker")
     crawl.produce([(0, b"0", TEXTS[0].encode(), [])])
     crawl.wait_until_committed(1)
@@ -213,9 +213,41 @@ def test_a_similarity_is_declared_on_a_living_log(make_filter: Callable[..., Fil
         "becomes": "newest",
     }
     assert told(crawl, "declare")["better"]["in_force"] == "newest"
-    assert told(crawl, "declare", "--plan", "wide")["plan"]["becomes"] == "wide (128:8:1:21:75%)"
+    wide = ("declare", "--plan", "wide", "--index", index.address())
+    assert told(crawl, *wide)["plan"]["becomes"] == "wide (128:8:1:21:75%)"
     _, refusal = run(crawl, "declare", "--similarity", "0.7", code=78)
     assert "The plan wide compares no sketches" in refusal
+
+
+def test_a_plan_beyond_the_memory_of_an_index_is_refused(make_filter: Callable[..., Filter]) -> None:
+    """The index is asked first; a plan written unasked ends it with 78, and with more memory it goes on and finds copies."""
+    crawl = make_filter(partitions=1, plan="bands")
+    volume = str(crawl.folder / "volume")
+    index = crawl.start("index", STREAM_DEDUP_INDEX_MEMORY="540MB", STREAM_DEDUP_INDEX_DIR=volume)
+    crawl.start("worker")
+    crawl.produce([(0, b"0", TEXTS[0].encode(), [])])
+    crawl.wait_until_committed(1)
+    large = ("declare", "--plan", "128:4:1:24")
+
+    _, nobody = run(crawl, *large, code=1)
+    assert "No index answers" in nobody
+    assert "--unasked" in nobody
+    _, refusal = run(crawl, *large, "--index", index.address(), code=78)
+    assert "needs at least" in refusal
+    assert "Nothing was written" in refusal
+    assert told(crawl, *large, "--unasked")["log_offset"] is not None
+    assert index.process.wait(60) == 78
+    assert "does not have the memory for it" in index.log
+    again = crawl.start("index", STREAM_DEDUP_INDEX_MEMORY="540MB", STREAM_DEDUP_INDEX_DIR=volume)
+    assert again.process.wait(60) == 78
+    crawl.roles.remove(index)
+    crawl.roles.remove(again)
+    crawl.start("index", STREAM_DEDUP_INDEX_DIR=volume)
+    crawl.produce([(0, b"1", TEXTS[0].encode(), [])])
+    crawl.wait_until_committed(2)
+    outcome = Outcome(crawl)
+    outcome.check()
+    assert outcome.reasons() == {"new": 1, "exact": 1}
 
 
 def test_a_topic_is_a_sample(make_filter: Callable[..., Filter]) -> None:

@@ -62,7 +62,7 @@ def volume(tmp_path: Path) -> Path:
 @pytest.fixture
 def server(volume: Path) -> Iterator[HttpServer]:
     index = LogIndex(RocksStore(volume))
-    api = IndexApi(volume)
+    api = IndexApi()
     api.serve(index)
     one = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), api.routes())
     one.start()

@@ -332,6 +332,7 @@ HOSTILE = [
     escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), positions=[[0, 0, True]]),
     escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), positions=[[0, 0, 0], [0, 0]]),
     escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), positions=[]),
+    escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), partition=0, offset=1 << 70, value_digest=0),
     escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), positions=[[0, 0, 0]] * 1001),
     escaped("retract", topic=TOPIC, topic_id=TOPIC_ID.hex(), positions={"0": [0, 0, 0]}),
     escaped("", anything=[[[]]]),

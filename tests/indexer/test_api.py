@@ -42,7 +42,7 @@ def index(tmp_path: Path) -> Iterator[LogIndex]:
 
 @pytest.fixture
 def api(tmp_path: Path, index: LogIndex) -> IndexApi:
-    one = IndexApi(tmp_path / "volume")
+    one = IndexApi()
     one.serve(index)
     return one
 
@@ -130,17 +130,39 @@ def test_nothing_is_changed_by_asking(server: HttpServer) -> None:
 
 
 def test_stats_tell_what_the_index_holds(server: HttpServer, index: LogIndex) -> None:
-    """Counts, offsets, recipe, plan and buckets; the state digest on request, equal to the index's own."""
+    """Counts, offsets, recipe, plan and buckets; nobody has the whole volume read by asking."""
     plain = json.loads(ask(server, "/v1/stats?hottest=2")[1])
-    digest = json.loads(ask(server, "/v1/stats?digest=true")[1])["state_digest"]
+    index._store.scan = None  # type: ignore[method-assign, assignment]
+    assert json.loads(ask(server, "/v1/stats?hottest=2&digest=true")[1]) == plain
 
     assert plain["entries"] == {"live": 3, "with_neighbours": 2, "digest_only": 1, "removed": 0}
     assert (plain["log"], plain["applied"], plain["answered"], plain["recipe"]) == ("cluster/0123", 2, 0, RECIPE)
-    assert plain["state_digest"] is None
     assert len(plain["buckets"]["hottest"]) == 2
-    assert digest == {"log_offset": 2, "digest": index.state_digest().digest}
-    assert ask(server, "/v1/stats?digest=maybe")[0] == 400
+    assert plain["chain"] == index.chain.hex()
     assert json.loads(ask(server, "/v1/stats?hottest=0")[1])["buckets"]["hottest"] == []
+
+
+def test_what_a_plan_needs_of_memory_is_told(server: HttpServer, index: LogIndex) -> None:
+    """For the entries that there are; without a bound any plan is held."""
+    status, body, _ = ask(server, "/v1/memory?plan=bands")
+    needed = index.memory_for(PLANS["bands"]).needed_bytes
+
+    assert (status, json.loads(body)) == (
+        200,
+        {
+            "plan": PLANS["bands"].id,
+            "applied": 2,
+            "is_enough": True,
+            "entries": 3,
+            "needed_bytes": needed,
+            "allowed_bytes": 0,
+        },
+    )
+    assert needed > 480 << 20
+    for wrong in ("", "plan=none"):
+        status, body, _ = ask(server, f"/v1/memory?{wrong}")
+        assert status == 400
+        assert "There is no plan" in json.loads(body)["detail"]
 
 
 def test_an_index_that_is_opening_or_closed_says_so(server: HttpServer, api: IndexApi, index: LogIndex) -> None:

@@ -376,7 +376,7 @@ def test_stats_are_made_once_for_all_who_ask_at_a_time(tmp_path: Path, monkeypat
         return original(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(report, "stats", slow)
-    api = IndexApi(tmp_path / "volume")
+    api = IndexApi()
     api.serve(index)
     server = HttpServer("127.0.0.1", 0, Health(), CollectorRegistry(), api.routes())
     server.start()

@@ -1,0 +1,88 @@
+"""An order that the log holds and one index has not the memory for: it stops in front of it, and gives no wrong verdict."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
+from stream_dedup.ground.plan import PLANS, Plan
+from stream_dedup.index.budget import Budget
+from stream_dedup.index.index import LogIndex
+from stream_dedup.index.memory import MemoryStore
+from stream_dedup.log import answers
+from stream_dedup.log.answers import LogAnswer
+from tests.index.logs import APPEND_MS, Doc, batch, control, declare, retract
+
+_MANY = Plan(128, 4, 1, 24)
+
+
+@pytest.fixture
+def docs() -> list[Doc]:
+    chance = random.Random(5)
+    return [
+        Doc(0, n, n, chance.randbytes(16), chance.getrandbits(128), id=b"id%d" % n, sketch=chance.randbytes(80))
+        for n in range(40)
+    ]
+
+
+def log_of(docs: list[Doc], first: Plan, then: Plan) -> list[bytes]:
+    """Return a log that changes its plan between documents and their copies."""
+    copies = [Doc(0, 100 + n, n, bytes(16), doc.print ^ 1 << 100, sketch=doc.sketch) for n, doc in enumerate(docs[:5])]
+    orders = [retract(docs[7]), control("plan", plan=then.to_fields(), better="newest")]
+    return [declare(first), batch(docs), *orders, batch(copies)]
+
+
+def applied(index: LogIndex, log: list[bytes]) -> bytes:
+    """Apply the rest of a log, and return the chain of its answers."""
+    for offset in range(index.applied, len(log)):
+        index.apply([(offset, APPEND_MS + offset, log[offset])])
+    return index.chain
+
+
+@pytest.mark.parametrize("kind", ["keyed", "blocked"])
+def test_an_index_stops_in_front_of_a_plan_that_it_cannot_hold(kind: str, docs: list[Doc], tmp_path: Path) -> None:
+    """Nothing of the record is written; with more memory it goes on, and says what every other index says."""
+    first, then = (PLANS["classic"], PLANS["bands"]) if kind == "keyed" else (PLANS["bands"], _MANY)
+    log = log_of(docs, first, then)
+    whole = LogIndex(MemoryStore(), Budget(0, tmp_path))
+    chain = applied(whole, log)
+    volume: dict[bytes, bytes] = {}
+    index = LogIndex(MemoryStore(volume), Budget(8 << 30, tmp_path))
+    applied(index, log[:3])
+    index = LogIndex(MemoryStore(volume), Budget(8 << 30, tmp_path))
+    needed = index.memory_for(then).needed_bytes
+    small = Budget(needed - (64 << 10), tmp_path)
+    index = LogIndex(MemoryStore(volume), small)
+    before, memory = dict(volume), index.memory_for(then)
+
+    assert (memory.entries, memory.is_enough, index.memory_for(first).is_enough) == (39, False, True)
+    with pytest.raises(ConfigurationError, match=r"Log record 3 changes the plan to .* does not have the memory"):
+        applied(index, log)
+    assert (index.plan, index.better.label) == (first, "longest")
+    assert volume == before
+    with pytest.raises(StreamDedupError, match="Open it again"):
+        applied(index, log)
+
+    index = LogIndex(MemoryStore(volume), small)
+    with pytest.raises(ConfigurationError, match="does not have the memory"):
+        applied(index, log)
+    assert volume == before
+
+    index = LogIndex(MemoryStore(volume), Budget(needed, tmp_path))
+    assert applied(index, log) == chain
+    ((_, raw),) = whole.answers_since(4)
+    answer = answers.decode(raw)
+    assert isinstance(answer, LogAnswer)
+    assert [one.reason.label for one in answer.judgements] == ["near"] * 5
+    assert index.statistics()["ignored_control_records"] == 0
+
+
+def test_what_changes_no_table_needs_no_memory(docs: list[Doc], tmp_path: Path) -> None:
+    """Another rule of what is better, another window and another similarity are carried out in any memory."""
+    plan = PLANS["bands"]
+    index = LogIndex(MemoryStore(), Budget(8 << 30, tmp_path))
+    applied(index, [declare(plan), batch(docs)])
+    assert index.memory_for(plan.with_similarity(70)).needed_bytes == index.memory_for(plan).needed_bytes
