@@ -144,6 +144,15 @@ class LocalBroker:
         """
         return self._running("has no process id").pid
 
+    def check_alive(self) -> None:
+        """Do nothing while it runs.
+
+        Raises:
+            LocalBrokerError: it has ended by itself.
+        """
+        if self._child is not None and not self._child.is_alive():
+            raise self._failure(f"ended by itself (exit status {self._child.status})")
+
     @property
     def data(self) -> Path:
         """The folder of the partitions' logs."""

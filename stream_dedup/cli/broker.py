@@ -10,7 +10,6 @@ import typer
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.cli.options import ConfigOption, PartitionsOption, SetOption, command, quiet_settings
-from stream_dedup.ground.errors import LocalBrokerError
 from stream_dedup.ground.terminal import note
 from stream_dedup.service.signals import stop_on_signals
 
@@ -59,7 +58,7 @@ def run_broker(settings: Settings, folder: Path | None, port: int | None, partit
             kept = "Its data stays in {}." if folder else "Its data goes with it (--folder keeps it): {}."
             note(f"The broker runs until Ctrl-C. {kept.format(broker.folder)}")
             while not stop.wait(_LOOK_SECONDS):
-                _check_alive(broker)
+                broker.check_alive()
     finally:
         broker.stop()
     note("The broker has stopped.")
@@ -76,10 +75,3 @@ def _how_to_use(bootstrap: str, prefix: str) -> str:
         "#   stream-dedup load pages.jsonl      documents",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _check_alive(broker: LocalBroker) -> None:
-    try:
-        _ = broker.pid
-    except LocalBrokerError as error:
-        raise LocalBrokerError(f"The broker ended by itself; the end of {broker.folder / 'server.log'} says why.") from error

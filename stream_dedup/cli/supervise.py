@@ -22,11 +22,12 @@ from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.extras import lacking
 from stream_dedup.service import asking
 from stream_dedup.service.ports import AFTER, AddressedRole, address_of
-from stream_dedup.service.signals import stop_on_signals
+from stream_dedup.service.signals import how_ended, stop_on_signals
 from stream_dedup.settings.settings import Settings
 
 _LOOK_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
+_LAST_LINES_SECONDS = 1.0
 _CONFIGURATION = ConfigurationError.exit_code
 _RESTART_SECONDS = 10.0
 _ASK_SECONDS = 1.0
@@ -77,14 +78,15 @@ def supervise(
                 console = address_of(settings, "search")
                 threading.Thread(target=_tell_when_ready, args=(console, stop), name="console", daemon=True).start()
             dead = _wait(children, stop, is_console=is_console)
+            if dead is not None:
+                dead.reader.join(_LAST_LINES_SECONDS)
+                _say(f"The {dead.role} ended by itself ({_how(dead)}), so everything is stopped; its last lines above say why.")
         finally:
             _stop_all(children)
     for child in children:
         child.reader.join(5.0)
     if dead is not None:
-        code = _exit_code(dead)
-        _say(f"The {dead.role} ended by itself ({_how(dead)}), so everything was stopped; its last lines above say why.")
-        return code or 1
+        return _exit_code(dead) or 1
     return next((code for child in children if child.role not in _ASIDE and (code := _exit_code(child))), 0)
 
 
@@ -186,8 +188,7 @@ def _exit_code(child: _Child) -> int:
 
 
 def _how(child: _Child) -> str:
-    code = child.process.returncode
-    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
+    return how_ended(child.process.returncode)
 
 
 def _say(text: str) -> None:

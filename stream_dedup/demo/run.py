@@ -5,7 +5,7 @@ any consumer would, 6 the balance and the score, 7 three duplicates explained.
 
 Invariants: nothing here looks into the filter; what is shown is read from the topics. The truth is computed from the texts
 alone. A record that is missing or doubled, a duplicate that should have been kept, or a recall below what is promised makes
-the exit code 1.
+the exit code 1; so does a broker or a role that ends by itself, which is said at once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -42,15 +44,19 @@ from stream_dedup.service import asking, logs
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.ports import AFTER, address_of, free_ports
-from stream_dedup.service.signals import stop_on_signals
+from stream_dedup.service.signals import how_ended, stop_on_signals
 from stream_dedup.settings.environment import child_environment
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from stream_dedup.broker import LocalBroker
 
 PAGES = 600
 PARTITIONS = 3
 RECALL_PROMISED = 0.95
 _NUMBER = "demo-page"
+_ROLES_LOG = "roles.log"
 _PAGES_PER_SECOND = 150
 _WAIT_SECONDS = 120.0
 _LOOK_SECONDS = 0.5
@@ -77,6 +83,36 @@ class Seen:
         return len(self.unique) + len(self.duplicates) + len(self.dead)
 
 
+class Beside:
+    """What the demo runs beside itself: `run all` as a process, whose lines are in `said`, and a broker if it is its own."""
+
+    def __init__(self, roles: subprocess.Popen[bytes], said: Path, broker: LocalBroker | None = None) -> None:
+        self._roles = roles
+        self._said = said
+        self._broker = broker
+
+    def check(self) -> None:
+        """Do nothing while all of it runs.
+
+        Raises:
+            StreamDedupError: the broker or the roles ended by themselves; with what they said last.
+        """
+        if self._broker is not None:
+            self._broker.check_alive()
+        code = self._roles.poll()
+        if code is not None:
+            raise StreamDedupError(f"The roles ended by themselves ({how_ended(code)}), so the demo ends. {self.last_words()}")
+
+    def last_words(self) -> str:
+        """Return what the roles said last, as a sentence."""
+        return f"They said last:\n{self._said.read_text(errors='replace')[-3000:]}"
+
+    def until(self, stop: threading.Event) -> None:
+        """Wait until `stop` is set, or raise as `check`."""
+        while not stop.wait(_LOOK_SECONDS):
+            self.check()
+
+
 def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: bool, serve: bool = False) -> int:
     """Run the demo on `documents` pages of seed `seed`, on the Kafka at `broker` or one of its own; return the exit code.
 
@@ -96,16 +132,18 @@ def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: b
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stream-dedup-demo-")))
         out.print(f"1  Apache Kafka: {'the one at ' + broker if broker else 'one of our own, stopped at the end'}")
-        bootstrap = broker or stack.enter_context(_own_broker(folder, out))
+        own = None if broker else stack.enter_context(_own_broker(folder, out))
+        bootstrap = str(broker) if own is None else own.bootstrap
         settings = _settings(bootstrap, folder, free_ports(1 + max(AFTER.values()))[0] if serve else 0)
         names = settings.topic_names
         _make_topics(settings)
         out.print(f"2  topics {names.documents} -> {names.unique}, {names.duplicates}, {names.dead_letters}")
-        stack.enter_context(_roles(settings, folder, ["--search" if has_search else "--no-search"]))
+        options = ["--search" if has_search else "--no-search"]
+        beside = Beside(stack.enter_context(_roles(settings, folder, options)), folder / _ROLES_LOG, own)
         languages = ", ".join(sorted({page.language for page in pages}))
         roles = "index, worker and search" if has_search else "index and worker"
         out.print(f"3  {roles} started; {len(pages)} pages in {languages}, seed {seed}")
-        seen = _run_crawl(settings, names, pages, folder, out)
+        seen = _run_crawl(settings, pages, beside, out)
         outcome = _Outcome(pages, seen, _read_all(settings, names.documents, len(pages)))
         if as_json:
             print_json(outcome.as_json(seed))
@@ -114,31 +152,32 @@ def run_demo(documents: int | None, seed: int, broker: str | None, *, as_json: b
         for complaint in outcome.complaints:
             sys.stderr.write(complaint + "\n")
         if has_search:
-            _wait_for_search(settings, len(seen.unique) + len(seen.duplicates), folder)
-            _leave_up(settings, _clue_of(outcome), out)
+            _wait_for_search(settings, len(seen.unique) + len(seen.duplicates), beside)
+            _leave_up(settings, _clue_of(outcome), beside, out)
         elif serve:
-            _serve(settings, out)
+            _serve(settings, beside, out)
     return 1 if outcome.complaints else 0
 
 
 @contextlib.contextmanager
-def _own_broker(folder: Path, out: Console) -> Iterator[str]:
+def _own_broker(folder: Path, out: Console) -> Iterator[LocalBroker]:
     from stream_dedup.broker import LocalBroker  # noqa: PLC0415 - an extra, not needed on somebody's own Kafka
 
     with LocalBroker(folder / "kafka", log=lambda line: out.print(f"   {line}")) as broker:
-        yield broker.bootstrap
+        yield broker
 
 
-def _wait_for_search(settings: Settings, records: int, folder: Path) -> None:
+def _wait_for_search(settings: Settings, records: int, beside: Beside) -> None:
     """Wait until the search has taken in all that came out."""
     address = address_of(settings, "search")
     until = time.monotonic() + _WAIT_SECONDS
     taken = -1.0
     while taken < records:
+        beside.check()
         if time.monotonic() > until:
             raise StreamDedupError(
-                f"The search at {address} did not take in what came out within {_WAIT_SECONDS:.0f} s. "
-                f"The roles said last:\n{_last_words(folder)}"
+                f"The search at {address} did not take in what came out within {_WAIT_SECONDS:.0f} s, and the other roles are "
+                f"up. {beside.last_words()}"
             )
         time.sleep(_LOOK_SECONDS)
         with contextlib.suppress(*asking.NO_ANSWER):
@@ -155,19 +194,19 @@ def _clue_of(outcome: _Outcome) -> str:
     return re.sub(r"[^\w -]", "", " ".join(words[middle : middle + _CLUE_WORDS]))[:_CLUE_CHARACTERS]
 
 
-def _leave_up(settings: Settings, clue: str, out: Console) -> None:
-    """Say where the console of the search is, and wait for Ctrl-C, or for SIGTERM."""
+def _leave_up(settings: Settings, clue: str, beside: Beside, out: Console) -> None:
+    """Say where the console of the search is, and wait for Ctrl-C, or for SIGTERM, or until something ends by itself."""
     address = address_of(settings, "search")
     with stop_on_signals() as stop:
         out.print(f"\nEverything stays up. The console: {address}/   Ctrl-C ends it all.")
         out.print(f"Paste a sentence of any page into {address}/find, or ask in a terminal:", soft_wrap=True)
         out.print(f'   stream-dedup find "{clue}" --search {address}', soft_wrap=True, markup=False)
         out.file.flush()
-        stop.wait()
+        beside.until(stop)
 
 
-def _serve(settings: Settings, out: Console) -> None:
-    """Serve the console without a search until Ctrl-C, or until SIGTERM."""
+def _serve(settings: Settings, beside: Beside, out: Console) -> None:
+    """Serve the console without a search until Ctrl-C, or until SIGTERM, or until something ends by itself."""
     from stream_dedup.console.mount import pages_of, sources_of  # noqa: PLC0415 - an extra
 
     with stop_on_signals() as stop:
@@ -180,8 +219,9 @@ def _serve(settings: Settings, out: Console) -> None:
             out.print(f"\nEverything stays up. The console: http://127.0.0.1:{server.port}/   Ctrl-C ends it all.")
             out.print(f"Its page Find has nothing to ask. {lacking('search')}", soft_wrap=True, markup=False)
             out.file.flush()
-            stop.wait()
+            beside.until(stop)
         finally:
+            stop.set()  # for what reads the decisions
             server.stop()
 
 
@@ -210,11 +250,11 @@ def _make_topics(settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def _roles(settings: Settings, folder: Path, options: Sequence[str]) -> Iterator[None]:
+def _roles(settings: Settings, folder: Path, options: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run `stream-dedup run all` for as long as this lasts."""
     chosen = ("kafka_bootstrap_servers", "topic_prefix", "group", "value_format", "id_field", "state_dir", "http_port")
     environment = child_environment({name: getattr(settings, name) for name in (*chosen, "log_format")})
-    with (folder / "roles.log").open("wb") as log:
+    with (folder / _ROLES_LOG).open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "stream_dedup", "run", "all", *options],
             env=environment,
@@ -223,7 +263,7 @@ def _roles(settings: Settings, folder: Path, options: Sequence[str]) -> Iterator
             stderr=subprocess.STDOUT,
         )
     try:
-        yield
+        yield process
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -233,8 +273,9 @@ def _roles(settings: Settings, folder: Path, options: Sequence[str]) -> Iterator
             process.wait()
 
 
-def _run_crawl(settings: Settings, names: topics.TopicNames, pages: Sequence[CrawledPage], folder: Path, out: Console) -> Seen:
+def _run_crawl(settings: Settings, pages: Sequence[CrawledPage], beside: Beside, out: Console) -> Seen:
     """Send the crawl at a crawler's pace and read what comes out meanwhile."""
+    names = settings.topic_names
     producer = LoadProducer(settings, linger_ms=LINGER_MS)
     seen = Seen()
     waiting_for = {names.unique: seen.unique, names.duplicates: seen.duplicates, names.dead_letters: seen.dead}
@@ -243,7 +284,7 @@ def _run_crawl(settings: Settings, names: topics.TopicNames, pages: Sequence[Cra
     sent = 0
     with Progress(*columns, TimeElapsedColumn(), console=out, transient=True) as progress:
         task = progress.add_task("first verdict ...", total=len(pages), tally="")
-        until = time.monotonic() + _WAIT_SECONDS
+        until, look = time.monotonic() + _WAIT_SECONDS, 0.0
         for message in reader(settings, names.outputs, from_beginning=True):
             now = time.monotonic()
             if message is not None:
@@ -265,18 +306,17 @@ def _run_crawl(settings: Settings, names: topics.TopicNames, pages: Sequence[Cra
                 sent += 1
             if seen.total >= len(pages):
                 break
+            if now > look:
+                look = now + _LOOK_SECONDS
+                beside.check()
             if now > until:
                 raise StreamDedupError(
-                    f"Only {seen.total} of {len(pages)} pages came out within {_WAIT_SECONDS:.0f} s. "
-                    f"The roles said last:\n{_last_words(folder)}"
+                    f"Only {seen.total} of {len(pages)} pages came out within {_WAIT_SECONDS:.0f} s, and all roles are up. "
+                    f"{beside.last_words()}"
                 )
     if producer.flush():
         raise StreamDedupError(f"The crawl could not be written: {producer.first_failure}")
     return seen
-
-
-def _last_words(folder: Path) -> str:
-    return (folder / "roles.log").read_text(errors="replace")[-3000:]
 
 
 def _read_all(settings: Settings, topic: str, count: int) -> list[Message]:

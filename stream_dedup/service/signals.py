@@ -15,6 +15,11 @@ from types import FrameType
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+def how_ended(code: int) -> str:
+    """Return how a process ended, by the return code that `subprocess` gives."""
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
+
+
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
     """Give an event that the first SIGTERM or SIGINT sets; to be used in the main thread."""

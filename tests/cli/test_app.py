@@ -308,7 +308,7 @@ class TestRoles:
         ended = in_a_child("run", "all")
 
         assert ended.returncode == 78
-        assert "ended by itself (exit code 78), so everything was stopped" in ended.stderr
+        assert "ended by itself (exit code 78), so everything is stopped" in ended.stderr
         assert "STREAM_DEDUP_FAILPOINT is 'no-such-step'" in ended.stderr
 
     def test_run_all_on_a_console_names_the_role_on_each_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,8 +319,11 @@ class TestRoles:
         ended = in_a_child("run", "all", "--set", "log_format=console")
 
         lines = ended.stderr.splitlines()
-        assert lines[-1].startswith("The ")
+        own = [line for line in lines if not line.startswith(("index    | ", "worker   | ", "search   | "))]
+        assert "so everything is stopped" in own[-1]
         # Where the search is the first to end, run all itself says so, before what ended everything.
-        aside = "The search ended by itself (exit code 78); the filter goes on without it, and it stays away."
-        assert all(line.startswith(("index    | ", "worker   | ", "search   | ")) or line == aside for line in lines[:-1])
+        assert own[:-1] in (
+            [],
+            ["The search ended by itself (exit code 78); the filter goes on without it, and it stays away."],
+        )
         assert len(lines) > 2

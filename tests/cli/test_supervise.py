@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,6 +110,57 @@ def test_what_no_document_waits_for_is_started_again(monkeypatch: pytest.MonkeyP
     assert ["The search ended" in line and "started again" in line for line in said] == [True, False]
     assert "The insights ended" in said[1]
     assert "stays away" in said[1]
+
+
+SLOW = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: None)
+print("its last line", flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+"""
+
+
+def test_a_role_that_is_killed_is_named_at_once_and_ends_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also where another takes long to end: who looks at the terminal knows why nothing happens any more."""
+    started: list[supervise._Child] = []
+
+    def start(role: str, arguments: Sequence[str], *, is_console: bool) -> supervise._Child:
+        command = [sys.executable, "-c", SLOW, str(tmp_path / "go on")]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        reader = threading.Thread(target=supervise._pass_on, args=(process.stdout, b""))
+        reader.start()
+        started.append(supervise._Child(role, process, reader, arguments))
+        return started[-1]
+
+    monkeypatch.setattr(supervise, "_start", start)
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        assert started[1].process.poll() is None, "it is said only when all is over"
+        (tmp_path / "go on").touch()
+
+    monkeypatch.setattr(supervise, "_say", say)
+
+    def kill() -> None:
+        while len(started) < 2:
+            time.sleep(0.01)
+        started[0].process.kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    code = supervise.supervise(Settings(http_port=0, log_format="json"), [], [], with_search=False)
+    killer.join()
+
+    assert code == 128 + signal.SIGKILL
+    assert said == ["The index ended by itself (killed by signal 9), so everything is stopped; its last lines above say why."]
+    for child in started:
+        child.reader.join(20)
+    assert capfd.readouterr().err.count("its last line") >= 1
 
 
 def test_the_console_is_named_once_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
