@@ -153,7 +153,7 @@ class Decoder:
         """Whether some texts may lie elsewhere."""
         return self._fetcher is not None
 
-    def addresses(self, messages: Messages, skipped: Set[int] = frozenset()) -> dict[int, TextAddress]:
+    def addresses(self, messages: Sequence[Message], skipped: Set[int] = frozenset()) -> dict[int, TextAddress]:
         """Return where the texts lie of those records whose text lies elsewhere and may be read, by place.
 
         Raises:

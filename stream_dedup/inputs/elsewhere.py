@@ -171,7 +171,8 @@ class TextFetcher:
                 for whole in [one for one in self._found if one not in self._places]:
                     self._forget(whole)
                 self._sizes = {whole: size for whole, size in self._sizes.items() if whole in self._places}
-                self._held_up = {whole: one for whole, one in self._held_up.items() if whole in self._places}
+                since = self._clock() - self._patience_seconds  # one may come again in another list
+                self._held_up = {whole: one for whole, one in self._held_up.items() if one.failed_at >= since}
             else:
                 self._next = min([self._next, *(self._places[whole] for whole in self._away)])
             self._away.clear()

@@ -1,29 +1,38 @@
-"""The text of a record by where it lies: from Kafka, as long as the topic keeps it.
+"""The texts of records of the outputs: of those that were read, and by where they lie, as long as their topic keeps them.
 
-Invariant: what a record holds is read by the filter's own decoder, one thread at a time, as it wants.
+Invariants: what a record holds is read by the filter's own decoder; whoever asks for a text at a page does not wait for what
+the role reads meanwhile, and not long for a text that lies elsewhere.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from stream_dedup.ground.document import DeadLetter, Message, Reason, TopicPartitionKey
-from stream_dedup.inputs.decoder import Decoder
+from stream_dedup.ground.document import DeadLetter, Message, TopicPartitionKey
+from stream_dedup.ground.errors import AwayError
+from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.kafka import sample
 from stream_dedup.settings.settings import Settings
 
 # Whoever asks is a person at a page: rather no snippet than none for half a minute.
-_PATIENCE_SECONDS = 3.0
+_PATIENCE_SECONDS: Final = 3.0
+_STRETCH_BYTES: Final = 4 << 20
+_AHEAD_BYTES: Final = 64 << 20
 
 
 class OutputText(NamedTuple):
-    """What a record says of its document; the text is empty where there is none to search in."""
+    """What a record says of its document. The text is empty where there is none to search in; `why` says why one that should be
+    there cannot be had.
+    """
 
     id: bytes
     text: str
+    why: str = ""
 
 
 class OutputTexts:
@@ -37,18 +46,19 @@ class OutputTexts:
         """
         self._settings = settings
         self._decoder = Decoder(settings)
+        self._asked = Decoder(settings)
         self._lock = threading.Lock()
 
-    def of(self, message: Message) -> OutputText:
-        """Return what a record of an output says."""
-        with self._lock:
-            found = self._decoder.decode(message)
-        if isinstance(found, DeadLetter | Reason):
-            return OutputText(message.key or b"", "")
-        return OutputText(found.id, found.text if isinstance(found.text, str) else "")
+    def of_each(self, messages: Sequence[Message], is_hurried: Callable[[], bool]) -> Iterator[OutputText]:
+        """Yield what each of some records says, in their order; texts that lie elsewhere are fetched ahead. For one thread.
+
+        Raises:
+            AwayError: what the next one cannot be read without is away; or whoever waits `is_hurried`, and it has not come.
+        """
+        return _each(self._decoder, messages, is_hurried)
 
     def at(self, places: Iterable[str]) -> Mapping[str, str]:
-        """Return the texts at some places such as `unique-3@17`; those that are kept no longer are left out.
+        """Return the texts at some places such as `unique-3@17`; those that cannot be had now or any more are left out.
 
         Raises:
             BrokerError: Kafka does not give them.
@@ -60,4 +70,35 @@ class OutputTexts:
             spans.setdefault((topic, int(partition)), []).append((int(offset), int(offset) + 1))
         ordered = {key: sorted(own) for key, own in spans.items()}
         with closing(sample(self._settings, ordered, _PATIENCE_SECONDS)) as found:  # type: ignore[type-var]
-            return {f"{one.topic}-{one.partition}@{one.offset}": self.of(one).text for one in found}
+            messages = list(found)
+        texts: dict[str, str] = {}
+        with self._lock:
+            until = time.monotonic() + _PATIENCE_SECONDS
+            while messages:
+                done = 0
+                try:
+                    for said in _each(self._asked, messages, lambda: time.monotonic() >= until):
+                        one = messages[done]
+                        texts[f"{one.topic}-{one.partition}@{one.offset}"] = said.text
+                        done += 1
+                except AwayError:
+                    done += 1
+                messages = messages[done:]
+        return texts
+
+
+def _each(decoder: Decoder, messages: Sequence[Message], is_hurried: Callable[[], bool]) -> Iterator[OutputText]:
+    found = decoder.addresses(messages) if decoder.fetches else {}
+    places, addresses = [*found], [*found.values()]
+    texts: dict[int, Fetched] = {}
+    taken = 0
+    for place, message in enumerate(messages):
+        if place in found and place not in texts:
+            fetched = decoder.fetch(addresses, taken, _STRETCH_BYTES, _AHEAD_BYTES, is_hurried)
+            texts.update(zip(places[taken : taken + len(fetched)], fetched, strict=True))
+            taken += len(fetched)
+        said = decoder.decode(message, texts.pop(place, None))
+        if isinstance(said, DecodedDocument):
+            yield OutputText(said.id, said.text if isinstance(said.text, str) else "")
+        else:
+            yield OutputText(decoder.id_of(message) or b"", "", said.message if isinstance(said, DeadLetter) else "")

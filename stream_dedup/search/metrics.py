@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from stream_dedup.service.metrics import RoleMetrics
+from stream_dedup.service.metrics import DecodingMetrics
 
 _ANSWER_BUCKETS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class SearchMetrics(RoleMetrics):
+class SearchMetrics(DecodingMetrics):
     """What a search reports."""
 
     def __init__(self) -> None:
@@ -18,6 +18,11 @@ class SearchMetrics(RoleMetrics):
         self._read = Counter(
             "stream_dedup_search_records",
             "Records of the outputs that were taken into the full-text engine.",
+            registry=self.registry,
+        )
+        self._without_text = Counter(
+            "stream_dedup_search_without_text",
+            "Records of the outputs whose text cannot be had: found by id and in groups, and not by words.",
             registry=self.registry,
         )
         self._documents = Gauge(
@@ -41,6 +46,10 @@ class SearchMetrics(RoleMetrics):
         self._read.inc(records)
         self._documents.set(documents)
         self._size.set(size_bytes)
+
+    def without_text(self) -> None:
+        """Count a record whose text cannot be had."""
+        self._without_text.inc()
 
     def lag(self, records: int) -> None:
         """Say how many records wait."""

@@ -3,6 +3,7 @@
     opening     the folder, and what it was made for; another cluster's topics, or other rules of words, are refused
     take-downs  the log is read up to its end, for what was forgotten, before anything is added
     catching up what lay in the outputs at the start is read; not ready
+    waiting     what documents cannot be read without is away, such as a text that lies elsewhere: the log is read meanwhile
     following   ready; what leaves is found within seconds, what is forgotten is gone as soon, what is too old or too much later
 
 Invariants: outputs and log are read by assignment from the place that the engine's last commit holds; a document that was
@@ -27,7 +28,7 @@ from stream_dedup.console.outputs import decision_of
 from stream_dedup.control.forget import log_form
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.ground.document import Message, TopicPartitionKey, shorten_id
-from stream_dedup.ground.errors import BrokerError, ConfigurationError
+from stream_dedup.ground.errors import AwayError, BrokerError, ConfigurationError
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
 from stream_dedup.kafka import Admin, PartitionsReader
 from stream_dedup.log.headers import place_of
@@ -35,7 +36,7 @@ from stream_dedup.search.api import SearchApi
 from stream_dedup.search.clue import words_of
 from stream_dedup.search.facts import EnginePlace, TextFacts
 from stream_dedup.search.finding import Finder, FinderPlace
-from stream_dedup.search.kept_texts import OutputTexts
+from stream_dedup.search.kept_texts import OutputText, OutputTexts
 from stream_dedup.search.metrics import SearchMetrics
 from stream_dedup.search.take_downs import TakeDown, TakeDowns, key_of, take_downs_of
 from stream_dedup.search.texts import TextIndex
@@ -57,6 +58,9 @@ _COMMIT_BEHIND_SECONDS: Final = 15.0
 COMMIT_DOCUMENTS: Final = 20_000
 _LOOK_SECONDS: Final = 2.0
 _DROP_SECONDS: Final = 600.0
+_TEXT_SECONDS: Final = 5.0
+_ASK_AGAIN_SECONDS: Final = 2.0
+_QUIET_SECONDS: Final = 60.0
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
@@ -164,6 +168,9 @@ class TextFiller:
             self._reader.close()
             raise
         self._is_caught_up = self._is_grown = False
+        self._stop = threading.Event()
+        self._away: AwayError | None = None  # why documents wait
+        self._ask_again_at = self._quiet_until = 0.0
         self._next_commit = surroundings.monotonic() + _COMMIT_BEHIND_SECONDS
         self._next_look = self._next_drop = 0.0
         id_key = recipe.key if settings.log_ids == "digest" else None
@@ -211,6 +218,7 @@ class TextFiller:
 
     def run(self, stop: threading.Event) -> None:
         """Read and answer until `stop` is set."""
+        self._stop = stop
         try:
             while not stop.is_set():
                 self._turn()
@@ -225,16 +233,17 @@ class TextFiller:
         self._health.beat()
         log_offset = self._following[self._log]
         found: list[TakeDown] = []
+        documents: list[Message] = []
         for message in self._reader.take(_RECORDS_MAX, _IDLE_SECONDS):
-            self._health.beat()
             if message.topic == self._log[0]:
                 found += take_downs_of(message)
             else:
-                self._add(message)
+                documents.append(message)
+        self._add_all(documents)
         now = self._surroundings.monotonic()
         if found:
             self._take_down(found, log_offset, now)
-        if self._waiting and not self._behind({self._log: self._catch_up_to[self._log]}):
+        if self._waiting and now >= self._ask_again_at and not self._behind({self._log: self._catch_up_to[self._log]}):
             self._reader.start(self._following)
             self._waiting = {}
             self._take_downs.are_all = True
@@ -268,8 +277,49 @@ class TextFiller:
         self._commit(now, leaving=len(found))
         self._logger.info("take-downs carried out", ids=len(found))
 
-    def _add(self, message: Message) -> None:
-        found = self._texts.of(message)
+    def _add_all(self, documents: Sequence[Message]) -> None:
+        """Add documents; from the first one on that cannot be read now they wait, and are read again."""
+        added = 0
+        until = self._surroundings.monotonic() + _TEXT_SECONDS
+
+        def is_hurried() -> bool:
+            self._health.beat()
+            return self._stop.is_set() or self._surroundings.monotonic() >= until
+
+        try:
+            for found in self._texts.of_each(documents, is_hurried):
+                self._health.beat()
+                self._add(documents[added], found)
+                added += 1
+                until = self._surroundings.monotonic() + _TEXT_SECONDS
+        except AwayError as error:
+            self._wait(documents[added:], error)
+        else:
+            if added and self._away is not None:
+                self._logger.info(f"{self._away.back} again")
+                self._metrics.away(type(self._away), False)
+                self._away = None
+
+    def _wait(self, documents: Sequence[Message], away: AwayError) -> None:
+        """Have these read again after a moment, and of all that is read the log alone meanwhile."""
+        following = self._following
+        for one in reversed(documents):
+            following[one.topic, one.partition] = one.offset
+        self._reader.start({self._log: following.pop(self._log)})
+        self._waiting = following
+        self._ask_again_at = self._surroundings.monotonic() + _ASK_AGAIN_SECONDS
+        if self._stop.is_set():
+            return
+        if self._away is None:
+            self._logger.warning(f"{away.away} away; documents wait, and those before them can be found", reason=str(away))
+        elif type(self._away) is not type(away):
+            self._metrics.away(type(self._away), False)
+        self._metrics.away(type(away), True)
+        self._away = away
+
+    def _add(self, message: Message, found: OutputText) -> None:
+        if found.why:
+            self._tell_of_no_text(message, found.why)
         decision = decision_of(message, shorten_id(found.id), "", 0)
         place = place_of(decision.log)
         log_offset = -1 if place is None else place.offset
@@ -296,6 +346,19 @@ class TextFiller:
         text = found.text if self._is_text_kept else ""
         self._engine.add(facts, words_of(found.text, self._languages), text, id_key)
 
+    def _tell_of_no_text(self, message: Message, why: str) -> None:
+        """Say that a document is found by its id and in its group, and not by its words; say it in the log once a minute."""
+        self._metrics.without_text()
+        now = self._surroundings.monotonic()
+        if now >= self._quiet_until:
+            self._quiet_until = now + _QUIET_SECONDS
+            at = f"{message.topic}-{message.partition}@{message.offset}"
+            self._logger.warning(
+                "a document's text cannot be had, so it is not found by its words (the like is not logged again for a minute)",
+                at=at,
+                reason=why,
+            )
+
     def _commit(self, now: float, *, log_offset: int | None = None, leaving: int = 0) -> None:
         """Make what was read durable, with the place behind it; `log_offset`: that of the log, if it is another."""
         self._next_commit = now + (_COMMIT_SECONDS if self._is_caught_up else _COMMIT_BEHIND_SECONDS)
@@ -316,7 +379,8 @@ class TextFiller:
         behind = self._behind(self._catch_up_to)
         if self._is_caught_up:
             self._health.startup(1.0, "caught up")
-            self._health.ready(True, f"{self._engine.documents:,} documents and groups can be found")
+            waiting = "" if self._away is None else f"; others wait, because {self._away.away} away"
+            self._health.ready(True, f"{self._engine.documents:,} documents and groups can be found{waiting}")
             return
         self._behind_at_start = max(self._behind_at_start, behind)
         progress = 1 - behind / self._behind_at_start if self._behind_at_start else 0.0

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, ProcessCollec
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from stream_dedup.ground.errors import AwayError, RegistryAwayError, TextAwayError
 from stream_dedup.ground.version import __version__
 
 # The time each series began would double their number and tells nobody anything here.
@@ -87,3 +88,27 @@ class RoleMetrics:
         """Time one stage: `with metrics.stage("prepare"): ...`."""
         timer: AbstractContextManager[object] = self._stages.labels(name).time()
         return timer
+
+
+class DecodingMetrics(RoleMetrics):
+    """What a role reports that decodes records."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._away = {
+            RegistryAwayError: Gauge(
+                "stream_dedup_schema_registry_away",
+                "1 while records wait because the schema registry does not answer, else 0.",
+                registry=self.registry,
+            ),
+            TextAwayError: Gauge(
+                "stream_dedup_texts_away",
+                "1 while records wait because the store that has their texts does not answer, else 0.",
+                registry=self.registry,
+            ),
+        }
+
+    def away(self, kind: type[AwayError], is_away: bool) -> None:
+        """Say whether records wait for what is away."""
+        if kind in self._away:  # an extractor that cannot be started is a machine's want, which has metrics of its own
+            self._away[kind].set(is_away)

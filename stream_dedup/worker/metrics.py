@@ -12,8 +12,7 @@ import numpy as np
 from prometheus_client import Counter, Gauge
 
 from stream_dedup.ground.document import Reason, Verdict
-from stream_dedup.ground.errors import AwayError, RegistryAwayError, TextAwayError
-from stream_dedup.service.metrics import BatchHistogram, RoleMetrics
+from stream_dedup.service.metrics import BatchHistogram, DecodingMetrics
 from stream_dedup.worker.outputs import EmittedCounts
 
 _LATENCY_BUCKETS_SECONDS = (
@@ -39,7 +38,7 @@ _DISTANCE_BUCKETS_BITS = (0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 24, 32)
 _SIMILARITY_BUCKETS = (0.25, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
-class WorkerMetrics(RoleMetrics):
+class WorkerMetrics(DecodingMetrics):
     """What a worker counts."""
 
     def __init__(self, recipe: str) -> None:
@@ -74,16 +73,6 @@ class WorkerMetrics(RoleMetrics):
             "stream_dedup_consumer_lag_records",
             "Records between the committed offset and the end of each partition of this worker.",
             ["topic", "partition"],
-            registry=registry,
-        )
-        self._registry_away = Gauge(
-            "stream_dedup_schema_registry_away",
-            "1 while records wait because the schema registry does not answer, else 0.",
-            registry=registry,
-        )
-        self._texts_away = Gauge(
-            "stream_dedup_texts_away",
-            "1 while records wait because the store that has their texts does not answer, else 0.",
             registry=registry,
         )
         self._batches_in_flight = Gauge(
@@ -169,12 +158,6 @@ class WorkerMetrics(RoleMetrics):
     def transaction(self, result: str) -> None:
         """Count a transaction that ended so: `committed`, `aborted` or `unknown`."""
         self._transactions.labels(result).inc()
-
-    def away(self, kind: type[AwayError], is_away: bool) -> None:
-        """Say whether records wait for what is away: the schema registry, or the store that has their texts."""
-        gauge = {RegistryAwayError: self._registry_away, TextAwayError: self._texts_away}.get(kind)
-        if gauge is not None:  # an extractor that cannot be started is a machine's want, which has metrics of its own
-            gauge.set(is_away)
 
     def rebalanced(self) -> None:
         """Count a rebalance; the lag of partitions that went away is not reported any longer."""

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import MagicMock
 
 import pytest
 
 from stream_dedup.demo.texts import Dice
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.ground.document import digest_id
-from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.document import Message, digest_id
+from stream_dedup.ground.errors import ConfigurationError, RegistryAwayError
+from stream_dedup.inputs import elsewhere
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.search import role as search_role
 from stream_dedup.search.finding import Finder
 from stream_dedup.search.role import TextFiller
 from stream_dedup.service.health import Health
+from tests.inputs.store_server import Pages, Reply, serving
 from tests.search.kafka import KEPT, MemoryOutputs, copy_of, crawl, forget_later, long_crawl, make_filler
 
 CLUE = "quick brown fox"
@@ -366,3 +370,119 @@ def test_texts_are_kept_in_the_engine_where_the_settings_say(tmp_path: Path) -> 
     (found,) = run_until_ready(crawl(1, 0), tmp_path, lambda finder: finder.find(CLUE, 9), search_texts="engine")
 
     assert found.snippet == (("quick brown fox", True), (" number0", False))
+
+
+# -- texts that lie elsewhere
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
+    monkeypatch.setattr(elsewhere, "_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(search_role, "_ASK_AGAIN_SECONDS", 0.0)
+    with serving() as pages:
+        yield pages
+
+
+def crawl_of(pages: Pages, count: int) -> MemoryOutputs:
+    """Return outputs whose records name a page each; there are more than one turn reads."""
+    outputs = MemoryOutputs()
+    for number in range(count):
+        pages.by_path[f"/{number}"] = Reply(b"quick brown fox number%d" % number)
+        value = json.dumps({"url": f"kept{number}", "at": f"{pages.url}/{number}"})
+        outputs.write("unique", number % 2, b"key", value, KEPT)
+    return outputs
+
+
+def elsewhere_in(pages: Pages) -> dict[str, str]:
+    return {"value_format": "json", "text_at": "at", "text_prefixes": pages.url, "id_field": "url", "text_timeout": "5s"}
+
+
+def ids_of(finder: Finder) -> list[str]:
+    return sorted(one.id for one in finder.find(CLUE, 1000))
+
+
+def test_texts_that_lie_elsewhere_are_fetched_many_at_once(tmp_path: Path, pages: Pages) -> None:
+    outputs = crawl_of(pages, 24)
+    pages.delay_seconds = 0.02
+    found = run_until_ready(outputs, tmp_path, ids_of, **elsewhere_in(pages))
+    assert found == sorted(f"kept{number}" for number in range(24))
+    assert pages.at_once_max > 1
+    assert len(pages.asked) == 24
+
+
+def test_a_search_waits_while_its_store_is_away_and_reads_the_log_meanwhile(
+    tmp_path: Path, pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read before can be found, what is forgotten meanwhile is not, and each document is there once, also over a
+    restart."""
+    monkeypatch.setattr(search_role, "_COMMIT_BEHIND_SECONDS", 0.0)
+    outputs, health = crawl_of(pages, 24), Health()
+    there = dict(pages.by_path)
+    for path in ("/9", "/10", "/20"):
+        pages.by_path[path] = Reply(status=503)
+    filler = make_filler(outputs, tmp_path, health, **elsewhere_in(pages))
+    logger = filler._logger = MagicMock()
+
+    def gauge() -> float | None:
+        return filler._metrics.registry.get_sample_value("stream_dedup_texts_away")
+
+    before = run_until(filler, lambda: gauge() == 1.0 and pages.asked.count("/9") > 9, ids_of)
+    assert not {"kept9", "kept10"} & set(before)
+    assert "kept0" in before
+    assert [call.args[0] for call in logger.warning.call_args_list] == [
+        "texts that lie elsewhere are away; documents wait, and those before them can be found"
+    ]
+    filler = make_filler(outputs, tmp_path, health, **elsewhere_in(pages))
+    logger = filler._logger = MagicMock()
+    done = threading.Event()
+
+    def go_on() -> bool:
+        if pages.asked.count("/9") > 20 and not done.is_set():
+            outputs.forget(b"kept0", b"kept23")
+            done.set()
+        if done.is_set() and "kept0" not in ids_of(filler.finder):
+            pages.by_path.update(there)
+        return health.ready_state().ok and gauge() == 0.0
+
+    found = run_until(filler, go_on, ids_of)
+    assert found == sorted({f"kept{number}" for number in range(24)} - {"kept0", "kept23"})
+    assert [call.args[0] for call in logger.info.call_args_list if "again" in call.args[0]] == [
+        "texts that lie elsewhere come again"
+    ]
+
+
+def test_a_text_that_is_gone_or_given_up_is_said_and_its_document_is_found_by_its_id(tmp_path: Path, pages: Pages) -> None:
+    """Its id is that of its record, so that a take-down covers it."""
+    outputs = crawl_of(pages, 6)
+    del pages.by_path["/1"], pages.by_path["/2"]
+    pages.by_path["/4"] = Reply(status=401)
+    outputs.forget(b"kept2")
+    filler = make_filler(outputs, tmp_path, health := Health(), **elsewhere_in(pages), text_patience="1s")
+    logger = filler._logger = MagicMock()
+
+    known = run_until(
+        filler,
+        lambda: health.ready_state().ok,
+        lambda finder: [[one.id for one in finder._engine.facts_of_id(f"kept{number}")] for number in range(6)],
+    )
+
+    assert known == [["kept0"], ["kept1"], [], ["kept3"], ["kept4"], ["kept5"]]
+    assert filler._metrics.registry.get_sample_value("stream_dedup_search_without_text_total") == 3
+    said = [call for call in logger.warning.call_args_list if "text cannot be had" in call.args[0]]
+    assert len(said) == 1
+
+
+def test_a_registry_that_is_away_is_waited_for_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs, health, asked = crawl(9, 0), Health(), []
+    filler = make_filler(outputs, tmp_path, health)
+    known = filler._texts._decoder.decode
+
+    def decode(message: Message, fetched: Any = None) -> Any:
+        asked.append(message.key)
+        if message.key == b"kept4" and asked.count(b"kept4") < 3:
+            raise RegistryAwayError("It is away.")
+        return known(message, fetched)
+
+    monkeypatch.setattr(search_role, "_ASK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(filler._texts._decoder, "decode", decode)
+    assert run_until(filler, lambda: health.ready_state().ok, ids_of) == sorted(f"kept{number}" for number in range(9))
