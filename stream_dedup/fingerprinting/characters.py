@@ -29,12 +29,14 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.machine.compiled import inlined
+
+Batch: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64]]  # UTF-8 one after another, and (n + 1,) where each begins
 
 UNICODE_VERSION = "14.0.0"
 CODE_POINTS = 0x110000
@@ -112,7 +114,7 @@ def _kinds() -> bytes:
     return bytes(map(_kind, range(CODE_POINTS)))
 
 
-def _ranges(values: Iterator[Any]) -> Iterator[tuple[int, int, Any]]:
+def ranges(values: Iterator[Any]) -> Iterator[tuple[int, int, Any]]:
     """Yield first code point, last code point and value of every range of equal values."""
     first, value = 0, next(values)
     for code_point, following in enumerate(values, 1):
@@ -125,7 +127,7 @@ def _ranges(values: Iterator[Any]) -> Iterator[tuple[int, int, Any]]:
 def generate_kinds() -> str:
     """Return the text of `characters.txt`: a line `first last kind` (hexadecimal) a range, separators left out."""
     lines = [f"# Unicode {unicodedata.unidata_version}: first code point, last code point, kind and flags"]
-    for first, last, kind in _ranges(iter(_kinds())):
+    for first, last, kind in ranges(iter(_kinds())):
         if kind != SEPARATOR:
             lines.append(f"{first:X} {last:X} {kind:X}")
     return "\n".join(lines) + "\n"
@@ -178,7 +180,7 @@ def _foldings() -> list[str]:
 def generate_foldings() -> str:
     """Return the text of `foldings.txt`: a line `first last folding` a range, copied code points left out."""
     lines = [f"# Unicode {unicodedata.unidata_version}: first code point, last code point, combining class, ? or >text"]
-    for first, last, folding in _ranges(iter(_foldings())):
+    for first, last, folding in ranges(iter(_foldings())):
         if folding != "=":
             lines.append(f"{first:X} {last:X} {folding}")
     return "\n".join(lines) + "\n"
@@ -358,13 +360,18 @@ def composition(first: Any, second: Any, foldings: Any) -> Any:
     return np.int64(-1)
 
 
-def main() -> None:
-    """Write the three files beside this module."""
+def require_version() -> None:
+    """End the program if this Python knows another Unicode version than `UNICODE_VERSION`."""
     if unicodedata.unidata_version != UNICODE_VERSION:
         sys.exit(
             f"This Python knows Unicode {unicodedata.unidata_version}; the tables are frozen at {UNICODE_VERSION}. "
             "Run this with a Python of that version, or raise UNICODE_VERSION and with it every print."
         )
+
+
+def main() -> None:
+    """Write the three files beside this module."""
+    require_version()
     _FILE.write_text(generate_kinds(), "ascii")
     _FOLDINGS_FILE.write_text(generate_foldings(), "ascii")
     _COMPOSITIONS_FILE.write_text(generate_compositions(), "ascii")

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import characters, jieba_cut, jieba_data, simhash
+from stream_dedup.fingerprinting import characters, jieba_cut, jieba_data, simhash, spellings
 from stream_dedup.fingerprinting.grammar import Feature, RecipeMethod
 from stream_dedup.fingerprinting.languages import Languages
 from stream_dedup.fingerprinting.prints import (
@@ -52,9 +52,20 @@ def groups(method: RecipeMethod) -> NDArray[np.int64]:
 
 @allocating_kernel
 def _spell(
-    data: Any, kinds: Any, dictionary: Any, scratch: Any, secrets: Any, character_secrets: Any, made_of: Any, length: Any
+    data: Any,
+    kinds: Any,
+    written: Any,
+    dictionary: Any,
+    scratch: Any,
+    secrets: Any,
+    character_secrets: Any,
+    made_of: Any,
+    length: Any,
 ) -> Any:
-    """Return the distinct runs of one text: their bytes one after another, where each begins, and their counts."""
+    """Return the distinct runs of one text: their bytes one after another, where each begins, and their counts.
+
+    Words are spelt in `data` itself.
+    """
     of_words = made_of == OF_WORDS
     most = len(data) // BYTES_PER_WORD_MIN + 1 if of_words else len(data)
     starts = np.empty(most + 1, np.int64)
@@ -63,7 +74,7 @@ def _spell(
     chained = np.empty(most, np.uint64)
     start = np.int64(0)  # not 0: numba would compile what is called with a constant for it alone
     if of_words:
-        words = words_between(data, start, len(data), kinds, dictionary, scratch, starts, stops)
+        words = words_between(data, start, len(data), kinds, written, dictionary, scratch, starts, stops)
         hash_words(data, starts, stops, words, secrets, hashes, chained)
         runs = chain_words(hashes, words, length, secrets, chained)
     else:
@@ -138,8 +149,9 @@ class FeatureSpeller:
 
     def _runs(self, data: NDArray[np.uint8], feature: Feature) -> tuple[list[bytes], NDArray[np.int64]]:
         out, bounds, counts = _spell(
-            data,
+            data.copy(),
             characters.table(),
+            spellings.written(folded="spelling" in self._method.steps),
             self._languages.dictionary if self._method.cuts_words else jieba_data.dictionary(),
             jieba_cut.scratch(self._languages.marks(data, np.array([0, len(data)], np.int64))),
             self._secrets,

@@ -6,27 +6,26 @@ digested: texts are `exact` by the same rule under every recipe.
 
 `raw`: nothing else. `nfkc`: compatibility composition; `case`: full case folding; `space`: every stretch of white space
 becomes one space, none at the ends; `punctuation`: every stretch of separators (white space, punctuation, symbols,
-control characters) does. The steps are done in this order.
+control characters) does; `spelling`: letters that readers take for one are one (`spellings`). The steps are done in this
+order.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import characters
-from stream_dedup.fingerprinting.characters import IGNORED, KIND_BITS, SEPARATOR, SPACE, code_point_at
+from stream_dedup.fingerprinting import characters, spellings
+from stream_dedup.fingerprinting.characters import IGNORED, KIND_BITS, SEPARATOR, SPACE, Batch, code_point_at
 from stream_dedup.fingerprinting.normalise import fold_assigned, limit_marks
 from stream_dedup.fingerprinting.variants import han as variants
 from stream_dedup.machine.compiled import kernel
 
 FULL: Final = ("nfkc", "case", "space")
-
-Batch: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64]]  # UTF-8 one after another, and (n + 1,) where each begins
 
 
 @kernel
@@ -59,7 +58,6 @@ def drop_separators(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Batc
     out = np.empty(len(data) + 1, np.uint8)
     ends = np.zeros(len(offsets), np.int64)
     _drop_separators(data, offsets, characters.table(), out, ends)
-    out.setflags(write=False)
     return out, ends
 
 
@@ -75,17 +73,19 @@ def _form(text: str, steps: Sequence[str], *, fold_han: bool) -> str:
     return " ".join(text.split()) if "space" in steps else text
 
 
-def form_batch(texts: Sequence[str], steps: tuple[str, ...], normalised: Batch, *, fold_han: bool = False) -> Batch:
+def form_batch(texts: Sequence[str], steps: Sequence[str], normalised: Batch, *, fold_han: bool = False) -> Batch:
     """Return the form of a batch.
 
     `normalised` is what `normalise_batch` made of the same texts; `fold_han`: traditional Han becomes simplified, last.
     """
-    without = tuple(step for step in steps if step != "punctuation")
-    if without == FULL:
+    of_text = tuple(step for step in steps if step not in {"punctuation", "spelling"})
+    if of_text == FULL:
         data, offsets = normalised
     else:
-        encoded = [_form(text, without, fold_han=fold_han).encode() for text in texts]
+        encoded = [_form(text, of_text, fold_han=fold_han).encode() for text in texts]
         offsets = np.zeros(len(texts) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=offsets[1:])
-        data = np.frombuffer(b"".join(encoded), np.uint8)
-    return drop_separators(data, offsets) if "punctuation" in steps else (data, offsets)
+        data = np.frombuffer(bytearray(b"".join(encoded)), np.uint8)
+    if "punctuation" in steps:
+        data, offsets = drop_separators(data, offsets)
+    return spellings.fold_batch(data, offsets) if "spelling" in steps else (data, offsets)

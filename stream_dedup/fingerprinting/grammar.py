@@ -2,7 +2,7 @@
 
     recipe     = PRESET | PRESET ":" WIDTH | stages
     stages     = normalise "|" features "|" weights "|" hash "|" projection
-    normalise  = "raw" | any of "nfkc" "case" "space" "punctuation"
+    normalise  = "raw" | any of "nfkc" "case" "space" "punctuation" "spelling"
     features   = any of "words" "bigrams" "shingles:N" "chars:N", each perhaps with "*" SCALE
                | "keywords:N" | "textrank:N" | "vector"
     weights    = "one" | "count" | "log" | "tfidf" | "rank" | "value"
@@ -30,7 +30,7 @@ KEYWORDS_MAX: Final = 1000
 SEED_MAX: Final = (1 << 32) - 1
 STAGES: Final = ("normalise", "features", "weights", "hash", "projection")
 
-STEPS: Final = ("nfkc", "case", "space", "punctuation")
+STEPS: Final = ("nfkc", "case", "space", "punctuation", "spelling")
 RUNS: Final = ("words", "bigrams", "shingles", "chars")
 RANKED: Final = ("keywords", "textrank")
 VECTOR: Final = "vector"
@@ -152,6 +152,8 @@ def _check(method: RecipeMethod) -> None:
         if (method.steps, method.weights, method.hash, method.projection) != ((), "value", "none", "planes"):
             _refuse("Vectors are neither normalised nor hashed: write raw | vector | value | none | planes:128.")
         return
+    if method.is_ranked and "spelling" in method.steps:
+        _refuse("Keywords are found by jieba in the text as it is spelt: leave the step 'spelling' out.")
     if method.weights == "value":
         _refuse("The weights 'value' are those of vectors; of texts there are one, count, log, tfidf.")
     if method.hash == "none":
@@ -226,7 +228,7 @@ def parse(text: str) -> RecipeMethod:
         if step not in {"raw", *STEPS}:
             _nearest("normalise", step, ("raw", *STEPS))
     if not normalise or ("raw" in normalise and len(normalise) > 1) or len(set(normalise)) < len(normalise):
-        _refuse("The stage normalise of a recipe is raw alone, or some of nfkc, case, space, punctuation, each once.")
+        _refuse("The stage normalise of a recipe is raw alone, or some of nfkc, case, space, punctuation, spelling, each once.")
     written = _one("projection", projection, projection[:1])
     kind, *numbers = written.split(":")
     if kind not in {"signs", "planes"}:
@@ -269,9 +271,9 @@ def _but_width(method: RecipeMethod) -> tuple[object, ...]:
 def _presets() -> dict[str, RecipeMethod]:
     # Filled step by step: parsing names what is there already.
     texts = {
-        "words": "nfkc case space | words bigrams*2 | log | keyed | signs:128",
-        "chars": "nfkc case space | chars:4 | log | keyed | signs:128",
-        "shingles": "nfkc case space | shingles:3 | log | keyed | signs:128",
+        "words": "nfkc case space spelling | words bigrams*2 | log | keyed | signs:128",
+        "chars": "nfkc case space spelling | chars:4 | log | keyed | signs:128",
+        "shingles": "nfkc case space spelling | shingles:3 | log | keyed | signs:128",
         "keywords": "raw | keywords:22 | tfidf | fnv1a | signs:64",
         "textrank": "raw | textrank:22 | rank | fnv1a | signs:64",
         "vector": "raw | vector | value | none | planes:128",

@@ -16,7 +16,7 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -24,7 +24,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import characters, jieba_data, tokens
+from stream_dedup.fingerprinting import characters, jieba_data, spellings, tokens
 from stream_dedup.fingerprinting.characters import KIND_BITS, SEPARATOR, SPACE
 from stream_dedup.fingerprinting.jieba_data import Dictionary, UserWord
 from stream_dedup.fingerprinting.normalise import normalise
@@ -95,6 +95,12 @@ class Languages:
         if not self.user_words and not self.stop_words:
             return jieba_data.dictionary()
         return jieba_data.make_dictionary(self.user_words, self.stop_words)
+
+    def folded(self) -> Languages:
+        """Return the same for texts after the step `spelling`: stop words are spelt as the texts then are."""
+        if not self.stop_words:
+            return self
+        return replace(self, stop_words=frozenset(map(spellings.fold, self.stop_words)))
 
     def marks(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8] | None:
         """Return where the segmenter finds words in normalised texts, for `jieba_cut.scratch`; None if there is none."""

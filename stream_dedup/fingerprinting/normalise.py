@@ -8,7 +8,8 @@ The steps, in this order:
 
 1. Every surrogate (a `str` from JSON may hold lone ones) becomes U+FFFD, so that the text can be encoded.
 2. Default ignorable code points (zero-width characters, soft hyphens, variation selectors, tags) are removed, as
-   NFKC_Casefold of the Unicode standard does.
+   NFKC_Casefold of the Unicode standard does; but a zero-width non-joiner between two letters of the Arabic script becomes a
+   space, because it is Persian's half-space, and as many write it as a space.
 3. Runs of combining marks are cut after `MARKS_MAX`: the stream-safe limit of UAX #15. Canonical ordering is quadratic
    in such a run, and no text of any language comes near the limit.
 4. NFKC, full case folding, and NFKC again, because folding can undo it.
@@ -43,6 +44,7 @@ from stream_dedup.fingerprinting.characters import (
     MAPPED,
     MARK,
     UNASSIGNED,
+    WORD,
     Foldings,
     code_point_at,
     composition,
@@ -56,8 +58,16 @@ MARKS_MAX = 30
 _REPLACEMENT = 0xFFFD
 _NATIVE_UTF_32 = f"utf-32-{sys.byteorder[0]}e"
 _SPACE = 0x20
+_NON_JOINER = 0x200C
+_ARABIC_FIRST, _ARABIC_LAST = 0x0600, 0x06FF
 _STRETCH = 64  # its loops are unrolled as a whole; with 32 the text took two to three times as long
 _ROOM = 64  # more than the longest replacement of one code point, in bytes
+
+
+@inlined
+def _is_arabic(code_point: Any, kinds: Any) -> Any:
+    """Say whether a code point is a letter, mark or digit of the Arabic script's block."""
+    return _ARABIC_FIRST <= code_point <= _ARABIC_LAST and kinds[code_point] & KIND_BITS == WORD
 
 
 @kernel
@@ -71,6 +81,11 @@ def _clean(code_points: Any, kinds: Any, out: Any) -> Any:
             code_point = np.uint32(_REPLACEMENT)
         kind = kinds[code_point]
         if kind & KIND_BITS == IGNORED:
+            between = code_point == _NON_JOINER and 0 < place < len(code_points) - 1
+            if between and _is_arabic(code_points[place - 1], kinds) and _is_arabic(code_points[place + 1], kinds):
+                out[kept] = _SPACE
+                kept += 1
+                marks = 0
             continue
         marks = marks + 1 if kind & MARK else 0
         if marks <= MARKS_MAX:
@@ -221,6 +236,15 @@ def _write(code_point: Any, out: Any, end: Any) -> Any:
     return end + length
 
 
+@inlined
+def _is_half_space(data: Any, place: Any, start: Any, stop: Any, kinds: Any) -> Any:
+    """Say whether the three bytes before `place` stand between two letters of Arabic, which take two bytes each."""
+    if place - 5 < start or place + 2 > stop or data[place - 5] & 0xE0 != 0xC0 or data[place] & 0xE0 != 0xC0:
+        return False
+    before = of_two_bytes(data[place - 5], data[place - 4])
+    return _is_arabic(before, kinds) and _is_arabic(of_two_bytes(data[place], data[place + 1]), kinds)
+
+
 @kernel
 def _normalise_each(
     data: Any, offsets: Any, begin_at: Any, kinds: Any, foldings: Any, out: Any, ends: Any, contextual: Any
@@ -259,6 +283,13 @@ def _normalise_each(
                 first = np.int64(foldings.offsets[action - MAPPED])
                 last = np.int64(foldings.offsets[action - MAPPED + 1])
                 if first == last:
+                    if code_point == _NON_JOINER and _is_half_space(data, place, offsets[text], stop, kinds):
+                        out[end] = _SPACE
+                        end += 1
+                        previous = np.uint8(_SPACE)
+                        combining = 0
+                        marks = 0
+                        before = np.int64(-1)
                     continue  # removed, so what stands on either side of it are neighbours
                 marks = marks + 1 if kinds[code_point] & MARK else 0
                 if len(out) < end + (last - first) + (offsets[-1] - place):
@@ -303,7 +334,7 @@ def _normalise_each(
 
 
 def normalise_batch(texts: Sequence[str], *, fold_han: bool = False) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Normalise a batch: the results' UTF-8 one after another, and (n + 1,) where each begins."""
+    """Normalise a batch: the results' UTF-8 one after another, and (n + 1,) where each begins; both may be written to."""
     foldings = _foldings(fold_han)
     raw = [text.encode("utf-8", "surrogatepass") for text in texts]
     offsets = np.zeros(len(texts) + 1, np.int64)
@@ -319,7 +350,6 @@ def normalise_batch(texts: Sequence[str], *, fold_han: bool = False) -> tuple[ND
             out = np.concatenate((out[: bounds[done]], np.empty(2 * len(out), np.uint8)))
     left = np.flatnonzero(contextual)
     if not len(left):
-        out.setflags(write=False)  # as the other way out does: to numba a writable array is another type
         return out, bounds
     pieces = []
     done = 0
@@ -330,4 +360,4 @@ def normalise_batch(texts: Sequence[str], *, fold_han: bool = False) -> tuple[ND
     lengths = np.diff(bounds)
     lengths[left] = list(map(len, pieces[1::2]))
     np.cumsum(lengths, out=bounds[1:])
-    return np.frombuffer(b"".join(pieces), np.uint8), bounds
+    return np.frombuffer(bytearray(b"".join(pieces)), np.uint8), bounds

@@ -41,16 +41,20 @@ OF_WORDS, OF_CHARACTERS = range(2)
 
 
 class Texts(NamedTuple):
-    """Normalised texts: `data` uint8, their UTF-8 one after another; `offsets` (n + 1,) int64, where each begins."""
+    """Normalised texts: `data` uint8, their UTF-8 one after another; `offsets` (n + 1,) int64, where each begins.
+
+    Words are spelt in `data` itself: it is not what it was afterwards.
+    """
 
     data: NDArray[np.uint8]
     offsets: NDArray[np.int64]
 
 
 class Cutting(NamedTuple):
-    """What texts are cut into words with: the character table, and for Han a dictionary and its scratch."""
+    """What texts are cut into words with: the character table, how they are spelt, for Han a dictionary and its scratch."""
 
     kinds: NDArray[np.uint8]
+    spelling: NDArray[np.uint32]
     dictionary: Any
     scratch: Any
 
@@ -233,7 +237,7 @@ def _fingerprint_each(
     Arrays are taken out of their tuples before the loop, because each taking counts a reference.
     """
     data, offsets = texts
-    kinds, dictionary, scratch = cutting
+    kinds, spelling, dictionary, scratch = cutting
     of_words, of_characters = secrets
     groups, weights, beyond, bits = weighing
     prints, features, sketching = written
@@ -246,7 +250,7 @@ def _fingerprint_each(
         words = np.int64(0)
         characters = np.int64(0)
         if needs_words:
-            words = words_between(data, offsets[text], offsets[text + 1], kinds, dictionary, scratch, starts, stops)
+            words = words_between(data, offsets[text], offsets[text + 1], kinds, spelling, dictionary, scratch, starts, stops)
             hash_words(data, starts, stops, words, of_words, hashes, chained)
         if needs_points:
             characters = decode_points(data, offsets[text], offsets[text + 1], points, places)

@@ -18,10 +18,11 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import canary, characters, grammar, hashes, jieba_cut, jieba_data, simhash, sketch
+from stream_dedup.fingerprinting import canary, characters, grammar, hashes, jieba_cut, jieba_data, simhash, sketch, spellings
+from stream_dedup.fingerprinting.characters import Batch
 from stream_dedup.fingerprinting.digests import DIGEST_BYTES, Digester
 from stream_dedup.fingerprinting.features import FeatureSpeller, groups
-from stream_dedup.fingerprinting.forms import Batch, form_batch
+from stream_dedup.fingerprinting.forms import form_batch
 from stream_dedup.fingerprinting.grammar import PRESETS, RecipeMethod
 from stream_dedup.fingerprinting.key import PUBLIC_DEMO_KEY, check_key
 from stream_dedup.fingerprinting.languages import Languages
@@ -34,7 +35,7 @@ from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.sketch import SKETCH_VALUES
 
 # Raise this with any change of the code that changes a print or a digest; data files digest themselves into the id.
-RULES_VERSION = 1
+RULES_VERSION = 2
 DEFAULT = "words"
 
 Content: TypeAlias = str | Vector
@@ -119,6 +120,8 @@ class Recipe:
             parts += [str(self.method).encode(), keywords.DATA_DIGEST]
         if self.method.makes_sketches:
             parts.append(sketch.RULES)
+        if "spelling" in self.method.steps:
+            parts.append(spellings.digest())
         if not self.languages.is_default:
             parts.append(self.languages.digest)
         for part in parts:
@@ -204,8 +207,6 @@ class Fingerprinter:
         _check_canary(canary.stages(recipe.method))
         self.recipe = recipe
         self._maker = _Maker(recipe.method, recipe.key, recipe.languages)
-        if recipe.method.cuts_words:
-            _ = recipe.languages.dictionary  # read now, not with the first batch
 
     def fingerprint(self, contents: Sequence[Content]) -> Prints:
         """Fingerprint a batch of texts, or of vectors if the recipe takes those: one row each, in their order.
@@ -236,7 +237,14 @@ class _Maker:
 
     def __init__(self, method: RecipeMethod, key: bytes, languages: Languages) -> None:
         self._method = method
-        self._languages = languages
+        self._languages = languages.folded() if "spelling" in method.steps else languages
+        folds = "spelling" in method.steps
+        self._spelling = spellings.written(folded=folds)
+        # Words are spelt where they are cut; only runs of characters need the whole text spelt before.
+        by_characters = any(feature.name == "chars" for feature in method.features)
+        self._form_steps = tuple(step for step in method.steps if step != "spelling" or by_characters)
+        if method.cuts_words:
+            _ = self._languages.dictionary  # read now, not with the first batch
         digest_key = hashlib.blake2b(key, person=b"text digest").digest()
         self._digester = Digester(digest_key)
         self._vector_digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=digest_key, person=b"vector digest")
@@ -247,7 +255,7 @@ class _Maker:
         self._sketch_secrets = sketch.derive_sketch_secrets(key)
         self._sketch_values = SKETCH_VALUES if method.makes_sketches else 0
         self.speller = (
-            None if method.takes_vectors else FeatureSpeller(method, languages, self._secrets, self._character_secrets)
+            None if method.takes_vectors else FeatureSpeller(method, self._languages, self._secrets, self._character_secrets)
         )
         weights, beyond = simhash.count_weights(method.weights)
         self._weighing = Weighing(groups(method), weights, beyond, method.width)
@@ -255,10 +263,11 @@ class _Maker:
     def forms(self, texts: Sequence[str]) -> tuple[Batch, Batch]:
         """Return the texts normalised, which the digest is of, and in the form that the features are taken from."""
         normalised = normalise_batch(texts, fold_han=self._languages.fold_han)
-        return normalised, form_batch(texts, self._method.steps, normalised, fold_han=self._languages.fold_han)
+        return normalised, form_batch(texts, self._form_steps, normalised, fold_han=self._languages.fold_han)
 
     def texts(self, texts: Sequence[str]) -> Prints:
         (normalised, offsets), (data, bounds) = self.forms(texts)
+        digests = self._digester.of(normalised, offsets)  # before words are spelt where they stand
         prints = np.zeros((len(texts), self._words), np.uint64)
         sketching = sketch.sketching(self._sketch_secrets, len(texts), self._sketch_values)
         features = np.zeros(len(texts), np.uint32)
@@ -267,7 +276,7 @@ class _Maker:
             scratch = jieba_cut.scratch(self._languages.marks(data, bounds))
             fingerprint_batch(
                 Texts(data, bounds),
-                Cutting(characters.table(), dictionary, scratch),
+                Cutting(characters.table(), self._spelling, dictionary, scratch),
                 Secrets(self._secrets, self._character_secrets),
                 self._weighing,
                 Written(prints, features, sketching),
@@ -275,7 +284,6 @@ class _Maker:
         else:
             for row, (start, stop) in enumerate(itertools.pairwise(bounds.tolist())):
                 self._one(data[start:stop], prints[row : row + 1], features[row : row + 1])
-        digests = self._digester.of(normalised, offsets)
         return Prints(prints, sketching.rows, features, digests, offsets[1:] == offsets[:-1])
 
     def _one(self, data: NDArray[np.uint8], prints: NDArray[np.uint64], features: NDArray[np.uint32]) -> None:

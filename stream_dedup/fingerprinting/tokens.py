@@ -10,6 +10,7 @@ A text is split by script first (`characters` says which code point is what):
 - In a run of `UNSPACED` characters every two neighbours are a word, overlapping; a single one stands for itself.
 - Everything else only separates.
 - Where a segmenter has marked words, these are the words, of Han too.
+- A run of `WORD` characters is spelt as `spellings` says, if the recipe asks for it; a word of which nothing is left is none.
 - Words on the stop list are left out, as if they were not there: their neighbours become a bigram.
 
 Words of all kinds stand in one row, in text order; the bigrams made of them span scripts and punctuation.
@@ -27,11 +28,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import characters
+from stream_dedup.fingerprinting import characters, spellings
 from stream_dedup.fingerprinting.characters import HAN, KIND_BITS, UNSPACED, WORD, code_point_at, of_two_bytes
 from stream_dedup.fingerprinting.hashes import eight_bytes
 from stream_dedup.fingerprinting.jieba_cut import HAN_PIECE, cut_piece, scratch
 from stream_dedup.fingerprinting.jieba_data import FIRST_KNOWN, FNV_OFFSET, FNV_PRIME, Dictionary, dictionary
+from stream_dedup.fingerprinting.spellings import IS_WORD, STAYS, spell, spelling_of
 from stream_dedup.fingerprinting.variants.segmenter import BEGINS
 from stream_dedup.machine.compiled import allocating_kernel, inlined, lowest_bit
 
@@ -136,13 +138,16 @@ def _ascii_words(data: Any, place: Any, stop: Any, kinds: Any, starts: Any, stop
 
 
 @inlined
-def _alphabet_words(data: Any, place: Any, stop: Any, kinds: Any, starts: Any, stops: Any, words: Any) -> Any:
+def _alphabet_words(data: Any, place: Any, stop: Any, written: Any, starts: Any, stops: Any, words: Any) -> Any:
     """Do the same among code points of up to two bytes: alphabets from Latin to Arabic, which have words and separators only.
 
     Gives back to `_ascii_words` where two ASCII characters begin with a separator, and leaves the text's last byte to others.
+    Each word is spelt where it stands, and returned besides is where the spelling of the last one ends. The loop waits for
+    bytes to come, so that the spelling costs next to nothing.
     """
     inside = np.int64(0)
     begin = place
+    end = place
     while place + 1 < stop:
         byte = data[np.uint64(place)]
         following = data[np.uint64(place + 1)]
@@ -150,21 +155,29 @@ def _alphabet_words(data: Any, place: Any, stop: Any, kinds: Any, starts: Any, s
             break
         has_two = np.int64(byte >= 0x80)
         code_point = of_two_bytes(byte, following) if has_two else np.int64(byte)
-        is_word = np.int64(kinds[np.uint64(code_point)] & KIND_BITS == WORD)
+        spelling = written[np.uint64(code_point)]
+        is_word = np.int64(spelling >> IS_WORD)
         if (byte | following) < 0x80 and not is_word and not inside:
             break
         begin = begin if inside else place
+        end = end if inside else place
         starts[np.uint64(words)] = begin
-        stops[np.uint64(words)] = place
-        words += inside & (1 - is_word)
+        stops[np.uint64(words)] = end
+        words += inside & (1 - is_word) & np.int64(end > begin)
         inside = is_word
+        end = spell(spelling, data, end)
         place += 1 + has_two
-    return place, words, begin if inside else np.int64(-1)
+    return place, words, begin if inside else np.int64(-1), end
 
 
 @inlined
-def words_between(data: Any, start: Any, stop: Any, kinds: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any) -> Any:
-    """Find the words of `data[start:stop]` (UTF-8); fill `starts` and `stops` with their places, return their number."""
+def words_between(
+    data: Any, start: Any, stop: Any, kinds: Any, written: Any, dictionary: Any, scratch: Any, starts: Any, stops: Any
+) -> Any:
+    """Find the words of `data[start:stop]` (UTF-8); fill `starts` and `stops` with their places, return their number.
+
+    Words are spelt in `data` itself, by `written` (see `spellings.written`).
+    """
     words: Any = np.int64(0)  # not 0: numba would compile what is called with it twice, for a constant and a variable
     place = start
     while place < stop:
@@ -173,15 +186,20 @@ def words_between(data: Any, start: Any, stop: Any, kinds: Any, dictionary: Any,
             if begin < 0:
                 continue
             kind: Any = np.int64(WORD)
+            end = place
+            unspelt = place  # where the word's characters begin that are not spelt yet
         elif data[place] < 0xE0 and len(scratch.marks) == 0:
-            place, words, begin = _alphabet_words(data, place, stop, kinds, starts, stops, words)
+            place, words, begin, end = _alphabet_words(data, place, stop, written, starts, stops, words)
             if begin < 0:
                 continue
             kind = np.int64(WORD)
+            unspelt = place
         else:
             code_point, length = code_point_at(data, place)
             kind = np.int64(kinds[code_point] & KIND_BITS)
             begin = place
+            end = place
+            unspelt = place
             place += length
         if len(scratch.marks) > 0 and scratch.marks[begin] != 0:
             while place < stop and scratch.marks[place] != BEGINS:
@@ -192,14 +210,23 @@ def words_between(data: Any, start: Any, stop: Any, kinds: Any, dictionary: Any,
             stops[words] = place
             words += 1
         elif kind == WORD:
+            place = unspelt
             while place < stop:
                 code_point, length = code_point_at(data, place)
                 if kinds[code_point] & KIND_BITS != WORD:
                     break
+                spelling = spelling_of(code_point, written)
+                if spelling & STAYS != STAYS:
+                    end = spell(spelling, data, end)
+                else:
+                    if end < place:
+                        for byte in range(length):
+                            data[end + byte] = data[place + byte]
+                    end += length
                 place += length
             starts[words] = begin
-            stops[words] = place
-            words += 1
+            stops[words] = end
+            words += np.int64(end > begin)
         elif kind == HAN:
             count: Any = np.int64(0)
             place = begin
@@ -242,17 +269,18 @@ def words_between(data: Any, start: Any, stop: Any, kinds: Any, dictionary: Any,
 
 
 @allocating_kernel
-def _spans(data: Any, kinds: Any, dictionary: Any, scratch: Any) -> Any:
+def _spans(data: Any, kinds: Any, written: Any, dictionary: Any, scratch: Any) -> Any:
     starts = np.empty(len(data) // BYTES_PER_WORD_MIN + 1, np.int64)
     stops = np.empty(len(data) // BYTES_PER_WORD_MIN + 1, np.int64)
-    words = words_between(data, np.int64(0), len(data), kinds, dictionary, scratch, starts, stops)
+    words = words_between(data, np.int64(0), len(data), kinds, written, dictionary, scratch, starts, stops)
     return starts[:words], stops[:words]
 
 
 def spans(normalised: bytes, using: Dictionary | None = None, marks: NDArray[np.uint8] | None = None) -> list[tuple[int, int]]:
     """Return where the words of a normalised text in UTF-8 begin and end, in text order."""
     using = dictionary() if using is None else using
-    starts, stops = _spans(np.frombuffer(normalised, np.uint8), characters.table(), using, scratch(marks))
+    data = np.frombuffer(bytearray(normalised), np.uint8)
+    starts, stops = _spans(data, characters.table(), spellings.written(), using, scratch(marks))
     return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
 

@@ -1,8 +1,8 @@
 """The whole recipe once more, in plain Python, one text at a time: what the compiled path must equal.
 
-It shares with the product the frozen character table and `simhash_reference` (the method itself, whose worked examples
-are tests of their own), and nothing else: jieba and ICU cut here, `unicodedata` normalises, SipHash is written out in Python
-integers.
+It shares with the product the frozen tables of characters and of spellings and `simhash_reference` (the method itself, whose
+worked examples are tests of their own), and nothing else: jieba and ICU cut here, `unicodedata` normalises, SipHash is written
+out in Python integers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jieba
 from icu4py.breakers import WordBreaker
 
-from stream_dedup.fingerprinting import Languages, characters
+from stream_dedup.fingerprinting import Languages, characters, spellings
 from stream_dedup.fingerprinting.simhash import simhash_reference
 from stream_dedup.fingerprinting.variants import han as variants
 
@@ -63,18 +63,9 @@ def _fold(text: str) -> str:
 
 def normalise(text: str) -> str:
     """The steps of `normalise`, character by character."""
-    kept: list[str] = []
-    marks = 0
-    for character in text:
-        now = "\ufffd" if "\ud800" <= character <= "\udfff" else character
-        if kind(now) == characters.IGNORED:
-            continue
-        marks = marks + 1 if _has(now, characters.MARK) else 0
-        if marks <= 30:
-            kept.append(now)
     folded: list[str] = []
     part: list[str] = []
-    for character in kept:
+    for character in raw_form(text):
         if _has(character, characters.UNASSIGNED):
             folded += [_fold("".join(part)), character]
             part = []
@@ -139,6 +130,12 @@ def words(normalised: str) -> list[str]:
     return found
 
 
+def spelt_words(normalised: str) -> list[str]:
+    """The words of a normalised text after the step `spelling`."""
+    spelt = (word.translate(spellings.table()) for word in words(normalised))
+    return [word for word in spelt if word]
+
+
 def sip_hash(data: bytes, key_0: int, key_1: int, rounds: int = 1, final_rounds: int = 3) -> int:
     """SipHash, after the paper's figure."""
 
@@ -198,7 +195,7 @@ def fingerprint(text: str, key: bytes) -> Print:
     second_factor |= 1
 
     normalised = normalise(text)
-    hashes = [sip_hash(word.encode(), key_0, key_1) for word in words(normalised)]
+    hashes = [sip_hash(word.encode(), key_0, key_1) for word in spelt_words(normalised)]
     weights: Counter[int] = Counter()
     for value, count in Counter(hashes).items():
         weights[value] += round(256 * (1 + math.log(min(count, 1024))))
@@ -219,7 +216,7 @@ def sketch(text: str, key: bytes) -> bytes:
     """The sketch of a text under the recipes `words` and `shingles`: run by run, bin by bin."""
     derived = hashlib.blake2b(key, digest_size=48, person=b"simhash secrets").digest()
     key_0, key_1 = int.from_bytes(derived[:8], "little"), int.from_bytes(derived[8:16], "little")
-    hashes = [sip_hash(word.encode(), key_0, key_1) for word in words(normalise(text))]
+    hashes = [sip_hash(word.encode(), key_0, key_1) for word in spelt_words(normalise(text))]
     derived = hashlib.blake2b(key, digest_size=32, person=b"sketch secrets").digest()
     *factors, offset = (int.from_bytes(derived[start : start + 8], "little") for start in range(0, 32, 8))
     runs = [hashes[start : start + 3] for start in range(max(len(hashes) - 2, 1))] if hashes else []
@@ -250,10 +247,18 @@ def fnv1a(data: bytes) -> int:
 
 
 def raw_form(text: str) -> str:
-    """The form `raw`: surrogates replaced, invisible characters gone, runs of marks cut."""
+    """The form `raw`: surrogates replaced, half-spaces a space, invisible characters gone, runs of marks cut."""
     kept: list[str] = []
     marks = 0
-    for character in text:
+    for place, character in enumerate(text):
+        around = text[place - 1 : place] + text[place + 1 : place + 2] if place else ""
+        if (
+            character == "\u200c"
+            and len([one for one in around if "\u0600" <= one <= "\u06ff" and kind(one) == characters.WORD]) == 2
+        ):
+            kept.append(" ")
+            marks = 0
+            continue
         now = "\ufffd" if "\ud800" <= character <= "\udfff" else character
         if kind(now) == characters.IGNORED:
             continue
@@ -284,13 +289,14 @@ def _weighed(preset: str, text: str, key: bytes) -> list[tuple[int, int]]:
     normalised = normalise(text)
     if preset == "chars":
         start, *factors = _numbers(key, b"character grams", 17)
-        grams = (normalised[place : place + 4] for place in range(len(normalised) - 3))
+        spelt = normalised.translate(spellings.table())
+        grams = (spelt[place : place + 4] for place in range(len(spelt) - 3))
         hashed = [
             _mix((start + sum(ord(c) * (f | 1) for c, f in zip(gram, factors, strict=False))) & WORD_BITS) for gram in grams
         ]
         groups = [(1, hashed)]
     else:
-        single = [sip_hash(word.encode(), key_0, key_1) for word in words(normalised)]
+        single = [sip_hash(word.encode(), key_0, key_1) for word in spelt_words(normalised)]
         pairs = [_mix((a * (first | 1) + b * (second | 1) + offset) & WORD_BITS) for a, b in pairwise(single)]
         triples = [
             _mix((a * (first | 1) + b * (second | 1) + offset) & WORD_BITS) for a, b in zip(pairs, single[2:], strict=False)

@@ -87,22 +87,22 @@ def golden_rows() -> dict[str, dict[str, str]]:
 
 ROWS: dict[str, dict[str, str]] = json.loads(FILE.read_text("ascii")) if FILE.exists() else {}
 IDS = {
-    "words:32": "words:32:jieba-0.42.1:5c9b92",
-    "words:64": "words:64:jieba-0.42.1:dfc4a2",
-    "words:128": "words:128:jieba-0.42.1:cb8695",
-    "chars:32": "chars:32:unicode-14.0.0:eac9f2",
-    "chars:64": "chars:64:unicode-14.0.0:725193",
-    "chars:128": "chars:128:unicode-14.0.0:2a3e80",
-    "shingles:32": "shingles:32:jieba-0.42.1:03bf5a",
-    "shingles:64": "shingles:64:jieba-0.42.1:38be94",
-    "shingles:128": "shingles:128:jieba-0.42.1:f1196f",
-    "keywords:32": "keywords:32:jieba-0.42.1:e6e573",
-    "keywords:64": "keywords:64:jieba-0.42.1:5c342e",
-    "textrank:32": "textrank:32:jieba-0.42.1:abb54c",
-    "textrank:64": "textrank:64:jieba-0.42.1:97012b",
-    "vector:32": "vector:32:planes:104864",
-    "vector:64": "vector:64:planes:d7a2e6",
-    "vector:128": "vector:128:planes:b19576",
+    "words:32": "words:32:jieba-0.42.1:76f86d",
+    "words:64": "words:64:jieba-0.42.1:b06c31",
+    "words:128": "words:128:jieba-0.42.1:73f3c0",
+    "chars:32": "chars:32:unicode-14.0.0:f7be1d",
+    "chars:64": "chars:64:unicode-14.0.0:56ed67",
+    "chars:128": "chars:128:unicode-14.0.0:b6dbf6",
+    "shingles:32": "shingles:32:jieba-0.42.1:3dfc7f",
+    "shingles:64": "shingles:64:jieba-0.42.1:33a802",
+    "shingles:128": "shingles:128:jieba-0.42.1:e3ef09",
+    "keywords:32": "keywords:32:jieba-0.42.1:359ce0",
+    "keywords:64": "keywords:64:jieba-0.42.1:f39beb",
+    "textrank:32": "textrank:32:jieba-0.42.1:b1fe55",
+    "textrank:64": "textrank:64:jieba-0.42.1:f5021c",
+    "vector:32": "vector:32:planes:f22cef",
+    "vector:64": "vector:64:planes:3dadd7",
+    "vector:128": "vector:128:planes:7ce055",
 }
 
 

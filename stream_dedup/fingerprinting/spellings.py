@@ -1,0 +1,197 @@
+"""Letters that readers take for one: a frozen table, and the step `spelling` that features are taken after.
+
+Invariants: folding twice changes nothing; a code point becomes one of at most two bytes of UTF-8, or nothing, whatever
+stands beside it; a letter stays a letter, so that words begin and end where they did; the table is part of the recipe (its
+digest is in the recipe id). The digest that finds exact copies does not see it: two spellings of one text are near, at a
+similarity of 1, and `exact` still means the same normalised text.
+
+What becomes one is what search engines fold, as Lucene's analysers for Arabic and Persian and Meilisearch's charabia do:
+
+- Latin, Greek, Arabic: a letter with marks is its base, by Unicode's decomposition (`é`, `ộ`, `ά`, `أ`, `ؤ`).
+- Combining marks of Latin, Greek, Hebrew and Arabic are dropped: vowel signs, points, accents, and so is the tatweel.
+- Latin letters with a stroke are their base, by their Unicode name (`đ`, `ł`, `ø`). `ð` is `d`, because it is typed for `đ`;
+  the dotless `ı` is `i`, because capitals of Turkish are folded by the rule of other languages.
+- Arabic: alef wasla is alef; yeh without dots, Persian yeh and yeh barree are yeh; keheh is kaf; teh marbuta and the forms of
+  heh are heh. Both rows of digits are ASCII's.
+- Cyrillic: `ё` is `е`. Other Cyrillic letters with marks (`й`, `ї`, `ў`) are letters of their own.
+
+`spellings.txt` holds the table as ranges, and is only ever made by `python -m stream_dedup.fingerprinting.spellings`, with a
+Python that knows exactly `characters.UNICODE_VERSION`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream_dedup.fingerprinting import characters
+from stream_dedup.fingerprinting.characters import Batch, code_point_at
+from stream_dedup.machine.compiled import inlined, kernel
+
+# What is folded: some of the code points that take two bytes in UTF-8, and some of those from `_BEGIN` to `_END`.
+_TWO_BYTES, _BEGIN, _END = 0x800, 0x1DC0, 0x2000
+_ROOM: Final = 8  # a code point is written with all the bytes that it may have
+_FILE = Path(__file__).with_name("spellings.txt")
+
+# First bytes of code points that may be folded: those of two bytes, from U+00C0 to U+06FF, and those of three.
+_FIRST_OF_TWO, _LAST_OF_TWO, _OF_THREE = 0xC3, 0xDB, 0xE1
+# Bits of a row of `written`.
+_LENGTH, IS_WORD = 16, 18
+STAYS: Final = 3 << _LENGTH
+
+_SCRIPTS = ("LATIN", "GREEK", "ARABIC")
+# Combining marks of these scripts; those of all alphabets together stand in the first and the last two.
+_MARKS = ((0x0300, 0x036F), (0x0591, 0x05C7), (0x0610, 0x06ED), (0x1DC0, 0x1DFF))
+_BY_HAND = {
+    0x00F0: 0x64, 0x00D0: 0x44,  # eth
+    0x0131: 0x69,  # dotless i
+    0x0401: 0x0415, 0x0451: 0x0435,  # io
+    0x0671: 0x0627,  # alef wasla
+    0x0649: 0x064A, 0x06CC: 0x064A, 0x06D2: 0x064A,  # yeh without dots, Persian yeh, yeh barree
+    0x06A9: 0x0643,  # keheh
+    0x0629: 0x0647, 0x06C0: 0x0647, 0x06C1: 0x0647,  # teh marbuta, heh with yeh, heh goal
+    0x0640: 0,  # tatweel
+}  # fmt: skip
+
+
+def _becomes(code_point: int) -> int:
+    """Return what one code point becomes, 0 for nothing, by this Python's Unicode data."""
+    if code_point in _BY_HAND:
+        return _BY_HAND[code_point]
+    character = chr(code_point)
+    name = unicodedata.name(character, "")
+    folded = code_point
+    if unicodedata.category(character) == "Mn" and any(first <= code_point <= last for first, last in _MARKS):
+        return 0
+    if name.startswith(("ARABIC-INDIC DIGIT", "EXTENDED ARABIC-INDIC DIGIT")):
+        return ord(str(unicodedata.decimal(character)))
+    if name.startswith(_SCRIPTS) and unicodedata.category(character)[0] == "L":
+        base, *marks = list(unicodedata.normalize("NFD", character))
+        if all(unicodedata.category(mark) == "Mn" for mark in marks):
+            folded = ord(base)
+        plain, stroke, rest = unicodedata.name(chr(folded)).partition(" WITH STROKE")
+        if stroke and not rest and plain[:-1] in {"LATIN SMALL LETTER ", "LATIN CAPITAL LETTER "}:
+            folded = ord(unicodedata.lookup(plain))
+    return folded if folded == code_point else _becomes(folded)
+
+
+def generate() -> str:
+    """Return the text of `spellings.txt`: a line `first last becomes` (hexadecimal) a range, 0 for what is dropped."""
+    lines = [f"# Unicode {unicodedata.unidata_version}: first code point, last code point, what they become"]
+    for first, last, folded in characters.ranges(None if _becomes(one) == one else _becomes(one) for one in range(_END)):
+        if folded is not None:
+            lines.append(f"{first:X} {last:X} {folded:X}")
+    return "\n".join(lines) + "\n"
+
+
+@cache
+def table() -> dict[int, int | None]:
+    """Return what every code point that is folded becomes, None for nothing, as `str.translate` takes it."""
+    rows = ((int(field, 16) for field in line.split()) for line in _FILE.read_text("ascii").splitlines()[1:])
+    return {one: becomes or None for first, last, becomes in rows for one in range(first, last + 1)}
+
+
+@cache
+def digest() -> bytes:
+    """Return 16 bytes that name the content of the table."""
+    return hashlib.blake2b(_FILE.read_bytes(), digest_size=16).digest()
+
+
+@cache
+def written(*, folded: bool = False) -> NDArray[np.uint32]:
+    """Return what `spell` writes for each code point below 0x2000.
+
+    From the lowest bit: the last byte, the first byte (the same, if it is one), how many these are, or 3 if the code point
+    stays and has three; and from `IS_WORD` on whether it stands in words. Without `folded` all stay.
+    """
+    rows = np.full(_END, STAYS, np.uint32)
+    kinds = characters.table()
+    for code_point in (*range(_TWO_BYTES), *range(_BEGIN, _END)):
+        becomes = table().get(code_point, code_point) if folded else code_point
+        encoded = b"" if becomes is None else chr(becomes).encode()
+        first, last = (encoded[0], encoded[-1]) if encoded else (0, 0)
+        is_word = int(kinds[code_point]) & characters.KIND_BITS == characters.WORD
+        rows[code_point] = last | first << 8 | min(len(encoded), 3) << _LENGTH | is_word << IS_WORD
+    rows.setflags(write=False)
+    return rows
+
+
+@inlined
+def spelling_of(code_point: Any, written: Any) -> Any:
+    """Return the row of `written` of any code point, or `STAYS`."""
+    if code_point < _TWO_BYTES or _BEGIN <= code_point < _END:
+        return written[np.uint64(code_point)]
+    return np.uint32(STAYS)
+
+
+@inlined
+def spell(spelling: Any, data: Any, end: Any) -> Any:
+    """Write the bytes of a row, two or fewer; return the new end. No byte behind them is touched, unless there is none."""
+    length = np.int64(spelling >> _LENGTH) & 3
+    data[np.uint64(end)] = spelling >> 8
+    data[np.uint64(end + (length >> 1))] = spelling
+    return end + length
+
+
+@kernel
+def _may_fold(data: Any, offsets: Any, may: Any) -> None:
+    """Fill `may` (n,) with 1 for each text that holds a byte which begins a code point that may be folded."""
+    for text in range(len(offsets) - 1):
+        found = np.uint8(0)
+        for place in range(np.uint64(offsets[text]), np.uint64(offsets[text + 1])):
+            byte = np.uint8(data[place])
+            found |= np.uint8(np.uint8(byte - np.uint8(_FIRST_OF_TWO)) <= np.uint8(_LAST_OF_TWO - _FIRST_OF_TWO))
+            found |= np.uint8(byte == np.uint8(_OF_THREE))
+        may[text] = found
+
+
+@kernel
+def _fold_each(data: Any, offsets: Any, may: Any, written: Any, out: Any, ends: Any) -> None:
+    """Write the texts folded, one after another, into `out`; `ends` (n + 1,) is where each result ends."""
+    end = np.int64(0)
+    for text in range(len(offsets) - 1):
+        place = offsets[text]
+        while place < offsets[text + 1]:
+            code_point, length = code_point_at(data, place) if may[text] else (np.int64(_END), 1)
+            spelling = spelling_of(code_point, written)
+            if spelling & STAYS != STAYS:
+                end = spell(spelling, out, end)
+            else:
+                for byte in range(length):
+                    out[end + byte] = data[place + byte]
+                end += length
+            place += length
+        ends[text + 1] = end
+
+
+def fold_batch(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Batch:
+    """Do the step `spelling` on a batch of UTF-8; the arrays given are returned if there is nothing to fold."""
+    may = np.zeros(len(offsets) - 1, np.uint8)
+    _may_fold(data, offsets, may)
+    if not may.any():
+        return data, offsets
+    out = np.empty(len(data) + _ROOM, np.uint8)
+    ends = np.zeros(len(offsets), np.int64)
+    _fold_each(data, offsets, may, written(folded=True), out, ends)
+    return out, ends
+
+
+def fold(text: str) -> str:
+    """Return a text after the step `spelling`."""
+    return text.translate(table())
+
+
+def main() -> None:
+    """Write the file beside this module."""
+    characters.require_version()
+    _FILE.write_text(generate(), "ascii")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Scripts that are written in more than one way: what readers take for one is one for the features, and not for the digest."""
+
+from __future__ import annotations
+
+import random
+import unicodedata
+
+import numpy as np
+import pytest
+
+from stream_dedup.fingerprinting import Fingerprinter, Languages, Prints, Recipe, characters, explain_features, spellings
+from stream_dedup.fingerprinting.normalise import normalise, normalise_batch
+from stream_dedup.ground.errors import ConfigurationError
+from tests.fingerprinting import reference
+from tests.fingerprinting.test_characters import same_unicode
+from tests.fingerprinting.texts import OTHER_KEY
+
+ARABIC = "إنَّ أوَّلَ مَا يَجِبُ على القارئِ أن يَعرِفَهُ هو آخِرُ الكتـــابِ، فالمدرسةُ والمسؤولُ عنها في القرن ١٩"
+PERSIAN = (
+    "می\u200cخواهم کتاب\u200cهایی را که خریده\u200cام بدهم، نمی\u200cدانم آن\u200cها کدام\u200cیک را بیش\u200cتر می\u200cخوانند"
+)
+HEBREW = "בְּרֵאשִׁית בָּרָא אֱלֹהִים אֵת הַשָּׁמַיִם וְאֵת הָאָרֶץ׃ וַיִּקְרָא אֱלֹהִים לָאוֹר יוֹם"
+VIETNAMESE = "Đến thuỷ điện Hoà Bình, học sinh khoẻ mạnh hoà mình vào thiên nhiên, nghe kể chuyện sông Đà"
+TURKISH = "Bütün insanlar hür, haysiyet ve haklar bakımından eşit doğarlar; akıl ve vicdan sahibidirler"
+
+
+def _without_marks(text: str) -> str:
+    return "".join(one for one in unicodedata.normalize("NFD", text) if unicodedata.category(one) != "Mn")
+
+
+PAIRS = {
+    "Arabic marks and tatweel": (ARABIC, _without_marks(ARABIC).replace("ـ", "")),
+    "alef with hamza, madda and wasla": (ARABIC, ARABIC.translate(str.maketrans("أإآ", "اٱا"))),
+    "yeh without dots and teh marbuta": (ARABIC, ARABIC.replace("في", "فى").replace("سة", "سه")),
+    "Arabic digits": (ARABIC, ARABIC.replace("١٩", "19")),
+    "Persian with Arabic yeh and kaf": (PERSIAN, PERSIAN.replace("ی", "ي").replace("ک", "ك")),
+    "Hebrew points": (HEBREW, _without_marks(HEBREW)),
+    "Vietnamese marks set in the old way": (VIETNAMESE, VIETNAMESE.replace("uỷ", "ủy").replace("oà", "òa").replace("oẻ", "ỏe")),
+    "Vietnamese without marks": (VIETNAMESE, _without_marks(VIETNAMESE).replace("Đ", "D").replace("đ", "d")),
+    "Vietnamese with eth": (VIETNAMESE, VIETNAMESE.replace("Đ", "Ð")),
+    "Turkish capitals": (TURKISH, TURKISH.replace("i", "İ").upper()),
+    "Turkish capitals by another language's rule": (TURKISH, TURKISH.upper()),
+    "Turkish in ASCII": (TURKISH, _without_marks(TURKISH).replace("ı", "i")),
+    "Greek capitals": ("Όλοι οι άνθρωποι γεννιούνται ελεύθεροι", "ΟΛΟΙ ΟΙ ΑΝΘΡΩΠΟΙ ΓΕΝΝΙΟΥΝΤΑΙ ΕΛΕΥΘΕΡΟΙ"),
+    "Polish in ASCII": ("Wszyscy ludzie są równi, także łódź", "Wszyscy ludzie sa rowni, takze lodz"),
+    "Russian io": ("Все знают, что ёлка ещё зелёная", "Все знают, что елка еще зеленая"),
+}
+
+
+def _prints(recipe: str, *texts: str) -> Prints:
+    return Fingerprinter(Recipe(recipe)).fingerprint(texts)
+
+
+def _are_equal(rows: np.ndarray) -> bool:
+    return bool((rows[0] == rows[1]).all())
+
+
+@pytest.mark.parametrize(
+    "recipe", ["words", "shingles", "chars", "nfkc case space spelling | words chars:3 | log | xxh3 | signs:64"]
+)
+@pytest.mark.parametrize("pair", PAIRS)
+def test_two_spellings_have_one_print_and_two_digests(pair: str, recipe: str) -> None:
+    """Near at no distance and at a similarity of 1; exact are only texts that are the same once they are normalised."""
+    made = _prints(recipe, *PAIRS[pair])
+
+    assert made.features[0] == made.features[1] > 2
+    assert _are_equal(made.prints)
+    assert _are_equal(made.sketches)
+    assert not _are_equal(made.digests)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_without_the_step_they_are_two(pair: str) -> None:
+    """The stage `normalise` without `spelling` keeps words apart that differ in a mark."""
+    made = _prints("nfkc case space | words bigrams*2 | log | keyed | signs:128", *PAIRS[pair])
+
+    assert not _are_equal(made.prints)
+
+
+@pytest.mark.parametrize("recipe", ["words", "chars", "keywords", "nfkc case space | words | log | keyed | signs:128"])
+def test_a_half_space_is_a_space_under_every_recipe(recipe: str) -> None:
+    """Persian's half-space and a space in its place are one text, and even exact."""
+    made = _prints(recipe, PERSIAN, PERSIAN.replace("\u200c", " "))
+
+    assert _are_equal(made.digests)
+    assert _are_equal(made.prints)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("می\u200cشود", "می شود"),
+        ("می\u200c\u200cشود", "میشود"),
+        ("\u200cمی\u200c", "می"),
+        ("می\u200c شود\u200c،", "می شود،"),
+        ("ab\u200ccd क्\u200cष می\u200cx x\u200cمی", "abcd क्ष میx xمی"),
+        ("می\u200dشود\u200b", "میشود"),
+        ("مَ\u200cشُ\u0301\u0323", "مَ شُ\u0323\u0301"),
+        ("ﻡ\u200cﺵ", "مش"),
+    ],
+)
+def test_where_a_non_joiner_is_a_half_space(text: str, expected: str) -> None:
+    """Right between two letters or marks of Arabic's own block; everywhere else it is removed as other invisible ones are."""
+    data, bounds = normalise_batch([text])
+
+    assert normalise(text) == reference.normalise(text) == expected
+    assert data[: bounds[-1]].tobytes().decode() == expected
+
+
+def test_keywords_are_jiebas_own() -> None:
+    """What jieba finds is not spelt anew, so the step is refused beside keywords."""
+    with pytest.raises(ConfigurationError, match="leave the step 'spelling' out"):
+        Recipe("nfkc spelling | keywords:22 | tfidf | fnv1a | signs:64")
+
+
+def test_stop_words_stop_every_spelling() -> None:
+    """A line of the list stops its word however that is spelt, and its neighbours become a pair."""
+    stop = Languages(stop_words=frozenset(["été", "أن"]))
+
+    shown = explain_features(Recipe(languages=stop), "rouge ete vert, ÉTÉ أنَّ bleu")
+
+    assert set(shown) == {"rouge", "vert", "bleu", "rouge vert", "vert bleu"}
+
+
+def test_a_word_of_marks_alone_is_none() -> None:
+    """Where nothing is left of a word, its neighbours are a pair."""
+    assert set(explain_features(Recipe(), "one ـــ \u064b two")) == {"one", "two", "one two"}
+
+
+POOL = [
+    *"abız éüßđłøðƀ ạộ ά ῶ ё й ї", *"أإآٱاىيیےئؤةهکكۀہ١۲ـ", *"\u0301\u0323\u064b\u064e\u0670\u05b0\u05bc\u1dc4",
+    *" .,  -", "\u200c", "\u200c", "שׁ", "か", "中", "กั", "한", "हि", "ỻ", "ẟ", "\u1abf", "\U0001d400",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("preset", ["words", "chars", "shingles"])
+def test_spelling_equals_plain_python(preset: str) -> None:
+    """Random rows of what is folded and what is not, in batches: prints, counts and sketches against plain Python."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    generator = random.Random(seed)
+    texts = ["".join(generator.choices(POOL, k=generator.randrange(1, 60))) for _ in range(1500)]
+
+    made = Fingerprinter(Recipe(preset, key=OTHER_KEY)).fingerprint(texts)
+
+    found = [(low | high << 64, count) for (low, high), count in zip(made.prints.tolist(), made.features.tolist(), strict=True)]
+    assert found == [reference.print_of(preset, 128, text, OTHER_KEY) for text in texts]
+    if preset != "chars":
+        assert [row.tobytes() for row in made.sketches] == [reference.sketch(text, OTHER_KEY) for text in texts]
+
+
+@same_unicode
+def test_the_table_is_what_its_maker_makes() -> None:
+    """Under the frozen Unicode version the file is made again, byte for byte."""
+    assert spellings.generate() == spellings._FILE.read_text("ascii")
+
+
+def test_the_table_keeps_letters_letters() -> None:
+    """Every entry stands in words and so does what it becomes, which stays; its digest is frozen."""
+    kinds = characters.table()
+    table = spellings.table()
+    becomes = {one for one in table.values() if one is not None}
+
+    assert len(table) > 1000
+    assert not becomes & set(table)
+    assert {int(kinds[one]) & characters.KIND_BITS for one in {*table, *becomes}} <= {characters.WORD, characters.IGNORED}
+    assert {len(chr(one).encode()) for one in becomes} == {1, 2}
+    assert spellings.digest().hex() == "8b8a6d37a563de9771097f0aa1d7c298"
+    assert [spellings.fold(text) for text in ("Ñandú", "й ї ў Ё", "ﬁ漢ひกั")] == ["Nandu", "й ї ў Е", "ﬁ漢ひกั"]
