@@ -55,7 +55,7 @@ ONLY = {
     "pyarrow": {"inputs/columnar.py", "local/datasets.py", "local/parts.py"},
     "xxhash": {"fingerprinting/hashes.py", "worker/prepare.py"},
     "resiliparse": {"inputs/html_child.py"},
-    "fastwarc": {"inputs/warc.py"},
+    "fastwarc": {"inputs/warc.py", "inputs/http_body.py"},
     "fsspec": {"inputs/stores.py"},
     "zstandard": {"inputs/packed.py"},
     "jgo": {"broker/"},

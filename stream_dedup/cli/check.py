@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_dedup.cli.options import ConfigOption, DocumentFormat, JsonOption, SetOption, SimilarityOption, assigned, command
-from stream_dedup.ground.document import DeadLetter, Message, Reason, Verdict
+from stream_dedup.cli.options import (
+    ConfigOption,
+    DocumentFormat,
+    JsonOption,
+    SetOption,
+    SimilarityOption,
+    StrictOption,
+    assigned,
+    command,
+)
+from stream_dedup.cli.remarks import Losses, Remarks, told
+from stream_dedup.ground.document import DeadLetter, Message, Reason, Verdict, shorten_id
 from stream_dedup.ground.errors import InputError, InvariantError
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 
@@ -52,6 +62,7 @@ def check_command(
             "--to", metavar="FOLDER", help="Write kept rows and duplicates there; run again after a kill, it goes on."
         ),
     ] = None,
+    strict: StrictOption = False,
     config: ConfigOption = None,
     assignments: SetOption = None,
     as_json: JsonOption = False,
@@ -61,8 +72,8 @@ def check_command(
     flags = {"text_field": text_field, "id_field": id_field, "recipe": recipe, "plan": plan, "similarity": similarity}
     overrides = {**assigned(assignments), **{name: value for name, value in flags.items() if value is not None}}
     if to is not None:
-        return check_into(overrides, config, target, chosen.value, to, as_json=as_json)
-    return check_documents(overrides, config, target, chosen.value, rows, as_json=as_json)
+        return check_into(overrides, config, target, chosen.value, to, rows, is_strict=strict, as_json=as_json)
+    return check_documents(overrides, config, target, chosen.value, rows, is_strict=strict, as_json=as_json)
 
 
 @dataclass(slots=True)
@@ -74,6 +85,7 @@ class _Result:
     verdicts: Counter[str] = field(default_factory=Counter)
     stages: Counter[str] = field(default_factory=Counter)
     rows: list[list[str]] = field(default_factory=list)
+    lost: Losses = field(default_factory=lambda: Losses(0))
 
     def add(self, where: str, judged: Judged) -> None:
         self.reasons[judged.reason] += 1
@@ -86,12 +98,19 @@ class _Result:
 
 
 def check_documents(
-    overrides: Mapping[str, object], config: Path | None, target: str, form: str, rows_max: int, *, as_json: bool
+    overrides: Mapping[str, object],
+    config: Path | None,
+    target: str,
+    form: str,
+    rows_max: int,
+    *,
+    is_strict: bool,
+    as_json: bool,
 ) -> int:
-    """Judge every document of `target` in order, print duplicates and totals (or one JSON object each); return 0.
+    """Judge every document of `target` in order, print duplicates and totals (or one JSON object each); return the exit code.
 
     Raises:
-        InputError: there is nothing to read, or a file cannot be read.
+        InputError: there is nothing to read.
         ConfigurationError: a setting cannot be used.
     """
     from stream_dedup.inputs.sources import find_files, read_documents
@@ -105,19 +124,22 @@ def check_documents(
     result = _Result(rows_max)
     # What was read and not yet shown: the name of a document that is being judged, or a dead letter beside its name.
     pending: deque[tuple[str, DeadLetter | None]] = deque()
+    remarks = Remarks(settings)
 
     def show_letters() -> None:
         while pending and (letter := pending[0][1]) is not None:
             where, _ = pending.popleft()
             result.stages[letter.stage] += 1
+            result.lost.add(letter)
             if as_json:
                 print_json({"where": where, "verdict": "dead-letter", "reason": letter.stage, "message": letter.message})
             elif not rows_max or sum(result.stages.values()) <= rows_max:
-                note(f"{where}: {letter.message}")
+                note(told(where, letter))
 
     with progress(f"checking {target}", sum(file.size_bytes for file in files)) as advance:
         takes_vectors = recipe.method.takes_vectors
-        documents = decode_documents(read_documents(files, advance), settings, pending, takes_vectors=takes_vectors)
+        raws = read_documents(files, advance, remarks.passed_over)
+        documents = decode_documents(raws, settings, pending, takes_vectors=takes_vectors, remarks=remarks)
         for judged in judge_documents(documents, recipe, plan):
             show_letters()
             where, _ = pending.popleft()
@@ -127,16 +149,25 @@ def check_documents(
         show_letters()
     if not as_json:
         _print(result)
-    return 0
+    remarks.close()
+    return result.lost.exit_code(sum(result.verdicts.values()), is_strict=is_strict)
 
 
 def check_into(
-    overrides: Mapping[str, object], config: Path | None, target: str, form: str, folder: Path, *, as_json: bool
+    overrides: Mapping[str, object],
+    config: Path | None,
+    target: str,
+    form: str,
+    folder: Path,
+    rows_max: int,
+    *,
+    is_strict: bool,
+    as_json: bool,
 ) -> int:
-    """Judge every document of `target` and write kept rows and duplicates into `folder`; return 0.
+    """Judge every document of `target` and write kept rows and duplicates into `folder`; return the exit code.
 
     Raises:
-        InputError: there is nothing to read, a file cannot be read, or the folder holds something else.
+        InputError: there is nothing to read, or the folder holds something else.
         ConfigurationError: a setting cannot be used.
     """
     from functools import partial
@@ -160,44 +191,57 @@ def check_into(
         "recipe": recipe.id,
         "plan": plan.id,
     }
-    output = PartedOutput(folder, files, identity)
+    remarks, lost = Remarks(settings), Losses(rows_max)
+    output = PartedOutput(folder, files, identity, lost.tell, remarks.passed_over)
     output.open()
     if output.resumed:
         is_over = ", which is complete" if output.is_done else ""
         note(f"{output.resumed:,} rows were written by an earlier run{is_over}.")
     if not output.is_done:
         with progress(f"checking {target}", sum(file.size_bytes for file in files)) as advance:
-            decode = partial(decode_documents, settings=settings, takes_vectors=recipe.method.takes_vectors)
+            takes_vectors = recipe.method.takes_vectors
+            decode = partial(decode_documents, settings=settings, takes_vectors=takes_vectors, remarks=remarks)
             output.run(lambda raws, pending: decode(raws, pending=pending), recipe, plan, advance)
     counts = {kind: output.counts[kind] for kind in ("kept", "duplicates", "unreadable")}
     if as_json:
         print_json({"to": str(folder), **counts})
     else:
         print_table(["", "rows"], [[kind, f"{count:,}"] for kind, count in counts.items()])
-    return 0
+    remarks.close()
+    lost.count, lost.damaged = counts["unreadable"], output.counts["damaged"]  # of earlier runs, too
+    lost.close()
+    return lost.exit_code(counts["kept"] + counts["duplicates"], is_strict=is_strict)
 
 
 def settings_for(files: Sequence[SourceFile], overrides: Mapping[str, object], config: Path | None) -> Settings:
     """Return the settings with which these files are read: a line of JSONL is an object, whatever a topic holds."""
-    from stream_dedup.inputs.sources import hold_objects
+    from stream_dedup.inputs.sources import hold_objects, need_packages
     from stream_dedup.settings.layers import load_settings
 
     settings = load_settings({"value_format": "json", **overrides} if hold_objects(files) else overrides, config)
-    need_columns(files, settings.text_field if settings.text_at is None else settings.text_at)
+    for file in files:
+        need_packages(file)
+    needed = {"text": settings.text_field if settings.text_at is None else settings.text_at, "id": settings.id_field}
+    for what, path in needed.items():
+        if path:
+            need_columns(files, path, what)
     return settings
 
 
-def need_columns(files: Sequence[SourceFile], text_field: str) -> None:
-    """Raise `InputError` if a file of columns has none for the text: its rows would all be unreadable."""
+def need_columns(files: Sequence[SourceFile], field_path: str, what: str) -> None:
+    """Raise `InputError` if a file of columns that can be read has none for the text, or the id: no row would have one."""
     from stream_dedup.inputs.columnar import columns_of
 
     for file in files:
         if file.form == "columns" and file.path is not None:
-            names = columns_of(file.path)
-            if not {text_field, text_field.split(".", maxsplit=1)[0]} & set(names):
+            try:
+                names = columns_of(file.path)
+            except (InputError, OSError):
+                continue  # told where it is read
+            if not {field_path, field_path.split(".", maxsplit=1)[0]} & set(names):
                 raise InputError(
-                    f"{file.name} has no column {text_field!r}; its columns are {', '.join(names)}. Name the one with the text "
-                    "by --text-field."
+                    f"{file.name} has no column {field_path!r}; its columns are {', '.join(names)}. Name the one with the "
+                    f"{what} by --{what}-field."
                 )
 
 
@@ -207,12 +251,17 @@ def decode_documents(
     pending: deque[tuple[str, DeadLetter | None]],
     *,
     takes_vectors: bool = False,
+    remarks: Remarks | None = None,
 ) -> Iterator[OfflineDocument]:
-    """Yield what can be judged, decoded as the worker decodes a record with these settings.
+    """Yield what can be judged, decoded as the worker decodes a record with these settings; web pages by their main text.
 
     `pending` gets (where, None) for each document that is yielded and (where, letter) for each that cannot be, in order.
+
+    Raises:
+        ConfigurationError: a setting cannot be used, or there is a web page, and no extractor is installed.
     """
     from stream_dedup.inputs.decoder import DecodedDocument, Decoder
+    from stream_dedup.inputs.pages import Pages
     from stream_dedup.inputs.sources import key_of
     from stream_dedup.local.offline import OfflineDocument
 
@@ -220,8 +269,13 @@ def decode_documents(
     fields = ("text_at", "id_field", "time_field", "scope_field")
     plain = {"value_format": "raw", "text_encoding": "plain", **dict.fromkeys(fields)}
     text_decoder = Decoder(settings.model_copy(update=plain))
+    pages = Pages(settings.page_cpu.total_seconds())
+    remarks = Remarks(settings) if remarks is None else remarks
     for number, raw in enumerate(raws):
         is_json = raw.form == "jsonl"
+        if raw.lost is not None:
+            pending.append((raw.name, raw.lost))
+            continue
         if takes_vectors and not is_json:
             sentence = f"{raw.name} is a text, and the recipe takes vectors: give JSONL with a list of numbers."
             pending.append((raw.name, DeadLetter("field", "NotAVector", sentence)))
@@ -229,11 +283,18 @@ def decode_documents(
         key = key_of(raw.fields, None) if is_json else raw.name
         if key is None and raw.row is not None:
             key = raw.name  # a row without an id is known by its number, so that its duplicates can name it
-        message = Message("file", 0, number, None if key is None else key.encode("utf-8", "replace"), raw.raw, None, [])
-        decoded = (json_decoder if is_json else text_decoder).decode(message)
+        written = None if key is None else key.encode("utf-8", "replace")
+        decoded: DecodedDocument | DeadLetter | Reason
+        if raw.is_page or raw.form == "warc":
+            text = pages.text_of(raw)
+            decoded = text if isinstance(text, DeadLetter) else DecodedDocument(text, shorten_id(written or b""), 0, 0)
+        else:
+            decoded = (json_decoder if is_json else text_decoder).decode(Message("file", 0, number, written, raw.raw, None, []))
         if isinstance(decoded, DeadLetter):
+            remarks.refused(raw, decoded)
             pending.append((raw.name, decoded))
         elif isinstance(decoded, DecodedDocument):
+            remarks.read(raw, decoded.text)
             pending.append((raw.name, None))
             yield OfflineDocument(decoded.id, decoded.text, decoded.scope)
         else:

@@ -22,10 +22,11 @@ from stream_dedup.inputs.sources import SourceFile
 
 
 class Reached(NamedTuple):
-    """How many documents of a file were acknowledged, and whether these are all."""
+    """How many documents of a file were acknowledged or are `lost` for good, and whether these are all."""
 
     documents: int = 0
     is_done: bool = False
+    lost: int = 0
 
 
 class Journal:
@@ -56,7 +57,7 @@ class Journal:
     @property
     def documents(self) -> int:
         """How many documents former runs have sent of files as they were then."""
-        return sum(reached.documents for reached in self._reached.values())
+        return sum(reached.documents - reached.lost for reached in self._reached.values())
 
     def of(self, file: SourceFile) -> Reached:
         """Return how far a file is."""
@@ -66,7 +67,14 @@ class Journal:
         """Add how far files are, durable when it returns."""
         for file, reached in lines:
             name, size, time = _key(file)
-            fields = {"file": name, "bytes": size, "mtime_ns": time, "documents": reached.documents, "done": reached.is_done}
+            fields = {
+                "file": name,
+                "bytes": size,
+                "mtime_ns": time,
+                "documents": reached.documents,
+                "done": reached.is_done,
+                "lost": reached.lost,
+            }
             self._stream.write(json.dumps(fields).encode() + b"\n")
         self._stream.flush()
         os.fsync(self._stream.fileno())
@@ -86,7 +94,7 @@ class Journal:
             try:
                 fields = json.loads(line)
                 key = (str(fields["file"]), int(fields["bytes"]), int(fields["mtime_ns"]))
-                found[key] = Reached(int(fields["documents"]), bool(fields["done"]))
+                found[key] = Reached(int(fields["documents"]), bool(fields["done"]), int(fields.get("lost", 0)))
             except (ValueError, KeyError, TypeError):
                 continue
         return found

@@ -22,7 +22,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_dedup.cli.options import BrokersOption, ConfigOption, DocumentFormat, JsonOption, SetOption, command, quiet_settings
+from stream_dedup.cli.options import (
+    BrokersOption,
+    ConfigOption,
+    DocumentFormat,
+    JsonOption,
+    SetOption,
+    StrictOption,
+    command,
+    quiet_settings,
+)
+from stream_dedup.cli.remarks import Losses, say_passed_over
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
 from stream_dedup.inputs.charset import decode_page
@@ -51,8 +61,11 @@ def load_command(
     ] = DocumentFormat.AUTO,
     key_field: Annotated[
         str | None,
-        typer.Option("--key-field", metavar="PATH", help="Field that becomes the record's key.  [default: id, else url]"),
+        typer.Option(
+            "--key-field", metavar="PATH", help="Field that becomes the record's key.  [default: ID_FIELD, else id, else url]"
+        ),
     ] = None,
+    strict: StrictOption = False,
     again: Annotated[
         bool, typer.Option("--again", help="Begin anew where an earlier run was stopped, instead of going on.")
     ] = False,
@@ -67,7 +80,10 @@ def load_command(
     file one whose key is its URL.
     """
     settings = quiet_settings(config, assignments, brokers)
-    return load_documents(settings, target, topic, document_format.value, key_field, again=again, as_json=as_json)
+    key_field = key_field or settings.id_field
+    return load_documents(
+        settings, target, topic, document_format.value, key_field, again=again, is_strict=strict, as_json=as_json
+    )
 
 
 def load_documents(
@@ -78,12 +94,13 @@ def load_documents(
     key_field: str | None,
     *,
     again: bool = False,
+    is_strict: bool = False,
     as_json: bool,
 ) -> int:
     """Send every document of `target` that an earlier run did not (`again`: every one) and return the exit code.
 
     Raises:
-        InputError: there is nothing to read, or a file cannot be read; what was read before it has been sent.
+        InputError: there is nothing to read.
         ConfigurationError: the topic does not exist (it is never created by accident).
         BrokerError: Kafka does not answer, or some documents were not acknowledged.
     """
@@ -116,19 +133,23 @@ def load_documents(
             f"The folder {settings.state_dir}, which keeps how far a load came, cannot be written: {error.strerror}. Name "
             "another one with STREAM_DEDUP_STATE_DIR."
         ) from error
-    loading = Loading(settings, topic, key_field, LoadProducer(settings), journal)
+    loading = Loading(settings, topic, key_field, LoadProducer(settings), journal, is_strict)
     return loading.run(files, as_json=as_json)
 
 
 @dataclass(slots=True)
 class Loading:
-    """One run over files. `documents` were handed to the client, `resumed` were sent by an earlier run."""
+    """One run over files. `documents` were handed to the client, `resumed` were sent by an earlier run.
+
+    `is_strict`: end with 1 if anything cannot be read.
+    """
 
     settings: Settings
     topic: str
     key_field: str | None
     producer: LoadProducer
     journal: Journal
+    is_strict: bool = False
     documents: int = 0
     resumed: int = 0
     size: int = 0
@@ -136,6 +157,8 @@ class Loading:
     without_key: int = 0
     passed_over: Counter[str] = field(default_factory=Counter)
     failed: int = 0
+    lost: Losses = field(default_factory=lambda: Losses(_PROBLEMS_NAMED))
+    _is_unfinished: bool = False
     _reached: dict[str, tuple[SourceFile, Reached]] = field(default_factory=dict)
     _checkpoint: float = 0.0
 
@@ -156,7 +179,7 @@ class Loading:
         finally:
             self._note_down()
             is_stream = any(file.path is None for file in files)
-            self.journal.close(is_complete=is_stream or (is_complete and not self.failed))
+            self.journal.close(is_complete=is_stream or (is_complete and not self.failed and not self._is_unfinished))
         self._print(len(files), time.monotonic() - began, as_json=as_json)
         if self.failed:
             raise BrokerError(
@@ -165,19 +188,28 @@ class Loading:
             )
         if is_interrupted:
             return _INTERRUPTED
-        return 1 if self.producer.too_large else 0
+        is_lossy = self.lost.exit_code(self.documents + self.resumed, is_strict=self.is_strict)
+        return 1 if self.producer.too_large else is_lossy
 
     def _send(self, file: SourceFile, advance: Callable[[int, int], None]) -> None:
         from stream_dedup.cli.journal import Reached
-        from stream_dedup.inputs.sources import read_documents
+        from stream_dedup.inputs.sources import DAMAGED_FILE, read_documents
 
         reached = Reached() if file.path is None else self.journal.of(file)
-        self.resumed += reached.documents
+        self.resumed += reached.documents - reached.lost
         if reached.is_done:
             advance(0, file.size_bytes)
             return
-        count = reached.documents
+        count, lost = reached.documents, reached.lost
+        behind = 0  # what is lost behind the last document, and told again by the next run if it is for want of the file
+        is_unfinished = False
         for document in read_documents([file], advance, self.passed_over, first=count):
+            if document.lost is not None:
+                self.lost.tell(document.name, document.lost)
+                behind += 1
+                is_unfinished = document.lost.error_class == DAMAGED_FILE
+                continue
+            count, lost, behind, is_unfinished = count + behind, lost + behind, 0, False
             if document.problem:
                 self.broken += 1
                 if self.broken <= _PROBLEMS_NAMED:
@@ -188,10 +220,12 @@ class Loading:
             self.documents += 1
             self.size += len(value)
             self.without_key += key is None
-            self._reached[file.name] = (file, Reached(count))
+            self._reached[file.name] = (file, Reached(count, lost=lost))
             if time.monotonic() - self._checkpoint >= CHECKPOINT_SECONDS:
                 self._note_down()
-        self._reached[file.name] = (file, Reached(count, is_done=True))
+        self._is_unfinished |= is_unfinished
+        more = 0 if is_unfinished else behind
+        self._reached[file.name] = (file, Reached(count + more, is_done=not is_unfinished, lost=lost + more))
 
     def _note_down(self) -> None:
         """Wait for what was sent, and write into the journal how far that is, if all of it was acknowledged."""
@@ -204,9 +238,8 @@ class Loading:
     def _print(self, files: int, seconds: float, *, as_json: bool) -> None:
         if self.broken > _PROBLEMS_NAMED:
             note(f"... and {self.broken - _PROBLEMS_NAMED} more lines that are not JSON objects.")
-        if self.passed_over:
-            parts = ", ".join(f"{count:,} {kind}" for kind, count in self.passed_over.most_common())
-            note(f"Records of WARC files that are no pages, passed over: {parts}.")
+        say_passed_over(self.passed_over)
+        self.lost.close()
         for name, size in self.producer.too_large[:_PROBLEMS_NAMED]:
             note(
                 f"{name} is larger than Kafka takes ({size:,} bytes) and was passed over. The topic's max.message.bytes and "
@@ -226,6 +259,7 @@ class Loading:
                     "failed": self.failed,
                     "too_large": too_large,
                     "broken_lines": self.broken,
+                    "unreadable": self.lost.count,
                     "without_key": self.without_key,
                     "passed_over": dict(self.passed_over),
                     "bytes": self.size,
@@ -235,7 +269,7 @@ class Loading:
             return
         rate = f"{written / seconds:,.0f} documents/s" if seconds else ""
         print_table(
-            ["topic", "documents", "before", "bytes", "broken lines", "without key", "too large", "failed", ""],
+            ["topic", "documents", "before", "bytes", "broken lines", "unreadable", "without key", "too large", "failed", ""],
             [
                 [
                     self.topic,
@@ -243,6 +277,7 @@ class Loading:
                     f"{self.resumed:,}",
                     f"{self.size:,}",
                     str(self.broken),
+                    str(self.lost.count),
                     str(self.without_key),
                     str(too_large),
                     str(self.failed),
@@ -260,11 +295,16 @@ def _hint(settings: Settings, files: Sequence[SourceFile]) -> None:
             "The values are JSON, and the filter is set to take a whole value as text (STREAM_DEDUP_VALUE_FORMAT=raw); "
             "set it to json, here and for the worker, so that it judges the text alone."
         )
-    pages = (file for file in files if file.form == "warc" or (file.path and ".htm" in file.path.name.lower()))
+    hint_of_pages(settings, files)
+
+
+def hint_of_pages(settings: Settings, files: Sequence[SourceFile]) -> None:
+    """Say it if these files hold web pages, and the filter is set to judge them as they are."""
+    pages = (file for file in files if file.form == "warc" or file.is_page)
     if settings.text_is == "text" and any(".wet" not in file.name.lower() for file in pages):
         note(
-            "These are web pages, and the filter is set to judge them with their tags (STREAM_DEDUP_TEXT_IS=text); set it to "
-            "html."
+            "These are web pages, and the filter is set to judge them with their tags (STREAM_DEDUP_TEXT_IS=text), which pages "
+            "of one site share; set it to html, here and for the worker."
         )
 
 

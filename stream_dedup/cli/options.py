@@ -122,6 +122,9 @@ OwnBrokerOption = Annotated[
 SimilarityOption = Annotated[
     str | None, typer.Option("--similarity", metavar="SHARE", help="From which similarity on two texts are near: 0.65, or 65%.")
 ]
+StrictOption = Annotated[
+    bool, typer.Option("--strict", help="End with 1 if anything cannot be read, not only if a file or all of them cannot.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 FiguresOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE|-", help="Write all figures there as JSON; - is standard output.")

@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_dedup.cli.options import BrokersOption, ConfigOption, DocumentFormat, JsonOption, SetOption, command, quiet_settings
+from stream_dedup.cli.options import (
+    BrokersOption,
+    ConfigOption,
+    DocumentFormat,
+    JsonOption,
+    SetOption,
+    StrictOption,
+    command,
+    quiet_settings,
+)
+from stream_dedup.cli.remarks import Losses, say_passed_over
 from stream_dedup.ground.document import NONCE_BYTES, DeadLetter, Message, Reason
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.printable import printable
@@ -44,9 +54,12 @@ def seed_command(
     key_field: Annotated[
         str | None,
         typer.Option(
-            "--key-field", metavar="PATH", help="Field of a file's documents that is their key.  [default: id, else url]"
+            "--key-field",
+            metavar="PATH",
+            help="Field of a file's documents that is their key.  [default: ID_FIELD, else id, else url]",
         ),
     ] = None,
+    strict: StrictOption = False,
     config: ConfigOption = None,
     assignments: SetOption = None,
     brokers: BrokersOption = None,
@@ -54,7 +67,8 @@ def seed_command(
 ) -> int:
     """Make documents that were delivered elsewhere count as kept: copies of them are duplicates. Run again, it goes on."""
     settings = quiet_settings(config, assignments, brokers)
-    return seed(settings, target, document_format.value, key_field, as_json=as_json)
+    key_field = key_field or settings.id_field
+    return seed(settings, target, document_format.value, key_field, is_strict=strict, as_json=as_json)
 
 
 @dataclass(slots=True)
@@ -62,11 +76,12 @@ class _Totals:
     seeded: int = 0
     resumed: int = 0
     empty: int = 0
-    unreadable: Counter[str] = field(default_factory=Counter)
+    lost: Losses = field(default_factory=lambda: Losses(_PROBLEMS_NAMED))
+    passed_over: Counter[str] = field(default_factory=Counter)
     records: int = 0
 
 
-def seed(settings: Settings, target: str, form: str, key_field: str | None, *, as_json: bool) -> int:
+def seed(settings: Settings, target: str, form: str, key_field: str | None, *, is_strict: bool = False, as_json: bool) -> int:
     """Append the documents of a file, folder, standard input or topic as seeds; return the exit code.
 
     Raises:
@@ -108,7 +123,7 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None, *, a
     totals = _Totals()
     is_interrupted = False
     with progress(f"seeding from {target}", None) as advance:
-        sources = _of_files(settings, target, form, key_field) if is_file else _of_topic(settings, target)
+        sources = _of_files(settings, target, form, key_field, totals) if is_file else _of_topic(settings, target)
         try:
             for source, messages in sources:
                 _append(source, messages, done.of(source), preparer, appender, totals, advance)
@@ -118,7 +133,8 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None, *, a
         finally:
             appender.flush()
     _print(totals, as_json=as_json)
-    return _INTERRUPTED if is_interrupted else 0
+    read = totals.seeded + totals.resumed + totals.empty
+    return _INTERRUPTED if is_interrupted else totals.lost.exit_code(read, is_strict=is_strict)
 
 
 def _topic(settings: Settings, target: str) -> list[str]:
@@ -137,19 +153,25 @@ def _topic(settings: Settings, target: str) -> list[str]:
     return [target]
 
 
-def _of_files(settings: Settings, target: str, form: str, key_field: str | None) -> Iterator[tuple[Source, Iterator[Message]]]:
-    from stream_dedup.cli.load import record_of
+def _of_files(
+    settings: Settings, target: str, form: str, key_field: str | None, totals: _Totals
+) -> Iterator[tuple[Source, Iterator[Message]]]:
+    from stream_dedup.cli.load import hint_of_pages, record_of
     from stream_dedup.control.seed import file_source
     from stream_dedup.inputs.sources import find_files, read_documents
 
     files = find_files(target, form)
     if settings.value_format == "raw" and any(file.form == "jsonl" for file in files):
         note("Each line is taken whole as its text, since VALUE_FORMAT is raw; if a field holds it: --set value_format=json.")
+    hint_of_pages(settings, files)
     for file in files:
         source = file_source(file.name, file.path)
 
         def messages(file=file, source=source) -> Iterator[Message]:  # type: ignore[no-untyped-def]
-            for number, document in enumerate(read_documents([file])):
+            for number, document in enumerate(read_documents([file], passed_over=totals.passed_over)):
+                if document.lost is not None:
+                    totals.lost.tell(document.name, document.lost)
+                    continue
                 key, value = record_of(settings, document, key_field)
                 yield Message(source.topic, 0, number, key, value, None, [])
 
@@ -194,15 +216,15 @@ def _append(
 
 def _count(message: Message, decided: object, totals: _Totals) -> None:
     if isinstance(decided, DeadLetter):
-        totals.unreadable[decided.stage] += 1
-        if totals.unreadable.total() <= _PROBLEMS_NAMED:
-            note(f"{message.topic}-{message.partition}@{message.offset}: {decided.message}")
+        totals.lost.tell(f"{message.topic}-{message.partition}@{message.offset}", decided)
     elif isinstance(decided, Reason):
         totals.empty += 1
 
 
 def _print(totals: _Totals, *, as_json: bool) -> None:
-    unreadable = totals.unreadable.total()
+    unreadable = totals.lost.count
+    say_passed_over(totals.passed_over)
+    totals.lost.close()
     if as_json:
         print_json(
             {

@@ -4,7 +4,9 @@ Arrow files are read in both of their formats: with a footer (Feather, `.arrow` 
 that Hugging Face `datasets` saves). Memory holds one batch of rows and the chunks of one row group.
 
 Invariants: the order is that of the file; a row's JSON is a function of the row, so a row read again has the same bytes. NaN
-and infinity become null. A column of bytes is text if it is UTF-8 throughout a batch; else the JSON leaves it out.
+and infinity become null. A column of bytes is text if it is UTF-8 throughout a batch; else the JSON leaves it out. What is
+damaged, a row, a batch or a row group, costs no other. Batches of Arrow are checked before they are used: pyarrow believes what
+stands in them, and ends the process where it is wrong.
 """
 
 from __future__ import annotations
@@ -25,11 +27,16 @@ _ROWS_AT_ONCE = 4096
 
 
 class ColumnarRows(NamedTuple):
-    """Some rows of a file: `batch` (a `pyarrow.RecordBatch`), the number of its first row, and those of the file or None."""
+    """Some rows of a file: `batch` (a `pyarrow.RecordBatch`), the number of its first row, and those of the file or None.
+
+    With `lost`, a sentence, they cannot be read, and there is no batch; `is_row` then says that they are one row.
+    """
 
     batch: Any
     first: int
     rows_of_file: int | None
+    lost: str = ""
+    is_row: bool = False
 
 
 def need_pyarrow(what: str) -> None:
@@ -58,42 +65,120 @@ def columns_of(path: Path) -> list[str]:
 def read_rows(path: Path, first: int = 0) -> Iterator[ColumnarRows]:
     """Yield the rows of a file from number `first` on, in batches; whole batches before it are not turned into anything.
 
+    In `first` what is lost together counts as one row.
+
     Raises:
         InputError: pyarrow is not installed, or the file is damaged or of another format; rows before the damage were given.
         OSError: it cannot be read.
     """
     need_pyarrow("Parquet and Arrow files")
+    number = 0
+    with _sentences(path):
+        for rows in _of_parquet(path) if _is_parquet(path) else _of_arrow(path):
+            count = 1 if rows.lost else rows.batch.num_rows
+            skipped = min(max(0, first - number), count)
+            if skipped < count:
+                yield rows if rows.lost else rows._replace(batch=rows.batch.slice(skipped), first=rows.first + skipped)
+            number += count
+
+
+def _of_parquet(path: Path) -> Iterator[ColumnarRows]:
     import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
-    with _sentences(path):
-        if _is_parquet(path):
-            with pq.ParquetFile(path) as file:
-                yield from _from(first, file.iter_batches(_ROWS_AT_ONCE), file.metadata.num_rows)
-            return
-        with _open_arrow(path) as opened:
-            is_file = hasattr(opened, "num_record_batches")
-            batches = (opened.get_batch(at) for at in range(opened.num_record_batches)) if is_file else opened
-            parts = (batch.slice(at, _ROWS_AT_ONCE) for batch in batches for at in range(0, batch.num_rows, _ROWS_AT_ONCE))
-            yield from _from(first, parts, None)
+    with pq.ParquetFile(path) as file:
+        of_file, end = file.metadata.num_rows, 0
+        for group in range(file.num_row_groups):
+            number, end = end, end + file.metadata.row_group(group).num_rows
+            try:
+                for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[group]):
+                    yield ColumnarRows(batch, number, of_file)
+                    number += batch.num_rows
+            except _damages() as error:
+                yield ColumnarRows(None, number, of_file, _lost(path, f"rows {number:,} to {end - 1:,}", error))
 
 
-def json_of_rows(batch: Any) -> list[tuple[bytes, dict[str, Any]]]:
-    """Return each row as JSON, and as the dictionary that it was made of.
+def _of_arrow(path: Path) -> Iterator[ColumnarRows]:
+    number = 0
+    with _open_arrow(path) as opened:
+        count = getattr(opened, "num_record_batches", None)  # a stream does not know
+        batches = opened if count is None else (_batch_at(opened, at) for at in range(count))
+        for at, batch in enumerate(batches):
+            damage = batch if isinstance(batch, Exception) else _damage_of(batch, full=False)
+            if damage is not None:
+                yield ColumnarRows(None, number, None, _lost(path, f"batch {at + 1:,}", damage))
+                continue
+            for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+                yield from _sound(path, batch.slice(start, _ROWS_AT_ONCE), number + start)
+            number += batch.num_rows
+
+
+def _batch_at(opened: Any, at: int) -> Any:
+    """Return a batch of an Arrow file, or why it cannot be read."""
+    try:
+        return opened.get_batch(at)
+    except _damages() as error:
+        return error
+
+
+def _sound(path: Path, batch: Any, number: int) -> Iterator[ColumnarRows]:
+    """Yield the rows that are sound, as many at once as can be, and each of the others as lost."""
+    damage = _damage_of(batch, full=True)
+    if damage is None:
+        yield ColumnarRows(batch, number, None)
+    elif batch.num_rows == 1:
+        yield ColumnarRows(None, number, None, _lost(path, f"row {number:,}", damage), is_row=True)
+    else:
+        half = batch.num_rows // 2
+        yield from _sound(path, batch.slice(0, half), number)
+        yield from _sound(path, batch.slice(half), number + half)
+
+
+def _damage_of(batch: Any, *, full: bool) -> Exception | None:
+    try:
+        batch.validate(full=full)
+    except _damages() as error:
+        return error
+    return None
+
+
+def _damages() -> tuple[type[Exception], ...]:
+    """Return what pyarrow raises of damaged bytes."""
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+
+    return (pa.ArrowException, OSError, OverflowError, UnicodeDecodeError)
+
+
+def _lost(path: Path, what: str, error: Exception) -> str:
+    return f"Of {path.name} {what} cannot be read: {_reason(error)}."
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")
+
+
+def json_of_rows(batch: Any) -> list[tuple[bytes, dict[str, Any]] | str]:
+    """Return each row as JSON, and as the dictionary that it was made of; or why there is none of it.
 
     Raises:
         InputError: a column cannot be written as JSON; the sentence names its type.
     """
     names = batch.schema.names
-    columns = [_values(batch.column(at)) for at in range(batch.num_columns)]
-    kept = [(name, column) for name, column in zip(names, columns, strict=True) if column is not None]
-    rows = [
-        dict(zip([name for name, _ in kept], row, strict=True)) for row in zip(*(column for _, column in kept), strict=True)
-    ]
     encode = msgspec.json.Encoder(decimal_format="number").encode
     try:
+        columns = [_values(batch.column(at)) for at in range(batch.num_columns)]
+        kept = [(name, column) for name, column in zip(names, columns, strict=True) if column is not None]
+        values = zip(*(column for _, column in kept), strict=True)
+        rows = [dict(zip([name for name, _ in kept], row, strict=True)) for row in values]
         return [(encode(row), row) for row in rows]
-    except (TypeError, OverflowError, ValueError, RecursionError) as error:
+    except TypeError as error:
         raise InputError(f"A column cannot be written as JSON: {error}. Read the file without that column.") from error
+    except Exception as error:
+        if not isinstance(error, (ValueError, RecursionError, *_damages())):
+            raise
+        if batch.num_rows == 1:
+            return [f"It cannot be written as JSON: {_reason(error)}."]
+        half = batch.num_rows // 2
+        return json_of_rows(batch.slice(0, half)) + json_of_rows(batch.slice(half))
 
 
 def _values(column: Any) -> list[Any] | None:
@@ -112,15 +197,6 @@ def _values(column: Any) -> list[Any] | None:
     return found
 
 
-def _from(first: int, batches: Any, rows_of_file: int | None) -> Iterator[ColumnarRows]:
-    number = 0
-    for batch in batches:
-        skipped = min(max(0, first - number), batch.num_rows)
-        if skipped < batch.num_rows:
-            yield ColumnarRows(batch.slice(skipped), number + skipped, rows_of_file)
-        number += batch.num_rows
-
-
 def _is_parquet(path: Path) -> bool:
     return path.suffix.lower().lstrip(".") in PARQUET
 
@@ -137,15 +213,13 @@ def _open_arrow(path: Path) -> Any:
 @contextlib.contextmanager
 def _sentences(path: Path) -> Iterator[None]:
     """Turn pyarrow's errors into sentences that name the file."""
-    import pyarrow as pa  # noqa: PLC0415 - an extra
-
     try:
         yield
-    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+    except _damages() as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        what = "a Parquet" if _is_parquet(path) else "an Arrow"
-        reason = " ".join(str(error).split()).rstrip(".")
+        what = "a Parquet file" if _is_parquet(path) else "an Arrow file"
         raise InputError(
-            f"{path.name} cannot be read as {what} file: {reason}. It is damaged, cut off or of another format; fetch it again."
+            f"{path.name} cannot be read as {what}: {_reason(error)}. It is damaged, cut off or of another format; fetch it "
+            "again."
         ) from error

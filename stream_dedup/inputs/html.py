@@ -50,7 +50,8 @@ class Extractor:
         """
         if command is None and importlib.util.find_spec("resiliparse") is None:
             raise ConfigurationError(
-                "STREAM_DEDUP_TEXT_IS=html needs an extractor that is not installed; run: pip install 'stream-dedup[html]'"
+                "The main text of web pages (STREAM_DEDUP_TEXT_IS=html, and pages in files) needs an extractor that is not "
+                "installed; run: pip install 'stream-dedup[html]'"
             )
         # -P: a file in the working directory must not take the place of a module.
         self._command = command or (sys.executable, "-P", "-m", "stream_dedup.inputs.html_child", str(cpu_seconds))

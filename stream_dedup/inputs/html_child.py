@@ -4,7 +4,8 @@ A request is 4 bytes (big-endian length) and so much UTF-8; an answer the same, 
 error. For each page the process sets itself a timer, of its own CPU and not of the clock; the kernel ends it (SIGPROF) when
 that is used up. Input that ends, ends it.
 
-The extractor is resiliparse (Apache-2.0): its main content, or all that is visible where it finds none.
+The extractor is resiliparse (Apache-2.0): its main content, or all that is visible where it finds none. Comments of readers are
+no main content: with them an article would be another one whenever somebody has written.
 """
 
 from __future__ import annotations
@@ -21,10 +22,15 @@ def main_text(page: str) -> str:
     """Return the main text of an HTML page."""
     from resiliparse.extract.html2text import extract_plain_text  # noqa: PLC0415 - only this process needs it
 
-    found = extract_plain_text(page, preserve_formatting=True, main_content=True, list_bullets=False, alt_texts=False)
-    if found.strip():
-        return str(found)
-    return str(extract_plain_text(page, preserve_formatting=True, main_content=False, list_bullets=False, alt_texts=False))
+    def text_of(*, is_main: bool) -> str:
+        return str(
+            extract_plain_text(
+                page, preserve_formatting=True, main_content=is_main, comments=False, list_bullets=False, alt_texts=False
+            )
+        )
+
+    found = text_of(is_main=True)
+    return found if found.strip() else text_of(is_main=False)
 
 
 def read_exactly(stream: BinaryIO | IO[bytes], size: int) -> bytes | None:

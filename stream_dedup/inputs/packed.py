@@ -1,37 +1,199 @@
-"""Files and texts that are packed: gzip by the standard library, zstd by `stream-dedup[files]`."""
+"""Files and texts that are packed: gzip by the standard library, zstd by `stream-dedup[files]`.
+
+Invariant: what is whole is read, whatever is damaged beside it. A file may have many members (gzip) or frames (zstd); behind a
+damaged one the next that can be unpacked goes on, and what is missing between them is told.
+"""
 
 from __future__ import annotations
 
 import gzip
 import importlib.util
 import io
-from contextlib import AbstractContextManager
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final, NamedTuple
 
 from stream_dedup.ground.errors import InputError
 
 SUFFIXES: Final = (".gz", ".zst")
 _MAGIC: Final = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
+# What a member begins with: of gzip also its one method, since two bytes stand anywhere.
+_BEGINNING: Final = {".gz": b"\x1f\x8b\x08", ".zst": _MAGIC[".zst"]}
 # What a zstd frame may ask to be held while it is unpacked: what its format has every reader provide. It may ask for gigabytes.
 _WINDOW_BYTES_MAX: Final = 8 << 20
 # A block of zstd takes four bytes at least and gives 128 KiB at most, so a step gives 8 MiB at most.
 _STEP_BYTES: Final = 256
+_READ_BYTES: Final = 64 << 10
+_PIECE_BYTES: Final = 1 << 20
+# zstd cannot be told how much to give: as many packed bytes at once as give 128 MiB at most, and 20 kB of usual texts.
+_READ_BYTES_ZSTD: Final = 4 << 10
+# A member behind damage is believed once this much of it was unpacked without an error: chance gets through a few bytes.
+_BELIEVED_BYTES: Final = 8 << 20
 
 
-def unpacking(suffix: str, packed: IO[bytes]) -> AbstractContextManager[IO[bytes]]:
-    """Return a context with the unpacked bytes of a file with this suffix (`.gz` or `.zst`), of all its members or frames.
+class Piece(NamedTuple):
+    """Unpacked bytes of a file, in their order; `at` is where in the file their member begins, `begins`: they are its first.
+
+    Of a file that is not packed, `at` is where they are themselves. With `damage` (a reason) it has no bytes: some are missing
+    here, and those before it in the same member may be wrong, since its checksum stands at its end.
+    """
+
+    data: bytes
+    at: int
+    begins: bool = False
+    damage: str = ""
+
+
+def read_pieces(file: IO[bytes], packing: str) -> Iterator[Piece]:
+    """Yield the unpacked bytes of a file; `packing` is `.gz`, `.zst`, or empty if it is not packed.
 
     Raises:
-        InputError: zstd is not installed. What is damaged raises an error of `errors_of_unpacking` when it is read.
+        InputError: zstd is not installed.
+        OSError: the file cannot be read.
     """
-    if suffix == ".gz":
-        return cast("AbstractContextManager[IO[bytes]]", gzip.open(packed))
-    need("zstandard", "Files packed with zstd")
+    if packing == ".zst":
+        need("zstandard", "Files packed with zstd")
+    at: int | None = 0
+    while not packing and (data := file.read(_PIECE_BYTES)):
+        yield Piece(data, at or 0)
+        at = (at or 0) + len(data)
+    at = _behind_padding(file, 0) if packing else None
+    while at is not None:
+        member = _Member(file, packing, at)
+        begins = True
+        try:
+            while data := member.read():
+                yield Piece(data, at, begins)
+                begins = False
+        except Exception as error:
+            if not isinstance(error, EOFError) and not is_damage(error):
+                raise
+            yield Piece(b"", at, damage=str(error))
+            at = _next_member(file, packing, at + 1)
+        else:
+            at = _behind_padding(file, member.end)
+
+
+class Stretch(io.RawIOBase):
+    """The unpacked bytes of a file up to the next damage; then `damage` says what that is, and nothing if they ended well."""
+
+    def __init__(self, pieces: Iterator[Piece]) -> None:
+        """Take the pieces from where the stretch before it ended."""
+        self.damage = ""
+        self.is_last = False
+        self._pieces = pieces
+        self._held = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, target: Any) -> int:
+        """Fill `target`, as far as bytes are there at once, and return how many; 0 at the end."""
+        while not self._held and not self.is_last and not self.damage:
+            piece = next(self._pieces, None)
+            self.is_last, self.damage = piece is None, piece.damage if piece else ""
+            self._held = memoryview(piece.data if piece else b"")
+        size = min(len(target), len(self._held))
+        target[:size], self._held = self._held[:size], self._held[size:]
+        return size
+
+
+def read_stretches(file: IO[bytes], packing: str) -> Iterator[Stretch]:
+    """Yield the bytes of a file as files, one from its beginning and one from behind each damage; read each to its end.
+
+    Raises:
+        InputError: zstd is not installed.
+    """
+    pieces = read_pieces(file, packing)
+    while True:
+        stretch = Stretch(pieces)
+        yield stretch
+        if stretch.is_last:
+            return
+
+
+class _Member:
+    """One member or frame of a packed file, from its first byte on."""
+
+    def __init__(self, file: IO[bytes], packing: str, at: int) -> None:
+        self._file = file
+        self._is_gzip = packing == ".gz"
+        self._unpacker: Any = zlib.decompressobj(zlib.MAX_WBITS | 16) if self._is_gzip else _zstd_frame()
+        self._taken = at
+        self._rest = b""
+        file.seek(at)
+
+    @property
+    def end(self) -> int:
+        """Where in the file it ended; once `read` gave nothing."""
+        return self._taken - len(self._unpacker.unused_data)
+
+    def read(self) -> bytes:
+        """Return the next bytes, none at its end; raise EOFError if the file ends before it, or what `is_damage` knows."""
+        while not self._unpacker.eof:
+            is_over = False
+            if not self._rest:
+                self._rest = self._file.read(_READ_BYTES if self._is_gzip else _READ_BYTES_ZSTD)
+                self._taken += len(self._rest)
+                is_over = not self._rest
+            if self._is_gzip:
+                data = self._unpacker.decompress(self._rest, _PIECE_BYTES)
+                self._rest = self._unpacker.unconsumed_tail
+            else:
+                data, self._rest = self._unpacker.decompress(self._rest), b""
+            if data:
+                return bytes(data)
+            if is_over and not self._unpacker.eof:
+                raise EOFError("it is cut off")
+        return b""
+
+
+def _zstd_frame(window_bytes_max: int = 0) -> Any:
     import zstandard  # noqa: PLC0415 - an extra
 
-    reader: Any = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
-    return cast("AbstractContextManager[IO[bytes]]", io.BufferedReader(reader, buffer_size=1 << 20))
+    # The library's stream does not tell a frame that was cut off; this one does.
+    return zstandard.ZstdDecompressor(max_window_size=window_bytes_max).decompressobj()
+
+
+def _behind_padding(file: IO[bytes], at: int) -> int | None:
+    """Return where the next member should begin; None if nothing but zeros follows."""
+    file.seek(at)
+    while data := file.read(_READ_BYTES):
+        if data.strip(b"\0"):
+            return at
+    return None
+
+
+def _next_member(file: IO[bytes], packing: str, at: int) -> int | None:
+    """Return where the first member from `at` on begins that can be unpacked; None if there is none."""
+    beginning = _BEGINNING[packing]
+    while True:
+        file.seek(at)
+        window = file.read(_PIECE_BYTES)
+        found = window.find(beginning)
+        while found >= 0:
+            if _can_be_unpacked(_Member(file, packing, at + found)):
+                return at + found
+            found = window.find(beginning, found + 1)
+        if len(window) < _PIECE_BYTES:
+            return None
+        at += len(window) - len(beginning) + 1
+
+
+def _can_be_unpacked(member: _Member) -> bool:
+    size = 0
+    try:
+        while size < _BELIEVED_BYTES and (data := member.read()):
+            size += len(data)
+    except EOFError:
+        return bool(size)  # cut off, so that what is there is the file's last
+    except Exception as error:
+        if not is_damage(error):
+            raise
+        return False
+    return True
 
 
 def packing_of(packed: bytes) -> str:
@@ -62,13 +224,10 @@ def unpack(suffix: str, packed: bytes, most: int) -> bytes | None:
 
 def _unpack_zstd(packed: bytes, most: int) -> bytes:
     need("zstandard", "Texts packed with zstd")
-    import zstandard  # noqa: PLC0415 - an extra
-
     found = bytearray()
     start = 0
     while True:
-        # The library's stream does not tell a frame that was cut off; this one does, and is bounded by what it is given.
-        frame: Any = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX).decompressobj()
+        frame = _zstd_frame(_WINDOW_BYTES_MAX)
         while not frame.eof:
             if start >= len(packed):
                 raise EOFError("the last frame ended before its end")

@@ -1,36 +1,42 @@
 """Documents in files: Parquet, Arrow, JSONL, WARC, text files or lines, from a file, a folder or standard input, also packed.
 
 Invariants: a document's bytes are given as they stand in the file, only without the line's end (a row of Parquet or
-Arrow as one JSON object); nothing here judges
-whether they can be used; whatever is wrong with a path is an `InputError`, before or where it is met.
+Arrow as one JSON object); nothing here judges whether they can be used. What cannot be read, a record or the rest of a file,
+stands as a document with `lost` at its place, and costs no other. A path that names nothing is an `InputError`.
 """
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, BinaryIO, Literal
 
+from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
-from stream_dedup.inputs.columnar import SUFFIXES, json_of_rows, read_rows
-from stream_dedup.inputs.packed import is_damage, suffixes_of, unpacking
+from stream_dedup.inputs.columnar import SUFFIXES, json_of_rows, need_pyarrow, read_rows
+from stream_dedup.inputs.packed import Stretch, need, read_stretches, suffixes_of
 from stream_dedup.inputs.warc import read_pages
 
 Format = Literal["jsonl", "text", "lines", "warc", "columns"]
 STANDARD_INPUT = "-"
+DAMAGED_FILE = "DamagedFile"
+"""The error class of what is lost of a file, be it one record or millions."""
 
+_BUFFER_BYTES = 1 << 20
+
+_PAGES = (".html", ".htm", ".xhtml")
 _BY_SUFFIX: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".txt": "text",
     ".text": "text",
-    ".html": "text",
-    ".htm": "text",
+    **dict.fromkeys(_PAGES, "text"),
     ".warc": "warc",
     ".wet": "warc",
     **dict.fromkeys(SUFFIXES, "columns"),
@@ -50,6 +56,11 @@ class SourceFile:
         """The size on disk; 0 for standard input."""
         return self.path.stat().st_size if self.path else 0
 
+    @property
+    def is_page(self) -> bool:
+        """Whether it is one web page, by its name."""
+        return self.path is not None and suffixes_of(self.path)[0] in _PAGES
+
 
 def hold_objects(files: Iterable[SourceFile]) -> bool:
     """Return whether some of the files hold JSON objects: lines of JSONL, or rows, which are read as such."""
@@ -61,8 +72,11 @@ class RawDocument:
     """One document: `name` is `pages.jsonl:12`, a text file's path or a page's URL, `raw` its bytes.
 
     `fields` is its JSON if it has any; `problem` says in a sentence why a line of JSONL is not a JSON object; then `fields`
-    is None. Of a page in a WARC file, `charset` is what its server said, `time` when it was fetched. A row of Parquet or Arrow
-    has the form `jsonl`, and `row`: its (`pyarrow.RecordBatch`, row of that).
+    is None. Of a page in a WARC file, `charset` is what its server said, `time` when it was fetched. `is_page`: it is a web
+    page, with its tags. A row of Parquet or Arrow has the form `jsonl`, and `row`: its (`pyarrow.RecordBatch`, row of that).
+
+    With `lost` nothing of it can be read, and that is why: `raw` is empty, and it stands for one record, or, with the class
+    `DAMAGED_FILE`, for all that is lost at that place of its file.
     """
 
     name: str
@@ -73,6 +87,8 @@ class RawDocument:
     charset: str | None = None
     time: str | None = None
     row: tuple[Any, int] | None = None
+    is_page: bool = False
+    lost: DeadLetter | None = None
 
 
 def find_files(target: str, form: str) -> list[SourceFile]:
@@ -115,19 +131,40 @@ def read_documents(
     `passed_over` counts what a WARC file holds beside pages, by what it was.
 
     Raises:
-        InputError: a file cannot be read, or its compression is damaged.
+        InputError: a package that a file needs is not installed, or standard input cannot hold such documents.
     """
     for file in files:
+        need_packages(file)
+    for file in files:
         try:
-            if file.form == "columns":
-                yield from _rows(file, advance, first)
+            if file.form == "columns" and file.path is not None:
+                yield from _rows(file, file.path, advance, first)
             else:
-                yield from islice(_read(file, advance, Counter() if passed_over is None else passed_over), first, None)
-        except Exception as error:
-            if not isinstance(error, OSError | EOFError) and not is_damage(error):
-                raise
-            reason = getattr(error, "strerror", None) or str(error)
-            raise InputError(f"{file.name} cannot be read: {reason}.") from error
+                yield from itertools.islice(
+                    _read(file, advance, Counter() if passed_over is None else passed_over), first, None
+                )
+        except InputError as error:
+            yield _rest(file, str(error))
+        except OSError as error:
+            yield _rest(file, f"{file.name} cannot be read: {error.strerror or error}.")
+
+
+def need_packages(file: SourceFile) -> None:
+    """Raise `InputError` if a package is not installed that a file needs, or if it cannot come on standard input."""
+    if file.path is None and file.form == "columns":
+        raise InputError("Parquet and Arrow cannot be read from standard input; give the file's name.")
+    if file.path is None and file.form == "warc":
+        raise InputError("A WARC file cannot be read from standard input; give its name.")
+    if file.form == "columns":
+        need_pyarrow("Parquet and Arrow files")
+    if file.form == "warc":
+        need("fastwarc", "WARC files")
+    if file.path is not None and suffixes_of(file.path)[1] == ".zst":
+        need("zstandard", "Files packed with zstd")
+
+
+def _rest(file: SourceFile, why: str) -> RawDocument:
+    return RawDocument(file.name, b"", file.form, lost=DeadLetter("decode", DAMAGED_FILE, why))
 
 
 def key_of(fields: dict[str, Any] | None, key_field: str | None) -> str | None:
@@ -147,63 +184,99 @@ def key_of(fields: dict[str, Any] | None, key_field: str | None) -> str | None:
 
 
 def _read(file: SourceFile, advance: Callable[[int, int], None], passed_over: Counter[str]) -> Iterator[RawDocument]:
-    if file.form == "warc":
-        yield from _pages(file, advance, passed_over)
-        return
     if file.path is None:
-        yield from _lines(file, sys.stdin.buffer, None, advance)
-        return
-    with file.path.open("rb") as plain:
-        _, packing = suffixes_of(file.path)
-        if not packing:
-            yield from _lines(file, plain, plain, advance)
-            return
-        with unpacking(packing, plain) as unpacked:
-            yield from _lines(file, unpacked, plain, advance)
+        yield from _documents(file, sys.stdin.buffer, itertools.count(1), advance)
+    elif file.form == "warc":
+        yield from _pages(file, file.path, advance, passed_over)
+    else:
+        yield from _stretches(file, file.path, advance)
 
 
-def _rows(file: SourceFile, advance: Callable[[int, int], None], first: int) -> Iterator[RawDocument]:
-    if file.path is None:
-        raise InputError("Parquet and Arrow cannot be read from standard input; give the file's name.")
+def _rows(file: SourceFile, path: Path, advance: Callable[[int, int], None], first: int) -> Iterator[RawDocument]:
     told = 0
-    for batch, start, rows_of_file in read_rows(file.path, first):
-        for place, (raw, fields) in enumerate(json_of_rows(batch)):
-            yield RawDocument(f"{file.name}:{start + place}", raw, "jsonl", fields, row=(batch, place))
-        share = file.size_bytes * (start + batch.num_rows) // rows_of_file - told if rows_of_file else 0
-        advance(batch.num_rows, share)
+    for rows in read_rows(path, first):
+        found = [rows.lost] if rows.lost else json_of_rows(rows.batch)
+        for place, row in enumerate(found):
+            name = f"{file.name}:{rows.first + place}"
+            if isinstance(row, str):
+                yield RawDocument(
+                    name,
+                    b"",
+                    "columns",
+                    lost=DeadLetter("decode", DAMAGED_FILE if rows.lost and not rows.is_row else "DamagedRecord", row),
+                )
+            else:
+                yield RawDocument(name, row[0], "jsonl", row[1], row=(rows.batch, place))
+        share = file.size_bytes * (rows.first + len(found)) // rows.rows_of_file - told if rows.rows_of_file else 0
+        advance(len(found), share)
         told += share
     advance(0, file.size_bytes - told)
 
 
-def _pages(file: SourceFile, advance: Callable[[int, int], None], passed_over: Counter[str]) -> Iterator[RawDocument]:
-    if file.path is None:
-        raise InputError("A WARC file cannot be read from standard input; give its name.")
+def _pages(
+    file: SourceFile, path: Path, advance: Callable[[int, int], None], passed_over: Counter[str]
+) -> Iterator[RawDocument]:
     read_before = 0
-    for page in read_pages(file.path, passed_over):
-        yield RawDocument(page.url, page.body, "warc", charset=page.charset, time=page.time)
-        advance(1, page.position - read_before)
-        read_before = page.position
+    for page in read_pages(path, file.name, passed_over):
+        place = f"{file.name}@{page.at}"
+        if page.lost is not None:
+            yield RawDocument(place, b"", "warc", lost=page.lost)
+        else:
+            name = page.url or place
+            yield RawDocument(name, page.body, "warc", charset=page.charset, time=page.time, is_page=page.is_html)
+        advance(1, page.at - read_before)
+        read_before = page.at
     advance(0, file.size_bytes - read_before)
 
 
-def _lines(
-    file: SourceFile, stream: IO[bytes], packed: IO[bytes] | None, advance: Callable[[int, int], None]
+def _stretches(file: SourceFile, path: Path, advance: Callable[[int, int], None]) -> Iterator[RawDocument]:
+    """Yield the documents of a file of lines or of one text, and one that is lost for each damage of what packed it."""
+    packing = suffixes_of(path)[1]
+    numbers = itertools.count(1)
+    told = 0
+
+    def advance_to(documents: int, size: int) -> None:
+        nonlocal told
+        more = packed.tell() - told if packing else size
+        told += more
+        advance(documents, more)
+
+    with path.open("rb") as packed:
+        for stretch in read_stretches(packed, packing):
+            with io.BufferedReader(stretch, _BUFFER_BYTES) as stream:
+                yield from _documents(file, stream, numbers, advance_to, stretch)
+            if stretch.damage:
+                line = next(numbers) - 1
+                behind = f" behind line {line:,}" if line else ""
+                yield _rest(file, f"{file.name} cannot be read{behind}: {stretch.damage}. What is damaged there is lost.")
+                if file.form == "text":
+                    break  # the text as a whole
+    advance(0, file.size_bytes - told)
+
+
+def _documents(
+    file: SourceFile,
+    stream: BinaryIO | io.BufferedReader,
+    numbers: Iterator[int],
+    advance: Callable[[int, int], None],
+    stretch: Stretch | None = None,
 ) -> Iterator[RawDocument]:
-    """Yield the documents of `stream`; progress is measured in `packed`, what is on disk, None for standard input."""
+    """Yield the documents of `stream`; what `stretch` cuts off, because damage follows, is none."""
     if file.form == "text":
         raw = stream.read()
-        advance(1, file.size_bytes)
-        yield RawDocument(file.name, raw, "text")
+        if stretch is None or not stretch.damage:
+            advance(1, len(raw))
+            yield RawDocument(file.name, raw, "text", is_page=file.is_page)
         return
-    read_before = 0
-    for number, line in enumerate(stream, 1):
-        read = read_before + len(line) if packed is None or packed is stream else packed.tell()
+    for line in stream:
+        if stretch is not None and stretch.damage and not line.endswith(b"\n"):
+            return
+        number = next(numbers)
         raw = line.rstrip(b"\r\n")
         is_blank = not raw.strip()
         if not is_blank:
             yield _line(file, f"{file.name}:{number}", raw)
-        advance(0 if is_blank else 1, read - read_before)
-        read_before = read
+        advance(0 if is_blank else 1, len(line))
 
 
 def _line(file: SourceFile, name: str, raw: bytes) -> RawDocument:

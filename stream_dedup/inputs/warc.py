@@ -1,77 +1,139 @@
-"""Pages in WARC files (ISO 28500; also WET), plain, gzip, zstd or lz4. Needs `stream-dedup[files]` (fastwarc).
+"""Pages in WARC files (ISO 28500; also WET), plain, gzip or zstd. Needs `stream-dedup[files]` (fastwarc).
 
 A page is the body of an HTTP response with status 200, a `resource`, or a `conversion` (the text that Common Crawl made of a
 page), of a type that is text. Everything else is counted by what it was, and passed over.
 
-Invariants: the order is that of the file; a body is given as its server meant it, without chunks and content encodings.
+Invariants: the order is that of the file; a body is given as its server meant it, without chunks and content codings, and as a
+whole; a record that cannot be read stands as one with `lost` at its place, and costs no other.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import InputError
-from stream_dedup.inputs.packed import need
+from stream_dedup.inputs.http_body import body_of
+from stream_dedup.inputs.packed import need, packing_of, read_pieces, suffixes_of
+from stream_dedup.inputs.warc_records import RECORD_BYTES_MAX, WarcBlock, read_blocks
+
+if TYPE_CHECKING:
+    from fastwarc.warc import WarcRecord
 
 _STATUS_OK = 200
-_TEXT_TYPES = ("text/html", "text/plain", "application/xhtml+xml", "")
-_RECORD_BYTES_MAX = 64 << 20
+_PAGE_TYPES = ("text/html", "application/xhtml+xml")
+_TEXT_TYPES = (*_PAGE_TYPES, "text/plain", "")
+_TOO_LARGE = f"is larger than {RECORD_BYTES_MAX >> 20} MiB"
+_URL = re.compile(rb"^WARC-Target-URI[ \t]*:[ \t]*<?([^\s>]*)", re.IGNORECASE | re.MULTILINE)
+_PAGE = re.compile(rb"\s*<(?:!doctype\s+html|html)[\s>]", re.IGNORECASE)
 
 
 class WarcPage(NamedTuple):
-    """`url` is the WARC-Target-URI, `body` the bytes of the page, `charset` what its server said, `time` its WARC-Date."""
+    """`url` is the WARC-Target-URI, `body` the bytes of the page, `charset` what its server said, `time` its WARC-Date.
+
+    `is_html`: it is a web page, by its type, or by its beginning if it has none. `at` is where its record, or its member of the
+    packed file, begins. With `lost` there is no body, and that is why.
+    """
 
     url: str
     body: bytes
     charset: str | None
     time: str | None
-    position: int
+    at: int
+    is_html: bool = False
+    lost: DeadLetter | None = None
 
 
-def read_pages(path: Path, passed_over: Counter[str]) -> Iterator[WarcPage]:
-    """Yield the pages of a file; `passed_over` counts the records that are none, by reason.
+def read_pages(path: Path, name: str, passed_over: Counter[str]) -> Iterator[WarcPage]:
+    """Yield the pages of a file, which is called `name`; `passed_over` counts the records that are none, by reason.
 
     Raises:
-        InputError: fastwarc is not installed, or the file is no WARC.
-        OSError: it cannot be read, or is damaged or cut off.
+        InputError: fastwarc is not installed, or nothing in the file is a WARC record.
+        OSError: it cannot be read.
     """
     need("fastwarc", "WARC files")
-    from fastwarc.warc import ArchiveIterator, WarcRecordType  # noqa: PLC0415 - an extra
-
-    wanted = WarcRecordType.response | WarcRecordType.resource | WarcRecordType.conversion
-    count = 0
+    is_begun = False
+    losses: list[WarcBlock] = []  # those before the first record: a file that has none is no WARC file
     with path.open("rb") as stream:
-        for record in ArchiveIterator(stream, parse_http=False):
-            count += 1
-            kind = record.record_type
-            if not int(kind) & int(wanted):
-                passed_over[str(kind).rpartition(".")[2]] += 1
+        first = stream.read(8)
+        # By its name only where its first member is damaged: names of WARC files say little.
+        packing = packing_of(first) or ("" if first.startswith(b"WARC/") else suffixes_of(path)[1])
+        stream.seek(0)
+        for block in read_blocks(read_pieces(stream, packing), is_packed=bool(packing)):
+            if block.lost and not block.head and not is_begun:
+                losses.append(block)
                 continue
-            if record.content_length > _RECORD_BYTES_MAX:
-                passed_over["too large"] += 1
-                continue
-            if record.is_http:
-                # Into memory first: fastwarc 2.0.1 loses the record that follows one whose body it undid from the file.
-                record.freeze()
-                record.parse_http(auto_decode="all")
-                status = record.http_headers.status_code if record.http_headers is not None else None
-                if status != _STATUS_OK:
-                    passed_over[f"status {status}"] += 1
-                    continue
-                type_of, charset = record.http_content_type, record.http_charset
-            else:
-                type_of, charset = record.headers.get("Content-Type", ""), None
-            if (type_of or "").partition(";")[0].strip().lower() not in _TEXT_TYPES:
-                passed_over["not text"] += 1
-                continue
-            url = (record.headers.get("WARC-Target-URI") or "").strip("<>")
-            body = record.reader.read(_RECORD_BYTES_MAX + 1)
-            if len(body) > _RECORD_BYTES_MAX:  # once unpacked
-                passed_over["too large"] += 1
-                continue
-            yield WarcPage(url, body, charset, record.headers.get("WARC-Date"), stream.tell())
-    if not count and path.stat().st_size:
-        raise InputError(f"{path.name} holds no WARC record; is it a WARC file?")
+            is_begun = True
+            for one in (*losses, block):
+                page = _lost(one, name, one.lost) if one.lost else _page(one, name, passed_over)
+                if page is not None:
+                    yield page
+            losses.clear()
+    if losses:
+        raise InputError(f"{name} holds no WARC record that can be read; is it a WARC file?")
+
+
+def _page(block: WarcBlock, file: str, passed_over: Counter[str]) -> WarcPage | None:
+    from fastwarc.warc import WarcRecordType  # noqa: PLC0415 - an extra
+
+    try:
+        record = _record(block)
+        kind = record.record_type
+        if kind not in (WarcRecordType.response, WarcRecordType.resource, WarcRecordType.conversion):
+            passed_over[str(kind).rpartition(".")[2]] += 1
+            return None
+        is_http = record.is_http or (kind == WarcRecordType.response and block.block.startswith(b"HTTP/"))
+        if is_http:
+            record.is_http = True
+            record.parse_http(quirks_mode=True)
+        raw = record.reader.read() if is_http else block.block
+    except (OSError, ValueError) as error:
+        return _lost(block, file, f"has a head that cannot be read: {error}")
+    said = record.http_headers if is_http else record.headers
+    kind_of = (said.get("Content-Type") or "").partition(";")[0].strip().lower()
+    status = said.status_code if is_http else _STATUS_OK
+    if status is not None and status != _STATUS_OK:
+        passed_over[f"status {status}"] += 1
+        return None
+    if kind_of not in _TEXT_TYPES:
+        passed_over["not text"] += 1
+        return None
+    if status is None:
+        return _lost(block, file, "has no HTTP status that can be read")
+    if block.is_large:
+        return _lost(block, file, _TOO_LARGE, "TooLarge")
+    is_cut = bool(record.headers.get("WARC-Truncated"))
+    try:
+        body = body_of(raw, lambda name: said.get(name) or "", RECORD_BYTES_MAX, is_cut=is_cut) if is_http else raw
+    except InputError as error:
+        return _lost(block, file, str(error))
+    if body is None:
+        return _lost(block, file, _TOO_LARGE, "TooLarge")
+    charset = record.http_charset if is_http else None
+    is_html = kind_of in _PAGE_TYPES or (not kind_of and _PAGE.match(body) is not None)
+    return WarcPage(_url(block), body, charset, record.headers.get("WARC-Date"), block.at, is_html)
+
+
+def _record(block: WarcBlock) -> WarcRecord:
+    """Return the record as the library reads it, with the length that it has, whatever its head says."""
+    from fastwarc.warc import WarcRecord  # noqa: PLC0415 - an extra
+
+    lines = [line for line in block.head.splitlines() if line and not line.lower().startswith(b"content-length")]
+    head = [b"WARC/1.1", *lines, b"Content-Length: %d" % len(block.block)]
+    return WarcRecord.from_bytes(b"\r\n".join(head) + b"\r\n\r\n" + block.block)
+
+
+def _url(block: WarcBlock) -> str:
+    found = _URL.search(block.head)
+    return found[1].decode("utf-8", "replace") if found else ""
+
+
+def _lost(block: WarcBlock, file: str, why: str, kind: str = "DamagedRecord") -> WarcPage:
+    url = _url(block)
+    whose = f" ({url})" if url else ""
+    letter = DeadLetter("decode", kind, f"The record at byte {block.at:,} of {file}{whose} {why}.")
+    return WarcPage(url, b"", None, None, block.at, lost=letter)

@@ -1,25 +1,28 @@
 """Duplicates in a table, in rows of any kind, or in files: `dedup`, which returns columns.
 
 Invariants: a row of the result for each row of the source, in its order, whatever the source is; the verdicts are those of
-`check` on the same documents.
+`check` on the same documents. What cannot be read of files costs no other document.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from stream_dedup.fingerprinting import Recipe
-from stream_dedup.ground.document import Reason, Verdict
+from stream_dedup.ground.document import DeadLetter, Reason, Verdict
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.columnar import need_pyarrow
+from stream_dedup.inputs.markup import looks_like_markup
+from stream_dedup.inputs.pages import Pages
 from stream_dedup.inputs.sources import RawDocument, find_files, key_of, read_documents
 from stream_dedup.local.offline import Judged, OfflineDocument, judge_documents, plan_of
 
 _MISSING = object()
+UNREADABLE = "unreadable"
 COLUMNS = ("id", "is_duplicate", "reason", "of", "of_row", "distance", "similarity", "group")
 
 
@@ -35,7 +38,7 @@ def dedup(
     """Return for each row of `source` whether it is a duplicate, and of what: columns, a list of n values each.
 
     `source`: a table (Arrow, pandas, polars, or a dictionary of columns); rows (dictionaries, texts, or pairs of id and
-    text), also of a generator; or the path of a file or folder that `check` reads, whose pages are taken with their tags.
+    text), also of a generator; or the path of a file or folder that `check` reads, of whose web pages the main text is taken.
     `text` and `id` name the columns or fields, also inside others (`page.text`). Without `id` a row is known by its number.
 
     `similarity`: from which share on, 0 to 1 in hundredths, two texts are near, in place of the plan's own.
@@ -43,17 +46,27 @@ def dedup(
     Columns: `id`; `is_duplicate`; `reason`, as in the header `dedup.reason`; `of` and `of_row`, id and number of the kept
     row, `distance` in bits, `similarity` from 0 to 1, None for kept rows (`similarity` also where the plan knows none);
     `group`, the number of the kept row, which a kept row shares with its duplicates. Memory holds the result and the
-    fingerprints.
+    fingerprints. What cannot be read of a file has the reason `unreadable` and is no duplicate; a warning says how many.
 
     Raises:
-        InputError: the source is nothing of that kind, or a row has no text; the sentence names the first one, counted from 0.
+        InputError: the source is nothing of that kind; a row has no text (the sentence names the first one, counted from 0); or
+            nothing in the files can be read.
         ConfigurationError: the plan judges more bits than the recipe's prints have, or compares no sketches and a similarity is
-            given.
+            given; or an extra is not installed.
     """
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     made_by = recipe or Recipe()
-    for judged in judge_documents(_documents(source, text, id), made_by, plan_of(plan, similarity, made_by)):
+    unreadable: dict[int, str] = {}
+    rows = _documents(source, text, id, unreadable)
+    for judged in judge_documents(rows, made_by, plan_of(plan, similarity, made_by)):
         _add(columns, judged)
+    for number in unreadable:
+        columns["reason"][number] = UNREADABLE
+    if unreadable:
+        count, first = len(columns["id"]), next(iter(unreadable.values()))
+        if len(unreadable) == count:
+            raise InputError(f"Nothing can be read: {first}")
+        warnings.warn(f"{len(unreadable):,} of {count:,} rows cannot be read, the first: {first}", stacklevel=2)
     return columns
 
 
@@ -80,16 +93,26 @@ def _add(columns: dict[str, list[Any]], judged: Judged) -> None:
         columns[name].append(value)
 
 
-def _documents(source: object, text: str, identifier: str | None) -> Iterator[OfflineDocument]:
+def _documents(source: object, text: str, identifier: str | None, unreadable: dict[int, str]) -> Iterator[OfflineDocument]:
+    """Yield the rows; of files also those that cannot be read, as empty ones, of which `unreadable` says why, by number."""
+    pages = Pages()
+    name: object
+    content: object
+    is_told = False
     for number, row in enumerate(_rows_of(source, text, identifier)):
-        name: object = number
+        name = number
         if isinstance(row, RawDocument):
-            name, content = _of_file(row, text, identifier)
             where = row.name
+            try:
+                name, content = _of_file(row, text, identifier, pages)
+            except InputError as error:
+                unreadable[number] = str(error)
+                name, content = where, ""
         elif isinstance(row, str):
             content, where = row, f"Row {number}"
         elif isinstance(row, Mapping):
-            where, content = f"Row {number}", _at(row, text)
+            where = f"Row {number}"
+            content = _at(row, text)
             name = number if identifier is None else _at(row, identifier)
         elif isinstance(row, tuple | list) and len(row) == 2:
             where, (name, content) = f"Row {number}", row
@@ -98,23 +121,37 @@ def _documents(source: object, text: str, identifier: str | None) -> Iterator[Of
                 f"Row {number} is a {type(row).__name__}; a dictionary, a text, or a pair of id and text is needed."
             )
         if not isinstance(content, str):
-            what = (
-                f"has no column {text!r}" if content is _MISSING else f"holds no text in {text!r} but {type(content).__name__}"
-            )
-            raise InputError(f"{where} {what}; drop such rows first, or name another column with text=.")
+            raise InputError(_without_text(where, content, text))
         if not isinstance(name, str | int):
             what = "has no id" if name is _MISSING else f"has the id {name!r}"
             raise InputError(f"{where} {what}; a text or a whole number is needed, in the column that id= names.")
+        if not is_told and not (isinstance(row, RawDocument) and row.is_page) and looks_like_markup(content):
+            is_told = True
+            warnings.warn(f"{where} looks like a web page, and is judged with its tags; extract its text first.", stacklevel=2)
         yield OfflineDocument(str(name).encode("utf-8", "replace"), content)
 
 
-def _of_file(row: RawDocument, text: str, identifier: str | None) -> tuple[object, object]:
+def _of_file(row: RawDocument, text: str, identifier: str | None, pages: Pages) -> tuple[object, str]:
+    """Return id and text; raise InputError if it has none that can be read."""
+    if row.lost is not None:
+        raise InputError(row.lost.message)
     if row.form != "jsonl":
-        return row.name, decode_page(row.raw, row.charset)
+        content = pages.text_of(row)
+        if isinstance(content, DeadLetter):
+            raise InputError(f"{row.name}: {content.message}")
+        return row.name, content
     if row.fields is None:
         raise InputError(row.problem or f"{row.name} is no JSON object.")
+    found = _at(row.fields, text)
+    if not isinstance(found, str):
+        raise InputError(_without_text(row.name, found, text))
     named = key_of(row.fields, None) if identifier is None else _at(row.fields, identifier)
-    return row.name if named is None else named, _at(row.fields, text)
+    return row.name if named is None else named, found
+
+
+def _without_text(where: str, found: object, text: str) -> str:
+    what = f"has no column {text!r}" if found is _MISSING else f"holds no text in {text!r} but {type(found).__name__}"
+    return f"{where} {what}; drop such rows first, or name another column with text=."
 
 
 def _rows_of(source: object, text: str, identifier: str | None) -> Iterable[object]:

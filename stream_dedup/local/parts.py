@@ -2,7 +2,7 @@
 
     FOLDER/kept/part-00000.parquet         rows as they are in the source; .jsonl if the source has no columns
     FOLDER/duplicates/part-00000.parquet   rows with dedup_of, dedup_group, dedup_reason, dedup_distance, dedup_similarity
-    FOLDER/unreadable/part-00000.parquet   rows that cannot be judged, with dedup_problem
+    FOLDER/unreadable/part-00000.parquet   rows that cannot be judged, with dedup_problem; .jsonl where there is not even a row
     FOLDER/index                           the fingerprints
     FOLDER/progress.json                   how far it is; of which files and settings
 
@@ -22,28 +22,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stream_dedup.fingerprinting import Recipe
+from stream_dedup.fingerprinting import Content, Recipe
 from stream_dedup.ground.document import DeadLetter, Verdict
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.inputs.charset import decode_page
-from stream_dedup.inputs.sources import RawDocument, SourceFile, read_documents
+from stream_dedup.inputs.sources import DAMAGED_FILE, RawDocument, SourceFile, read_documents
 from stream_dedup.local.datasets import similarity_of
 from stream_dedup.local.offline import Judged, OfflineDocument, judge_documents
 
 PART_ROWS, PART_BYTES = 20_000, 64 << 20
+KINDS = ("kept", "duplicates", "unreadable")
 _PROGRESS = "progress.json"
 
 Pending = deque[tuple[str, DeadLetter | None]]
 Decode = Callable[[Iterator[RawDocument], Pending], Iterator[OfflineDocument]]
+Tell = Callable[[str, DeadLetter], None]
 
 
 class _Row(NamedTuple):
-    """A row with what became of it; `at` is (file, row of it)."""
+    """A row with what became of it; `at` is (file, row of it), `text` what was judged."""
 
     at: tuple[int, int]
     raw: RawDocument
     outcome: Judged | DeadLetter
+    text: Content = ""
 
     @property
     def kind(self) -> str:
@@ -54,11 +57,17 @@ class _Row(NamedTuple):
 
 @dataclass(slots=True)
 class PartedOutput:
-    """A run over `files` into `folder`. `identity` says of which files and settings its output is."""
+    """A run over `files` into `folder`. `identity` says of which files and settings its output is.
+
+    `tell` gets each row that cannot be judged, by its place; `passed_over` counts what a WARC file holds beside pages.
+    `counts` has `kept`, `duplicates`, `unreadable`, and of these, as `damaged`, the files that cannot be read as a whole.
+    """
 
     folder: Path
     files: Sequence[SourceFile]
     identity: dict[str, Any]
+    tell: Tell = lambda _where, _letter: None
+    passed_over: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     is_done: bool = False
     resumed: int = 0
@@ -82,7 +91,7 @@ class PartedOutput:
                     )
                 self.counts, self.is_done = Counter(found["counts"]), found["done"]
                 self._next, self._parts, self._safe = tuple(found["next"]), found["parts"], found["judged"]
-                self.resumed = self.counts.total()
+                self.resumed = sum(self.counts[kind] for kind in KINDS)
             elif any(self.folder.iterdir()):
                 raise InputError(f"{self.folder} is not empty, and was not begun by this command; name another folder.")
             else:
@@ -96,7 +105,6 @@ class PartedOutput:
         """Judge and write what a former run did not.
 
         Raises:
-            InputError: a file cannot be read; the parts before it are written, and the same command goes on behind them.
             StoreError: the index in the folder is damaged, or another process has it open.
         """
         from stream_dedup.index.store import RocksStore  # noqa: PLC0415 - only who writes into a folder needs RocksDB
@@ -130,28 +138,38 @@ class PartedOutput:
             start, row = self._next
             for number in range(start, len(self.files)):
                 first = row if number == start else 0
-                for place, raw in enumerate(read_documents([self.files[number]], advance, first=first), first):
+                found = read_documents([self.files[number]], advance, self.passed_over, first)
+                for place, raw in enumerate(found, first):
                     read.append(((number, place), raw))
                     yield raw
 
         def letters() -> Iterator[_Row]:
             while pending and (letter := pending[0][1]) is not None:
-                pending.popleft()
+                self.tell(pending.popleft()[0], letter)
                 yield _Row(*read.popleft(), letter)
 
-        documents = decode(raws(), pending)
-        for judged in judge_documents(documents, recipe, plan, store=store, first=self._safe, safe=lambda: self._safe):
+        texts: deque[Content] = deque()
+
+        def documents() -> Iterator[OfflineDocument]:
+            for document in decode(raws(), pending):
+                texts.append(document.text)
+                yield document
+
+        for judged in judge_documents(documents(), recipe, plan, store=store, first=self._safe, safe=lambda: self._safe):
             yield from letters()
             pending.popleft()
-            yield _Row(*read.popleft(), judged)
+            yield _Row(*read.popleft(), judged, texts.popleft())
         yield from letters()
 
     def _close(self, part: Sequence[_Row]) -> None:
-        for kind in ("kept", "duplicates", "unreadable"):
+        for kind in KINDS:
             chosen = [row for row in part if row.kind == kind]
-            if chosen:
-                self.counts[kind] += len(chosen)
-                _write(self.folder / kind, f"part-{self._parts:05}", chosen)
+            self.counts[kind] += len(chosen)
+            # Of a file with columns, too, there may be no row where it is damaged.
+            for has_columns in (True, False):
+                if rows := [row for row in chosen if (row.raw.row is not None) is has_columns]:
+                    _write(self.folder / kind, f"part-{self._parts:05}", rows)
+        self.counts["damaged"] += sum(row.raw.lost is not None and row.raw.lost.error_class == DAMAGED_FILE for row in part)
         number, place = part[-1].at
         self._next = (number, place + 1)
         self._parts += 1
@@ -215,10 +233,13 @@ def _line(row: _Row) -> bytes:
     raw = row.raw
     if row.kind == "kept" and raw.form == "jsonl":
         return raw.raw
-    if raw.form == "jsonl" and raw.fields is not None:
+    if raw.lost is not None:
+        fields: dict[str, Any] = {"id": raw.name}
+    elif raw.form == "jsonl" and raw.fields is not None:
         fields = raw.fields
     else:
-        fields = {"id": raw.name, "text": decode_page(raw.raw, raw.charset)}
+        is_judged = raw.form != "jsonl" and isinstance(row.outcome, Judged)
+        fields = {"id": raw.name, "text": row.text if is_judged else decode_page(raw.raw, raw.charset)}
     return json.dumps({**fields, **_added(row)}).encode()
 
 

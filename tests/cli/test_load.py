@@ -100,7 +100,7 @@ def test_a_seed_of_whole_lines_is_told(
     path.write_text('{"url": "http://1/", "text": "a"}\n')
     settings = load_settings({"value_format": value_format}, environ={})
 
-    ((_, messages),) = seed_command._of_files(settings, str(path), "auto", "url")
+    ((_, messages),) = seed_command._of_files(settings, str(path), "auto", "url", seed_command._Totals())
 
     assert [one.key for one in messages] == [b"http://1/"]
     assert ("Each line is taken whole as its text" in capsys.readouterr().err) is told

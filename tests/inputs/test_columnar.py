@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +78,16 @@ def test_a_folder_of_shards_is_read_in_the_order_of_its_names(tmp_path: Path) ->
 @pytest.mark.parametrize("name", ["a.parquet", "a.feather", "a.arrow"])
 @pytest.mark.parametrize("damage", ["cut", "other", "empty"])
 def test_a_damaged_file_is_a_sentence(tmp_path: Path, name: str, damage: str) -> None:
-    """Cut off in the middle, no such format at all, or nothing: the file is named, and what to do."""
+    """Cut off in the middle, no such format at all, or nothing: the file is named, and what to do; its sound rows are read."""
     write(tmp_path / name)
     raw = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes({"cut": raw[: len(raw) // 2], "other": b"no such thing" * 9, "empty": b""}[damage])
 
-    with pytest.raises(InputError, match=rf"^{name} cannot be read as an? (Parquet|Arrow) file: .* fetch it again\.$"):
-        rows(tmp_path / name)
+    *sound, last = read_documents(find_files(str(tmp_path / name), "auto"))
+
+    assert last.lost is not None
+    assert re.match(rf"^{name} cannot be read as an? (Parquet|Arrow) file: .* fetch it again\.$", last.lost.message)
+    assert sound == []
 
 
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,3 +97,53 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
 
     with pytest.raises(InputError, match=r"stream-dedup\[data\]"):
         rows(tmp_path / "a.parquet")
+
+
+def small_table(seed: int) -> pa.Table:
+    """Return 400 rows, whose bytes stand in the file as they are, so that each can be found in it."""
+    chance = random.Random(seed)
+    texts = [f"row {number} {chance.randbytes(30).hex()}" for number in range(400)]
+    return pa.table({"text": texts, "tags": [[text[-4:]] for text in texts], "n": list(range(400))})
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.feather", "a.arrow"])
+@pytest.mark.parametrize("seed", range(25))
+def test_bytes_that_changed_cost_no_other_batch(tmp_path: Path, name: str, seed: int) -> None:
+    """Within the bytes of one batch: all rows of the others are there, nothing is raised, and Arrow ends no process."""
+    chance, table, path = random.Random(seed), small_table(seed), tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(table, path, row_group_size=100, use_dictionary=False, compression="none", write_statistics=False)
+    else:
+        with (pa.ipc.new_stream if name == "a.arrow" else pa.ipc.new_file)(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=100)
+    raw = bytearray(path.read_bytes())
+    group = chance.randrange(4)
+    texts = [text.encode() for text in table["text"].to_pylist()]
+    begin, end = raw.index(texts[group * 100]), raw.index(texts[group * 100 + 99])
+    is_anywhere = seed % 5 == 0  # then nothing is promised of the rows, since the schema may be hurt
+    for _ in range(chance.choice([1, 5, 50])):
+        raw[chance.randrange(len(raw)) if is_anywhere else chance.randrange(begin - 20, end)] = chance.randrange(256)
+    path.write_bytes(raw)
+
+    found = list(read_documents(find_files(str(path), "auto")))
+
+    numbers = [one.fields["n"] for one in found if one.fields and one.lost is None and "n" in one.fields]
+    others = [number for number in range(400) if number // 100 != group]
+    assert is_anywhere or [n for n in numbers if n in others] == others, f"seed {seed}"
+    for first in range(0, len(found) + 1, 57):
+        again = list(read_documents(find_files(str(path), "auto"), first=first))
+        assert [(one.name, one.raw, one.lost) for one in again] == [(one.name, one.raw, one.lost) for one in found[first:]]
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.feather", "a.arrow"])
+def test_a_row_that_is_no_text_is_lost_alone(tmp_path: Path, name: str) -> None:
+    """Invalid UTF-8 in one value: the row is named, and its neighbours are read."""
+    texts = pa.array([b"one", b"two \xff", b"three"]).cast(pa.binary())
+    bad = pa.StringArray.from_buffers(3, texts.buffers()[1], texts.buffers()[2])
+    write(tmp_path / name, pa.table({"text": bad}))
+
+    found = list(read_documents(find_files(str(tmp_path / name), "auto")))
+
+    assert [one.fields and one.fields["text"] for one in found] == ["one", None, "three"]
+    assert found[1].lost is not None
+    assert (found[1].name, found[1].lost.error_class) == (f"{name}:1", "DamagedRecord")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from stream_dedup.ground.errors import InputError
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.sources import find_files, read_documents
 from stream_dedup.settings.layers import load_settings
+from tests.inputs.warc_files import gzipped, zstd
 
 PAGE = "<p>Grüße aus Köln</p>"
 
@@ -93,20 +96,83 @@ def test_zstd_in_several_frames(tmp_path: Path) -> None:
     assert sum(size for _, size in told) == sum(map(len, pieces))
 
 
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst", "a.warc.gz", "a.warc"])
-def test_damage_is_a_sentence(tmp_path: Path, name: str) -> None:
-    """A file that is cut off or no such file ends with its name, not with a traceback."""
-    lines = b"".join(b'{"id":%d}\n' % number for number in range(10_000))
-    if name.endswith(".gz") and "warc" not in name:
-        raw = gzip.compress(lines)[:-20]
-    elif name.endswith(".zst"):
-        raw = b"\x28\xb5\x2f\xfd" + b"\xff" * 50
-    else:
-        raw = gzip.compress(lines)[:-20] if name.endswith(".gz") else lines
-    (tmp_path / name).write_bytes(raw)
+LINES = [b'{"id":%d,"text":"%d"}\n' % (number, number**9) for number in range(10_000)]
 
-    with pytest.raises(InputError, match=name):
-        list(read_documents(find_files(str(tmp_path / name), "auto")))
+
+@pytest.mark.parametrize("pack", [gzipped, zstd])
+@pytest.mark.parametrize("damage", ["cut", "change", "other"])
+def test_lines_before_and_behind_damage_are_read(tmp_path: Path, pack: Callable[[bytes], bytes], damage: str) -> None:
+    """What is lost of a packed file is one document that says so; no half line is one, and the next member goes on."""
+    parts = [pack(b"".join(LINES[start : start + 2500])) for start in range(0, 10_000, 2500)]
+    if damage == "cut":
+        parts[3] = parts[3][:-1000]
+    elif damage == "change":
+        parts[1] = parts[1][:3000] + bytes(100) + parts[1][3100:]
+    else:
+        parts[0] = b"no such thing" + parts[0][200:]
+    path = tmp_path / f"a.jsonl.{'gz' if pack is gzipped else 'zst'}"
+    path.write_bytes(b"".join(parts))
+    told: list[tuple[int, int]] = []
+
+    found = list(read_documents(find_files(str(path), "auto"), lambda *more: told.append(more)))
+
+    (lost,) = [one for one in found if one.lost is not None]
+    assert lost.lost is not None
+    assert (lost.name, lost.lost.error_class) == (path.name, "DamagedFile")
+    assert lost.lost.message.startswith(f"{path.name} cannot be read")
+    out = [one.raw + b"\n" for one in found if one.lost is None]
+    assert set(out) <= set(LINES)
+    unhurt = {"cut": LINES[:7500], "change": LINES[:2500] + LINES[5000:], "other": LINES[2500:]}[damage]
+    assert set(unhurt) <= set(out)
+    assert sum(size for _, size in told) == path.stat().st_size
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_lines_of_unhurt_members_come_out(tmp_path: Path, seed: int) -> None:
+    """Of several members those that nothing happened to are read, in order, whatever happened to the others."""
+    chance = random.Random(seed)
+    for pack, suffix in ((gzipped, "gz"), (zstd, "zst")):
+        groups = [LINES[start : start + chance.randrange(1, 400)] for start in range(0, 4000, 400)]
+        parts = [pack(b"".join(group)) for group in groups]
+        hurt = chance.sample(range(len(parts)), chance.choice([1, 1, 2, 3]))
+        for number in hurt:
+            part = bytearray(parts[number])
+            at = chance.randrange(len(part))
+            part[at : at + chance.choice([0, 1, 20])] = chance.randbytes(chance.choice([0, 1, 20]))
+            parts[number] = bytes(part)
+        path = tmp_path / f"a.jsonl.{suffix}"
+        path.write_bytes(b"".join(parts))
+
+        out = [one.raw + b"\n" for one in read_documents(find_files(str(path), "auto")) if one.lost is None]
+
+        unhurt = [line for number, group in enumerate(groups) if number not in hurt for line in group]
+        assert [line for line in out if line in set(unhurt)] == unhurt, f"seed {seed}, {suffix}, members {hurt}"
+
+
+def test_a_text_that_is_cut_off_is_lost(tmp_path: Path) -> None:
+    """Half of it is not judged as if it were the text."""
+    (tmp_path / "a.txt.gz").write_bytes(gzipped(b"".join(LINES))[:-20])
+    (tmp_path / "b.txt").write_bytes(b"whole")
+
+    first, second = read_documents(find_files(str(tmp_path), "auto"))
+
+    assert first.lost is not None
+    assert first.lost.message == "a.txt.gz cannot be read: it is cut off. What is damaged there is lost."
+    assert second.raw == b"whole"
+
+
+def test_a_file_that_cannot_be_opened_costs_no_other(tmp_path: Path) -> None:
+    """It is one that is lost, with the reason of the system."""
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_bytes(LINES[0])
+    files = find_files(str(tmp_path), "auto")
+    (tmp_path / "a.jsonl").unlink()
+
+    first, second = read_documents(files)
+
+    assert first.lost is not None
+    assert first.lost.message == "a.jsonl cannot be read: No such file or directory."
+    assert second.raw + b"\n" == LINES[0]
 
 
 @pytest.mark.parametrize(

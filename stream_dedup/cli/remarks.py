@@ -1,0 +1,108 @@
+"""What a command says of the files that it read beside its result: each thing once, with what can be done about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from stream_dedup.ground.document import DeadLetter
+from stream_dedup.ground.terminal import note
+
+if TYPE_CHECKING:
+    from stream_dedup.fingerprinting import Content
+    from stream_dedup.inputs.sources import RawDocument
+    from stream_dedup.settings.settings import Settings
+
+_FIELDS_NAMED = 20
+
+
+@dataclass(slots=True)
+class Remarks:
+    """What is remarkable about how documents were read with these settings; `close` says it."""
+
+    settings: Settings
+    passed_over: Counter[str] = field(default_factory=Counter)
+    _documents: int = 0
+    _without_id: int = 0
+    _sentences: dict[str, str] = field(default_factory=dict)
+
+    def refused(self, raw: RawDocument, letter: DeadLetter) -> None:
+        """Take a document that has no text; of the first one is said which fields it has."""
+        if letter.error_class == "MissingField" and raw.fields:
+            names = [str(name) for name in raw.fields]
+            more = f" and {len(names) - _FIELDS_NAMED:,} more" if len(names) > _FIELDS_NAMED else ""
+            self._sentences.setdefault(
+                "fields",
+                f"{raw.name} has the fields {', '.join(names[:_FIELDS_NAMED])}{more}. Name the one with the text by "
+                "STREAM_DEDUP_TEXT_FIELD (--text-field, --set text_field=).",
+            )
+
+    def read(self, raw: RawDocument, text: Content) -> None:
+        """Take a document that can be judged."""
+        from stream_dedup.inputs.fields import field_at, scalar
+        from stream_dedup.inputs.markup import looks_like_markup
+
+        if raw.form == "jsonl" and self.settings.id_field:
+            self._documents += 1
+            self._without_id += scalar(field_at(raw.fields, self.settings.id_field)) is None
+        is_extracted = raw.is_page or (self.settings.text_is == "html" and raw.form != "warc")
+        if not is_extracted and isinstance(text, str) and "markup" not in self._sentences and looks_like_markup(text):
+            self._sentences["markup"] = (
+                f"{raw.name} looks like a web page, and is judged with its tags, which pages of one site share. If the texts "
+                "are pages, set STREAM_DEDUP_TEXT_IS=html (--set text_is=html), and their main text is judged."
+            )
+
+    def close(self) -> None:
+        """Say what was remarkable."""
+        for sentence in self._sentences.values():
+            note(sentence)
+        if self._without_id:
+            note(
+                f"{self._without_id:,} of {self._documents:,} documents have no {self.settings.id_field!r} "
+                "(STREAM_DEDUP_ID_FIELD, --id-field); they are known by their id, url or place in the file instead."
+            )
+        say_passed_over(self.passed_over)
+
+
+@dataclass(slots=True)
+class Losses:
+    """What could not be read: `count` in all, `damaged` of them whole files or parts of one. `most` are named, 0: all."""
+
+    most: int
+    count: int = 0
+    damaged: int = 0
+
+    def add(self, letter: DeadLetter) -> None:
+        """Count one."""
+        from stream_dedup.inputs.sources import DAMAGED_FILE
+
+        self.count += 1
+        self.damaged += letter.error_class == DAMAGED_FILE
+
+    def tell(self, where: str, letter: DeadLetter) -> None:
+        """Count one, and name it, with its place, unless as many were named."""
+        self.add(letter)
+        if not self.most or self.count <= self.most:
+            note(told(where, letter))
+
+    def close(self) -> None:
+        """Say how many more there were."""
+        if self.most and self.count > self.most:
+            note(f"... and {self.count - self.most:,} more that cannot be read.")
+
+    def exit_code(self, read: int, *, is_strict: bool) -> int:
+        """Return 1 if a file could not be read as a whole, or nothing of what there was; with `is_strict` if anything."""
+        return 1 if self.damaged or (self.count and (is_strict or not read)) else 0
+
+
+def told(where: str, letter: DeadLetter) -> str:
+    """Return what is said of something that cannot be read, with its place."""
+    return letter.message if letter.message.startswith(where) else f"{where}: {letter.message}"
+
+
+def say_passed_over(counts: Counter[str]) -> None:
+    """Say which records of WARC files are no pages."""
+    if counts:
+        parts = ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
+        note(f"Records of WARC files that are no pages, passed over: {parts}.")

@@ -1,0 +1,288 @@
+"""Odd records and damaged files among good ones: `check`, `dedup`, `load` and `seed` lose these alone, and say so."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from stream_dedup import dedup
+from stream_dedup.cli import seed as seed_command
+from stream_dedup.ground.errors import InputError
+from stream_dedup.settings.layers import load_settings
+from tests.cli.test_resume import Broker
+from tests.cli.test_resume import run as run_load
+from tests.inputs.warc_files import BROKEN, WHOLE, gzipped, http, page, record
+
+SOURCE = random.Random(20261127)
+WORDS = [f"word{number}" for number in range(2000)]
+NEIGHBOURS = [record(name, http(page(name))) for name in "ac"]
+
+
+def text(length: int = 120) -> str:
+    return " ".join(SOURCE.choice(WORDS) for _ in range(length))
+
+
+def verdicts(out: str) -> dict[str, str]:
+    return {one["where"]: one["verdict"] for one in map(json.loads, out.splitlines())}
+
+
+def write_folder(folder: Path) -> None:
+    """Write three good files, and between them a Parquet file and a packed one that are cut off, and an odd WARC file."""
+    folder.mkdir()
+    lines = [json.dumps({"id": number, "text": text()}) + "\n" for number in range(200)]
+    (folder / "a.jsonl").write_text("".join(lines[:5]))
+    pq.write_table(pa.table({"text": [text() for _ in range(50)]}), folder / "b.parquet")
+    (folder / "b.parquet").write_bytes((folder / "b.parquet").read_bytes()[:-100])
+    (folder / "c.jsonl.gz").write_bytes(gzipped("".join(lines).encode())[:-2000])
+    pq.write_table(pa.table({"text": [text() for _ in range(7)]}), folder / "d.parquet")
+    (folder / "e.warc").write_bytes(NEIGHBOURS[0] + BROKEN["cut_gzip"] + NEIGHBOURS[1])
+    (folder / "f.jsonl").write_text("".join(lines[:6]))
+
+
+@pytest.mark.parametrize("odd", ["says_gzip_is_not", "much_too_long", "length_missing"])
+def test_an_odd_record_that_is_whole_is_judged(run: Callable[..., Any], tmp_path: Path, odd: str) -> None:
+    """Nothing is lost, so that nothing is said, and `--strict` is content."""
+    (tmp_path / "a.warc").write_bytes(NEIGHBOURS[0] + WHOLE[odd] + NEIGHBOURS[1])
+
+    ended = run("check", tmp_path / "a.warc", "--strict", "--json")
+
+    assert (ended.code, ended.err) == (0, "")
+    assert verdicts(ended.out) == {f"http://{name}.example/": "unique" for name in "abc"}
+
+
+def test_an_odd_record_that_is_lost_is_counted_with_its_place(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Exit 0, and 1 with `--strict`; the summary has the number, a line the place, and JSON both."""
+    (tmp_path / "a.warc").write_bytes(NEIGHBOURS[0] + BROKEN["cut_body"] + NEIGHBOURS[1])
+    where = f"a.warc@{len(NEIGHBOURS[0])}"
+
+    ended, strict = run("check", tmp_path / "a.warc"), run("check", tmp_path / "a.warc", "--strict", "--json")
+
+    assert (ended.code, strict.code) == (0, 1)
+    assert "dead letters  1 (decode 1)" in ended.out
+    assert "documents     3" in ended.out
+    assert ended.err.startswith(f"{where}: The record at byte {len(NEIGHBOURS[0]):,} of a.warc (http://b.example/) has a body")
+    assert verdicts(strict.out) == {"http://a.example/": "unique", where: "dead-letter", "http://c.example/": "unique"}
+
+
+def test_a_bad_file_costs_itself_alone(run: Callable[..., Any], tmp_path: Path) -> None:
+    """The good files are judged and written, each bad one is a line, and the exit code is 1, again when run again."""
+    write_folder(tmp_path / "data")
+
+    listed = run("check", tmp_path / "data", "--json")
+    written = run("check", tmp_path / "data", "--to", tmp_path / "out", "--json")
+
+    found = verdicts(listed.out)
+    assert listed.code == written.code == 1
+    assert [where for where, verdict in found.items() if verdict == "dead-letter"] == [
+        "b.parquet",
+        "c.jsonl.gz",
+        f"e.warc@{len(NEIGHBOURS[0])}",
+    ]
+    assert {"a.jsonl:1", "c.jsonl.gz:1", "d.parquet:6", "http://c.example/", "f.jsonl:6"} <= set(found)
+    counts = json.loads(written.out)
+    kept = sum(verdict == "unique" for verdict in found.values())
+    assert (counts["kept"], counts["unreadable"]) == (kept, 3)
+    assert counts["duplicates"] == len(found) - kept - 3
+    assert written.err.splitlines()[0].startswith("b.parquet cannot be read as a Parquet file")
+    unreadable = [path.read_text() for path in sorted((tmp_path / "out" / "unreadable").glob("*.jsonl"))]
+    problems = [json.loads(line) for part in unreadable for line in part.splitlines()]
+    assert [one["id"] for one in problems] == ["b.parquet", "c.jsonl.gz", f"e.warc@{len(NEIGHBOURS[0])}"]
+    assert all(one["dedup_problem"] for one in problems)
+    assert run("check", tmp_path / "data", "--to", tmp_path / "out").code == 1
+
+
+def test_rows_and_what_is_lost_of_one_file_are_written_apart(run: Callable[..., Any], tmp_path: Path) -> None:
+    """A null is a row with its columns, a damaged row group is none."""
+    path = tmp_path / "a.parquet"
+    texts = [None if number == 7 else f"{number} {text(20)}" for number in range(40)]
+    pq.write_table(
+        pa.table({"text": texts}), path, row_group_size=10, use_dictionary=False, compression="none", write_statistics=False
+    )
+    raw = path.read_bytes()
+    at = raw.index(texts[20].encode()) - 4  # its length
+    path.write_bytes(raw[:at] + b"\xff\xff\xff\x7f" + raw[at + 4 :])
+
+    ended = run("check", path, "--to", tmp_path / "out", "--json")
+
+    assert ended.code == 1
+    assert json.loads(ended.out) == {"to": str(tmp_path / "out"), "kept": 29, "duplicates": 0, "unreadable": 2}
+    (rows,), (lost,) = (sorted((tmp_path / "out" / "unreadable").glob(f"*.{kind}")) for kind in ("parquet", "jsonl"))
+    assert pq.read_table(rows).to_pylist() == [{"text": None, "dedup_problem": pq.read_table(rows)["dedup_problem"][0].as_py()}]
+    assert json.loads(lost.read_text())["dedup_problem"].startswith("Of a.parquet rows 20 to 29 cannot be read")
+
+
+def test_nothing_that_can_be_read_is_a_failure(run: Callable[..., Any], tmp_path: Path) -> None:
+    """All rows dead letters: 1, in both forms; the fields that are there are named once, and the setting."""
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"url": f"u{number}", "body": text()}) + "\n" for number in range(3)))
+
+    ended, written = run("check", path), run("check", path, "--to", tmp_path / "out")
+
+    assert ended.code == written.code == 1
+    assert ended.err.count("has the fields url, body. Name the one with the text by STREAM_DEDUP_TEXT_FIELD") == 1
+    assert run("check", path, "--text-field", "body").code == 0
+
+
+def test_an_id_field_that_is_not_there_is_said(run: Callable[..., Any], tmp_path: Path) -> None:
+    """A file without the column is refused; of JSONL the documents without the field are counted."""
+    pq.write_table(pa.table({"text": [text()], "url": ["u"]}), tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": 1, "text": text()} | more) + "\n" for more in ({}, {"key": 2})))
+
+    columns = run("check", tmp_path / "a.parquet", "--id-field", "nosuch")
+    lines = run("check", tmp_path / "a.jsonl", "--id-field", "key")
+
+    assert (columns.code, columns.out) == (1, "")
+    assert "has no column 'nosuch'; its columns are text, url. Name the one with the id by --id-field." in columns.err
+    assert lines.code == 0
+    assert "1 of 2 documents have no 'key' (STREAM_DEDUP_ID_FIELD, --id-field)" in lines.err
+
+
+def article(number: int, comments: int = 0) -> str:
+    """Return a page of a site whose menu is longer than its articles; `comments` of readers stand below."""
+    words = random.Random(number)
+    menu = "".join(f"<li><a href='/{word}'>Section {word} of the site</a></li>" for word in WORDS[:120])
+    body = "".join(f"<p>{' '.join(words.choice(WORDS) for _ in range(40))}.</p>" for _ in range(4))
+    said = "".join(
+        f"<div class='comment'><p>{' '.join(words.choice(WORDS) for _ in range(25))}.</p></div>" for _ in range(comments)
+    )
+    below = f"<section id='comments' class='comments'><h2>Comments</h2>{said}</section>" if comments else ""
+    return (
+        f"<html><head><title>{number}</title></head><body><nav><ul>{menu}</ul></nav>"
+        f"<article><h1>Article {number}</h1>{body}{below}</article><footer><ul>{menu}</ul></footer></body></html>"
+    )
+
+
+def test_pages_are_judged_by_their_main_text(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Forty articles with one menu, in a WARC file and as files, are forty; what is written is their text."""
+    pages = [article(number) for number in range(40)]
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "a.warc.gz").write_bytes(b"".join(gzipped(record(f"p{n}", http(one.encode()))) for n, one in enumerate(pages)))
+    for number, one in enumerate(pages):
+        (tmp_path / "pages" / f"{number}.html").write_text(one)
+
+    for target in (tmp_path / "a.warc.gz", tmp_path / "pages"):
+        ended = run("check", target, "--to", tmp_path / f"to {target.name}", "--json")
+
+        assert (ended.code, ended.err) == (0, "")
+        assert json.loads(ended.out)["kept"] == 40
+        kept = "".join(path.read_text() for path in (tmp_path / f"to {target.name}" / "kept").iterdir())
+        assert "<p>" not in kept
+        assert "Section word1" not in kept
+        assert "Article 17" in kept
+        assert dedup(target)["is_duplicate"] == [False] * 40
+
+
+def test_comments_of_readers_make_no_other_article(run: Callable[..., Any], tmp_path: Path) -> None:
+    """The same article, fetched with 2, 8 and 20 comments, is one."""
+    versions = [record(f"v{count}", http(article(1, count).encode())) for count in (2, 8, 20)]
+    (tmp_path / "a.warc").write_bytes(b"".join(versions))
+
+    assert list(verdicts(run("check", tmp_path / "a.warc", "--json").out).values()) == ["unique", "duplicate", "duplicate"]
+
+
+def test_the_extractor_is_asked_for_in_one_sentence(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the extra pages are not judged with their tags; texts need none."""
+    (tmp_path / "a.warc").write_bytes(NEIGHBOURS[0])
+    (tmp_path / "b.warc").write_bytes(record("t", http(b"plain text", kind="text/plain")))
+    from importlib.util import find_spec
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "resiliparse" else find_spec(name))
+
+    ended = run("check", tmp_path / "a.warc")
+
+    assert (ended.code, ended.out) == (78, "")
+    assert ended.err.count("\n") == 1
+    assert "pip install 'stream-dedup[html]'" in ended.err
+    assert run("check", tmp_path / "b.warc").code == 0
+
+
+def test_texts_that_look_like_pages_are_told_once(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Fields with markup are judged as they are, and that is said, with the setting; not if pages are expected."""
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"id": number, "text": article(number)}) + "\n" for number in range(3)))
+
+    plain, html = run("check", path), run("check", path, "--set", "text_is=html")
+
+    assert plain.err.count("looks like a web page, and is judged with its tags") == 1
+    assert "STREAM_DEDUP_TEXT_IS=html" in plain.err
+    assert html.err == ""
+    assert "duplicate" in plain.out
+    assert "unique     3 (new 3)" in html.out
+    with pytest.warns(UserWarning, match="^Row 0 looks like a web page"):
+        dedup([article(0), article(1)])
+
+
+def test_dedup_gives_a_row_for_what_cannot_be_read(tmp_path: Path) -> None:
+    """As many rows as documents and losses, a warning with their number; and an error if there is nothing else."""
+    write_folder(tmp_path / "data")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "a.parquet").write_bytes(b"no such thing")
+
+    with pytest.warns(UserWarning, match=r"^3 of \d+ rows cannot be read, the first: b\.parquet cannot be read"):
+        found = dedup(tmp_path / "data")
+
+    lost = [number for number, reason in enumerate(found["reason"]) if reason == "unreadable"]
+    assert [found["id"][number] for number in lost] == ["b.parquet", "c.jsonl.gz", f"e.warc@{len(NEIGHBOURS[0])}"]
+    assert not any(found["is_duplicate"][number] for number in lost)
+    assert found["is_duplicate"][-6:] == [True] * 6  # those of the last file, behind all that is damaged
+    with pytest.raises(InputError, match=r"^Nothing can be read: a\.parquet cannot be read"):
+        dedup(tmp_path / "bad")
+
+
+def test_load_sends_what_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is lost is counted and not sent; a file that could not be read to its end is asked for again by the next run."""
+    write_folder(tmp_path / "data")
+    (tmp_path / "data" / "c.jsonl.gz").rename(tmp_path / "c.jsonl.gz")
+    broker = Broker()
+
+    first = run_load(tmp_path / "data", tmp_path / "state", broker)
+
+    said = json.loads(capsys.readouterr().out)
+    assert first == 1
+    assert (said["documents"], said["unreadable"]) == (len(broker.written), 2) == (5 + 7 + 2 + 6, 2)
+    assert not any(b"\x1f\x8b" in value for value in broker.written)
+    again = run_load(tmp_path / "data", tmp_path / "state", broker)
+    said = json.loads(capsys.readouterr().out)
+    assert again == 1
+    assert (said["documents"], said["documents_before"], said["unreadable"]) == (0, 20, 1)
+    pq.write_table(pa.table({"text": [text()]}), tmp_path / "data" / "b.parquet")
+    assert run_load(tmp_path / "data", tmp_path / "state", broker) == 0
+    assert len(broker.written) == 21
+
+
+def test_a_record_lost_at_the_end_is_no_reason_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An odd record of a file that was read to its end: exit 0, and the load is complete."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.warc").write_bytes(NEIGHBOURS[0] + BROKEN["cut_zstd"])
+    broker = Broker()
+
+    assert run_load(tmp_path / "data", tmp_path / "state", broker) == 0
+
+    assert json.loads(capsys.readouterr().out)["unreadable"] == 1
+    assert len(broker.written) == 1
+    assert list((tmp_path / "state").glob("*.jsonl")) == []
+
+
+def test_seeds_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is lost is counted and named; the others have the places that they have in the file."""
+    (tmp_path / "a.warc").write_bytes(NEIGHBOURS[0] + BROKEN["cut_zstd"] + NEIGHBOURS[1])
+    totals = seed_command._Totals()
+
+    ((_, messages),) = seed_command._of_files(load_settings({}, environ={}), str(tmp_path / "a.warc"), "auto", None, totals)
+
+    assert [(one.offset, one.key) for one in messages] == [(0, b"http://a.example/"), (2, b"http://c.example/")]
+    assert (totals.lost.count, totals.lost.damaged) == (1, 0)
+    assert totals.lost.exit_code(2, is_strict=False) == 0
+    assert totals.lost.exit_code(2, is_strict=True) == totals.lost.exit_code(0, is_strict=False) == 1
+    said = capsys.readouterr().err
+    assert f"a.warc@{len(NEIGHBOURS[0])}: The record at byte" in said
+    assert "These are web pages, and the filter is set to judge them with their tags" in said
