@@ -1,6 +1,7 @@
 """Which dropped document somebody means: by its position in `documents`, by that of its record on `duplicates`, or by its id.
 
-A record on `duplicates` says where it lay (`dedup.position`). An id is looked for in the log, which names every document with
+A position counts in the topic that it names: this filter may have printed it before its source was given another name. A
+record on `duplicates` says where it lay (`dedup.position`). An id is looked for in the log, which names every document with
 it; the one that is on `duplicates` is meant.
 """
 
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
-from stream_dedup.ground.topics import DOCUMENTS, DUPLICATES, TopicNames
+from stream_dedup.ground.topics import TopicNames
 
 if TYPE_CHECKING:
     from stream_dedup.cli.orders import OrderSurroundings
@@ -39,9 +40,9 @@ def source_of(around: OrderSurroundings, settings: Settings, text: str, topic_id
 
     names = settings.topic_names
     found = POSITION_FORM.match(text)
-    if found is not None and found["topic"] in (None, names.documents, DOCUMENTS):
+    if found is not None and found["topic"] in (None, names.documents):
         return SourcePlace(int(found["partition"]), int(found["offset"]))
-    if found is not None and found["topic"] in (names.duplicates, DUPLICATES):
+    if found is not None and found["topic"] == names.duplicates:
         return _of_output(around, settings, int(found["partition"]), int(found["offset"]))
     return _of_id(around, settings, text, topic_id, key)
 
@@ -116,9 +117,9 @@ def _of_id(around: OrderSurroundings, settings: Settings, text: str, topic_id: b
         places = judged_with(wanted, topic_id, around.read_whole(settings, names.fingerprints, advance))
     if not places:
         raise InputError(
-            f"{printable(text)!r} is no position in {names.documents} or {names.duplicates}, and the log has no document with "
-            "this id. An id is the record's key, or what stands at STREAM_DEDUP_ID_FIELD, written exactly so. Nothing was "
-            "written."
+            f"{printable(text)!r} is no position in {names.documents} or {names.duplicates}, which this filter reads and "
+            "writes, and the log has no document with this id. An id is the record's key, or what stands at "
+            "STREAM_DEDUP_ID_FIELD, written exactly so. Nothing was written."
         )
     return the_dropped(text, names, places, lambda place: _is_dropped(around, settings, place, places[place]))
 

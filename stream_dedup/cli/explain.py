@@ -17,7 +17,6 @@ from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.sketch import agreeing, similarity
 from stream_dedup.ground.terminal import console, print_json, print_table
-from stream_dedup.ground.topics import DOCUMENTS
 
 if TYPE_CHECKING:
     from stream_dedup.fingerprinting import Recipe
@@ -234,8 +233,7 @@ def _read_record(settings: Settings, topic: str | None, partition: int, offset: 
     from stream_dedup.cli.dropped import record_at
     from stream_dedup.cli.orders import OrderSurroundings
 
-    names = settings.topic_names
-    topic = names.documents if topic in (None, DOCUMENTS) else topic
+    topic = settings.topic_names.documents if topic is None else topic
     message = record_at(OrderSurroundings(), settings, topic, partition, offset, _GONE)
     return _decode(settings, message, f"{topic}-{partition}@{offset}", takes_vectors=takes_vectors)
 

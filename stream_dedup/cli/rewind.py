@@ -14,7 +14,6 @@ import typer
 from stream_dedup.cli.options import JsonOption, Settings, command
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table
-from stream_dedup.ground.topics import DOCUMENTS
 from stream_dedup.log import epochs
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def rewind_group(
 
     names = settings.topic_names
     try:
-        wanted = rewind.parse(texts, names.documents, DOCUMENTS)
+        wanted = rewind.parse(texts, names.documents)
     except InputError as error:
         raise typer.BadParameter(str(error), param_hint="PARTITION@OFFSET") from error
     admin = around.make_admin(settings)

@@ -82,10 +82,8 @@ class Marks:
                     self.by_partition[source.partition] = max(seen, self.by_partition.get(source.partition, seen))
 
 
-def parse(texts: Iterable[str], topic: str, short_name: str) -> dict[int, int]:
-    """Return the offset asked for by partition, of texts such as `3@8812` or `documents-3@8812`.
-
-    `topic` is the source topic's full name, `short_name` its name without prefix; either may be written.
+def parse(texts: Iterable[str], topic: str) -> dict[int, int]:
+    """Return the offset asked for by partition, of texts such as `3@8812`, or `documents-3@8812` where `topic` is `documents`.
 
     Raises:
         InputError: a text is none of that, names another topic, or a partition twice; all are named at once.
@@ -96,7 +94,7 @@ def parse(texts: Iterable[str], topic: str, short_name: str) -> dict[int, int]:
         found = POSITION_FORM.match(text)
         if found is None:
             problems.append(f"{printable(text)!r} is not PARTITION@OFFSET, such as 3@8812 or {topic}-3@8812.")
-        elif found["topic"] not in (None, topic, short_name):
+        elif found["topic"] not in (None, topic):
             problems.append(f"{printable(text)!r} does not name the source topic: only {topic} is read by the workers.")
         elif int(found["partition"]) in wanted:
             problems.append(f"Partition {int(found['partition'])} is named twice.")

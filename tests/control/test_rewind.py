@@ -52,15 +52,15 @@ def cluster(committed: dict[int, tuple[int, str | None]], low: int = 0, high: in
     return RewindTarget(TOPIC, 3, committed, dict.fromkeys(range(3), (low, high)))
 
 
-@pytest.mark.parametrize("text", ["3@8812", "documents-3@8812", "crawl.documents-3@8812", "03@08812"])
+@pytest.mark.parametrize("text", ["3@8812", "crawl.documents-3@8812", "03@08812"])
 def test_a_position_is_written_with_or_without_the_topic(text: str) -> None:
-    """The source topic may be left out, or be written with or without its prefix."""
-    assert rewind.parse([text], TOPIC, "documents") == {3: 8812}
+    """The source topic may be left out, or be written as it is named."""
+    assert rewind.parse([text], TOPIC) == {3: 8812}
 
 
 def test_a_topic_may_hold_hyphens_and_numbers() -> None:
     """The last hyphen parts the topic from the partition."""
-    assert rewind.parse(["a-7-documents-3@1", "4@2"], "a-7-documents", "documents") == {3: 1, 4: 2}
+    assert rewind.parse(["a-7-documents-3@1", "4@2"], "a-7-documents") == {3: 1, 4: 2}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_topic_may_hold_hyphens_and_numbers() -> None:
 def test_what_is_no_position_is_refused_readably(text: str) -> None:
     """The sentence shows what was written, without anything that a terminal takes for an order, and the form."""
     with pytest.raises(InputError, match=r"is not PARTITION@OFFSET, such as 3@8812 or crawl\.documents-3@8812") as caught:
-        rewind.parse([text], TOPIC, "documents")
+        rewind.parse([text], TOPIC)
 
     assert str(caught.value).isprintable()
 
@@ -78,10 +78,10 @@ def test_what_is_no_position_is_refused_readably(text: str) -> None:
 def test_all_wrong_positions_are_named_at_once() -> None:
     """Another topic, a partition named twice, and nonsense: one line each."""
     with pytest.raises(InputError) as caught:
-        rewind.parse(["1@2", "unique-1@2", "documents-1@3", "x", "other.documents-1@2"], TOPIC, "documents")
+        rewind.parse(["1@2", "documents-1@2", "crawl.documents-1@3", "x", "other.documents-1@2"], TOPIC)
 
     assert str(caught.value).splitlines() == [
-        "'unique-1@2' does not name the source topic: only crawl.documents is read by the workers.",
+        "'documents-1@2' does not name the source topic: only crawl.documents is read by the workers.",
         "Partition 1 is named twice.",
         "'x' is not PARTITION@OFFSET, such as 3@8812 or crawl.documents-3@8812.",
         "'other.documents-1@2' does not name the source topic: only crawl.documents is read by the workers.",
