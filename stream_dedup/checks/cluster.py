@@ -94,12 +94,15 @@ def log_is_kept(settings: Settings, names: TopicNames, facts: Facts) -> Iterator
 def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
     """What was acknowledged outlives a broker: replicas, in-sync replicas, elections."""
     del settings
-    problems = []
+    problems: list[CheckFinding] = []
+    safe: list[str] = []
+    unsafe: list[str] = []
     for name in (names.fingerprints, names.verdicts, names.begun, *names.outputs):
         topic = facts.topics.get(name)
         if topic is None:
             continue
         in_sync = _number(topic, "min.insync.replicas", 1)
+        (safe if in_sync > 1 else unsafe).append(name)
         if in_sync > topic.replicas:
             problems.append(
                 refused(
@@ -136,7 +139,17 @@ def written_safely(settings: Settings, names: TopicNames, facts: Facts) -> Itera
                     f"leader, and what was acknowledged would be gone from it. {_APPLY}",
                 )
             )
-    yield from problems or [ok("replicas", "What was acknowledged is on more than one broker.")]
+    yield from problems or _how_safely(safe, unsafe)
+
+
+def _how_safely(safe: list[str], unsafe: list[str]) -> Iterator[CheckFinding]:
+    """Say where what was acknowledged is, of the topics that there are."""
+    if not unsafe and safe:
+        yield ok("replicas", "What was acknowledged is on more than one broker.")
+    elif unsafe and safe:
+        yield ok("replicas", f"What was acknowledged is on more than one broker; in {', '.join(unsafe)} it may be on one.")
+    elif unsafe:
+        yield ok("replicas", f"What was acknowledged may be on one broker alone: {', '.join(unsafe)}.")
 
 
 def log_takes_our_records(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:

@@ -191,6 +191,36 @@ def test_an_index_is_asked_about_its_own_topics_only() -> None:
     assert by_state[CheckState.WARNING] == by_state[CheckState.REFUSED] == []
 
 
+@pytest.mark.parametrize(
+    ("names", "alone", "told"),
+    [
+        ((), (), []),
+        (
+            ("unique", "duplicates"),
+            ("unique", "duplicates"),
+            ["What was acknowledged may be on one broker alone: unique, duplicates."],
+        ),
+        (("fingerprints", "unique"), (), ["What was acknowledged is on more than one broker."]),
+        (
+            ("fingerprints", "unique"),
+            ("unique",),
+            ["What was acknowledged is on more than one broker; in unique it may be on one."],
+        ),
+    ],
+)
+def test_where_acknowledged_records_are_is_told_of_the_topics_that_there_are(
+    names: tuple[str, ...], alone: tuple[str, ...], told: list[str]
+) -> None:
+    """Without a topic nothing is on any broker; one replica is on one, and so is what one replica alone acknowledges."""
+    topics = {name: topic for name, topic in as_declared().items() if name in names}
+    for name in alone:
+        topics[name] = Existing(topics[name].partitions, 1, {**topics[name].config, "min.insync.replicas": "1"})
+
+    by_state = found(Facts(asked=ASKED, topics=topics, now_ms=NOW_MS))
+
+    assert [one.sentence for one in by_state[CheckState.OK] if one.check == "replicas"] == told
+
+
 def test_all_refusals_are_raised_at_once() -> None:
     """A role's last line names everything that must change; warnings alone raise nothing."""
     topics = as_declared()

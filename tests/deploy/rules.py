@@ -23,6 +23,8 @@ Manifest = dict[str, Any]
 
 KUBERNETES = "1.35"
 ROLES = ("worker", "index", "insights", "search")
+# Who fingerprints, or makes digests of ids with the key.
+KEYED = ("worker", "search", "toolbox")
 SCHEMAS: dict[str, Any] = {}
 for _path in sorted((Path(__file__).parent / "schemas").glob("*.yaml")):
     SCHEMAS |= yaml.safe_load(_path.read_text())
@@ -356,6 +358,17 @@ def configured(manifests: list[Manifest]) -> list[str]:
     return problems
 
 
+def keyed(manifests: list[Manifest]) -> list[str]:
+    """The key of the fingerprints is where texts are fingerprinted, and nowhere else."""
+    problems = []
+    for workload, pod in pods(manifests):
+        role = workload["metadata"]["labels"].get("app.kubernetes.io/component")
+        secrets = [volume.get("secret", {}).get("secretName", "") for volume in pod["spec"].get("volumes", [])]
+        if any(name.startswith("stream-dedup-key") for name in secrets) != (role in KEYED):  # an overlay's has a hash behind it
+            problems.append(f"{named(workload)} {'has' if role not in KEYED else 'lacks'} the key of the fingerprints")
+    return problems
+
+
 def referring(manifests: list[Manifest]) -> list[str]:
     """Every ConfigMap, Secret and account that a pod names is there, or is one that others make."""
     there = {(one["kind"], one["metadata"]["name"]) for one in manifests}
@@ -431,6 +444,7 @@ RULES = (
     stored,
     identified,
     configured,
+    keyed,
     referring,
     scaled,
     woken,

@@ -148,6 +148,10 @@ BROKEN: dict[str, list[Callable[[list[Manifest]], None]]] = {
         index(f"{CONTAINER}/resources/limits/memory", "256Mi"),
         search(f"{CONTAINER}/env/0", {"name": "STREAM_DEDUP_CONSOLE_INDX", "value": "http://stream-dedup-index:8080"}),
     ],
+    "keyed": [
+        index(f"{POD}/volumes/0", {"name": "key", "secret": {"secretName": "stream-dedup-key"}}),
+        worker(f"{POD}/volumes/0", {"name": "key", "emptyDir": {}}),
+    ],
     "referring": [
         worker(f"{CONTAINER}/envFrom/0/configMapRef/name", "other"),
         worker(f"{POD}/serviceAccountName", "other"),
