@@ -84,7 +84,7 @@ def rewind_group(
                 f"The committed offsets of group {settings.group} changed meanwhile, so a worker was running. Nothing was "
                 "written. Stop the workers and run this again."
             )
-        _write(admin, settings.group, names.documents, changes)
+        _write(admin, settings.group, names.documents, [one for one in changes if one.is_one])
     return changes
 
 
@@ -110,6 +110,8 @@ def _bounds(settings: Settings, topic: str, partition: int) -> tuple[int, int]:
 
 def _write(admin: Admin, group: str, topic: str, changes: Sequence[rewind.OffsetChange]) -> None:
     wanted = {one.partition: (one.new_offset, epochs.to_metadata(one.new_epoch)) for one in changes}
+    if not wanted:
+        return
     try:
         admin.write_committed(group, topic, wanted)
     except BrokerError as error:
@@ -140,8 +142,13 @@ def _print(topic: str, changes: Sequence[rewind.OffsetChange], *, is_written: bo
     for one in changes:
         if one.warning:
             note(f"{topic}-{one.partition}: {one.warning}")
-    if is_written:
-        note("Written. The workers begin there; what they read again is delivered again.")
+    if is_written and any(one.is_one for one in changes):
+        note(
+            "Written. The workers begin there; what they read again is delivered again, and a duplicate among it counts in "
+            "dedup.copies once more."
+        )
+    elif is_written:
+        note("Nothing was written.")
     else:
         note("Nothing was written (--dry-run).")
 
@@ -154,7 +161,7 @@ def _row(topic: str, one: rewind.OffsetChange, *, is_written: bool) -> dict[str,
         "epoch": {"now": one.epoch, "wanted": one.new_epoch},
         "offsets_again": _again(one),
         "warning": one.warning,
-        "written": is_written,
+        "written": is_written and one.is_one,
     }
 
 

@@ -9,9 +9,10 @@ A rewind writes (offset, epoch + 1) as the committed offset of a source partitio
  3. Never above the committed offset: the documents between would never be judged, and so be lost. Only what the topic
     itself has lost may be passed: a committed offset below the first record still held may move up to that.
  4. Within what the topic holds: elsewhere a worker cannot begin to read.
- 5. The epoch rises with every rewind. The index keeps the highest (epoch, committed offset) of each partition as its
-    mark, and calls `stale` whatever lies below; only a higher epoch brings the mark down. It also parts the documents
-    that are read again from those that a lost worker of before still appends.
+ 5. The epoch rises with every rewind that has something read again. The index keeps the highest (epoch, committed
+    offset) of each partition as its mark, and calls `stale` whatever lies below; only a higher epoch brings the mark
+    down. It also parts the documents that are read again from those that a lost worker of before still appends. Where
+    the committed offset itself is asked for, nothing is written: what was judged and not committed keeps its verdicts.
  6. Where the committed offset carries no epoch, or there is none, the epoch to rise from is the highest that the log
     holds for the partition (`Marks`), because nothing but a record of the log can have raised the index's mark. The
     whole log is read for it: the newest record need not carry the highest epoch, since a lost worker may append late.
@@ -56,6 +57,11 @@ class OffsetChange:
     new_offset: int
     new_epoch: int
     warning: str | None = None
+
+    @property
+    def is_one(self) -> bool:
+        """Whether anything changes. Else the epoch stays too: under a higher one what was in flight would be judged anew."""
+        return (self.new_offset, self.new_epoch) != (self.committed, self.epoch)
 
 
 @dataclass(slots=True)
@@ -153,6 +159,8 @@ def _change(part: int, offset: int, cluster: RewindTarget, marks: Marks | None) 
     low, _ = cluster.bounds[part]
     committed, metadata = cluster.committed.get(part, (None, None))
     epoch = epochs.from_metadata(metadata)
+    if epoch is not None and offset == committed:
+        return OffsetChange(part, committed, epoch, offset, epoch, "The committed offset is there already; nothing changes.")
     if epoch is not None:
         warning = None
         if committed is not None and committed < low:

@@ -88,9 +88,9 @@ def test_all_wrong_positions_are_named_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize("offset", [10, 40, 60])
+@pytest.mark.parametrize("offset", [10, 40, 59])
 def test_the_epoch_rises_by_one(offset: int) -> None:
-    """From the first offset held up to the committed one, that one included, without a look at the log."""
+    """From the first offset held up to the committed one, without a look at the log."""
     committed = {1: (60, epochs.to_metadata(4))}
     assert not rewind.needs_log([1], committed)
 
@@ -98,6 +98,20 @@ def test_the_epoch_rises_by_one(offset: int) -> None:
 
     assert refusals == []
     assert changes == [OffsetChange(1, 60, 4, offset, 5)]
+
+
+def test_where_the_committed_offset_is_asked_for_the_epoch_stays() -> None:
+    """Under a higher epoch what was judged and not yet committed would be judged anew, and its copies counted twice."""
+    committed = {1: (60, epochs.to_metadata(4)), 2: (60, "")}
+
+    changes, refusals = rewind.plan({1: 60, 2: 60}, cluster(committed), marks())
+
+    assert refusals == []
+    assert [(one.partition, one.new_offset, one.new_epoch, one.is_one) for one in changes] == [
+        (1, 60, 4, False),
+        (2, 60, 1, True),
+    ]
+    assert "nothing changes" in (changes[0].warning or "")
 
 
 # what is committed (offset, epoch; - for none), first offset held, end, offset asked for: part of the refusal

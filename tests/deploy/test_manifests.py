@@ -150,7 +150,7 @@ BROKEN: dict[str, list[Callable[[list[Manifest]], None]]] = {
     ],
     "keyed": [
         index(f"{POD}/volumes/0", {"name": "key", "secret": {"secretName": "stream-dedup-key"}}),
-        worker(f"{POD}/volumes/0", {"name": "key", "emptyDir": {}}),
+        worker(f"{POD}/volumes", []),
     ],
     "referring": [
         worker(f"{CONTAINER}/envFrom/0/configMapRef/name", "other"),
