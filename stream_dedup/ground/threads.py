@@ -12,12 +12,12 @@ class SideThread:
     """Makes blocking calls, one at a time, in a thread of its own.
 
     librdkafka forgets the transaction's coordinator when a broker that was killed is missing from one metadata answer; then
-    send_offsets_to_transaction waits for ever, whatever time-out it was given (seen with 2.16.0 at a broker's restart).
+    send_offsets_to_transaction waits far longer than the time-out that it was given (seen with 2.16.0 at a broker's restart).
     """
 
     def __init__(self, name: str) -> None:
         self._result: Any = None
-        self._calls: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
@@ -32,7 +32,10 @@ class SideThread:
         except queue.Empty:
             return False
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # else it and this frame would hold each other, and a client with them
         return True
 
     def take_result(self) -> Any:
@@ -48,11 +51,17 @@ class SideThread:
         """
         self.start(function)
         if not self.ended(seconds):
+            self.leave()
             raise TimeoutError
 
+    def leave(self) -> None:
+        """Let the thread end, once the call has returned that runs."""
+        self._calls.put(None)
+
     def _serve(self) -> None:
-        while True:
-            self._done.put(_outcome(self._calls.get()))
+        while (function := self._calls.get()) is not None:
+            self._done.put(_outcome(function))
+            del function  # what it carries is large, and the next one may be long in coming
 
 
 def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:

@@ -346,6 +346,9 @@ class Admin:
     def _wait(self, future: Any) -> Any:
         """Return a future's result; a broker that refuses us ends the waiting, because it will not change its mind.
 
+        What a future raises holds the frames that it passed, and they hold the future. So what is raised here is another error:
+        else each failed question would leave its client behind, with four threads, until Python looks for cycles.
+
         Much is asked of the controller. Where that went away, the client learns which node is the controller now only from
         what the brokers say of the cluster, so that is asked for meanwhile.
 
@@ -364,7 +367,10 @@ class Admin:
             if time.monotonic() >= say_at:
                 say_at = float("inf")
                 self._say()
-        return future.result(_TIMEOUT_SECONDS)
+        failed = future.exception()
+        if failed is not None:
+            raise type(failed)(*failed.args)
+        return future.result()
 
     def _translate(self, error: KafkaException, doing: str, needs: str = "") -> StreamDedupError:
         """Return what an error means; of a cluster that does not answer, say which addresses were tried."""

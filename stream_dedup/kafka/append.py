@@ -32,9 +32,11 @@ class _Appender:
     def __init__(self, settings: Settings, topic: str, client: str) -> None:
         # No time-out: who must not wait for a Kafka that is away uses `flush`, and the others go on when it is back.
         self._config = producer_config(settings, client, {"linger.ms": 0}, {"message.timeout.ms": 0})
-        self._producer = make_producer(self._config | {"error_cb": self._hear})
+        # What a fatal error makes of the records is that they are purged; only here does the client say why. A list, and not a
+        # method: a client that holds its owner would stay behind, with its threads, until Python looks for cycles.
+        self._fatal: list[KafkaError] = []
+        self._producer = make_producer(self._config | {"error_cb": partial(_keep_fatal, self._fatal)})
         self._topic = topic
-        self._cause: KafkaError | None = None
         self._failed: KafkaError | None = None
 
     def send(self, raw: bytes, key: bytes | None, delivered: Callable[[int], None]) -> None:
@@ -79,12 +81,14 @@ class _Appender:
         while left := self._serve(lambda: self._producer.flush(_FLUSH_STEP_SECONDS)):
             if lasts():
                 continue
+            # What is still to be written has reports that hold this appender, and its client holds them.
+            self._producer.purge()
+            self._producer.poll(0)
             raise BrokerError(f"{left} records were not written to {self._topic} within {seconds:.0f} s; is Kafka up?")
 
-    def _hear(self, error: KafkaError) -> None:
-        # What a fatal error makes of the records is that they are purged; only here does the client say why.
-        if error.fatal():
-            self._cause = error
+    def _cause(self) -> KafkaError | None:
+        """Return what ended the client, if it has said it."""
+        return self._fatal[0] if self._fatal else None
 
     def _ask_again(self) -> KafkaError | None:
         """Return the fatal error that was lost on its way: a new client meets it too, and has no reports that hide it."""
@@ -103,17 +107,22 @@ class _Appender:
         try:
             result = call()
         except (KafkaException, SystemError) as error:
-            told = told_by(error) or self._cause or self._ask_again()
+            told = told_by(error) or self._cause() or self._ask_again()
             if told is None:
                 raise BrokerError(
                     f"While appending to {self._topic}, the client failed without saying why. See what it logged before, and "
                     "the broker's log; a restart begins again from the committed offsets."
                 ) from error
             self._failed = self._failed or told
-            self._cause = self._cause or told
+            self._fatal.append(told)
         if self._failed is not None:
-            raise translate(self._cause or self._failed, f"appending to {self._topic}", f"Write on topic {self._topic}")
+            raise translate(self._cause() or self._failed, f"appending to {self._topic}", f"Write on topic {self._topic}")
         return result
+
+
+def _keep_fatal(kept: list[KafkaError], error: KafkaError) -> None:
+    if error.fatal():
+        kept.append(error)
 
 
 class LogAppender(_Appender):

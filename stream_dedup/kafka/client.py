@@ -89,9 +89,10 @@ def base_config(settings: Settings, client: str, defaults: Mapping[str, Any], fi
     config: dict[str, Any] = {
         "client.id": f"{settings.group}-{client}",
         "socket.timeout.ms": int(SOCKET_TIMEOUT_SECONDS * 1000),
-        # Nagle's algorithm and reconnect back-off of 10 s cost more here than they save.
-        "socket.nagle.disable": True,
-        "reconnect.backoff.max.ms": 2000,
+        "socket.nagle.disable": True,  # Nagle's algorithm costs more here than it saves
+        # A role has eight clients. With librdkafka's own 100 ms each tried twenty times a second while a broker was away.
+        "reconnect.backoff.ms": 1000,
+        "reconnect.backoff.max.ms": 8000,
         "log.connection.close": False,
         "topic.metadata.refresh.interval.ms": 30_000,
     }

@@ -56,7 +56,7 @@ class BrokenError(UndeliveredError):
 
 
 class UnwrittenError(AbortableError):
-    """Outputs were not written in time, and nothing says why."""
+    """Outputs were not written in time."""
 
 
 def told_by(error: KafkaException | SystemError) -> KafkaError | None:
@@ -94,4 +94,5 @@ def failure_of(errors: Sequence[tuple[str, KafkaError]]) -> BrokerError:
         if error.code() not in REFUSALS and error.code() not in TIMED_OUT and error.code() not in PURGED:
             return translated(error, f"writing to {topic}", f"Write on topic {topic}")
     first = causes[0][1]
-    return AbortableError(f"An output was not written: {first.str()} ({first.name()}).")
+    kind = UnwrittenError if first.code() in TIMED_OUT else AbortableError
+    return kind(f"An output was not written: {first.str()} ({first.name()}).")

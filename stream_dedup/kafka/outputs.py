@@ -40,8 +40,12 @@ class Outcome(enum.Enum):
 
 
 class Result(NamedTuple):
-    """How a transaction ended, and which of its outputs (by index) the broker refused for what they are."""
+    """How a transaction ended, and which of its outputs (by index) the broker refused for what they are.
+
+    `is_late`: outputs were not written in their time, so fewer of them may be, unless Kafka was away.
+    """
 
     outcome: Outcome
     refused: tuple[int, ...] = ()
     why: str = ""
+    is_late: bool = False

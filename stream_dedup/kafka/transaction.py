@@ -95,6 +95,7 @@ class TransactionalOutput:
         self._other = make(f"{transactional_id}~2") if in_turns else None
         self._doubtful: set[Producer] = set()  # each is thrown away at its next turn
         self._outputs_until = 0.0
+        self._is_late = False  # of the transaction that runs: outputs were not written in their time
         self._caller = self._make_thread("transactions")
 
     def run(
@@ -117,6 +118,7 @@ class TransactionalOutput:
             BrokerError: the producer cannot go on.
         """
         began = self._monotonic()
+        self._is_late = False
         try:
             return self._run(outputs, offsets, stamp, one_by_one=one_by_one, reached=reached)
         except FencedError as error:
@@ -147,10 +149,11 @@ class TransactionalOutput:
         try:
             return self._attempt(outputs, positions, stamp, reached, bulk)
         except UndeliveredError as error:
+            self._is_late = self._monotonic() - began >= _MESSAGE_SECONDS  # then no record is at fault
             ended = self._abort(error, [])
-            is_slow = self._monotonic() - began >= _MESSAGE_SECONDS  # then Kafka is not there, and no record is at fault
-            if ended.outcome is not Outcome.ABORTED or (is_slow and not error.is_refused):
+            if ended.outcome is not Outcome.ABORTED or (self._is_late and not error.is_refused):
                 return ended
+            self._is_late = False
         # Which record it was, and why, is known once each has a report. librdkafka goes on with a gap in its sequence numbers.
         self._renew()
         return self._attempt(outputs, positions, stamp, reached)
@@ -221,6 +224,7 @@ class TransactionalOutput:
         """Abort a transaction whose outputs failed: for want of an ACL, as they say themselves, or for `why`."""
         errors = [(outputs[index].topic, error) for index, error in failures]
         said = failure_of(errors) if why is None or errors else why
+        self._is_late = isinstance(said, UnwrittenError)
         # Where outputs are merely late, nothing is wrong with the transaction, and the offsets that `_denied` asks with would
         # be sent: a copy of them that comes late could be committed with the next transaction, which carries less.
         is_late = isinstance(why, UnwrittenError) and not errors
@@ -354,14 +358,15 @@ class TransactionalOutput:
         if refused:
             # librdkafka goes on with a gap in its sequence numbers, at which the next transaction would fail.
             self._renew()
-        return Result(Outcome.ABORTED, refused, str(why))
+        return Result(Outcome.ABORTED, refused, str(why), self._is_late)
 
     def _recycle(self, why: str) -> Result:
         """Throw the producer away, and the other one at its next turn."""
+        self._caller.leave()
         self._caller = self._make_thread("transactions")
         self._renew()
         self._doubtful = set() if self._other is None else {self._other[1]}
-        return Result(Outcome.UNKNOWN, why=why)
+        return Result(Outcome.UNKNOWN, why=why, is_late=self._is_late)
 
     def _renew(self) -> None:
         """Put a new producer in the place of this one, whose late copies are fenced by the epoch that the new one gets."""

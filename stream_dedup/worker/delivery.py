@@ -96,6 +96,7 @@ class Delivery:
         self._patience = patience
         self._delivers = delivers
         self._running: _Transaction | None = None
+        self._was_away = False  # Kafka, at some time while it ran
 
     @property
     def is_running(self) -> bool:
@@ -112,6 +113,7 @@ class Delivery:
         """Return whether no transaction runs, after waiting so long at most, and taking in how it ended."""
         if self._running is None:
             return True
+        self._was_away = self._was_away or self._patience.is_silent()
         try:
             has_ended = self._thread.ended(wait_seconds)
         except BaseException:
@@ -148,6 +150,7 @@ class Delivery:
             for (topic, partition), (offset, epoch) in self._flow.offsets(ready).items()
         ]
         running = self._running = _Transaction(ready, offsets)
+        self._was_away = False
         self._thread.start(lambda: self._carry_out(running))  # 2
 
     def _carry_out(self, transaction: _Transaction) -> _Ended:
@@ -172,7 +175,7 @@ class Delivery:
         result, leaving, seconds = ended
         carried = transaction.amount
         self._metrics.transaction(result.outcome.value)  # 3
-        self._allowance.ended(carried, seconds, is_committed=result.outcome is Outcome.COMMITTED)
+        self._learn(result, carried, seconds)
         if result.outcome is Outcome.COMMITTED:  # 4
             self._flow.committed(transaction.batches)
             self._metrics.took(sum(batch.live_records for batch in transaction.batches))
@@ -192,13 +195,22 @@ class Delivery:
             self._retract(leaving, transaction, result)
         self._abort(rereads=rereads)
 
+    def _learn(self, result: Result, carried: Amount, seconds: float) -> None:
+        """Let the next transactions carry as much as can be written in time; while Kafka was away, no size would have been."""
+        if self._was_away:
+            return
+        if result.outcome is Outcome.COMMITTED:
+            self._allowance.committed(carried, seconds)
+        elif result.is_late:
+            self._allowance.was_late(carried)
+
     def _retract(self, leaving: EmittedBatch, transaction: _Transaction, result: Result) -> None:
         """An output refused a record for what it is: find it, and tell the log that it represents nobody."""
         if len(result.refused) > 1:
             began = self._clock.monotonic()
             result = self._transact(leaving, transaction, one_by_one=True)
-            if not result.refused:  # written one by one so many take too long; of fewer it is found
-                self._allowance.ended(transaction.amount, self._clock.monotonic() - began, is_committed=False)
+            # Written one by one so many may take too long; of fewer it is found.
+            self._learn(result, transaction.amount, self._clock.monotonic() - began)
         for index in result.refused:
             emitted = leaving[index]
             where = f"{emitted.message.topic}-{emitted.message.partition}@{emitted.message.offset}"

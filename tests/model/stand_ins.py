@@ -252,6 +252,8 @@ class SideThread:
     def call(self, function: Callable[[], Any], seconds: float) -> None:
         function()
 
+    def leave(self) -> None: ...
+
     def start(self, function: Callable[[], Any]) -> None:
         if WORLD.tuning.aside:
             self._fiber = WORLD.scheduler.fork(function)

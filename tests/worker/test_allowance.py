@@ -20,7 +20,10 @@ def run(allowance: Allowance, rate: float, record_bytes: int, seconds: float) ->
         carried = Amount(documents, documents * record_bytes)
         took = 0.02 + carried.bytes / rate
         is_committed = took < MESSAGE_SECONDS
-        allowance.ended(carried, min(took, MESSAGE_SECONDS), is_committed=is_committed)
+        if is_committed:
+            allowance.committed(carried, took)
+        else:
+            allowance.was_late(carried)
         now += min(took, MESSAGE_SECONDS)
         written += carried.bytes if is_committed else 0
         timed_out += not is_committed
@@ -55,16 +58,19 @@ def test_transactions_grow_again() -> None:
 def test_a_small_transaction_that_is_slow_says_nothing_of_size() -> None:
     allowance = Allowance(MOST)
 
-    allowance.ended(Amount(10, 10_000), 4 * SLOW_SECONDS, is_committed=True)
+    allowance.committed(Amount(10, 10_000), 4 * SLOW_SECONDS)
 
     assert allowance.now == MOST
 
 
-def test_a_transaction_that_was_aborted_at_once_says_nothing_of_size() -> None:
-    """A refused record, or a rebalance."""
+def test_what_each_transaction_costs_by_itself_does_not_keep_them_small() -> None:
+    """With 0.7 s for a commit, whatever it carries, seven documents become all that is allowed within some ten transactions."""
     allowance = Allowance(MOST)
+    while allowance.now.documents > 7:
+        allowance.was_late(allowance.now)
 
-    allowance.ended(MOST, 0.2, is_committed=False)
+    for _ in range(12):
+        allowance.committed(allowance.now, 0.7)
 
     assert allowance.now == MOST
 
@@ -73,7 +79,7 @@ def test_several_large_ones_that_were_under_way_count_once() -> None:
     allowance = Allowance(MOST)
 
     for _ in range(4):
-        allowance.ended(MOST, 2 * SLOW_SECONDS, is_committed=True)
+        allowance.committed(MOST, 2 * SLOW_SECONDS)
 
     assert allowance.now == Amount(4000, 15_000_000)
 
@@ -88,6 +94,9 @@ def test_it_always_allows_a_record_and_never_more_than_the_most() -> None:
         allowance = Allowance(most)
         for _ in range(50):
             carried = Amount(dice.randint(1, 20_000), dice.randint(1, 1 << 27))
-            allowance.ended(carried, dice.uniform(0, 30), is_committed=dice.random() < 0.5)
+            if dice.random() < 0.5:
+                allowance.committed(carried, dice.uniform(0, 30))
+            else:
+                allowance.was_late(carried)
             assert 1 <= allowance.now.documents <= most.documents
             assert 1 <= allowance.now.bytes <= most.bytes

@@ -64,6 +64,8 @@ class Source:
     def lag(self, *_: object) -> None:
         return None
 
+    def restart_at(self, *_: object) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -104,6 +106,8 @@ class Loop:
         self.ends = self.clock.now + seconds
         self.beats = mock.Mock(side_effect=itertools.chain([None] * TURNS_MAX, [AssertionError("it turns and turns")]))
         self.sources: list[Source] = []
+        self.is_away = False
+        self.logger = mock.Mock()
         self.transactions = mock.Mock(run=mock.Mock(return_value=Result(Outcome.COMMITTED)))
 
         def make_source(_settings: Settings, _topic: str, _client: str, listener: Any, _patience: Any) -> Any:
@@ -120,11 +124,11 @@ class Loop:
             "make_beginnings": mock.Mock(),
             "make_fingerprinter": lambda _: mock.Mock(recipe=RECIPE),
             "inspect": lambda *_: SourceCluster(TopicNames(""), b"l" * 16, SOURCE_ID, 1, 1, 1 << 20, 1 << 20, mock.Mock()),
-            "logger": mock.Mock(),
+            "logger": self.logger,
         }
         settings = Settings(worker_id="worker", state_dir=folder, value_format="json", insights=False)
         health = mock.Mock(beat=self.beats)
-        watch = mock.Mock(is_silent=lambda: False, begin=lambda _, make: make())
+        watch = mock.Mock(is_silent=lambda: self.is_away, begin=lambda _, make: make())
         surroundings = WorkerSurroundings(**(twins | around))
         self.worker = Worker(settings, RECIPE, mock.MagicMock(), health, mock.Mock(), watch, stop, surroundings)
 
@@ -175,3 +179,48 @@ def test_a_topic_created_again_ends_the_worker(tmp_path: Path, topic_id: bytes, 
 
     assert make_admin.call_count == (1 if ends else 2)
     assert (loop.reads[-1] >= loop.ends) == (not ends)
+
+
+def _next_documents(loop: Loop, results: list[Result], seconds: float, *, falls_silent: bool = False) -> list[int]:
+    """Run a worker whose first transactions take so long and end so; return how many documents were allowed after each."""
+    ends = iter(results)
+
+    def transact(*_: object, **__: object) -> Result:
+        loop.clock.now += seconds
+        loop.is_away = falls_silent
+        result = next(ends, Result(Outcome.COMMITTED))
+        if not ends.__length_hint__():
+            loop.ends = loop.clock.now
+        return result
+
+    loop.transactions.run.side_effect = transact
+    loop.worker.run()
+    said = [given.kwargs for given in loop.logger.warning.call_args_list]
+    return [one["next_documents_max"] for one in said if "next_documents_max" in one]
+
+
+def test_outputs_that_are_late_make_transactions_smaller(tmp_path: Path) -> None:
+    """A broker that takes them slowly takes fewer in time."""
+    loop = Loop(tmp_path, 3000.0, make_admin=mock.Mock(return_value=mock.Mock(topic_ids=lambda _: {})))
+
+    allowed = _next_documents(loop, [Result(Outcome.ABORTED, is_late=True)] * 3, 25.0)
+
+    least = Settings().batch_documents // 1024  # a transaction here carries a document or two
+    assert allowed == [least] * 3
+
+
+@pytest.mark.parametrize(
+    ("result", "falls_silent"),
+    [
+        (Result(Outcome.UNKNOWN), False),
+        (Result(Outcome.ABORTED), False),
+        (Result(Outcome.ABORTED, is_late=True), True),
+        (Result(Outcome.UNKNOWN, is_late=True), True),
+    ],
+)
+def test_an_outage_is_no_sign_of_size(tmp_path: Path, result: Result, falls_silent: bool) -> None:
+    """A step behind the outputs that got no answer, or outputs that were late because Kafka was away: as much is allowed."""
+    loop = Loop(tmp_path, 3000.0, make_admin=mock.Mock(return_value=mock.Mock(topic_ids=lambda _: {})))
+    most = Settings().batch_documents
+
+    assert _next_documents(loop, [result] * 5, 30.0, falls_silent=falls_silent) == [most] * 5

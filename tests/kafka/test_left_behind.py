@@ -1,0 +1,150 @@
+"""What an outage leaves behind in a process that lives on: no thread of ours, and no client of librdkafka."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from stream_dedup.ground.errors import BrokerError
+from stream_dedup.ground.threads import SideThread
+from stream_dedup.kafka import Admin, LogAppender, TransactionalOutput, admin, append, transaction
+from stream_dedup.kafka.outputs import Outcome
+from stream_dedup.settings.settings import Settings
+
+OUTAGES = 10
+NOBODY = Settings(kafka_bootstrap_servers="127.0.0.1:1")
+
+
+@pytest.fixture(autouse=True)
+def without_collector() -> Iterator[None]:
+    """A role has cycles looked for rarely, so what is only in a cycle is as good as kept."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def threads() -> int:
+    """Return how many threads this process has, those of librdkafka too."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def come_back_to(before: int, count: Callable[[], int] = threads) -> int:
+    """Return how many there are once there are no more than before, or after a while: threads end a moment later."""
+    until = time.monotonic() + 10
+    while count() > before and time.monotonic() < until:
+        time.sleep(0.02)
+    return count()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda one: one.topic_ids(["documents"]),
+        lambda one: one.ends([("documents", 0)]),
+        lambda one: one.group_members("group"),
+        lambda one: one.broker_count(),
+    ],
+)
+def test_an_administrator_that_got_no_answer_goes(question: Callable[[Admin], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Roles ask with a new one each time: after ten outages none is left."""
+    for name in ("_TIMEOUT_SECONDS", "_FIRST_QUESTION_SECONDS", "_LEARN_SECONDS"):
+        monkeypatch.setattr(admin, name, 0.05)
+    before = threads()
+
+    for _ in range(OUTAGES):
+        with pytest.raises(BrokerError):
+            question(Admin(NOBODY))
+
+    assert come_back_to(before) <= before
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
+def test_an_appender_that_is_let_go_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was begun is written down by a new one each time."""
+    monkeypatch.setattr(append, "_FLUSH_STEP_SECONDS", 0.01)
+    before = threads()
+
+    for _ in range(OUTAGES):
+        appender = LogAppender(NOBODY, "begun", "begun")
+        appender.send(b"", None, lambda _: None)
+        with pytest.raises(BrokerError, match="1 records were not written"):
+            appender.flush(0.0)
+        del appender
+
+    assert come_back_to(before) <= before
+
+
+def test_a_fatal_error_is_still_told_by_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's callback keeps it, though it does not hold the appender."""
+    heard: list[Callable[[KafkaError], None]] = []
+
+    class Purged:
+        def __init__(self, config: dict[str, Any]) -> None:
+            heard.append(config["error_cb"])
+
+        def produce(self, *_: Any) -> None:
+            raise KafkaException(KafkaError(KafkaError._PURGE_QUEUE, "purged"))
+
+        def poll(self, *_: Any) -> int:
+            return 0
+
+    monkeypatch.setattr(append, "make_producer", Purged)
+    appender = LogAppender(NOBODY, "begun", "begun")
+    heard[0](KafkaError(KafkaError._TRANSPORT, "passes"))
+    heard[0](KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no", fatal=True))
+
+    with pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"):
+        appender.send(b"", None, lambda _: None)
+
+
+class Hangs:
+    """A producer whose offsets are answered only once `back` is set, far behind their time-out."""
+
+    back: threading.Event
+
+    def __init__(self, _config: Any) -> None: ...
+
+    def init_transactions(self, *_: Any) -> None: ...
+
+    begin_transaction = init_transactions
+
+    def flush(self, *_: Any) -> int:
+        return 0
+
+    def send_offsets_to_transaction(self, *_: Any) -> None:
+        self.back.wait(60)
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True))
+
+
+def test_steps_that_came_back_too_late_leave_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that hangs is left behind in its thread, which ends when the step does."""
+    Hangs.back = threading.Event()
+    monkeypatch.setattr(transaction, "make_producer", Hangs)
+    monkeypatch.setattr(transaction, "STEP_SECONDS", 0.0)
+    monkeypatch.setattr(transaction, "_GRACE_SECONDS", 0.01)
+    before = threading.active_count()
+    output = TransactionalOutput(Settings(), "worker-0", "outputs")
+
+    outcomes = [output.run([], [("documents", 0, 1, "")], b"").outcome for _ in range(OUTAGES)]
+    Hangs.back.set()
+
+    assert outcomes == [Outcome.UNKNOWN] * OUTAGES
+    assert come_back_to(before + 1, threading.active_count) == before + 1, "the one that serves the next transaction"
+
+
+def test_a_thread_that_is_left_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = threading.active_count()
+    with contextlib.suppress(TimeoutError):
+        SideThread("slow").call(lambda: time.sleep(0.05), 0.0)
+
+    assert come_back_to(before, threading.active_count) == before
