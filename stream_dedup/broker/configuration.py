@@ -50,6 +50,8 @@ def node_settings(node_id: int, port: int, controller_port: int, controllers: Ma
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": replicas,
         "offsets.topic.num.partitions": "8",
+        # The coordinator reads its partition as a whole when it starts; what is not compacted yet is one segment at least.
+        "offsets.topic.segment.bytes": "4194304",
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": in_sync,
         "transaction.state.log.num.partitions": "8",

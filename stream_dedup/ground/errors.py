@@ -2,7 +2,8 @@
 
     StreamDedupError
     |-- ConfigurationError      settings, topics or state that cannot serve: exit 78, an operator must act
-    |   `-- FirstStartError     a partition that was begun has no committed offset
+    |   |-- FirstStartError     a partition that was begun has no committed offset
+    |   `-- GoneError           a topic, or what is to be read of it, is not there: a role waits for it at its start
     |-- InputError              a file or argument of a command cannot be read as asked: exit 1
     |-- FormatError             bytes on a topic or on disk that are not ours, or are damaged
     |   `-- FutureFormatError   written by a newer version of this program: exit 78, an operator must act
@@ -10,6 +11,7 @@
     |   `-- VolumeError         it is damaged, foreign, or no directory of ours: exit 78, an operator must act
     |-- BrokerError             Kafka refused or failed for good: the role stops, a restart recovers
     |   |-- AbortableError      the transaction must be aborted; the process may go on
+    |   |-- NoAnswerError       Kafka gave no answer in time: the same may be asked again
     |   `-- FencedError         another worker uses the same transactional id
     |-- InvariantError          something that must always hold does not: stop and alarm, never commit past it
     |   `-- DivergedError       two index replicas gave different answers for one log offset
@@ -42,6 +44,10 @@ class ConfigurationError(StreamDedupError):
 
 class FirstStartError(ConfigurationError):
     """A partition that was begun has no committed offset any more."""
+
+
+class GoneError(ConfigurationError):
+    """A topic, or the record that is to be read next, is not there: not yet, or not any more."""
 
 
 class InputError(StreamDedupError):
@@ -106,6 +112,10 @@ class TopicExistsError(BrokerError):
 
 class AbortableError(BrokerError):
     """The open transaction must be aborted; the process may go on from the committed offset."""
+
+
+class NoAnswerError(BrokerError):
+    """Kafka gave no answer in time; it may be away, or on its way back, so the same may be asked again."""
 
 
 class FencedError(BrokerError):

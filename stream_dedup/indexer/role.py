@@ -21,7 +21,7 @@ import structlog
 from stream_dedup.checks.start import hold
 from stream_dedup.checks.volume import of_another_log
 from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import ConfigurationError
+from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
 from stream_dedup.ground.threads import SideThread
 from stream_dedup.ground.topics import TopicNames
@@ -33,7 +33,16 @@ from stream_dedup.index.store import RocksStore
 from stream_dedup.indexer.api import IndexApi
 from stream_dedup.indexer.metrics import IndexMetrics
 from stream_dedup.indexer.publisher import Publisher, PublisherPace
-from stream_dedup.kafka import Admin, LastRecordReader, LogReader, TopicState, TransactionalOutput, VerdictWriter
+from stream_dedup.kafka import (
+    Admin,
+    LastRecordReader,
+    LogReader,
+    TopicLives,
+    TopicState,
+    TransactionalOutput,
+    VerdictWriter,
+    is_another,
+)
 from stream_dedup.log import answers
 from stream_dedup.log.records import DOCUMENTS_MAX
 from stream_dedup.service.collector import collect_rarely
@@ -126,6 +135,14 @@ class Indexer:
         admin = surroundings.make_admin(settings)
         found = surroundings.check_topics("index", settings, names, admin)
         log_id = f"{admin.cluster_id()}/{found[names.fingerprints].topic_id.hex()}"
+        self._log = names.fingerprints
+        self._log_topic_id = found[names.fingerprints].topic_id
+        self._lives = TopicLives(
+            lambda: surroundings.make_admin(settings).topic_ids([names.fingerprints]),
+            surroundings.make_thread("asking"),
+            surroundings.monotonic,
+            self._logger,
+        )
         client = f"index-{surroundings.host}"
         self._name = client.encode()
         self._log_reader = surroundings.make_log_reader(settings, names.fingerprints, client)
@@ -272,6 +289,10 @@ class Indexer:
         if now < self._next_gauges:
             return
         self._next_gauges = now + _GAUGES_SECONDS
+        if is_another(self._lives.look(), self._log, self._log_topic_id):
+            raise StreamDedupError(
+                f"The topic {self._log} was deleted and created again, so this index ends: its volume is of another log."
+            )
         taken = self._desk.look(self._index, lambda step: self._failpoints.hit(f"index.{step}", self._in_flight))
         if taken is not None:
             self._logger.info("checkpoint made for a snapshot", applied=taken)

@@ -17,14 +17,14 @@ from collections.abc import Coroutine
 
 import structlog
 
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, FormatError, StreamDedupError
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, FormatError, GoneError, StreamDedupError
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.insights import record
 from stream_dedup.insights.ledger import BegunEvent, HostLedger, rfc3339
 from stream_dedup.insights.metrics import InsightsMetrics
 from stream_dedup.insights.page import Console
 from stream_dedup.insights.stream import HostStream
-from stream_dedup.kafka import Admin
+from stream_dedup.kafka import Admin, Lives, is_another
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from stream_dedup.service.waits import Waits
@@ -56,33 +56,44 @@ def run(settings: Settings, stop: threading.Event) -> None:
     try:
         with Watch(settings, settings.topic_names.insights, Waits(health, _logger)) as watch:
             if watch.wait(stop):
-                asyncio.run(_main(settings, metrics, health, console, watch, stop))
+                ids = watch.begin(stop, lambda: check_topics(Admin(settings), settings.topic_names))
+                asyncio.run(_main(settings, ids, metrics, health, console, watch, stop))
     finally:
         server.stop()
 
 
 async def _main(
-    settings: Settings, metrics: InsightsMetrics, health: Health, console: Console, watch: Watch, stop: threading.Event
+    settings: Settings,
+    ids: Lives,
+    metrics: InsightsMetrics,
+    health: Health,
+    console: Console,
+    watch: Watch,
+    stop: threading.Event,
 ) -> None:
-    admin = Admin(settings)
-    names = settings.topic_names
-    _check_topics(admin, names)
-    role = _Insights(settings, names, admin, metrics, health, console, watch)
+    role = _Insights(settings, settings.topic_names, ids, Admin(settings), metrics, health, console, watch)
     await role.run(stop)
 
 
-def _check_topics(admin: Admin, names: TopicNames) -> None:
+def check_topics(admin: Admin, names: TopicNames) -> Lives:
+    """Return the ids of the topics that this role reads and writes.
+
+    Raises:
+        GoneError: one is missing.
+        ConfigurationError: one has more than one partition.
+    """
     wanted = (names.insights, names.host_signals, names.insights_changelog)
     found = admin.topic_ids(wanted)
     missing = [name for name in wanted if name not in found]
     many = [name for name in wanted if name in found and found[name][1] != 1]
     if missing:
-        raise ConfigurationError(f"{' and '.join(missing)} do not exist; create them with: stream-dedup topics apply")
+        raise GoneError(f"{' and '.join(missing)} do not exist; create them with: stream-dedup topics apply")
     if many:
         raise ConfigurationError(
             f"The topic {many[0]} has {found[many[0]][1]} partitions and must have one. Delete it, and create it with: "
             "stream-dedup topics apply"
         )
+    return found
 
 
 class _Insights:
@@ -90,6 +101,7 @@ class _Insights:
         self,
         settings: Settings,
         names: TopicNames,
+        ids: Lives,
         admin: Admin,
         metrics: InsightsMetrics,
         health: Health,
@@ -97,6 +109,7 @@ class _Insights:
         watch: Watch,
     ) -> None:
         self._settings = settings
+        self._ids = ids
         self._watch = watch
         self._names = names
         self._admin = admin
@@ -237,12 +250,17 @@ class _Insights:
                 continue
             try:
                 low, end = (await asyncio.to_thread(self._admin.ends, [key]))[key]
+                found = await asyncio.to_thread(self._admin.topic_ids, list(self._ids))
             except BrokerError as error:
                 self._waiting_since = None
                 # After a broker's restart librdkafka may ask with the old leader epoch for ever; a new client does not.
                 self._admin = Admin(self._settings)
                 _logger.warning("the end of the topic could not be asked for", reason=str(error))
                 continue
+            if anew := [name for name, (topic_id, _) in self._ids.items() if is_another(found, name, topic_id)]:
+                raise StreamDedupError(
+                    f"{' and '.join(anew)} were deleted and created again; this role ends so that a restart begins with them."
+                )
             seen = self._next_offset
             behind = 0 if seen is None else max(0, end - max(seen, low) - self._stream.waiting)
             if self._stream.owns:

@@ -10,6 +10,7 @@ from stream_dedup.kafka.append import LINGER_MS, InsightsSender, LoadProducer, L
 from stream_dedup.kafka.bulk import RecordColumns, warm_up_writer
 from stream_dedup.kafka.client import STATISTICS_EVENT
 from stream_dedup.kafka.committed import OwnedOffset
+from stream_dedup.kafka.lives import Lives, TopicLives, is_another
 from stream_dedup.kafka.outputs import Outcome, Output, PackedOutputs, Result
 from stream_dedup.kafka.patience import Patience
 from stream_dedup.kafka.readers import (
@@ -34,6 +35,7 @@ __all__ = [
     "GroupStamp",
     "InsightsSender",
     "LastRecordReader",
+    "Lives",
     "LoadProducer",
     "LogAppender",
     "LogReader",
@@ -48,11 +50,13 @@ __all__ = [
     "Result",
     "SourceConsumer",
     "SpanReader",
+    "TopicLives",
     "TopicState",
     "TransactionalOutput",
     "VerdictReader",
     "VerdictWriter",
     "group_offsets",
+    "is_another",
     "read_partition",
     "read_whole",
     "reader",

@@ -28,8 +28,8 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from stream_dedup.ground.document import TopicPartitionKey
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, StreamDedupError, TopicExistsError
-from stream_dedup.kafka.client import _logger, admin_config, ask_anew, translate
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, NoAnswerError, StreamDedupError, TopicExistsError
+from stream_dedup.kafka.client import SILENT, _logger, admin_config, ask_anew, translate
 from stream_dedup.kafka.trouble import Trouble
 from stream_dedup.settings.settings import Settings
 
@@ -43,7 +43,6 @@ _LOOK_SECONDS = 0.05
 _SAID_AFTER_SECONDS = 3.0
 _FIRST_QUESTION_SECONDS = 1.0
 _LEARN_SECONDS = 1.0
-_SILENT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ class Admin:
             self._list(seconds, float("inf"), topic)
         except KafkaException as error:
             # Whoever says no is there.
-            return "" if error.args[0].code() not in _SILENT else self._trouble.last() or "No broker has answered"
+            return "" if error.args[0].code() not in SILENT else self._trouble.last() or "No broker has answered"
         return ""
 
     def _metadata(self, doing: str) -> Any:
@@ -123,7 +122,7 @@ class Admin:
             except KafkaException as error:
                 self._client.poll(0)
                 self._trouble.check()
-                if error.args[0].code() not in _SILENT or is_last:
+                if error.args[0].code() not in SILENT or is_last:
                     raise
             asked *= 2
             if time.monotonic() - began >= say_after:
@@ -374,11 +373,11 @@ class Admin:
 
     def _translate(self, error: KafkaException, doing: str, needs: str = "") -> StreamDedupError:
         """Return what an error means; of a cluster that does not answer, say which addresses were tried."""
-        if error.args[0].code() in _SILENT:
+        if error.args[0].code() in SILENT:
             self._client.poll(0)
             why = self._trouble.last()
             no_broker = f"{why}: no broker" if why else "No broker"
-            return self._trouble.refusal() or BrokerError(
+            return self._trouble.refusal() or NoAnswerError(
                 f"{no_broker} answered at {self._bootstrap} within {_TIMEOUT_SECONDS:.0f} s while {doing}. Is Kafka up there, "
                 f"and do STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS and the TLS and SASL settings fit its listener?"
             )

@@ -20,7 +20,7 @@ from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient
 
 from stream_dedup.ground.document import Message, UnreadableHeaders, maker_of
-from stream_dedup.ground.errors import AbortableError, BrokerError, ConfigurationError, FencedError
+from stream_dedup.ground.errors import AbortableError, BrokerError, ConfigurationError, FencedError, NoAnswerError
 from stream_dedup.ground.messages import NO_TIMESTAMP, Messages
 from stream_dedup.kafka.given import headers_of, shown_name
 from stream_dedup.settings.environment import environment_name
@@ -33,6 +33,7 @@ SOCKET_TIMEOUT_SECONDS = 10.0
 # machine or a broker that stands still for ten of them in a row costs a rebalance.
 SESSION_MS = 10_000
 HEARTBEAT_MS = 1_000
+POLL_MS = 45_000
 STATISTICS_EVENT = "librdkafka statistics"
 
 Acl = str | Mapping[int, str]
@@ -59,12 +60,15 @@ GONE = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.UNKNOWN_TOPIC_ID,
         KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
     }
 )
+# Nobody answered.
+SILENT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REQUEST_TIMED_OUT})
+# The group has gone on without this member, which joins it again by itself.
+WENT_ON = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.UNKNOWN_MEMBER_ID})
 RESTORE = (
-    "A topic of this filter, or a partition of one, is gone: it was deleted. `stream-dedup topics plan` says which; restore it "
-    "if its records matter, else create it with: stream-dedup topics apply"
+    "A topic of this filter is gone: it was deleted. `stream-dedup topics plan` says which; restore it if its records matter, "
+    "else create it with: stream-dedup topics apply"
 )
 
 # The operator's properties are given to every client; librdkafka warns of each that is for the other kind.
@@ -110,7 +114,9 @@ def consumer_config(settings: Settings, client: str, group: str, fixed: Mapping[
     defaults = {
         "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": HEARTBEAT_MS,
-        "max.poll.interval.ms": 300_000,
+        # A broker that comes back may wait so long for members that are dead. The loop polls many times a second; what keeps it
+        # longest is a killed worker's transaction, which holds its offsets back for 30 s, and Kafka looks every 10.
+        "max.poll.interval.ms": POLL_MS,
         # After its queue was full librdkafka waits this long before it fetches again; the default is one second.
         "fetch.queue.backoff.ms": 20,
         "fetch.error.backoff.ms": 100,
@@ -285,10 +291,14 @@ def translate(error: KafkaError | KafkaException, doing: str, needs: Acl = "") -
     if code in GONE:
         kind = AbortableError if kafka_error.txn_requires_abort() or kafka_error.retriable() else BrokerError
         return kind(f"{text} {RESTORE}")
+    if code == KafkaError._UNKNOWN_PARTITION:
+        return AbortableError(f"{text} The topic has grown, and this client learns of it in a moment.")
     if kafka_error.fatal():
         return BrokerError(f"{text} The client cannot go on; a restart begins again from the committed offsets.")
     if kafka_error.txn_requires_abort() or kafka_error.retriable():
         return AbortableError(f"{text} The transaction is aborted and its documents are read again.")
+    if code in SILENT | MOVES:
+        return NoAnswerError(f"{text} Kafka is away, or on its way back; is its broker up?")
     return BrokerError(f"{text} See the broker's log, and check the connection and the ACLs.")
 
 
@@ -308,18 +318,23 @@ def ask(question: Callable[[float], Any], doing: str, seconds: float = 30.0, nee
         raise translate(error, doing, needs) from error
 
 
-def ask_anew(question: Callable[[float], Any], seconds: float, pause: Callable[[float], Any] = time.sleep) -> Any:
+def ask_anew(
+    question: Callable[[float], Any],
+    seconds: float,
+    pause: Callable[[float], Any] = time.sleep,
+    codes: frozenset[int] = MOVES,
+) -> Any:
     """Return `question(timeout)`, which changes nothing, so it is asked anew for `seconds` in all where waiting can help.
 
     It can while a leader or a coordinator moves, or has just started: the brokers learn of that one after another, and
-    librdkafka hands such an answer on. What else is raised is raised at once.
+    librdkafka hands such an answer on. What else is raised than one of `codes` is raised at once.
     """
     until = time.monotonic() + seconds
     while True:
         try:
             return question(max(AGAIN_SECONDS, until - time.monotonic()))
         except KafkaException as error:
-            if error.args[0].code() not in MOVES or time.monotonic() > until:
+            if error.args[0].code() not in codes or time.monotonic() > until:
                 raise
         pause(AGAIN_SECONDS)
 

@@ -7,16 +7,27 @@ with the records it belongs to (`SourceConsumer.stamp`), never at commit; a sour
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
 from stream_dedup.ground.document import Message, TopicPartitionKey, Unreadable
 from stream_dedup.ground.messages import Messages
-from stream_dedup.kafka.client import ask, consumer_config, make_consumer, to_message, to_messages, translate, wait_for
+from stream_dedup.kafka.client import (
+    MOVES,
+    SILENT,
+    WENT_ON,
+    ask_anew,
+    consumer_config,
+    make_consumer,
+    to_message,
+    to_messages,
+    translate,
+)
 from stream_dedup.kafka.committed import OwnedOffset, ask_committed
 from stream_dedup.kafka.patience import IMPATIENT, Patience
 from stream_dedup.kafka.taking import raise_unless_passing, take_raw
@@ -24,6 +35,9 @@ from stream_dedup.kafka.unreadable import CODES, Suspects
 from stream_dedup.settings.settings import Settings
 
 _ANSWER_SECONDS = 20.0
+_QUESTIONS = 3
+# A partition that was made a moment ago is not known to the client, or to each broker.
+_NEW = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART})
 _GENERATION = struct.Struct("<i")
 _GENERATION_AT = len(b"CGMDv2:")
 
@@ -134,13 +148,27 @@ class SourceConsumer:
         wanted = [TopicPartition(topic, partition) for topic, partition in keys]
         return ask_committed(self._asker, wanted, f"of {self._topic}", self._acls, self._patience) if wanted else {}
 
-    def commit_start(self, starts: Mapping[TopicPartitionKey, tuple[int, str]]) -> None:
-        """Commit (offset, metadata) of partitions that had no committed offset, before anything of them is read."""
+    def commit_start(self, starts: Mapping[TopicPartitionKey, tuple[int, str]]) -> bool:
+        """Commit (offset, metadata) of partitions that had no committed offset, before anything of them is read.
+
+        Returns whether it was done; it is not where the group has gone on meanwhile: then ask for them anew, and try again.
+        """
         offsets = [TopicPartition(topic, part, offset, text) for (topic, part), (offset, text) in starts.items()]
-        doing = f"committing the first offsets of {self._topic}"
-        for one in wait_for(lambda _: self._consumer.commit(offsets=offsets, asynchronous=False), doing, needs=self._acls):
-            if one.error is not None:
-                raise translate(one.error, doing, self._acls)
+
+        def commit(_: float) -> list[TopicPartition]:
+            found: list[TopicPartition] = self._consumer.commit(offsets=offsets, asynchronous=False)
+            for one in found:
+                if one.error is not None:
+                    raise KafkaException(one.error)
+            return found
+
+        try:
+            self._insist(commit)
+        except KafkaException as error:
+            if error.args[0].code() in WENT_ON:
+                return False
+            raise translate(error, f"committing the first offsets of {self._topic}", self._acls) from error
+        return True
 
     def low_watermark(self, key: TopicPartitionKey) -> int:
         """Return the first offset that the partition still holds."""
@@ -156,14 +184,39 @@ class SourceConsumer:
 
     def _watermarks(self, key: TopicPartitionKey) -> tuple[int, int]:
         partition = TopicPartition(*key)
-        doing = f"reading the first and last offset of {key[0]}-{key[1]}"
-        low, high = ask(
-            lambda seconds: self._consumer.get_watermark_offsets(partition, timeout=seconds),
-            doing,
-            _ANSWER_SECONDS,
-            f"Describe on topic {key[0]}",
-        )
+        try:
+            low, high = self._insist(lambda seconds: self._asker.get_watermark_offsets(partition, timeout=seconds))
+        except KafkaException as error:
+            doing = f"reading the first and last offset of {key[0]}-{key[1]}"
+            raise translate(error, doing, f"Describe on topic {key[0]}") from error
         return int(low), int(high)
+
+    def _insist(self, question: Callable[[float], Any]) -> Any:
+        """Return what is asked, asked anew for as long as Kafka is away or a new partition is not known, and some times besides."""
+        lasts = self._patience.begin(_QUESTIONS)
+        while True:
+            try:
+                return ask_anew(self._knowing(question), _ANSWER_SECONDS, codes=MOVES | _NEW)
+            except KafkaException as error:
+                if error.args[0].code() not in SILENT | MOVES | _NEW or not lasts():
+                    raise
+
+    def _knowing(self, question: Callable[[float], Any]) -> Callable[[float], Any]:
+        """Have the client ask for the topic's partitions where it did not know one: by itself it asks twice a minute.
+
+        It is the one that is no member: inside a member's callback this question ends the process (confluent_kafka 2.16).
+        """
+
+        def asked(seconds: float) -> Any:
+            try:
+                return question(seconds)
+            except KafkaException as error:
+                if error.args[0].code() in _NEW:
+                    with contextlib.suppress(KafkaException):
+                        self._asker.list_topics(self._topic, timeout=seconds)
+                raise
+
+        return asked
 
     def restart_at(self, starts: Mapping[TopicPartitionKey, int]) -> None:
         """Read each partition again from the given offset; whatever was fetched of it is thrown away."""

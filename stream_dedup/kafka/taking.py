@@ -8,8 +8,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import Message as RawMessage
 
 from stream_dedup.ground.document import Message
-from stream_dedup.ground.errors import BrokerError, ConfigurationError
-from stream_dedup.kafka.client import GONE, Acl, to_message, translate
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, GoneError
+from stream_dedup.kafka.client import GONE, MOVES, SILENT, WENT_ON, Acl, to_message, translate
+
+# What the client gets over by itself. A partition is unknown to it for a moment when the topic has grown.
+_PASSING = MOVES | SILENT | WENT_ON | {KafkaError._MAX_POLL_EXCEEDED, KafkaError._UNKNOWN_PARTITION}
 
 
 def take_messages(consumer: Consumer, most: int, timeout_seconds: float, topic: str) -> list[Message]:
@@ -48,14 +51,14 @@ def raise_unless_passing(error: KafkaError, topic: str, acls: Acl = "") -> None:
     """Raise what must stop the role; what the client gets over by itself passes."""
     code = error.code()
     if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-        raise ConfigurationError(
+        raise GoneError(
             f"An offset to read from is not in {topic} any more ({error.str()}): its retention removed records, or the "
             "topic was created again. Nothing was skipped. Restore the topic, or move on with: stream-dedup rewind"
         )
     if code in GONE:
-        raise ConfigurationError(
-            f"The topic {topic} does not exist, or lacks a partition that it had: it was deleted, or never created. Restore it "
-            "if its records matter, else create it with: stream-dedup topics apply"
+        raise GoneError(
+            f"The topic {topic} does not exist: it was deleted, or never created. Restore it if its records matter, else "
+            "create it with: stream-dedup topics apply"
         )
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         raise translate(error, f"reading {topic}", f"Read on topic {topic}")
@@ -66,6 +69,6 @@ def raise_unless_passing(error: KafkaError, topic: str, acls: Acl = "") -> None:
             f"A batch in {topic} has a format that this client does not know ({error.str()}): it is damaged, or newer than the "
             "client. Nothing was skipped. Upgrade confluent-kafka, or move past the batch with: stream-dedup rewind"
         )
-    if code == KafkaError._MAX_POLL_EXCEEDED or (error.retriable() and not error.fatal()):
+    if code in _PASSING or (error.retriable() and not error.fatal()):
         return
     raise BrokerError(f"{topic} cannot be read on: {error.str()} ({error.name()}). A restart begins at the same place.")

@@ -203,6 +203,7 @@ class TransactionalOutput:
                     )
             reached("offsets")
         except KafkaException as error:
+            self._learn_of_growth(error.args[0], outputs)
             return self._abort(translated(error.args[0], "writing a transaction"), failures)
         except AbortableError as error:
             if bulk is not None and isinstance(error, UndeliveredError):
@@ -212,6 +213,13 @@ class TransactionalOutput:
             return self._abort(error, failures)
         reached("before-commit")
         return self._commit(needs, in_bulk=bulk is not None)  # 5
+
+    def _learn_of_growth(self, error: KafkaError, outputs: Sequence[Output]) -> None:
+        """Have the client ask how many partitions the topics have, if it did not know one: by itself it asks twice a minute."""
+        if error.code() == KafkaError._UNKNOWN_PARTITION:
+            for topic in {output.topic for output in outputs}:
+                with contextlib.suppress(KafkaException):
+                    self._producer.list_topics(topic, timeout=STEP_SECONDS)
 
     def _fail(
         self,

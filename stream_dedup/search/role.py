@@ -28,7 +28,7 @@ from stream_dedup.console.outputs import decision_of
 from stream_dedup.control.forget import log_form
 from stream_dedup.fingerprinting import Languages
 from stream_dedup.ground.document import Message, TopicPartitionKey, shorten_id
-from stream_dedup.ground.errors import AwayError, BrokerError, ConfigurationError
+from stream_dedup.ground.errors import AwayError, BrokerError, ConfigurationError, GoneError, StreamDedupError
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
 from stream_dedup.kafka import Admin, PartitionsReader
 from stream_dedup.log.headers import place_of
@@ -181,7 +181,7 @@ class TextFiller:
         ids = admin.topic_ids(self._topics)
         missing = [name for name in self._topics if name not in ids]
         if missing:
-            raise ConfigurationError(f"{' and '.join(missing)} do not exist; create them with: stream-dedup topics apply")
+            raise GoneError(f"{' and '.join(missing)} do not exist; create them with: stream-dedup topics apply")
         return {
             "cluster": admin.cluster_id(),
             **{name: topic_id.hex() for name, (topic_id, _) in ids.items()},
@@ -191,6 +191,11 @@ class TextFiller:
 
     def _partitions(self, admin: Admin) -> list[TopicPartitionKey]:
         ids = admin.topic_ids(self._topics)
+        anew = [name for name, (topic_id, _) in ids.items() if topic_id.hex() != self._made_for[name]]
+        if anew:
+            raise StreamDedupError(
+                f"{' and '.join(anew)} were deleted and created again, so this search ends: what it read is of the old ones."
+            )
         return [(name, partition) for name, (_, partitions) in ids.items() for partition in range(partitions)]
 
     def _places(self, ends: Mapping[TopicPartitionKey, tuple[int, int]]) -> dict[TopicPartitionKey, int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
-from stream_dedup.ground.errors import BrokerError, ConfigurationError, StreamDedupError
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, GoneError, NoAnswerError, StreamDedupError
 from stream_dedup.kafka import Admin
 from stream_dedup.service.waits import Waits
 from stream_dedup.settings.settings import Settings
@@ -20,6 +20,7 @@ _ASK_SECONDS = 5.0
 _PAUSE_SECONDS = 2.0
 _LOOK_SECONDS = 0.2
 _KAFKA = "Kafka"
+_TOPICS = "its topics"
 
 T = TypeVar("T")
 
@@ -73,17 +74,25 @@ class Watch:
         return False
 
     def begin(self, stop: threading.Event, make: Callable[[], T]) -> T:
-        """Return what `make` makes; where Kafka goes away meanwhile, it is called again when Kafka is back.
+        """Return what `make` makes; it is called again where Kafka gave no answer, once it does, and where a topic was missing.
 
         Raises:
-            ConfigurationError, BrokerError: as `make`; also where the role is to stop before Kafka is back.
+            ConfigurationError, BrokerError: as `make`; also where the role is to stop before that.
         """
         while True:
             try:
-                return make()
-            except BrokerError:
-                if not self._is_silent or not self.wait(stop):
+                made = make()
+            except GoneError as error:
+                self._waits.on(_TOPICS, str(error))
+                if stop.wait(_PAUSE_SECONDS):
                     raise
+            except BrokerError as error:
+                is_away = self._is_silent or isinstance(error, NoAnswerError)
+                if not is_away or stop.wait(_LOOK_SECONDS) or not self.wait(stop):
+                    raise
+            else:
+                self._waits.over(_TOPICS)
+                return made
 
     def _run(self) -> None:
         asked: Asked | None = None

@@ -8,24 +8,30 @@ must be read again is read again (`go_back`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, FirstStartError, InvariantError, StreamDedupError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.threads import SideThread
-from stream_dedup.kafka import Admin, OwnedOffset, RebalanceListener, SourceConsumer
+from stream_dedup.kafka import Admin, Lives, OwnedOffset, Patience, RebalanceListener, SourceConsumer, TopicLives, is_another
 from stream_dedup.kafka.source import generation
 from stream_dedup.log import epochs
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import startup
 from stream_dedup.worker.surroundings import WorkerContext
 
-_LOOK_SECONDS = 30.0
+_QUESTIONS = 3
+
+T = TypeVar("T")
 
 
 class Assignment:
-    """The `RebalanceListener` of the worker's `source`. `has_joined`: it is a member of its group."""
+    """The `RebalanceListener` of the worker's `source`.
+
+    `has_joined`: it is a member of its group, and has been told what it reads since it last gave anything up.
+    """
 
     def __init__(
         self,
@@ -37,27 +43,28 @@ class Assignment:
         make_admin: Callable[[Settings], Admin],
         asking: SideThread,
         settle: Callable[[], None],
-        is_silent: Callable[[], bool],
+        hear_anew: Callable[[], None],
+        patience: Patience,
     ) -> None:
         self._flow = context.flow
         self._stop = context.stop
         self._beat = context.beat
+        self._patience = patience
         self._metrics = context.metrics
         self._logger = context.logger
         self._settings = settings
         self._cluster = cluster
         self._beginnings = beginnings
         self._make_admin = make_admin
-        self._asking = asking
-        self._is_asking = False
-        self._clock = context.clock
-        self._next_look = self._clock.monotonic() + _LOOK_SECONDS
+        self._lives = TopicLives(self._topics, asking, context.clock.monotonic, context.logger)
         self._settle = settle
-        self._is_silent = is_silent
+        self._hear_anew = hear_anew
+        self._answers_id = cluster.answers_id
+        self._output_partitions = cluster.output_partitions
         self._must_reread = False
         self._unread: dict[TopicPartitionKey, int] = {}  # from where what was given back is read again
         self._unserved: set[TopicPartitionKey] = set()  # the outputs have no such partitions
-        self.has_joined = False
+        self.has_joined = self._has_partitions = False
         self.source = make_source(self)
 
     # -- what is read again
@@ -139,11 +146,24 @@ class Assignment:
                 )
             self._flow.assigned(key, self._cluster.source_id, offset, epoch)
             starts[key] = offset
+        if begun and not self.source.commit_start(begun):
+            self._logger.warning("the group has gone on while partitions were begun; they are asked for anew")
+            self._must_reread = True  # before anything of them is read
+            return starts
         if begun:
-            self.source.commit_start(begun)
             self._logger.info("partitions begun", partitions=sorted(f"{topic}-{part}" for topic, part in begun))
-        self._beginnings.note(part for _, part in found)
+        self._insist(lambda: self._beginnings.note(part for _, part in found))
         return starts
+
+    def _insist(self, do: Callable[[], T]) -> T:
+        """Return what `do` gives, which may be done again; it is, for as long as Kafka is away, and some times besides."""
+        lasts = self._patience.begin(_QUESTIONS)
+        while True:
+            try:
+                return do()
+            except BrokerError:
+                if not lasts():
+                    raise
 
     def look_for_the_missing(self, found: Mapping[TopicPartitionKey, OwnedOffset]) -> Mapping[TopicPartitionKey, OwnedOffset]:
         """Ask anew what was begun, which this worker may have known months ago, and then once more for the missing offsets.
@@ -153,7 +173,7 @@ class Assignment:
         lacking = [key for key, owned in found.items() if owned.offset is None]
         if not lacking:
             return found
-        self._beginnings.look()
+        self._insist(self._beginnings.look)
         return {**found, **self.source.committed(lacking)}
 
     def _first_epoch(self, key: TopicPartitionKey) -> int:
@@ -170,8 +190,9 @@ class Assignment:
         self._settle()
         self._no_longer_unread(keys)
         self._metrics.rebalanced()
+        self._has_partitions = True
         starts = self._learn(self.source.committed(keys))
-        lacking = [key for key in keys if key[1] >= self._cluster.output_partitions]
+        lacking = [key for key in keys if key[1] >= self._output_partitions]
         if lacking:
             self._unserved.update(lacking)
             self.source.pause(lacking)
@@ -179,7 +200,7 @@ class Assignment:
                 "the output topics have fewer partitions than the source; these wait: grow the outputs with "
                 "`stream-dedup topics apply`",
                 partitions=[f"{topic}-{part}" for topic, part in lacking],
-                output_partitions=self._cluster.output_partitions,
+                output_partitions=self._output_partitions,
             )
         self._logger.info("partitions assigned", partitions=sorted(part for _, part in keys))
         return starts
@@ -191,6 +212,7 @@ class Assignment:
         self._flow.revoked(keys)
         self._no_longer_unread(keys)
         self._unserved.difference_update(keys)
+        self._has_partitions = bool(self._flow.owned())  # without any, the next assignment says whether it is a member
         self._logger.info("partitions revoked", partitions=sorted(part for _, part in keys))
 
     def lost(self, keys: Sequence[TopicPartitionKey]) -> None:
@@ -200,13 +222,14 @@ class Assignment:
         self._flow.lost(keys)
         self._no_longer_unread(keys)
         self._unserved.difference_update(keys)
+        self._has_partitions = False
         self._must_reread = bool(self._flow.owned())
         self._logger.warning("partitions lost", partitions=sorted(part for _, part in keys))
 
     def settled(self, stamp: bytes) -> None:
         """Stamp what survived."""
         self._settle()
-        self.has_joined = (generation(stamp) or 0) >= 0
+        self.has_joined = self._has_partitions and (generation(stamp) or 0) >= 0
         if self._flow.settled(stamp, generation(stamp)):
             self._must_reread = True
 
@@ -216,50 +239,53 @@ class Assignment:
         """Return our partitions, but for those that the outputs lack."""
         return [key for key in self._flow.owned() if key not in self._unserved]
 
-    def look_at_topics(self) -> None:
-        """Check the topics every half minute, without waiting: the controller is asked, and it may be away.
+    def look_at_topics(self, *, soon: bool, is_deaf: bool) -> None:
+        """Check the topics every half minute, or `soon` or where outputs lack partitions, without waiting for the answer.
+
+        `is_deaf`: answers cannot be read.
 
         Raises:
-            StreamDedupError: the source topic was created again.
+            StreamDedupError: the source topic or the log was created again.
         """
-        if self._is_asking:
-            if self._asking.ended(0.0):
-                self._is_asking = False
-                self._heed(self._asking.take_result())
-        elif self._clock.monotonic() >= self._next_look:
-            self._next_look = self._clock.monotonic() + _LOOK_SECONDS
-            self._is_asking = True
-            self._asking.start(self._topics)
+        found = self._lives.look(soon=soon or bool(self._unserved))
+        self._hold(found)
+        answers = self._cluster.names.verdicts
+        if is_another(found, answers, self._answers_id) or (is_deaf and answers in found):
+            self._answers_id = found[answers][0]
+            self._hear_anew()
+        outputs = [found[name][1] for name in self._cluster.names.outputs if name in found]
+        if len(outputs) == len(self._cluster.names.outputs):
+            self._output_partitions = min(outputs)
+            self._serve()
 
     def check_topics(self) -> None:
-        """Notice a source topic that was created again, and outputs that have grown.
+        """Notice a topic that was created again, at once.
 
         Raises:
-            StreamDedupError: the source topic was created again.
+            StreamDedupError: it is the source topic or the log.
         """
-        self._heed(self._topics())
+        self._hold(self._lives.now())
 
-    def _topics(self) -> Mapping[str, tuple[bytes, int]]:
-        """Return the id and the number of partitions of the source and the outputs; nothing where Kafka does not say."""
-        if self._is_silent():
+    def _topics(self) -> Lives:
+        """Return the id and the number of partitions of the topics; nothing while Kafka is away."""
+        if self._patience.is_silent():
             return {}  # asked in vain, it would only be waited for
         names = self._cluster.names
-        try:
-            return self._make_admin(self._settings).topic_ids([names.documents, *names.outputs])
-        except BrokerError as error:
-            self._logger.warning("the topics could not be checked", reason=str(error))
-            return {}
+        asked = [names.documents, *names.outputs, names.fingerprints, names.verdicts]
+        return self._make_admin(self._settings).topic_ids(asked)
 
-    def _heed(self, found: Mapping[str, tuple[bytes, int]]) -> None:
+    def _hold(self, found: Lives) -> None:
         names = self._cluster.names
-        source = found.get(names.documents)
-        if source is not None and source[0] != self._cluster.source_id:
-            raise StreamDedupError(
-                f"The topic {names.documents} was deleted and created again; this worker ends so that a restart begins "
-                "with the new topic's own positions."
-            )
-        outputs = [found[name][1] for name in names.outputs if name in found]
-        served = {key for key in self._unserved if len(outputs) == 3 and key[1] < min(outputs)}
+        for name, known in ((names.documents, self._cluster.source_id), (names.fingerprints, self._cluster.log_id)):
+            if is_another(found, name, known):
+                raise StreamDedupError(
+                    f"The topic {name} was deleted and created again; this worker ends so that a restart begins with what the "
+                    "new topic holds."
+                )
+
+    def _serve(self) -> None:
+        """Read on what the outputs have partitions for by now."""
+        served = {key for key in self._unserved if key[1] < self._output_partitions}
         if served:
             self._unserved -= served
             self.source.resume(served)

@@ -236,6 +236,11 @@ class Flow:
         """The oldest batch that waits for a verdict."""
         return next((batch for batch in self._batches if not batch.is_answered), None)
 
+    @property
+    def unanswered_offset(self) -> int | None:
+        """The lowest log offset that has no answer yet; None where none is known."""
+        return min((part.log_offset for _, part in self._parts.values() if part.log_offset is not None), default=None)
+
     def fail_open(self) -> int:
         """Let what waits leave as unique, and all that follows, until an answer comes; return how many records do now.
 

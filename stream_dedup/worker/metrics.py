@@ -92,6 +92,11 @@ class WorkerMetrics(DecodingMetrics):
             "Documents that the index made representatives and this worker has not committed to the output yet.",
             registry=registry,
         )
+        self._unanswered = Gauge(
+            "stream_dedup_unanswered_seconds",
+            "For how long the oldest question to the index has been without an answer; 0 if none is.",
+            registry=registry,
+        )
         self._distance = BatchHistogram(
             "stream_dedup_distance_bits",
             "Distance of duplicates from the document they name.",
@@ -177,6 +182,10 @@ class WorkerMetrics(DecodingMetrics):
     def allowed(self, documents: int) -> None:
         """Say how much one transaction may carry."""
         self._allowed.set(documents)
+
+    def unanswered(self, seconds: float) -> None:
+        """Say for how long the oldest question has been without an answer."""
+        self._unanswered.set(seconds)
 
     def unemitted(self, representatives: int) -> None:
         """Say how many documents duplicates may name that readers of the output do not see yet."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from stream_dedup.ground.errors import FormatError
+from collections.abc import Callable
+
+from stream_dedup.ground.document import Message
+from stream_dedup.ground.errors import BrokerError, FormatError, GoneError
 from stream_dedup.kafka import LogAppender, VerdictReader
 from stream_dedup.log import answers
 from stream_dedup.service.memory import FreedMemory
@@ -10,19 +13,21 @@ from stream_dedup.worker.prepare import InFlight, Part
 from stream_dedup.worker.surroundings import WorkerContext
 
 _ANSWERS_MAX = 1000
+_LATE_SECONDS = 3.0
 
 
 class Questions:
     """Appends the log records of what is taken in flight, and gives the flow their answers.
 
-    With `fail_open_seconds` documents leave unjudged once the oldest question has waited for so long.
+    With `fail_open_seconds` documents leave unjudged once the oldest question has waited for so long. `deaf` says why answers
+    cannot be read, as after their topic was deleted; then, and while they are late, somebody should `begin_anew` soon.
     """
 
     def __init__(
         self,
         context: WorkerContext,
         appender: LogAppender,
-        verdicts: VerdictReader,
+        make_verdicts: Callable[[], VerdictReader],
         memory: FreedMemory,
         fail_open_seconds: float | None,
     ) -> None:
@@ -31,7 +36,10 @@ class Questions:
         self._clock = context.clock
         self._logger = context.logger
         self._appender = appender
-        self._verdicts = verdicts
+        self._make_verdicts = make_verdicts
+        # The end of the topic is read before anything is asked, so that no answer can be missed.
+        self._verdicts = make_verdicts()
+        self.deaf = ""
         self._memory = memory
         self._fail_open_seconds = fail_open_seconds
 
@@ -44,6 +52,26 @@ class Questions:
         self._memory.used(int(batch.messages.value_bytes.sum()))
         self._failpoints.hit("worker.appended", self._flow.in_flight)
 
+    @property
+    def are_late(self) -> bool:
+        """Whether answers take longer than they do as a rule, or cannot be read."""
+        oldest = self._flow.oldest_unanswered
+        return bool(self.deaf) or (oldest is not None and self._clock.monotonic() - oldest.taken > _LATE_SECONDS)
+
+    def begin_anew(self) -> bool:
+        """Read the answers of another topic of the same name, from its end; return whether that can be read already.
+
+        What was asked before may have had its answer in the topic that is gone: it must be dropped, and asked anew.
+        """
+        try:
+            verdicts = self._make_verdicts()
+        except (BrokerError, GoneError) as error:
+            self.deaf = str(error)
+            return False
+        self._verdicts.close()
+        self._verdicts, self.deaf = verdicts, ""
+        return True
+
     def poll(self) -> None:
         """Serve the delivery reports of what was appended."""
         self._appender.poll()
@@ -51,7 +79,7 @@ class Questions:
     def hear(self, wait_seconds: float) -> None:
         """Take in the answers that are there, or that come first within the time."""
         was_open = self._flow.is_open
-        for message in self._verdicts.take(_ANSWERS_MAX, wait_seconds):
+        for message in self._take(wait_seconds):
             try:
                 answer = answers.decode(message.value, f"The record {message.topic}-0@{message.offset}")
             except FormatError as error:
@@ -68,6 +96,16 @@ class Questions:
         if was_open and not self._flow.is_open:
             self._logger.warning("the index answers again: documents wait for their verdicts")
         self._fail_open()
+
+    def _take(self, wait_seconds: float) -> list[Message]:
+        if self.deaf:
+            self._clock.sleep(wait_seconds)
+            return []
+        try:
+            return self._verdicts.take(_ANSWERS_MAX, wait_seconds)
+        except GoneError as error:
+            self.deaf = str(error)
+            return []
 
     def close(self) -> None:
         """Close the connection to the verdicts."""

@@ -40,6 +40,7 @@ Events, and what each does:
     partitions are lost      settle; all in flight is dropped: -> R, if others are left
     a generation was missed  settle; all in flight is dropped: -> R, if there was any
     a stale verdict          settle; the partition's records are dropped, and read again from its committed offset
+    a new topic of answers   settle; all in flight is dropped, and the committed offsets read again now
     a stop                   P ends with the stretch in work; what is in flight is delivered, for a while; the rest, A and R are
                              left to whoever comes next
 
@@ -182,8 +183,6 @@ class Worker:
             cluster.dead_bytes_max,
             settings.judging_mode,
         )
-        # The end of `verdicts` is read before anything is asked, so that no answer can be missed.
-        verdicts = surroundings.make_verdicts(settings, names.verdicts, f"{client}-verdicts")
         appender = surroundings.make_appender(settings, names.fingerprints, f"{client}-log")
         transactions = surroundings.make_transactions(
             settings,
@@ -202,11 +201,18 @@ class Worker:
             surroundings.make_admin,
             surroundings.make_thread("asking"),
             self.settle,
-            watch.is_silent,
+            self._hear_anew,
+            patience,
         )
         self._source = self._assignment.source
         fail_open = None if settings.fail_open is None else settings.fail_open.total_seconds()
-        self._questions = Questions(context, appender, verdicts, memory, fail_open)
+        self._questions = Questions(
+            context,
+            appender,
+            lambda: surroundings.make_verdicts(settings, names.verdicts, f"{client}-verdicts"),
+            memory,
+            fail_open,
+        )
         self._delivery = Delivery(
             context,
             outputs,
@@ -318,6 +324,13 @@ class Worker:
         if not self._stop.is_set():
             self._clock.sleep(_ABORT_PAUSE_SECONDS)
 
+    def _hear_anew(self) -> None:
+        """Answers come in another topic of the same name: what waits for one may have had it in the one that is gone."""
+        if self._questions.begin_anew():
+            self._logger.warning("the topic of answers was created again; what waits for one is asked anew")
+            self.settle()
+            self._abort(rereads=True)
+
     def _take_in(self, batch: InFlight) -> None:
         """Take in flight a batch that is prepared."""
         self._delivery.retract_timed(batch)
@@ -331,7 +344,7 @@ class Worker:
         if now >= self._next_lag:
             self._next_lag = now + _LAG_SECONDS
             self._show(now)
-        self._assignment.look_at_topics()
+        self._assignment.look_at_topics(soon=self._questions.are_late, is_deaf=bool(self._questions.deaf))
 
     def _show(self, now: float) -> None:
         """Set the gauges, and what the health pages say."""
@@ -344,9 +357,9 @@ class Worker:
         self._metrics.allowed(self._allowance.now.documents)
         self._metrics.unemitted(self._flow.unemitted if self._delivers else 0)
         self._health.startup(1.0, "started")
-        self._awaited.look(self._flow, now)
+        self._metrics.unanswered(self._awaited.look(self._flow, self._questions.deaf, now))
         if not self._assignment.has_joined:
-            self._health.ready(False, "joining the group")
+            self._health.ready(False, "joining the group, or waiting for it to say what is read here")
         elif owned:
             self._health.ready(True, f"{len(owned)} partitions, {self._flow.in_flight} batches in flight")
         else:

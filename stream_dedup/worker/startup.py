@@ -38,6 +38,7 @@ class SourceCluster:
     record_bytes_max: int
     dead_bytes_max: int
     plan: Plan
+    answers_id: bytes
 
 
 def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> SourceCluster:
@@ -65,6 +66,7 @@ def inspect(settings: Settings, names: TopicNames, recipe: Recipe) -> SourceClus
         min(limits[:2]),
         limits[2],
         Plan.from_fields(declared["plan"]),
+        topics[names.verdicts].topic_id,
     )
 
 

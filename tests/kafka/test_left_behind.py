@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from stream_dedup.kafka.outputs import Outcome
 from stream_dedup.settings.settings import Settings
 
 OUTAGES = 10
+TASKS = Path("/proc/self/task")
 NOBODY = Settings(kafka_bootstrap_servers="127.0.0.1:1")
 
 
@@ -34,7 +35,7 @@ def without_collector() -> Iterator[None]:
 
 def threads() -> int:
     """Return how many threads this process has, those of librdkafka too."""
-    return len(os.listdir("/proc/self/task"))
+    return len(list(TASKS.iterdir()))
 
 
 def come_back_to(before: int, count: Callable[[], int] = threads) -> int:
@@ -45,7 +46,7 @@ def come_back_to(before: int, count: Callable[[], int] = threads) -> int:
     return count()
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
+@pytest.mark.skipif(not TASKS.is_dir(), reason="threads are counted in /proc")
 @pytest.mark.parametrize(
     "question",
     [
@@ -68,7 +69,7 @@ def test_an_administrator_that_got_no_answer_goes(question: Callable[[Admin], An
     assert come_back_to(before) <= before
 
 
-@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
+@pytest.mark.skipif(not TASKS.is_dir(), reason="threads are counted in /proc")
 def test_an_appender_that_is_let_go_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was begun is written down by a new one each time."""
     monkeypatch.setattr(append, "_FLUSH_STEP_SECONDS", 0.01)

@@ -20,6 +20,7 @@ from stream_dedup.kafka import (
     source,
     transaction,
 )
+from stream_dedup.kafka.client import WENT_ON
 from stream_dedup.kafka.outputs import Outcome
 from stream_dedup.settings.settings import Settings
 
@@ -138,3 +139,52 @@ def test_what_was_appended_waits_for_kafka(monkeypatch: pytest.MonkeyPatch, appe
     appender(Settings(), "topic", "client")
 
     assert configs[0]["message.timeout.ms"] == 0
+
+
+class Beginning:
+    """A consumer that commits once it was asked so often; before that it raises what it is given."""
+
+    def __init__(self, code: int, times: int) -> None:
+        self._code, self.left = code, times
+
+    def is_silent(self) -> bool:
+        return self.left > 0
+
+    def commit(self, **_: Any) -> list[TopicPartition]:
+        return [TopicPartition(one.topic, one.partition, 7) for one in self._answer([TopicPartition("documents", 0)])]
+
+    def get_watermark_offsets(self, *_: Any, **__: Any) -> tuple[int, int]:
+        return tuple(self._answer((3, 9)))
+
+    def _answer(self, answer: Any) -> Any:
+        if self.left:
+            self.left -= 1
+            raise KafkaException(KafkaError(self._code))
+        return answer
+
+    def __getattr__(self, _: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART])
+def test_a_partition_is_begun_once_kafka_is_back(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For as long as it is away, the first offset is asked for and committed again and again."""
+    for question, expected in (("low_watermark", 3), ("commit_start", True)):
+        client = Beginning(code, AWAY_QUESTIONS)
+        monkeypatch.setattr(source, "make_consumer", lambda *_, found=client, **__: found)
+        reader = SourceConsumer(Settings(), "documents", "worker", None, Patience(client.is_silent))  # type: ignore[arg-type]
+        given: Any = ("documents", 0) if question == "low_watermark" else {("documents", 0): (7, "")}
+
+        assert getattr(reader, question)(given) == expected
+        assert client.left == 0
+
+
+@pytest.mark.parametrize("code", sorted(WENT_ON))
+def test_a_beginning_is_not_committed_where_the_group_went_on(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody ends for it: it is asked for anew."""
+    client = Beginning(code, 1)
+    monkeypatch.setattr(source, "make_consumer", lambda *_, **__: client)
+    reader = SourceConsumer(Settings(), "documents", "worker", None)  # type: ignore[arg-type]
+
+    assert not reader.commit_start({("documents", 0): (7, "")})
+    assert reader.commit_start({("documents", 0): (7, "")})

@@ -388,3 +388,61 @@ def test_a_producer_that_may_have_sent_its_offsets_twice_begins_nothing_more(
         assert result.outcome is Outcome.COMMITTED
 
     assert len(made) == made_in_all
+
+
+class Outdated(Fenced):
+    """A producer that knows fewer partitions than a topic has, until it asks."""
+
+    asked: list[str]
+
+    def produce(self, *_: Any, **__: Any) -> None:
+        if not self.asked:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION, "Unknown partition"))
+
+    def flush(self, *_: Any) -> int:
+        return 0
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        self.asked.append(topic)
+
+    abort_transaction = commit_transaction = Fenced.init_transactions
+
+
+def test_a_topic_that_has_grown_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The transaction is aborted, and the next one is written: nothing was deleted."""
+    Outdated.asked = []
+    monkeypatch.setattr(transaction, "make_producer", Outdated)
+    output = TransactionalOutput(Settings(), "worker-0", "outputs")
+    record = Output("unique", 5, None, b"text", None, [])
+
+    first = output.run([record], [], b"")
+
+    assert first.outcome is Outcome.ABORTED
+    assert Outdated.asked == ["unique"]
+    assert output.run([record], [], b"").outcome is Outcome.COMMITTED
+
+
+class Slow(Fenced):
+    """A producer whose outputs are never written."""
+
+    def produce(self, *_: Any, **__: Any) -> None: ...
+
+    def flush(self, *_: Any) -> int:
+        return 1
+
+    abort_transaction = Fenced.init_transactions
+
+
+def test_outputs_that_are_late_are_told_from_steps_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer outputs may be written in time; of a step behind them, which hangs, nobody can say that."""
+    monkeypatch.setattr(transaction, "make_producer", Slow)
+    clock = iter(range(0, 10_000, 10))
+    output = TransactionalOutput(Settings(), "worker-0", "outputs", monotonic=lambda: next(clock))
+
+    result = output.run([Output("unique", 0, None, b"text", None, [])], [("documents", 0, 1, "")], b"")
+
+    assert (result.outcome, result.is_late) == (Outcome.ABORTED, True)
+    monkeypatch.setattr(transaction, "make_producer", lambda *_: Forgotten("send_offsets_to_transaction"))
+    output = TransactionalOutput(Settings(), "worker-0", "outputs")
+    result = output.run([], [("documents", 0, 1, "")], b"")
+    assert (result.outcome, result.is_late) == (Outcome.UNKNOWN, False)

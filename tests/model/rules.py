@@ -620,6 +620,8 @@ NOT_FOUND = [
     Rule("a producer that may have asked twice is thrown away", _doubts_nothing, ("twice", "lost", "order"), COMMITS),
     Rule("a stale answer nobody committed may be of a topic created again", _set(Assignment, "check_topics", lambda _: None),
          ("alarm",), Tuning(weights={**MANY, "recreate": 20}, aside=False)),
+    Rule("answers that their topic lost are asked for anew", _set(role.Worker, "_hear_anew", lambda _: None), ("stuck",),
+         Tuning(weights={**MANY, "verdicts": 30})),
     Rule("nobody writes representatives who applied less than another before", _whatever_was_applied, ("back",), TOPIC),
     Rule("a worker asks again what was begun", _looks_once, ("twice",), VANISHED),
 ]  # fmt: skip

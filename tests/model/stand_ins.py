@@ -338,7 +338,9 @@ def _inspect(settings: Settings, names: TopicNames, recipe: Any) -> startup.Sour
     assert isinstance(first, records.Control)
     partitions = len(topic.partitions)
     plan = Plan.from_fields(first.fields["plan"])
-    return startup.SourceCluster(names, log.id, topic.id, partitions, partitions, 1 << 20, 1 << 20, plan)
+    return startup.SourceCluster(
+        names, log.id, topic.id, partitions, partitions, 1 << 20, 1 << 20, plan, broker.topics[names.verdicts].id
+    )
 
 
 def _read_whole(settings: Settings, topic: str, advance: Any = None, *, most: int | None = None) -> Iterator[Any]:

@@ -58,6 +58,8 @@ FAULTS: dict[str, int] = {
     "rewind": 2,
     "vanish": 1,
     "recreate": 1,
+    "verdicts": 0,  # their topic is deleted and created again; two thirds of all worlds have it, and the next one
+    "outages": 0,  # ten times over, no step of a transaction comes back
     "forget": 1,
     "seed": 1,
     "release": 1,
@@ -72,6 +74,7 @@ FAULTS: dict[str, int] = {
     "slow": 0,  # which worker gives a text up is chance: without rewinds and zombies alone can be told what must come of it
 }
 """What may happen, and how often beside the rest. A rule's test gives other weights to what it needs."""
+ANEW = {"verdicts": 3, "outages": 3}
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ class World:
     ) -> None:
         self.seed = seed
         # A third of all worlds each, so that the others are what they were.
-        usual = (Tuning(), Tuning(weights={"away": 6}), Tuning(weights={"publish": 6}, publishes=True))
+        usual = (Tuning(), Tuning(weights={"away": 6} | ANEW), Tuning(weights={"publish": 6} | ANEW, publishes=True))
         self.tuning = tuning or usual[seed % 3]
         self.trace: list[str] | None = [] if traces else None
         self.turn = 0
@@ -620,6 +623,17 @@ class World:
             self.broker.faults.setdefault(f"{slot} commit", []).append("abort")
         else:
             self.broker.faults.setdefault(f"{slot} commit", []).append(chance.choice(["late", "unheard", "lost", "slow"]))
+
+    def _on_verdicts(self, _: random.Random) -> None:
+        """The topic of answers is deleted and created again, with all that was in it and was not read."""
+        self.say("broker", "verdicts is deleted and created again")
+        self.broker.create(self.names.verdicts, 1)
+
+    def _on_outages(self, chance: random.Random) -> None:
+        """Ten times over, Kafka goes away in mid-transaction, and the step that was asked never comes back."""
+        for _ in range(10):
+            slot, step = f"worker-{chance.randrange(2)}", chance.choice(["commit", "offsets"])
+            self.broker.faults.setdefault(f"{slot} {step}", []).append(chance.choice(["late", "unheard", "lost"]))
 
     def _on_rebalance(self, chance: random.Random) -> None:
         self.broker.group.rebalance(chance.choice(["everything", "balance", "nothing"]))

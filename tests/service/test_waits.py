@@ -11,7 +11,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from stream_dedup.ground.errors import BrokerError, ConfigurationError
+from stream_dedup.ground.errors import BrokerError, ConfigurationError, GoneError, NoAnswerError, StreamDedupError
 from stream_dedup.service import watch as watch_module
 from stream_dedup.service.health import Health
 from stream_dedup.service.waits import Waits
@@ -133,6 +133,35 @@ def test_a_start_that_kafka_left_is_made_again_when_it_is_back(kafka: Kafka) -> 
         stop.set()
         with pytest.raises(BrokerError):
             watch.begin(stop, fails)
+
+
+@pytest.mark.parametrize(
+    ("error", "what"), [(GoneError("The topic verdicts does not exist."), "its topics"), (NoAnswerError("Timed out."), "")]
+)
+def test_a_start_that_may_only_be_too_early_is_made_again(kafka: Kafka, error: StreamDedupError, what: str) -> None:
+    """A topic that is not there yet, and a question without an answer though Kafka is back by now; a stop ends the waiting."""
+    health, stop = Health(), threading.Event()
+    health.ready(True, "at work")
+    starts: list[str] = []
+
+    def too_early() -> str:
+        starts.append(health.ready_state().sentence)
+        if len(starts) < 4:
+            raise error
+        return "begun"
+
+    def always_too_early() -> str:
+        stop.set()
+        raise error
+
+    with Watch(Settings(), "documents", Waits(health, structlog.get_logger()), lambda _: kafka) as watch:
+        assert watch.wait(stop)
+        assert watch.begin(stop, too_early) == "begun"
+        assert ("waiting for its topics" in starts[-1]) == bool(what)
+        assert ("The topic verdicts does not exist." in starts[-1]) == bool(what)
+        assert health.ready_state().ok
+        with pytest.raises(type(error)):
+            watch.begin(stop, always_too_early)
 
 
 def test_who_is_refused_at_the_start_ends_and_who_is_stopped_too(kafka: Kafka) -> None:

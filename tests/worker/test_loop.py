@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from stream_dedup.ground.document import Message, TopicPartitionKey
-from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.ground.errors import GoneError, NoAnswerError, StreamDedupError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Outcome, OwnedOffset, Result
@@ -26,7 +26,7 @@ from stream_dedup.worker.surroundings import IntakePace, WorkerSurroundings
 from tests.worker.parts import VirtualClock
 
 KEY = ("documents", 0)
-SOURCE_ID = b"s" * 16
+SOURCE_ID, LOG_ID, ANSWERS_ID = b"s" * 16, b"l" * 16, b"v" * 16
 READ_SECONDS = 0.001
 TURNS_MAX = 5000
 NO_JSON = b"{ no JSON"  # a dead letter: no index is asked
@@ -108,6 +108,7 @@ class Loop:
         self.sources: list[Source] = []
         self.is_away = False
         self.logger = mock.Mock()
+        self.make_verdicts = mock.Mock(side_effect=lambda *_: mock.Mock(take=mock.Mock(return_value=[])))
         self.transactions = mock.Mock(run=mock.Mock(return_value=Result(Outcome.COMMITTED)))
 
         def make_source(_settings: Settings, _topic: str, _client: str, listener: Any, _patience: Any) -> Any:
@@ -118,12 +119,14 @@ class Loop:
             "clock": self.clock,
             "make_thread": AtOnce,
             "make_source": make_source,
-            "make_verdicts": lambda *_: mock.Mock(take=lambda *_: []),
+            "make_verdicts": self.make_verdicts,
             "make_appender": mock.Mock(),
             "make_transactions": lambda *_, **__: self.transactions,
             "make_beginnings": mock.Mock(),
             "make_fingerprinter": lambda _: mock.Mock(recipe=RECIPE),
-            "inspect": lambda *_: SourceCluster(TopicNames(""), b"l" * 16, SOURCE_ID, 1, 1, 1 << 20, 1 << 20, mock.Mock()),
+            "inspect": lambda *_: SourceCluster(
+                TopicNames(""), LOG_ID, SOURCE_ID, 1, 1, 1 << 20, 1 << 20, mock.Mock(), ANSWERS_ID
+            ),
             "logger": self.logger,
         }
         settings = Settings(worker_id="worker", state_dir=folder, value_format="json", insights=False)
@@ -168,10 +171,18 @@ def test_the_loop_goes_on_while_the_topics_are_asked_for(tmp_path: Path) -> None
     assert loop.reads[-1] >= loop.ends
 
 
-@pytest.mark.parametrize(("topic_id", "ends"), [(SOURCE_ID, False), (b"t" * 16, True)])
-def test_a_topic_created_again_ends_the_worker(tmp_path: Path, topic_id: bytes, ends: bool) -> None:
+@pytest.mark.parametrize(
+    ("topic", "topic_id", "ends"),
+    [
+        ("documents", SOURCE_ID, False),
+        ("documents", b"t" * 16, True),
+        ("fingerprints", LOG_ID, False),
+        ("fingerprints", b"t" * 16, True),
+    ],
+)
+def test_a_topic_created_again_ends_the_worker(tmp_path: Path, topic: str, topic_id: bytes, ends: bool) -> None:
     """It is asked for every half minute; what has still the id that it had changes nothing."""
-    make_admin = mock.Mock(return_value=mock.Mock(topic_ids=mock.Mock(return_value={"documents": (topic_id, 1)})))
+    make_admin = mock.Mock(return_value=mock.Mock(topic_ids=mock.Mock(return_value={topic: (topic_id, 1)})))
     loop = Loop(tmp_path, 70.0, make_admin=make_admin)
 
     with pytest.raises(StreamDedupError, match="created again") if ends else contextlib.nullcontext():
@@ -179,6 +190,35 @@ def test_a_topic_created_again_ends_the_worker(tmp_path: Path, topic_id: bytes, 
 
     assert make_admin.call_count == (1 if ends else 2)
     assert (loop.reads[-1] >= loop.ends) == (not ends)
+
+
+@pytest.mark.parametrize(("topic_id", "readers"), [(ANSWERS_ID, 1), (b"t" * 16, 2)])
+def test_a_topic_of_answers_created_again_is_read_from_then_on(tmp_path: Path, topic_id: bytes, readers: int) -> None:
+    """The worker does not end: it reads there, and reads its documents again from what is committed."""
+    make_admin = mock.Mock(return_value=mock.Mock(topic_ids=mock.Mock(return_value={"verdicts": (topic_id, 1)})))
+    loop = Loop(tmp_path, 70.0, make_admin=make_admin)
+
+    loop.worker.run()
+
+    assert loop.make_verdicts.call_count == readers
+    assert make_admin.call_count == 2
+
+
+def test_a_worker_whose_topic_of_answers_is_gone_waits_until_it_is_back(tmp_path: Path) -> None:
+    """It says what it waits for, looks every few seconds, and goes on by itself."""
+    gone = mock.Mock(take=mock.Mock(side_effect=GoneError("The topic verdicts does not exist.")))
+    back = mock.Mock(take=mock.Mock(return_value=[]))
+    topic_ids = mock.Mock(side_effect=[{}, {"verdicts": (ANSWERS_ID, 1)}, {"verdicts": (ANSWERS_ID, 1)}, {}])
+    loop = Loop(tmp_path, 20.0, make_admin=mock.Mock(return_value=mock.Mock(topic_ids=topic_ids)))
+    loop.make_verdicts.side_effect = [NoAnswerError("its leader is not elected yet"), back]
+    loop.worker._questions._verdicts = gone
+
+    loop.worker.run()
+
+    assert gone.take.call_count == 1
+    assert gone.close.called
+    assert back.take.called
+    assert topic_ids.call_count == 3, "then nothing is late any more"
 
 
 def _next_documents(loop: Loop, results: list[Result], seconds: float, *, falls_silent: bool = False) -> list[int]:
