@@ -192,7 +192,7 @@ class SourceConsumer:
         return int(low), int(high)
 
     def _insist(self, question: Callable[[float], Any]) -> Any:
-        """Return what is asked, asked anew for as long as Kafka is away or a new partition is not known, and some times besides."""
+        """Return what is asked, anew while Kafka is away or a new partition is not known, and some times besides."""
         lasts = self._patience.begin(_QUESTIONS)
         while True:
             try:

@@ -21,6 +21,10 @@ class Admin:
     def __init__(self, low: int, end: int) -> None:
         self.low, self.end = low, end
         self.asked = 0
+        self.topic_id = b"before"
+
+    def topic_ids(self, names: Any) -> dict[str, tuple[bytes, int]]:
+        return dict.fromkeys(names, (self.topic_id, 1))
 
     def ends(self, keys: Any) -> dict[Any, tuple[int, int]]:
         self.asked += 1
@@ -33,6 +37,7 @@ def watched(admin: Admin, *, owns: bool, begins_at: int) -> role._Insights:
     fields = {
         "_names": SimpleNamespace(insights="insights"),
         "_admin": admin,
+        "_ids": {"insights": (b"before", 1)},
         "_watch": SimpleNamespace(is_silent=bool),
         "_metrics": SimpleNamespace(lag=lambda _: None),
         "_health": SimpleNamespace(startup=lambda *_: None, ready=lambda *_: None),
@@ -62,6 +67,18 @@ async def look(it: role._Insights, admin: Admin) -> None:
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(role, "_LOOK_SECONDS", 0.001)
     monkeypatch.setattr(role, "_STUCK_SECONDS", 0.002)
+
+
+def test_a_topic_created_again_ends_the_role() -> None:
+    """What was counted is of the one that is gone, and the client would read on from its offset."""
+
+    async def run() -> None:
+        admin = Admin(0, 0)
+        admin.topic_id = b"after"
+        await look(watched(admin, owns=True, begins_at=0), admin)
+
+    with pytest.raises(StreamDedupError, match="insights were deleted and created again"):
+        asyncio.run(run())
 
 
 def test_a_client_that_gives_nothing_after_a_take_over_hangs() -> None:

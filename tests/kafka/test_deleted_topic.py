@@ -50,9 +50,7 @@ def test_a_partition_that_is_new_is_waited_for() -> None:
     assert "deleted" not in str(written)
 
 
-@pytest.mark.parametrize(
-    "code", [KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.UNKNOWN_MEMBER_ID]
-)
+@pytest.mark.parametrize("code", sorted(WENT_ON))
 def test_a_group_that_went_on_ends_no_reader(code: int) -> None:
     """The client joins it again by itself."""
     taking.raise_unless_passing(KafkaError(code), "documents")

@@ -19,7 +19,7 @@ import pytest
 from stream_dedup.demo.texts import Dice
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import Message, digest_id
-from stream_dedup.ground.errors import ConfigurationError, RegistryAwayError
+from stream_dedup.ground.errors import ConfigurationError, RegistryAwayError, StreamDedupError
 from stream_dedup.inputs import elsewhere
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.search import role as search_role
@@ -277,6 +277,16 @@ def test_a_folder_of_something_else_is_refused_with_what_to_do(tmp_path: Path) -
     with pytest.raises(ConfigurationError, match="duplicates do not exist; create them with"):
         make_filler(empty, tmp_path)
     assert len(run_until_ready(crawl(3, 0), tmp_path, all_of)[0]) == 3, "refusals let go of the folder"
+
+
+def test_topics_created_again_under_a_search_end_it(tmp_path: Path) -> None:
+    """Its client would read on in the new ones from the offsets of the old: what was read is of other documents."""
+    outputs = crawl(2, 0)
+    filler = make_filler(outputs, tmp_path)
+    outputs.generation = 2
+
+    with pytest.raises(StreamDedupError, match="deleted and created again"):
+        filler.run(threading.Event())
 
 
 def test_what_its_topic_removed_unread_is_passed_over_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

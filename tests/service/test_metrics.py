@@ -107,6 +107,7 @@ def test_the_worker_s_other_metrics_move() -> None:
     metrics.in_flight(2, 900, 1_700_000)
     metrics.allowed(500)
     metrics.unemitted(31)
+    metrics.unanswered(2.5)
 
     found = metrics.registry
     assert value(found, "records_total") == 12
@@ -119,6 +120,7 @@ def test_the_worker_s_other_metrics_move() -> None:
     assert (value(found, "batches_in_flight"), value(found, "documents_in_flight")) == (2, 900)
     assert (value(found, "bytes_in_flight"), value(found, "transaction_documents_max")) == (1_700_000, 500)
     assert value(found, "unemitted_representatives") == 31
+    assert value(found, "unanswered_seconds") == 2.5
 
     metrics.rebalanced()
     assert value(found, "rebalances_total") == 1
@@ -235,6 +237,7 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
         "stream_dedup_documents_in_flight": set(),
         "stream_dedup_bytes_in_flight": set(),
         "stream_dedup_transaction_documents_max": set(),
+        "stream_dedup_unanswered_seconds": set(),
         "stream_dedup_unemitted_representatives": set(),
         "stream_dedup_index_entries": set(),
         "stream_dedup_index_size_bytes": set(),
