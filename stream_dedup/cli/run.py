@@ -20,7 +20,7 @@ from stream_dedup.cli.options import (
     command,
     settings_of,
 )
-from stream_dedup.ground.errors import ConfigurationError, StreamDedupError
+from stream_dedup.ground.errors import ConfigurationError, GoneError, NoAnswerError, StreamDedupError
 from stream_dedup.ground.extras import lacking
 from stream_dedup.service.signals import stop_on_signals
 
@@ -141,6 +141,9 @@ def run_role(role: Role, settings: Settings, *, stop_with_parent: bool = False) 
         try:
             _run(role, settings, stop)
         except StreamDedupError as error:
+            if stop.is_set() and isinstance(error, GoneError | NoAnswerError):
+                log.warning("stopped while it waited", reason=str(error))
+                return 0
             is_debug = logging.getLogger("stream_dedup").isEnabledFor(logging.DEBUG)
             log.critical(str(error), exit_code=error.exit_code, exc_info=is_debug)
             return error.exit_code
