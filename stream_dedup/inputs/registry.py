@@ -31,6 +31,7 @@ _REFERENCES_MAX = 100
 _SCHEMAS_MAX = 1_000
 _UNKNOWN_SECONDS = 10.0
 _TIMEOUT_SECONDS = 5
+_NO_SCHEMA = (400, 404, 422)  # some refuse an id, or a version in a reference, that is none
 
 Reader: TypeAlias = Callable[[bytes], Any]
 """Takes what is behind the frame, and returns Python's dictionaries, lists and scalars; it raises what it likes."""
@@ -202,11 +203,15 @@ class SchemaRegistry:
         return text
 
     def _ask(self, question: Callable[[], Any]) -> Any:
-        """Return the registry's answer, None where it says that it has no such schema."""
+        """Return the registry's answer, None where it says that it has no such schema, or that there can be none.
+
+        It says so with its own code of an error: an answer without is that of a proxy, or of a wrong address.
+        """
         try:
             return question()
         except Exception as error:  # noqa: BLE001 - whatever the client raises, the record is not at fault
-            if getattr(error, "http_status_code", None) == 404 and str(getattr(error, "error_code", ""))[:3] == "404":
+            status = getattr(error, "http_status_code", None)
+            if status in _NO_SCHEMA and str(getattr(error, "error_code", "")).startswith(str(status)):
                 return None
             self._away(error)
 

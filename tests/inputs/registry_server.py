@@ -23,13 +23,14 @@ from stream_dedup.inputs.decoder import DecodedDocument, Decoder
 
 
 class SchemaServer:
-    """A registry of schemas by id; `status` is what it answers instead, when set."""
+    """A registry of schemas by id; `status` is what it answers instead, when set, `refused` what it answers to some paths."""
 
     def __init__(self, certificate: tuple[Path, Path] | None = None) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
         self.versions: dict[str, list[int]] = {}
         self.asked: list[str] = []
         self.status: int | None = None
+        self.refused: dict[str, int] = {}
         self.login: str | None = None
         stand = self
 
@@ -64,6 +65,8 @@ class SchemaServer:
     def answer(self, path: str, login: str | None) -> tuple[int, dict[str, Any]]:
         if self.status is not None:
             return self.status, {"error_code": self.status, "message": "told to"}
+        if path in self.refused:
+            return self.refused[path], {"error_code": self.refused[path], "message": "there can be none"}
         if self.login is not None and login != "Basic " + base64.b64encode(self.login.encode()).decode():
             return 401, {"error_code": 401, "message": "Unauthorized"}
         kind, number = path.rsplit("/", 1)

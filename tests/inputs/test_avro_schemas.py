@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 from stream_dedup.inputs.avro import TYPES_MAX, AvroSchemas
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.settings.layers import load_settings
-from tests.inputs.registry_server import SchemaServer, read, refused, serving
+from tests.inputs.registry_server import SchemaServer, message, read, refused, serving
 
 TEXT = b"\x0asmall"
 
@@ -164,3 +165,49 @@ def test_a_union_of_types_that_are_referred_to_is_read(stand: SchemaServer) -> N
     value = framed(stand, ["Page", "Note"], b"\0" + TEXT, references=references)
     assert read(by, value).text == "small"
     assert read(by, value[:5] + b"\x02" + TEXT + b"\x04").text == "small"
+
+
+def any_kind(rng: random.Random, names: list[str], depth: int = 0) -> Any:
+    """Return a type, or what looks like one; `names` are those of the types before it."""
+
+    def name() -> str:
+        names.append(f"N{len(names)}")
+        return names[-1]
+
+    primitives = ["null", "int", "long", "string", "bytes", "float", "double", "boolean"]
+    match rng.randrange(12) if depth < 5 else 0:
+        case 0 | 1:
+            return rng.choice(primitives)
+        case 2:
+            return rng.choice(names or primitives)
+        case 3:
+            return {"type": "array", "items": any_kind(rng, names, depth + 1)}
+        case 4:
+            return {"type": "map", "values": any_kind(rng, names, depth + 1)}
+        case 5:
+            return [any_kind(rng, names, depth + 1) for _ in range(rng.randrange(4))]
+        case 6:
+            return {"type": "fixed", "name": name(), "size": rng.choice([0, 1, 3, -1, 10**6, 10**30, 1.5, "x"])}
+        case 7:
+            return {"type": "enum", "name": name(), "symbols": rng.choice([[], ["A"], ["A", "B"], ["A", "A"], 7])}
+        case 8:
+            logical = rng.choice(["decimal", "uuid", "date", "time-millis", "timestamp-micros", "nope", 7])
+            return {"type": rng.choice(primitives), "logicalType": logical, "precision": 4, "scale": 2}
+        case _:
+            own = name()
+            fields = {f"f{number}": any_kind(rng, names, depth + 1) for number in range(rng.randrange(5))}
+            return record(own, **fields) | {"type": rng.choice(["record", "error"])}
+
+
+def test_any_schema_is_read_or_refused_and_so_is_any_value(stand: SchemaServer, caplog: pytest.LogCaptureFixture) -> None:
+    seed = random.SystemRandom().getrandbits(32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    by = decoder(stand)
+    kinds = set()
+    for number in range(300):
+        stand.has(number, page(any_kind(rng, [])) if rng.random() < 0.8 else any_kind(rng, []))
+        for body in (rng.randbytes(rng.choice((1, 5, 40, 400))), TEXT + b"\2" * 300, TEXT + b"\xfe" + b"\xff" * 7 + b"\x7f"):
+            kinds.add(getattr(by.decode(message(struct.pack(">bI", 0, number) + body)), "error_class", "read"))
+    assert {"read", "BadSchema"} < kinds
+    assert caplog.records == [], "the decoder knows no such error, and should"

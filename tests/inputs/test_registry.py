@@ -105,6 +105,19 @@ def test_a_registry_that_is_away_is_no_fault_of_the_record(stand: SchemaServer, 
     assert read(by, framed(7, PAGE, FIRST)).text == "one text"
 
 
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_an_id_or_a_version_that_the_registry_refuses_is_the_records_fault(stand: SchemaServer, status: int) -> None:
+    """The id comes with each value, and whoever writes one would stop the worker for ever."""
+    stand.has(7, PAGE)
+    stand.has(8, {"type": "record", "name": "Doc", "fields": []}, references=[{"name": "W", "subject": "w", "version": 0}])
+    stand.refused = {"/schemas/ids/4294967295": status, "/subjects/w/versions/0": status}
+    by = decoder(stand)
+    assert refused(by, b"\0\xff\xff\xff\xff").error_class == "UnknownSchema"
+    found = refused(by, struct.pack(">bI", 0, 8))
+    assert (found.error_class, "version 0 of 'w', which the registry does not have" in found.message) == ("BadSchema", True)
+    assert read(by, framed(7, PAGE, FIRST)).text == "one text"
+
+
 def test_a_registry_that_is_not_there_is_away() -> None:
     settings = load_settings({"value_format": "avro", "registry_url": "http://127.0.0.1:9"}, environ={})
     with pytest.raises(RegistryAwayError):
