@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import logging
-import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,7 +32,7 @@ from stream_dedup.ground.document import (
 )
 from stream_dedup.ground.errors import AwayError, ConfigurationError, InputError
 from stream_dedup.ground.messages import Messages
-from stream_dedup.ground.printable import printable
+from stream_dedup.ground.unforeseen import Unforeseen
 from stream_dedup.inputs.charset import decode_page
 from stream_dedup.inputs.elsewhere import Fetched, FetchLimits, TextFetcher
 from stream_dedup.inputs.fields import MISSING, decode_json, field_at, kind_of, parsed, scalar, scope_number, time_ms_of
@@ -49,8 +47,6 @@ NOT_FETCHED = "NotFetched"
 """The error class of a text that lies elsewhere where none is fetched."""
 
 _TIME_MS_MAX = 253_402_300_799_999  # 9999-12-31; RFC 3339 has no later time
-_QUIET_SECONDS = 60.0
-_logger = logging.getLogger("stream_dedup.inputs")
 _Found = TypeVar("_Found")
 
 
@@ -127,7 +123,7 @@ class Decoder:
         self._time_field = settings.time_field
         self._scope_field = settings.scope_field
         self._allow_bypass = settings.allow_bypass
-        self._quiet_until = 0.0
+        self._unforeseen = Unforeseen("decode", "decoder")
         # The value is the text, the key the id, the timestamp the time: what most records are, and told quickly.
         self._is_wrapped = self._base64 or self._extractor is not None
         self._is_plain = not (self._json or self._is_wrapped or self._allow_bypass or self._text_at)
@@ -292,19 +288,8 @@ class Decoder:
             return read(*arguments)
         except (AwayError, MemoryError):
             raise
-        except Exception as error:  # no record may keep others from being read
-            kind = type(error).__name__
-            if time.monotonic() >= self._quiet_until:
-                self._quiet_until = time.monotonic() + _QUIET_SECONDS
-                _logger.warning(
-                    "a record led the decoder to an error that it does not know, and becomes a dead letter; please report it "
-                    "(the like is not logged again for a minute)",
-                    extra={"position": f"{message.topic}-{message.partition}@{message.offset}"},
-                    exc_info=error,
-                )
-            why = printable(str(error).rstrip(".") or kind)
-            # What led there is not known, so another worker may have judged the record.
-            return DeadLetter("decode", kind, f"The record led the decoder to an error that it does not know: {why}.", True)
+        except Exception as error:  # noqa: BLE001 - no record may keep others from being read
+            return self._unforeseen.letter(message, error)
 
     def _decode(self, message: Message, fetched: Fetched | None) -> DecodedDocument | DeadLetter | Reason:
         fields = self._fields_of(message)

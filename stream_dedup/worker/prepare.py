@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from stream_dedup.fingerprinting import Fingerprinter, Prints, format_prints
+from stream_dedup.fingerprinting import Content, Fingerprinter, Prints, as_vector, format_prints
 from stream_dedup.ground.document import DeadLetter, Message, Mode, Reason, Representative, TopicPartitionKey, digest_id
-from stream_dedup.ground.errors import AwayError
+from stream_dedup.ground.errors import AwayError, StreamDedupError
 from stream_dedup.ground.messages import Messages
+from stream_dedup.ground.unforeseen import Unforeseen
 from stream_dedup.inputs.decoder import Decoder, Documents
 from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.log import headers, records
@@ -31,6 +32,9 @@ from stream_dedup.worker.ranks import HostRanks
 _QUICK_BYTES = 16 << 20
 SLOW_BYTES = 64 << 10
 AHEAD_BYTES = 64 << 20
+
+# A text and a vector that no recipe can take amiss.
+_OURS: Final[Mapping[bool, list[Content]]] = {False: ["a text of ours"], True: [as_vector([1.0, 2.0])]}
 
 Decided: TypeAlias = DeadLetter | Reason | Judgement
 
@@ -164,6 +168,7 @@ class Preparer:
         self._ahead_bytes = ahead_bytes
         self._ranks = ranks
         self._number = 0
+        self._unforeseen = Unforeseen("fingerprint", "fingerprinter")
         self._is_quick = not decoder.reads_pages and (
             fingerprinter.recipe.method.is_at_once or fingerprinter.recipe.method.takes_vectors
         )
@@ -225,10 +230,11 @@ class Preparer:
                 skipped = frozenset(place - start for place in large if start <= place < stop)
                 documents = self._decoder.decode_all(stretch, skipped, fetched)
                 documents.passed_over.update((place, self._too_large(stretch[place])) for place in skipped)
-                found.append((start, documents))
                 if documents.texts:
-                    prints.append(self._fingerprinter.fingerprint(documents.texts))
+                    documents, made = self._fingerprinted(documents, stretch)
+                    prints.append(made)
                     documents.texts.clear()  # they are not needed again, and are as large as the records
+                found.append((start, documents))
                 fetched.clear()
                 start = stop
                 if is_over():
@@ -237,6 +243,34 @@ class Preparer:
             if not start:
                 raise
         return Documents.joined(found), Prints.joined(prints) if prints else None, start
+
+    def _fingerprinted(self, documents: Documents, stretch: Messages) -> tuple[Documents, Prints]:
+        """Return prints, and the documents that have one: a text that leads to an error is a dead letter and costs no other."""
+        try:
+            return documents, self._fingerprinter.fingerprint(documents.texts)
+        except (StreamDedupError, MemoryError):
+            raise
+        except Exception:  # noqa: BLE001 - each text is looked at by itself
+            self._fingerprinter.fingerprint(_OURS[self._recipe.method.takes_vectors])  # else no text is at fault
+        rows: list[int] = []
+        prints = [self._fingerprinter.fingerprint([])]
+        for row, place in enumerate(documents.places):
+            try:
+                prints.append(self._fingerprinter.fingerprint(documents.texts[row : row + 1]))
+                rows.append(row)
+            except (StreamDedupError, MemoryError):
+                raise
+            except Exception as error:  # noqa: BLE001 - no text may keep others from being judged
+                documents.passed_over[place] = self._unforeseen.letter(stretch[place], error)
+        left = Documents(
+            [documents.places[row] for row in rows],
+            [documents.texts[row] for row in rows],
+            [documents.ids[row] for row in rows],
+            documents.times_ms[rows],
+            documents.scopes[rows],
+            documents.passed_over,
+        )
+        return left, Prints.joined(prints)
 
     def _stretches(self, messages: Messages) -> Iterator[int]:
         """Yield where each stretch of records ends that is worked on before anybody looks at the clock."""

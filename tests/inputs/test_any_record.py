@@ -19,6 +19,7 @@ import fastavro
 import pytest
 import zstandard
 
+from stream_dedup.ground import unforeseen
 from stream_dedup.ground.document import DeadLetter, Message, Reason
 from stream_dedup.ground.errors import AwayError, InputError, RegistryAwayError, TextAwayError
 from stream_dedup.ground.messages import Messages
@@ -223,7 +224,7 @@ def test_what_nobody_foresaw_is_the_records_dead_letter_and_said_once_a_minute(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(room.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(unforeseen.time, "monotonic", lambda: now[0])
     by = Decoder(load_settings({"text_is": "html"}, environ={}))
     raising(by, UnforeseenError("it\nis\x1b odd."))
     messages = Messages.of([message(b"<p>good</p>", 0), message(b"bad", 1), message(b"<p>better</p>", 2), message(b"bad", 3)])

@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from collections.abc import Callable
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.document import DeadLetter, Message, Reason
+from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.messages import Messages
 from stream_dedup.inputs.decoder import Decoder
 from stream_dedup.log import records
@@ -127,3 +130,59 @@ def test_what_is_slow_looks_at_the_clock_often() -> None:
 
     assert list(slow._stretches(messages)) == [2, 3, 4, 5]
     assert list(quick._stretches(messages)) == [5]
+
+
+def preparer_that_fails(monkeypatch: pytest.MonkeyPatch, fails: Callable[[Any], BaseException | None]) -> Preparer:
+    """Return a preparer whose fingerprinter raises what is said of a text."""
+    fingerprinter = Fingerprinter(Recipe())
+    known = fingerprinter.fingerprint
+
+    def fingerprint(texts: Any) -> Any:
+        for text in texts:
+            if (error := fails(text)) is not None:
+                raise error
+        return known(texts)
+
+    monkeypatch.setattr(fingerprinter, "fingerprint", fingerprint)
+    return Preparer(Decoder(load_settings({}, environ={})), fingerprinter, bytes(16), 1 << 20)
+
+
+def texts_and_sources(texts: list[str]) -> tuple[list[Message], dict[Any, records.Source]]:
+    messages = [Message("documents", 0, at, b"k%d" % at, text.encode(), 1, []) for at, text in enumerate(texts)]
+    return messages, {("documents", 0): records.Source("documents", TOPIC_ID, 0, 2, 7)}
+
+
+@pytest.mark.parametrize("bad", [[2], [0, 1], [0, 1, 2, 3, 4], []])
+def test_a_text_that_leads_the_fingerprinter_to_an_error_costs_no_other(
+    bad: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts = [f"{'bad' if at in bad else 'good'} text of page {at} is long enough for a print" for at in range(5)]
+    messages, sources = texts_and_sources(texts)
+    preparer = preparer_that_fails(monkeypatch, lambda text: ZeroDivisionError("odd") if text.startswith("bad") else None)
+
+    batch = preparer.prepare(messages, sources, b"stamp")
+
+    letters = {at: one for at, one in batch.decided_here() if isinstance(one, DeadLetter)}
+    assert [*letters] == bad
+    assert all(
+        (one.stage, one.error_class, one.is_timed) == ("fingerprint", "ZeroDivisionError", True) for one in letters.values()
+    )
+    good = [at for at in range(5) if at not in bad]
+    assert [place for part in batch.parts for place in part.places] == good
+    assert [at for at in range(5) if batch.prints[at] is not None] == good
+    expected = Fingerprinter(Recipe()).fingerprint([texts[at] for at in good])
+    written = [records.decode(part.raw) for part in batch.parts]
+    assert [one.prints.tolist() for one in written if isinstance(one, records.Batch)] == (
+        [expected.prints.tolist()] if good else []
+    )
+    assert len(caplog.records) == bool(bad)
+
+
+@pytest.mark.parametrize("what", [ZeroDivisionError(), ConfigurationError("No dictionary."), MemoryError()])
+def test_a_fingerprinter_that_takes_no_text_at_all_makes_no_dead_letters(
+    what: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages, sources = texts_and_sources(["one text", "another"])
+    preparer = preparer_that_fails(monkeypatch, lambda _: what)
+    with pytest.raises(type(what)):
+        preparer.prepare(messages, sources, b"stamp")
