@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from stream_dedup.fingerprinting import Prints
 from stream_dedup.ground.plan import PLANS, parse
 from stream_dedup.ground.sketch import agreeing_min
-from stream_dedup.local.threshold import NearestPairs, distinct_rows, nearest_pairs, propose, wilson
+from stream_dedup.local.threshold import Doubt, NearestPairs, distinct_rows, nearest_pairs, propose, wilson
 
 
 def random_prints(seed: int, count: int) -> tuple[Prints, np.ndarray]:
@@ -74,35 +75,102 @@ def test_what_is_compared_are_the_first_of_each_text(seed: int, count: int) -> N
     assert distinct_rows(prints, scopes, 3).tolist() == expected
 
 
+def pairs_of(agreeing: np.ndarray, site_size: int = 1) -> NearestPairs:
+    """Pairs with so many equal values; each `site_size` of them hang together: of one document, which is in none of them."""
+    rows = np.arange(1, len(agreeing) + 1) * 2
+    firsts = rows - 2 * ((rows // 2 - 1) % site_size) - 1
+    return NearestPairs(rows, firsts, agreeing)
+
+
 def test_a_gap_between_two_crowds_is_found() -> None:
     """Wherever it lies; from many pairs for sure."""
     for gap in (48, 56, 64):
         agreeing = np.repeat(np.array([*range(30, gap - 5), *range(gap + 6, 81)]), 20)
-        found = propose(agreeing, 65)
-        assert gap - 3 <= agreeing_min(found.similarity) <= gap + 4
-        assert found.is_sure
+        found = propose(pairs_of(agreeing), 5000, 90)
+        assert found.doubt is None
+        assert gap - 3 <= agreeing_min(found.similarity or 0) <= gap + 4
+        assert found.low is not None
+        assert found.high is not None
+        assert found.low <= (found.similarity or 0) <= found.high
 
 
-def test_where_nothing_tells_the_one_in_force_stays() -> None:
-    """Too few pairs, or none that lies near a threshold."""
-    assert propose(np.full(29, 60), 70) == propose(np.full(29, 50), 70)
-    assert (propose(np.full(29, 60), 70).similarity, propose(np.full(29, 60), 70).is_sure) == (70, False)
-    far = propose(np.full(300, 80), 70)
-    assert (far.similarity, far.low, far.high, far.is_sure) == (70, 70, 70, True)
-    even = propose(np.arange(20, 81), 65)
-    assert even.high - even.low > 15
-    assert not even.is_sure
+def test_the_threshold_in_force_stays_where_none_is_better() -> None:
+    """Documents that are like nothing on one side, copies on the other, and nothing between them."""
+    for in_force in (60, 65, 70, 80):
+        found = propose(pairs_of(np.full(300, 80)), 1000, in_force)
+        assert (found.similarity, found.low, found.high, found.doubt) == (in_force, in_force, in_force, None)
+    # One pair near it makes another the emptiest, but many samples do without that pair.
+    one_near = propose(pairs_of(np.array([54, *[80] * 300])), 1000, 65)
+    assert (one_near.similarity, one_near.doubt) == (65, None)
+    assert one_near.low != 65 or one_near.high != 65
 
 
-@given(st.lists(st.integers(0, 80), max_size=200), st.integers(50, 90))
+@pytest.mark.parametrize(
+    ("agreeing", "site_size", "doubt"),
+    [
+        (np.full(29, 60), 1, Doubt.FEW_PAIRS),
+        (np.repeat(np.arange(40, 80), 8), 1, Doubt.NO_VALLEY),  # flat
+        (np.repeat(np.arange(40, 80), np.arange(40) + 1), 1, Doubt.NO_VALLEY),  # ever more: fewest at the lower edge
+        (np.repeat(np.arange(40, 80), 40 - np.arange(40)), 1, Doubt.NO_VALLEY),  # ever fewer: at the upper edge
+        (np.repeat(np.arange(20, 80), [40] * 36 + [25] * 8 + [40] * 16), 1, Doubt.NO_VALLEY),  # a dent
+        (np.repeat(np.array([*range(40, 54), *range(70, 80)]), 20), 60, Doubt.FEW_SITES),  # two hills, of eight sites
+        (np.repeat(np.array([44, 76]), [12, 18]), 1, None),  # two hills of few pairs: from thirty on
+    ],
+)
+def test_nothing_is_proposed_without_a_valley_or_from_few_sites(agreeing: np.ndarray, site_size: int, doubt: Doubt) -> None:
+    """An edge of the range is no answer, and neither is what some templates happen to be alike by."""
+    found = propose(pairs_of(agreeing, site_size), 2 * len(agreeing), 65)
+
+    assert found.doubt == doubt
+    assert (found.similarity is None) == (doubt is not None)
+
+
+def test_a_site_of_many_pages_has_no_more_to_say_than_others() -> None:
+    """A thousand pages of one template fill the valley between the copies of other sites and their pages."""
+    hills, between = np.repeat(np.array([*range(40, 48), *range(70, 80)]), 40), np.repeat(np.arange(49, 69), 100)
+    pairs = pairs_of(np.concatenate([hills, between]))
+    together = NearestPairs(pairs.rows, np.where(np.arange(len(pairs.rows)) < len(hills), pairs.of, 1), pairs.agreeing)
+
+    assert len(np.unique(together.sites())) == len(hills)  # the template's are with that of the first pair
+    assert propose(pairs, 8000, 65).doubt == Doubt.NO_VALLEY  # as so many sites of their own
+    assert propose(together, 8000, 65).similarity == 65
+
+
+def test_a_range_wider_than_an_answer_is_none() -> None:
+    """Three valleys as deep, of which samples take one or another."""
+    agreeing = np.repeat(np.array([41, 48, 55, 62, 69, 76]), 12)
+    found = propose(pairs_of(agreeing), 2000, 65)
+
+    assert (found.doubt, found.similarity) == (Doubt.WIDE_RANGE, None)
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=60, unique=True), st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_sites_are_what_hangs_together(rows: list[int], seed: int) -> None:
+    """As following each document to the first of its chain of .5 alike documents says."""
+    dice = np.random.default_rng(seed)
+    rows = sorted(rows)
+    of = np.array([int(dice.choice([0, *rows[:at]])) for at in range(len(rows))])
+    pairs = NearestPairs(np.array(rows), of, dice.integers(20, 81, len(rows)))
+    before = {row: one for row, one, equal in zip(rows, of.tolist(), pairs.agreeing.tolist(), strict=True) if equal >= 40}
+
+    def first(row: int) -> int:
+        return first(before[row]) if row in before else row
+
+    told = pairs.sites().tolist()
+    for one, other in itertools.combinations(range(len(rows)), 2):
+        assert (told[one] == told[other]) == (first(rows[one]) == first(rows[other]))
+
+
+@given(st.lists(st.integers(0, 80), max_size=200), st.integers(51, 89))
 @settings(max_examples=50, deadline=None)
 def test_a_proposal_is_a_threshold_that_can_be_declared(agreeing: list[int], in_force: int) -> None:
-    """In per cent; it does not depend on the pairs' order."""
-    found = propose(np.array(agreeing, np.int64), in_force)
-    assert 50 <= found.similarity <= 90
-    assert 50 <= found.low <= found.high <= 90
-    assert PLANS["bands"].with_similarity(found.similarity).agreeing_min == agreeing_min(found.similarity)
-    assert found == propose(np.array(agreeing[::-1], np.int64), in_force)
+    """In per cent; never at an edge of what is looked at."""
+    found = propose(pairs_of(np.array(agreeing, np.int64)), 2 * len(agreeing), in_force)
+    if found.doubt is None:
+        assert found.similarity is not None
+        assert 50 < found.similarity < 90
+        assert PLANS["bands"].with_similarity(found.similarity).agreeing_min == agreeing_min(found.similarity)
 
 
 @given(st.lists(st.integers(0, 80), max_size=100))

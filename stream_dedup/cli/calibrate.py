@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import shlex
+import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +38,8 @@ _THRESHOLDS = (50, 55, 60, 65, 70, 75, 80, 85, 90)
 _SHOWN = 3
 _EXTRACT = 160
 _BAR = 40
+_STANDARD_INPUT = "-"
+_JUDGING = ("plan", "similarity", "kafka_bootstrap_servers")  # what a proposal says anew, or what a file does not need
 
 
 @command("calibrate", example="stream-dedup calibrate pages.jsonl --svg similarity.svg")
@@ -58,7 +62,10 @@ def calibrate_command(
     brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Propose from which similarity on documents are dropped, by a sample of your own, with pairs on either side to read."""
+    """Propose from which similarity on documents are dropped, by a sample of your own, with pairs on either side to read.
+
+    Where the sample does not tell, nothing is proposed.
+    """
     overrides = dict(assigned(assignments))
     overrides |= {} if text_field is None else {"text_field": text_field}
     overrides |= {} if brokers is None else {"kafka_bootstrap_servers": brokers}
@@ -67,12 +74,16 @@ def calibrate_command(
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """The prints of a sample, and the beginning of each text; rows of both are documents in their order."""
+    """The prints of a sample, and what is compared of each text, packed; rows are documents in their order."""
 
     prints: Prints
     scopes: NDArray[np.uint64]
     names: list[str]
-    extracts: list[str]
+    packed: list[bytes]
+
+    def text(self, row: int) -> str:
+        """Return the text of a row, as long as it is compared."""
+        return zlib.decompress(self.packed[row]).decode("utf-8", "replace")
 
 
 def calibrate(
@@ -117,8 +128,12 @@ def calibrate(
             f"texts, long enough), and fewer than {DOCUMENTS_MIN} say nothing about a threshold; give a larger sample."
         )
     pairs = nearest_pairs(sample.prints, sample.scopes, rows, plan)
-    proposal = propose(pairs.agreeing, plan.similarity or usual.similarity)
-    said = _said(sample, len(rows), pairs, proposal, plan, is_other_plan=is_other_plan)
+    in_force = plan.similarity or usual.similarity
+    proposal = propose(pairs, len(rows), in_force)
+    said = _said(sample, len(rows), pairs, proposal, plan, in_force)
+    if proposal.similarity not in (None, in_force):
+        of_plan = f" --plan {plan.name}" if is_other_plan else ""
+        said["commands"] = _commands(target, overrides, f"{of_plan} --similarity {said['proposed']['similarity']:.2f}")
     if svg is not None:
         _write(svg, said["histogram"], proposal.similarity)
     if as_json:
@@ -182,32 +197,33 @@ def _of_topic(settings: Settings, topic: str, most: int) -> Iterator[OfflineDocu
 def _sample(documents: Iterator[OfflineDocument], recipe: Recipe, advance: Any) -> _Sample:
     import numpy as np
 
+    from stream_dedup.console.differences import SHOWN
     from stream_dedup.fingerprinting import Fingerprinter, Prints
 
     fingerprinter = Fingerprinter(recipe)
-    parts, scopes, names, extracts = [], list[int](), list[str](), list[str]()
+    parts, scopes, names, packed = [], list[int](), list[str](), list[bytes]()
     while batch := list(islice(documents, _AT_ONCE)):
         texts = [str(one.text) for one in batch]
         parts.append(fingerprinter.fingerprint(texts))
         scopes += [one.scope for one in batch]
         names += [printable(one.id, 80) or f"number {len(names) + at}" for at, one in enumerate(batch)]
-        extracts += [printable(" ".join(text[: 4 * _EXTRACT].split()), _EXTRACT) for text in texts]
+        packed += [zlib.compress(text[:SHOWN].encode("utf-8", "replace"), 1) for text in texts]
         advance(len(batch), sum(map(len, texts)))
     prints = Prints.joined(parts) if parts else fingerprinter.fingerprint([])
-    return _Sample(prints, np.array(scopes, np.uint64), names, extracts)
+    return _Sample(prints, np.array(scopes, np.uint64), names, packed)
 
 
 def _said(
-    sample: _Sample, compared: int, pairs: NearestPairs, proposal: ThresholdProposal, plan: Plan, *, is_other_plan: bool
+    sample: _Sample, compared: int, pairs: NearestPairs, proposal: ThresholdProposal, plan: Plan, in_force: int
 ) -> dict[str, Any]:
-    """Return all that the sample says, as the JSON that the command prints."""
+    """Return all that the sample says, as the JSON that the command prints; `commands` are added where there are some."""
     from stream_dedup.local.threshold import wilson
 
     bins = [0] * _BINS
     for agreeing in pairs.agreeing.tolist():
         bins[min(_BINS - 1, agreeing * _BINS // SKETCH_VALUES)] += 1
     thresholds = []
-    for similarity in sorted({*_THRESHOLDS, proposal.similarity, plan.similarity} - {0}):
+    for similarity in sorted({*_THRESHOLDS, in_force, proposal.similarity or in_force}):
         dropped = pairs.dropped(similarity)
         low, high = wilson(dropped, compared)
         thresholds.append(
@@ -219,7 +235,7 @@ def _said(
                 "share_high": high,
             }
         )
-    limit = agreeing_min(proposal.similarity)
+    limit = agreeing_min(proposal.similarity or in_force)
     ascending = sorted(range(len(pairs.rows)), key=lambda at: (int(pairs.agreeing[at]), at))
     kept = [at for at in ascending if pairs.agreeing[at] < limit][-_SHOWN:]
     dropped_first = [at for at in ascending if pairs.agreeing[at] >= limit][:_SHOWN]
@@ -229,12 +245,10 @@ def _said(
         return {
             "similarity": int(pairs.agreeing[at]) / SKETCH_VALUES,
             "id": sample.names[row],
-            "text": sample.extracts[row],
             "of": sample.names[of],
-            "of_text": sample.extracts[of],
+            **differing(sample.text(of), sample.text(row)),
         }
 
-    plan_option = f" --plan {plan.name}" if is_other_plan else ""
     return {
         "documents": len(sample.names),
         "compared": compared,
@@ -242,19 +256,52 @@ def _said(
         "histogram": bins,
         "thresholds": thresholds,
         "pairs": {"dropped": [shown(at) for at in dropped_first], "kept": [shown(at) for at in reversed(kept)]},
+        "in_force": in_force / 100,
         "proposed": {
-            "similarity": proposal.similarity / 100,
-            "low": proposal.low / 100,
-            "high": proposal.high / 100,
+            "similarity": _share(proposal.similarity),
+            "doubt": proposal.doubt,
+            "low": _share(proposal.low),
+            "high": _share(proposal.high),
             "pairs": proposal.pairs,
-            "is_sure": proposal.is_sure,
+            "sites": proposal.sites,
         },
-        "declare": f"stream-dedup declare{plan_option} --similarity {proposal.similarity / 100:.2f}",
+        "commands": [],
     }
 
 
+def _share(per_cent: int | None) -> float | None:
+    return None if per_cent is None else per_cent / 100
+
+
+def differing(kept: str, other: str) -> dict[str, str]:
+    """Return the words of two texts that the other has not, in their order, and how many characters more there are."""
+    from stream_dedup.console.differences import compare
+
+    changed = [piece for piece in compare(kept, other).pieces if piece.kind in ("changed", "gone", "come")]
+    sides = {"of_words": [piece.left for piece in changed], "words": [piece.right for piece in changed]}
+    return {
+        name: _shortened(" … ".join(filter(None, (" ".join(one.split()) for one in words)))) for name, words in sides.items()
+    }
+
+
+def _shortened(words: str) -> str:
+    return printable(words, _EXTRACT) + (f" (and {len(words) - _EXTRACT:,} characters more)" if len(words) > _EXTRACT else "")
+
+
+def _commands(target: str, overrides: Mapping[str, object], options: str) -> list[str]:
+    """Return the commands that put a threshold in force: for a filter that runs, and for a file."""
+    found = [f"stream-dedup declare{options}"]
+    if target == _STANDARD_INPUT or Path(target).exists():
+        fields = "".join(
+            f" --set {shlex.quote(f'{name}={value}')}" for name, value in overrides.items() if name not in _JUDGING
+        )
+        found.append(f"stream-dedup check {shlex.quote(target)}{fields}{options}")
+    return found
+
+
 def _print(said: dict[str, Any]) -> None:
-    out, proposed = console(), said["proposed"]
+    out = console()
+    at = said["proposed"]["similarity"] or said["in_force"]
     most = max(1, *said["histogram"])
     rows = [
         [f"{at / _BINS:.2f} to {(at + 1) / _BINS:.2f}", f"{count:,}", "█" * -(-_BAR * count // most)]
@@ -266,62 +313,81 @@ def _print(said: dict[str, Any]) -> None:
         ["threshold", "drops at most", "of those compared"],
         [
             [
-                f"{one['similarity']:.2f}" + (" <" if one["similarity"] == proposed["similarity"] else ""),
+                f"{one['similarity']:.2f}" + (" <" if one["similarity"] == at else ""),
                 f"{one['dropped']:,}",
                 f"{one['share']:.2%} ({one['share_low']:.2%} to {one['share_high']:.2%})",
             ]
             for one in said["thresholds"]
         ],
     )
-    for title, name in (("Just similar enough: dropped", "dropped"), ("Just not: kept", "kept")):
-        out.print(f"\n{title}" if said["pairs"][name] else f"\n{title}: no such pair")
+    for title, name in (("Just similar enough", "dropped"), ("Just not", "kept")):
+        what = f"{title}: {name} at {at:.2f}"
+        out.print(f"\n{what}; the words that differ:" if said["pairs"][name] else f"\n{what}: no such pair")
         for one in said["pairs"][name]:
-            out.print(f"  {one['similarity']:.2f}  {one['id']}: {one['text']}")
-            out.print(f"        {one['of']}: {one['of_text']}")
-    out.print(f"\n{_sentence(said)}\n\n  {said['declare']}")
+            out.print(f"  {one['similarity']:.2f}  {one['id']}: {one['words'] or '-'}")
+            out.print(f"        {one['of']}: {one['of_words'] or '-'}")
+    out.print(f"\n{_sentence(said)}")
+    if said["commands"]:
+        out.print("\n" + "\n".join(f"  {one}" for one in said["commands"]))
 
 
 def _sentence(said: dict[str, Any]) -> str:
-    """Return what is proposed and how sure that is."""
-    one = said["proposed"]
+    """Return what is proposed and how sure that is, or why nothing is."""
+    from stream_dedup.local.threshold import PAIRS_MIN, SITES_MIN, Doubt
+
+    one, stays = said["proposed"], f"{said['in_force']:.2f} stays"
     of = f"of {said['documents']:,} documents, {said['compared']:,} of them with texts of their own"
-    if one["low"] == one["high"] and not one["is_sure"]:
-        return (
-            f"No proposal: {one['pairs']:,} pairs are .50 alike or more, {of}. That is too few, so {one['similarity']:.2f} "
-            "stays; give a larger sample."
-        )
-    sure = "" if one["is_sure"] else " That is not sure: read the pairs, or give a larger sample."
-    span = f"{one['low']:.2f} to {one['high']:.2f} in 95 of 100 resampled ones"
-    return (
-        f"Proposed: {one['similarity']:.2f}, where fewest pairs are decided by a little; {span}. From {one['pairs']:,} pairs "
-        f"{of}.{sure}"
-    )
+    span = "" if one["low"] is None else f"{one['low']:.2f} to {one['high']:.2f} in 95 of 100 resampled ones"
+    match one["doubt"]:
+        case Doubt.FEW_PAIRS:
+            why = f"{one['pairs']:,} pairs are .50 alike or more, {of}; give a sample with at least {PAIRS_MIN}"
+        case Doubt.FEW_SITES:
+            why = (
+                f"{one['pairs']:,} pairs are .50 alike or more, {of}, and they hang together as {one['sites']:,} sites; "
+                f"pages of one site are alike by its template, so give a sample of at least {SITES_MIN} sites"
+            )
+        case Doubt.NO_VALLEY:
+            why = (
+                f"between .50 and .90 there is no similarity with few pairs about it and many on both sides, {of}, so every "
+                "threshold parts pairs that hardly differ; read them, and choose by what may be lost"
+            )
+        case Doubt.WIDE_RANGE:
+            why = (
+                f"samples of the {one['sites']:,} sites propose other thresholds ({span or 'or none'}), {of}; give a larger one"
+            )
+        case _:
+            is_in_force = one["similarity"] == said["in_force"]
+            told = f"{stays}: no other suits better" if is_in_force else f"Proposed: {one['similarity']:.2f}"
+            return f"{told}, where fewest pairs are decided by a little; {span}. From {one['pairs']:,} pairs {of}."
+    return f"No proposal, {stays}: {why}."
 
 
-def _write(path: Path, bins: Sequence[int], similarity: int) -> None:
+def _write(path: Path, bins: Sequence[int], similarity: int | None) -> None:
     try:
         path.write_text(_picture(bins, similarity), encoding="utf-8")
     except OSError as error:
         raise InputError(f"The picture {path} cannot be written: {error.strerror}. Name another file with --svg.") from error
 
 
-def _picture(bins: Sequence[int], similarity: int) -> str:
-    """Return the histogram as SVG that stands by itself."""
+def _picture(bins: Sequence[int], similarity: int | None) -> str:
+    """Return the histogram as SVG that stands by itself, with the threshold if one is proposed."""
     width, height, left, foot = 640, 240, 50, 30
     most, wide = max(1, *bins), (width - left) / len(bins)
-    at = left + (width - left) * similarity / 100
-    title = html.escape(f"Nearest earlier documents by similarity; proposed threshold {similarity / 100:.2f}")
+    proposed = "no threshold proposed" if similarity is None else f"proposed threshold {similarity / 100:.2f}"
+    title = html.escape(f"Nearest earlier documents by similarity; {proposed}")
     parts = [f'<rect width="{width}" height="{height}" fill="#fff"/>']
     for place, count in enumerate(bins):
         tall = (height - foot - 20) * count / most
-        colour = "#b45309" if (place + 0.5) / len(bins) >= similarity / 100 else "#64748b"
+        colour = "#b45309" if similarity is not None and (place + 0.5) / len(bins) >= similarity / 100 else "#64748b"
         told = f"{place / len(bins):.2f} to {(place + 1) / len(bins):.2f}: {count:,}"
         parts.append(
             f'<rect x="{left + place * wide + 1:.1f}" y="{height - foot - tall:.1f}" width="{wide - 2:.1f}" '
             f'height="{tall:.1f}" fill="{colour}"><title>{told}</title></rect>'
         )
-    parts.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="6" y2="{height - foot}" stroke="#000" stroke-dasharray="4 3"/>')
-    parts.append(f'<text x="{at - 4:.1f}" y="14" text-anchor="end">{similarity / 100:.2f}</text>')
+    if similarity is not None:
+        at = left + (width - left) * similarity / 100
+        parts.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="6" y2="{height - foot}" stroke="#000" stroke-dasharray="4 3"/>')
+        parts.append(f'<text x="{at - 4:.1f}" y="14" text-anchor="end">{similarity / 100:.2f}</text>')
     parts.append(f'<text x="{left - 6}" y="24" text-anchor="end">{most:,}</text>')
     parts += [
         f'<text x="{left + (width - left) * share / 100:.1f}" y="{height - 10}" '

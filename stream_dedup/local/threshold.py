@@ -5,15 +5,22 @@ decides about the pair. Two texts are compared if a block of two values of their
 alike hardly any is missed. Of a block that many share only the `SHARING_MAX` before a document are compared, so time
 grows with the documents, not with their square.
 
-A threshold is proposed where fewest pairs lie near it, because there it matters least where exactly it is. How sure that is:
-the proposals that samples of the pairs, drawn with replacement, would have made.
+A threshold is proposed where fewest pairs lie near it, because there it matters least where exactly it is; but only in a
+valley: between copies and documents that are like nothing, or alike by their site's template. Where pairs get fewer up to an
+edge of the range, there is none, and nothing is proposed. The threshold in force stays if it is as good as any.
 
-Sources: Efron, Tibshirani, "An Introduction to the Bootstrap", chapter 13 (1993); Wilson, "Probable inference, the law of
-succession, and statistical inference", JASA 22 (1927).
+Pages of one template are alike for one reason, and the error of their estimates is one error. So documents that hang together
+by pairs of .5 and more count as one site, of which at most `SITE_PAIRS` pairs count; and how sure a proposal is, is told by
+those that samples of the sites, drawn with replacement, would have made.
+
+Sources: Efron, Tibshirani, "An Introduction to the Bootstrap", chapter 13 (1993); Davison, Hinkley, "Bootstrap Methods and
+their Application", section 3.8 (1997); Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22
+(1927).
 """
 
 from __future__ import annotations
 
+import enum
 import math
 from dataclasses import dataclass
 from typing import Final
@@ -28,10 +35,13 @@ from stream_dedup.ground.sketch import SKETCH_VALUES, agreeing_min
 SHARING_MAX: Final = 64
 PAIRS_MIN: Final = 30
 """With fewer pairs between the lowest and the highest threshold, and above, nothing is proposed."""
+SITES_MIN: Final = 10
+SITE_PAIRS: Final = 30
 _BLOCK: Final = 2
 _LOWEST, _HIGHEST = SKETCH_VALUES // 2, SKETCH_VALUES * 9 // 10  # equal values: similarities from .5 to .9
 _NEARNESS: Final = np.array((1, 3, 5, 7, 7, 5, 3, 1))  # about as wide as the error of one estimate
 _DRAWS: Final = 400
+_DEPTH: Final = 0.5  # a valley has at most so much of the lower of the hills on its sides
 _SURE_WITHIN: Final = 15
 _Z: Final = 1.96
 
@@ -44,27 +54,43 @@ class NearestPairs:
     of: NDArray[np.int64]
     agreeing: NDArray[np.int64]
 
+    def sites(self) -> NDArray[np.int64]:
+        """Return of each pair the number of its site: those that hang together by pairs of .5 and more have one, from 0 on."""
+        first: dict[int, int] = {}
+        found = np.empty(len(self.rows), np.int64)
+        for at, (row, of, equal) in enumerate(zip(self.rows.tolist(), self.of.tolist(), self.agreeing.tolist(), strict=True)):
+            first[row] = first.get(of, of) if equal >= _LOWEST else row  # rows ascend, and `of` is an earlier one
+            found[at] = first[row]
+        _, numbers = np.unique(found, return_inverse=True)
+        return numbers.astype(np.int64)
+
     def dropped(self, similarity: int) -> int:
         """Return how many documents have a pair of so many per cent of similarity or more."""
         return int((self.agreeing >= agreeing_min(similarity)).sum())
 
 
+class Doubt(enum.StrEnum):
+    """Why nothing is proposed."""
+
+    FEW_PAIRS = "few-pairs"
+    FEW_SITES = "few-sites"
+    NO_VALLEY = "no-valley"
+    WIDE_RANGE = "wide-range"
+
+
 @dataclass(frozen=True, slots=True)
 class ThresholdProposal:
-    """A threshold in per cent, the range in which 95 of 100 resampled ones lie, and from how many pairs it comes.
+    """A threshold in per cent, or None where there is a `doubt`; from so many pairs of .5 and more, of so many sites.
 
-    If they are fewer than `PAIRS_MIN`, it is the one that was in force.
+    It is the one in force where that lies between `low` and `high`: the range of 95 in 100 resampled ones, if they have one.
     """
 
-    similarity: int
-    low: int
-    high: int
+    similarity: int | None
+    doubt: Doubt | None
     pairs: int
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether there were enough pairs, and samples of them agree about the threshold."""
-        return self.pairs >= PAIRS_MIN and self.high - self.low <= _SURE_WITHIN
+    sites: int
+    low: int | None = None
+    high: int | None = None
 
 
 def distinct_rows(prints: Prints, scopes: NDArray[np.uint64], floor: int) -> NDArray[np.int64]:
@@ -107,24 +133,54 @@ def nearest_pairs(prints: Prints, scopes: NDArray[np.uint64], rows: NDArray[np.i
     return NearestPairs(rows[found], rows[of[found]], best[found])
 
 
-def propose(agreeing: NDArray[np.int64], in_force: int, seed: int = 0) -> ThresholdProposal:
-    """Return the threshold that suits pairs with so many equal values; `in_force`: per cent, kept where nothing tells."""
-    near = agreeing[agreeing >= _LOWEST]
-    if len(near) < PAIRS_MIN:
-        return ThresholdProposal(in_force, in_force, in_force, len(near))
-    counts = np.bincount(agreeing, minlength=SKETCH_VALUES + 1)
-    draws = np.random.default_rng(seed).multinomial(int(counts.sum()), counts / counts.sum(), size=_DRAWS)
-    low, high = np.quantile([_emptiest(drawn, in_force) for drawn in draws], (0.025, 0.975), method="nearest").tolist()
-    return ThresholdProposal(_emptiest(counts, in_force), int(low), int(high), len(near))
+def propose(pairs: NearestPairs, compared: int, in_force: int, seed: int = 0) -> ThresholdProposal:
+    """Return the threshold that suits a sample of so many compared documents; `in_force`: per cent, taken of equal ones."""
+    of_site = pairs.sites()
+    is_near = pairs.agreeing >= _LOWEST
+    near, sites = int(is_near.sum()), len(np.unique(of_site[is_near]))
+    if near < PAIRS_MIN:
+        return ThresholdProposal(None, Doubt.FEW_PAIRS, near, sites)
+    weights = np.minimum(1.0, SITE_PAIRS / np.bincount(of_site))[of_site]
+    alone = compared - len(pairs.rows)  # documents that are like nothing before them
+
+    def counted(times: NDArray[np.float64]) -> NDArray[np.float64]:
+        counts = np.bincount(pairs.agreeing, weights=times, minlength=SKETCH_VALUES + 1).astype(np.float64)
+        counts[0] += alone
+        return counts
+
+    proposed = _valley(counted(weights), in_force)
+    if proposed is None:
+        return ThresholdProposal(None, Doubt.NO_VALLEY, near, sites)
+    if sites < SITES_MIN:
+        return ThresholdProposal(None, Doubt.FEW_SITES, near, sites)
+    all_sites = int(of_site.max()) + 1
+    dice = np.random.default_rng(seed)
+    drawn = [
+        _valley(counted(weights * np.bincount(dice.integers(0, all_sites, all_sites), minlength=all_sites)[of_site]), in_force)
+        for _ in range(_DRAWS)
+    ]
+    found = [one for one in drawn if one is not None]
+    if len(found) < 0.95 * _DRAWS:
+        return ThresholdProposal(None, Doubt.WIDE_RANGE, near, sites)
+    low, high = (int(one) for one in np.quantile(found, (0.025, 0.975), method="nearest"))
+    if high - low > _SURE_WITHIN:
+        return ThresholdProposal(None, Doubt.WIDE_RANGE, near, sites, low, high)
+    return ThresholdProposal(in_force if low <= in_force <= high else proposed, None, near, sites, low, high)
 
 
-def _emptiest(counts: NDArray[np.int64], in_force: int) -> int:
-    """Return the per cent between .5 and .9 about which fewest pairs lie; of equal ones that nearest to the one in force."""
-    values = range(_LOWEST, _HIGHEST + 1)
-    crowds = [int((counts[value - 4 : value + 4] * _NEARNESS).sum()) for value in values]
+def _valley(counts: NDArray[np.float64], in_force: int) -> int | None:
+    """Return the per cent between .5 and .9 about which fewest lie; of equal ones that nearest to the one in force.
+
+    None if that is an edge of the range, or if there is no hill on one of its sides that is well above it.
+    """
+    padded = np.concatenate([np.zeros(4), counts, np.zeros(4)])
+    crowds = np.convolve(padded, _NEARNESS[::-1], mode="valid")[: SKETCH_VALUES + 1]  # of value v: counts[v - 4 : v + 4]
     now = agreeing_min(in_force)
-    _, _, chosen = min((crowd, abs(value - now), value) for crowd, value in zip(crowds, values, strict=True))
-    return 100 * chosen // SKETCH_VALUES
+    crowd, _, value = min((crowds[one], abs(one - now), one) for one in range(_LOWEST, _HIGHEST + 1))
+    hill = min(crowds[:value].max(), crowds[value + 1 :].max())
+    if value in (_LOWEST, _HIGHEST) or not hill or crowd > _DEPTH * hill:
+        return None
+    return 100 * value // SKETCH_VALUES
 
 
 def wilson(part: int, whole: int) -> tuple[float, float]:

@@ -38,13 +38,18 @@ def test_a_threshold_is_proposed_with_what_it_drops(run: Callable[..., Any], pag
     """Between the two kinds of copies; with pairs on either side, the command to declare it, and a picture."""
     picture = tmp_path / "similarity.svg"
 
-    said = json.loads(run("calibrate", str(pages), "--text-field", "body", "--svg", str(picture), "--json").out)
+    given = ("--text-field", "body", "--set", "similarity=0.9", "--svg", str(picture), "--json")
+    said = json.loads(run("calibrate", str(pages), *given).out)
 
-    assert (said["documents"], said["compared"], said["plan"]) == (500, 500, "bands")
+    assert (said["documents"], said["compared"], said["plan"]) == (500, 500, "128:4:0:28~16:90%:64")
     proposed = said["proposed"]
-    assert 0.65 <= proposed["similarity"] <= 0.88
+    assert 0.6 < proposed["similarity"] <= 0.88
     assert proposed["low"] <= proposed["similarity"] <= proposed["high"]
-    assert f"--similarity {proposed['similarity']:.2f}" in said["declare"]
+    assert (proposed["doubt"], said["in_force"]) == (None, 0.9)
+    assert said["commands"] == [
+        f"stream-dedup declare --similarity {proposed['similarity']:.2f}",
+        f"stream-dedup check {pages} --set text_field=body --similarity {proposed['similarity']:.2f}",
+    ]
     assert sum(said["histogram"]) >= 150
     dropped = {one["similarity"]: one["dropped"] for one in said["thresholds"]}
     assert dropped[proposed["similarity"]] == pytest.approx(100, abs=5)
@@ -52,10 +57,14 @@ def test_a_threshold_is_proposed_with_what_it_drops(run: Callable[..., Any], pag
     for name, lies in (("dropped", float.__ge__), ("kept", float.__lt__)):
         assert len(said["pairs"][name]) == 3
         assert all(lies(one["similarity"], proposed["similarity"]) for one in said["pairs"][name])
+    texts = {row["url"]: row["body"].split() for row in map(json.loads, pages.read_text().splitlines())}
     first = said["pairs"]["dropped"][0]
-    assert first["text"].startswith("word")
-    assert first["of_text"].startswith("word")
-    assert len(first["text"]) <= 160
+    one, other = (texts[first[name].replace("\\x1b", "\x1b")] for name in ("id", "of"))
+    assert first["words"].split(" … ")[0].split()[0] == next(
+        mine for mine, yours in zip(one, other, strict=True) if mine != yours
+    )
+    assert set(first["words"].replace("…", "").split()) <= set(one)
+    assert set(first["of_words"].replace("…", "").split()) <= set(other)
     drawn = ET.fromstring(picture.read_text())  # noqa: S314 - our own
     bars = [one for one in drawn.iter("{http://www.w3.org/2000/svg}rect") if one.get("height") != "240"]
     assert len(bars) == 20
@@ -67,23 +76,49 @@ def test_people_read_a_histogram_and_pairs(run: Callable[..., Any], pages: Path)
     ended = run("calibrate", str(pages), "--text-field", "body", "--set", "plan=bands", "--set", "similarity=0.7")
 
     assert ended.code == 0
-    for part in ("0.95 to 1.00", "█", "drops at most", "Just similar enough", "Just not", "Proposed: 0.", "500 documents"):
+    for part in (
+        "0.95 to 1.00",
+        "█",
+        "drops at most",
+        "Just similar enough",
+        "Just not",
+        "the words that differ",
+        "500 documents",
+    ):
         assert part in ended.out
-    assert "stream-dedup declare --similarity 0." in ended.out, "the plan in force stays"
     assert "http://a/" in ended.out
     assert "\x1b[31m" not in ended.out
 
 
 def test_from_a_sample_with_too_few_pairs_nothing_is_proposed(run: Callable[..., Any], tmp_path: Path) -> None:
-    """The threshold in force stays, and is said to."""
+    """The threshold in force stays, and is said to; there is no command to type."""
     path = tmp_path / "pages.txt"
     path.write_text("".join(" ".join(random.Random(row).sample(WORDS, 60)) + "\n" for row in range(60)))
 
     ended = run("calibrate", str(path), "--format", "lines")
 
     assert ended.code == 0
-    assert "No proposal: 0 pairs are .50 alike or more" in ended.out
-    assert "stream-dedup declare --similarity 0.65" in ended.out
+    assert "No proposal, 0.65 stays: 0 pairs are .50 alike or more" in " ".join(ended.out.split())
+    assert "stream-dedup" not in ended.out
+
+
+def test_a_large_site_proposes_nothing(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Pages of one template, all different: what is shown of a pair is what differs, and not the template."""
+    chance = random.Random(7)
+    template = [chance.choice(WORDS) for _ in range(150)]
+    path, picture = tmp_path / "site.jsonl", tmp_path / "site.svg"
+    texts = [" ".join([*template, *(f"own{chance.randrange(10**6)}" for _ in range(60))]) for _ in range(200)]
+    path.write_text("".join(json.dumps({"id": number, "text": text}) + "\n" for number, text in enumerate(texts)))
+
+    said = json.loads(run("calibrate", str(path), "--json", "--svg", str(picture)).out)
+
+    assert (said["proposed"]["similarity"], said["proposed"]["doubt"], said["commands"]) == (None, "no-valley", [])
+    assert said["proposed"]["pairs"] > 100
+    for pair in (*said["pairs"]["dropped"], *said["pairs"]["kept"]):
+        assert pair["words"].startswith("own")
+        assert pair["of_words"].startswith("own")
+    assert "no threshold proposed" in picture.read_text()
+    assert "No proposal, 0.65 stays: between .50 and .90 there is no" in " ".join(run("calibrate", str(path)).out.split())
 
 
 @pytest.mark.parametrize(
