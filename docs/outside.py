@@ -16,6 +16,8 @@ ROOT = Path(__file__).parent.parent
 OUTSIDE = {
     "ARCHITECTURE.md": "explanation/architecture.md",
     "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing/contributing.md",
+    "SECURITY.md": "contributing/security.md",
     "deploy/README.md": "how-to/deploy.md",
     "topics/README.md": "reference/topics.md",
 }

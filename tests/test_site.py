@@ -37,6 +37,7 @@ def test_every_page_is_in_it(site: Path) -> None:
     """Each Markdown file of docs/ is a page, and so are those outside that the hook brings in."""
     pages = {path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     pages |= {"explanation/architecture", "changelog", "how-to/deploy", "reference/topics"}
+    pages |= {"contributing/contributing", "contributing/security"}
 
     for page in pages:
         folder = page.removesuffix("index").removesuffix("/")
@@ -70,7 +71,7 @@ def test_a_link_that_leads_nowhere_fails(tmp_path: Path) -> None:
     root.mkdir()
     for name in ("docs", "deploy", "topics"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "tools"))
-    for name in ("mkdocs.yml", "README.md", "ARCHITECTURE.md", "CHANGELOG.md"):
+    for name in ("mkdocs.yml", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"):
         shutil.copy(ROOT / name, root)
     page = root / "docs" / "how-to" / "load.md"
     page.write_text(page.read_text(encoding="utf-8") + "\n[gone](gone.md) and [heading](pages.md#gone)\n", encoding="utf-8")

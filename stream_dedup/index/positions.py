@@ -1,4 +1,5 @@
-"""What was said before, by source position: marks and kept verdicts (design: "Memory of positions").
+"""What was said before, by source position: marks and kept verdicts (docs/explanation/index-layout.md,
+"Memory of positions").
 
     mark    per source partition, the lexicographic maximum of the (epoch, committed offset) that its batches carried;
             a lower pair changes nothing
