@@ -46,7 +46,17 @@ class IndexMetrics(RoleMetrics):
         self._evicted_before = dict.fromkeys(_EVICTIONS, 0)
         for reason in _EVICTIONS:
             self._evicted.labels(reason)
-
+        self._rejected = Counter(
+            "stream_dedup_rejected_records",
+            "Log records that the index could not read and refused, since the log began.",
+            registry=self.registry,
+        )
+        self._ignored = Counter(
+            "stream_dedup_ignored_orders",
+            "Orders in the log that the index passed over because they say nothing to it, since the log began.",
+            registry=self.registry,
+        )
+        self._passed_over_before = {"rejected": 0, "ignored_control_records": 0}
         self._restored_empty = Counter(
             "stream_dedup_index_restored_empty",
             "Starts with an empty volume beside a log that an index had answered: it was rebuilt.",
@@ -111,6 +121,9 @@ class IndexMetrics(RoleMetrics):
         self._memory.labels("memory").set(statistics["bytes_in_memory"])
         self._memory.labels("file").set(statistics["bytes_mapped"])
         self._hottest.set(statistics["hottest_bucket"])
+        for name, counter in (("rejected", self._rejected), ("ignored_control_records", self._ignored)):
+            counter.inc(statistics[name] - self._passed_over_before[name])
+            self._passed_over_before[name] = statistics[name]
         for reason, before in self._evicted_before.items():
             count = statistics[f"evicted_{reason}"]
             self._evicted.labels(reason).inc(count - before)

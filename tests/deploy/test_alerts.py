@@ -29,6 +29,8 @@ FOREIGN = {
     "kubelet_volume_stats_available_bytes",
     "kubelet_volume_stats_capacity_bytes",
 }
+# Kubernetes' own metrics know the pod and no filter; in one namespace the names of pods and volumes tell filters apart.
+BY_POD_OF_KUBERNETES = {"StreamDedupIndexMemory", "StreamDedupIndexVolume", "StreamDedupSearchVolume"}
 METRIC = re.compile(r"\b(?:stream_dedup|process|kube|kubelet|kafka)[a-z0-9_:]*\b|\bup\b")
 
 
@@ -46,8 +48,22 @@ def exported() -> set[str]:
     return names
 
 
+def of_filter(series: list[dict[str, str]], namespace: str, name: str) -> list[dict[str, str]]:
+    """Return series as Prometheus has them of one of several filters."""
+    labels = f'namespace="{namespace}",filter="{name}"'
+
+    def labelled(one: str) -> str:
+        return f"{one[:-1]},{labels}}}" if one.endswith("}") else f"{one}{{{labels}}}"
+
+    return [{"series": labelled(one["series"]), "values": one["values"]} for one in series]
+
+
 def run_cases(promtool: Path, folder: Path, cases: list[dict[str, Any]], rules: dict[str, Any]) -> str:
-    """Run cases against rules; return what promtool says if any failed."""
+    """Run cases against rules; return what promtool says if any failed.
+
+    Each alert has to fire once, also beside a filter that is well, of the same namespace or of another, and names the one that
+    is not; it has to stay silent, also beside another that is well.
+    """
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
     files = []
     for every in sorted({case.get("every", "1m") for case in cases}):
@@ -55,10 +71,24 @@ def run_cases(promtool: Path, folder: Path, cases: list[dict[str, Any]], rules: 
         for case in cases:
             if case.get("every", "1m") != every:
                 continue
-            expression = f'count(ALERTS{{alertname="{case["alert"]}",alertstate="firing"}})'
-            for state, samples in (("fires", [{"labels": "{}", "value": 1}]), ("silent", [])):
+            firing = f'ALERTS{{alertname="{case["alert"]}",alertstate="firing"}}'
+            well = of_filter(case["silent"], "staging", "crawl")
+            ill = of_filter(case["fires"], "prod", "crawl")
+            count, one = f"count({firing})", [{"labels": "{}", "value": 1}]
+            named = f"count by (namespace) ({firing})"
+            states = [
+                (case["fires"], count, one),
+                (ill + well, count, one),
+                (ill + well, named, [{"labels": '{namespace="prod"}', "value": 1}]),
+                (case["silent"], count, []),
+                (well + of_filter(case["silent"], "prod", "crawl"), count, []),
+            ]
+            if case["alert"] not in BY_POD_OF_KUBERNETES:
+                states.append((ill + of_filter(case["silent"], "prod", "news"), f"count by (filter) ({firing})",
+                               [{"labels": '{filter="crawl"}', "value": 1}]))  # fmt: skip
+            for series, expression, samples in states:
                 check = {"expr": expression, "eval_time": case["at"], "exp_samples": samples}
-                tests.append({"interval": every, "input_series": case[state], "promql_expr_test": [check]})
+                tests.append({"interval": every, "input_series": series, "promql_expr_test": [check]})
         files.append(folder / f"tests-{every}.yaml")
         files[-1].write_text(yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": every, "tests": tests}))
     # promtool gives each query ten seconds by the clock, and one that got too little of a busy machine has no result; what is
@@ -146,6 +176,19 @@ def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
 
     assert unknown_metrics([rule["expr"] for rule in (*ALERTS.values(), *RECORDED.values())] + panels) == set()
     assert unknown_metrics(['sum(rate(stream_dedup_document_total{verdict="unique"}[5m]))']) == {"stream_dedup_document_total"}
+
+
+def test_the_dashboard_shows_the_filters_that_are_chosen() -> None:
+    """Every figure is of the namespaces and filters that the variables name, so that two filters are not added up."""
+    content = dashboard()
+    names = [one["name"] for one in content["templating"]["list"]]
+    expressions = [target["expr"] for panel in content["panels"] for target in panel.get("targets", [])]
+
+    assert names == ["source", "namespace", "filter"]
+    for one in expressions:
+        metrics = re.findall(r"\b(?:stream_dedup|process)[a-z0-9_:]*(\{[^}]*\})?", one)
+        assert metrics, one
+        assert all('namespace=~"$namespace",filter=~"$filter"' in selector for selector in metrics), one
 
 
 def test_the_dashboard_is_what_grafana_takes() -> None:
