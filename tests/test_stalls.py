@@ -28,7 +28,7 @@ def test_a_stall_belongs_to_the_fault_before_it() -> None:
     sent[0] = 200
     passes(2, 0)
 
-    assert stalls.table() == {"kill worker": 11.0, "nothing": 2.0}
+    assert stalls.table() == {"kill worker": (1, 11.0, 11.0), "nothing": (1, 2.0, 2.0), "the start": (1, 0.0, 0.0)}
 
     passes(1, 100)
     sent[0] = 300
@@ -38,5 +38,15 @@ def test_a_stall_belongs_to_the_fault_before_it() -> None:
     stalls.strikes("broker away, once it is back", anew=True)
     passes(12, 0)
 
-    assert stalls.table()["broker away"] == 70.5
-    assert stalls.table()["broker away, once it is back"] == 12.0
+    assert stalls.table()["broker away"].longest == 70.5
+    assert stalls.table()["broker away, once it is back"].longest == 12.0
+
+    passes(1, 100)
+    sent[0] = 400
+    stalls.strikes("kill worker")
+    passes(3, 0)
+    passes(1, 50)
+    stalls.strikes("kill worker")
+    passes(1, 50)
+
+    assert stalls.table()["kill worker"] == (3, 3.0, 11.0)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from stream_dedup.checks.finding import CheckFinding, ok, warning
@@ -24,15 +24,29 @@ _LATE_MS: Final = 10_000
 class RoleFacts:
     """`workers`: members of the group. `waiting`: records of `documents` that the group has not committed past.
 
-    `asked`: (log offset, age in milliseconds) of the last batch among the log's last records; `answered`: the highest log
-    offset among the last answers; None where there is none. `reads`: the topics that members of the group read.
+    `asked`: log offset to age in milliseconds, of the batches among the log's last records; `answered`: the log offsets of the
+    last answers, and `answered_from` the one from which on all of them are known. `reads`: the topics that members of the
+    group read.
     """
 
     workers: int
     waiting: int
-    asked: tuple[int, int] | None
-    answered: int | None
+    asked: Mapping[int, int] = field(default_factory=dict)
+    answered: frozenset[int] = frozenset()
+    answered_from: int = 0
     reads: frozenset[str] = frozenset()
+
+    @property
+    def unanswered(self) -> tuple[int, int] | None:
+        """(log offset, age in milliseconds) of the oldest batch that should have its answer and has none.
+
+        While nothing waits, what has none is of the past: an answer is kept for a day, and goes with its topic.
+        """
+        if not self.waiting:
+            return None
+        lacking = [at for at in self.asked if at >= self.answered_from and at not in self.answered]
+        at = min(lacking, default=None)
+        return None if at is None or self.asked[at] <= _LATE_MS else (at, self.asked[at])
 
 
 def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iterator[CheckFinding]:
@@ -46,14 +60,14 @@ def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iter
                 f"{settings.group}. Start one with: stream-dedup run worker",
             )
         )
-    if facts.asked is not None and facts.asked[1] > _LATE_MS and (facts.answered is None or facts.answered < facts.asked[0]):
-        last = "none" if facts.answered is None else f"the last one is for offset {facts.answered}"
+    if (late := facts.unanswered) is not None:
+        last = f"the last one is for offset {max(facts.answered)}" if facts.answered else "there is none"
         problems.append(
             warning(
                 "roles",
-                f"No index has answered the batch at offset {facts.asked[0]} of {names.fingerprints} for "
-                f"{facts.asked[1] / 1000:,.0f} s ({last}), so workers wait. Start one with: stream-dedup run index. One that "
-                "runs says at /readyz what it does.",
+                f"Log offset {late[0]} of {names.fingerprints} is without an answer for {late[1] / 1000:,.0f} s ({last}), so "
+                "workers wait. If no index runs, start one with: stream-dedup run index. One that runs says at /readyz what it "
+                f"does. Where {names.verdicts} was deleted with the answer, workers ask anew within seconds.",
             )
         )
     workers = f"{facts.workers} worker{'' if facts.workers == 1 else 's'}"
@@ -70,16 +84,19 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
     names, now_ms = settings.topic_names, int(time.time() * 1000)
     keys = [(names.fingerprints, 0), (names.verdicts, 0)]
     ends = admin.ends(keys)
-    asked: tuple[int, int] | None = None
-    for message in read_partition(settings, *keys[0], max(0, ends[keys[0]][1] - _TAIL_RECORDS)):
-        if _is_batch(message.value):
-            asked = message.offset, max(0, now_ms - (message.timestamp_ms or now_ms))
-    answered: int | None = None
-    for message in read_partition(settings, *keys[1], max(0, ends[keys[1]][1] - _TAIL_RECORDS)):
-        offset = _answers(message.value)
-        if offset is not None:
-            answered = max(offset, -1 if answered is None else answered)
-    return RoleFacts(admin.group_members(settings.group), waiting, asked, answered, admin.group_topics(settings.group))
+    asked = {
+        message.offset: max(0, now_ms - (message.timestamp_ms or now_ms))
+        for message in read_partition(settings, *keys[0], max(0, ends[keys[0]][1] - _TAIL_RECORDS))
+        if _is_batch(message.value)
+    }
+    low, end = ends[keys[1]]
+    first = max(low, end - _TAIL_RECORDS)
+    found = [_answers(message.value) for message in read_partition(settings, *keys[1], first)]
+    answered = frozenset(offset for offset in found if offset is not None)
+    # Replicas answer each in the log's order, so below the first that was read there may be others.
+    answered_from = min(answered, default=0) if first > 0 else 0
+    members, reads = admin.group_members(settings.group), admin.group_topics(settings.group)
+    return RoleFacts(members, waiting, asked, answered, answered_from, reads)
 
 
 def _is_batch(raw: bytes | None) -> bool:

@@ -62,16 +62,24 @@ def columns_of(path: Path) -> list[str]:
             return list(opened.schema.names)
 
 
-def read_rows(path: Path) -> Iterator[ColumnarRows]:
-    """Yield the rows of a file, in batches.
+def read_rows(path: Path, first: int = 0) -> Iterator[ColumnarRows]:
+    """Yield the rows of a file from number `first` on, in batches; whole batches before it are not turned into anything.
+
+    In `first` what is lost together counts as one row.
 
     Raises:
         InputError: pyarrow is not installed, or the file is damaged or of another format; rows before the damage were given.
         OSError: it cannot be read.
     """
     need_pyarrow("Parquet and Arrow files")
+    number = 0
     with _sentences(path):
-        yield from _of_parquet(path) if _is_parquet(path) else _of_arrow(path)
+        for rows in _of_parquet(path) if _is_parquet(path) else _of_arrow(path):
+            count = 1 if rows.lost else rows.batch.num_rows
+            skipped = min(max(0, first - number), count)
+            if skipped < count:
+                yield rows if rows.lost else rows._replace(batch=rows.batch.slice(skipped), first=rows.first + skipped)
+            number += count
 
 
 def _of_parquet(path: Path) -> Iterator[ColumnarRows]:
@@ -154,9 +162,9 @@ def json_of_rows(batch: Any) -> list[tuple[bytes, dict[str, Any]] | str]:
     Raises:
         InputError: a column cannot be written as JSON; the sentence names its type.
     """
+    names = batch.schema.names
     encode = msgspec.json.Encoder(decimal_format="number").encode
     try:
-        names = batch.schema.names
         columns = [_values(batch.column(at)) for at in range(batch.num_columns)]
         kept = [(name, column) for name, column in zip(names, columns, strict=True) if column is not None]
         values = zip(*(column for _, column in kept), strict=True)

@@ -136,10 +136,17 @@ def read_documents(
     for file in files:
         need_packages(file)
     for file in files:
-        if file.form == "columns" and file.path is not None:
-            yield from _rows(file, file.path, advance, first)
-        else:
-            yield from itertools.islice(_read(file, advance, Counter() if passed_over is None else passed_over), first, None)
+        try:
+            if file.form == "columns" and file.path is not None:
+                yield from _rows(file, file.path, advance, first)
+            else:
+                yield from itertools.islice(
+                    _read(file, advance, Counter() if passed_over is None else passed_over), first, None
+                )
+        except InputError as error:
+            yield _rest(file, str(error))
+        except OSError as error:
+            yield _rest(file, f"{file.name} cannot be read: {error.strerror or error}.")
 
 
 def need_packages(file: SourceFile) -> None:
@@ -156,9 +163,7 @@ def need_packages(file: SourceFile) -> None:
         need("zstandard", "Files packed with zstd")
 
 
-def _rest(file: SourceFile, error: InputError | OSError) -> RawDocument:
-    """Return what stands for all of a file that cannot be read, because of `error`."""
-    why = str(error) if isinstance(error, InputError) else f"{file.name} cannot be read: {error.strerror or error}."
+def _rest(file: SourceFile, why: str) -> RawDocument:
     return RawDocument(file.name, b"", file.form, lost=DeadLetter("decode", DAMAGED_FILE, why))
 
 
@@ -179,40 +184,32 @@ def key_of(fields: dict[str, Any] | None, key_field: str | None) -> str | None:
 
 
 def _read(file: SourceFile, advance: Callable[[int, int], None], passed_over: Counter[str]) -> Iterator[RawDocument]:
-    try:
-        if file.path is None:
-            yield from _documents(file, sys.stdin.buffer, itertools.count(1), advance)
-        elif file.form == "warc":
-            yield from _pages(file, file.path, advance, passed_over)
-        else:
-            yield from _stretches(file, file.path, advance)
-    except (InputError, OSError) as error:
-        yield _rest(file, error)
+    if file.path is None:
+        yield from _documents(file, sys.stdin.buffer, itertools.count(1), advance)
+    elif file.form == "warc":
+        yield from _pages(file, file.path, advance, passed_over)
+    else:
+        yield from _stretches(file, file.path, advance)
 
 
 def _rows(file: SourceFile, path: Path, advance: Callable[[int, int], None], first: int) -> Iterator[RawDocument]:
-    told = number = 0
-    try:
-        for rows in read_rows(path):
-            count = 1 if rows.lost else rows.batch.num_rows
-            skipped = min(max(0, first - number), count)
-            number += count
-            if skipped == count:
-                continue
-            found = [rows.lost] if rows.lost else json_of_rows(rows.batch)[skipped:]
-            for place, row in enumerate(found, skipped):
-                name = f"{file.name}:{rows.first + place}"
-                if isinstance(row, str):
-                    kind = DAMAGED_FILE if rows.lost and not rows.is_row else "DamagedRecord"
-                    yield RawDocument(name, b"", "columns", lost=DeadLetter("decode", kind, row))
-                else:
-                    yield RawDocument(name, row[0], "jsonl", row[1], row=(rows.batch, place))
-            share = file.size_bytes * (rows.first + count) // rows.rows_of_file - told if rows.rows_of_file else 0
-            advance(len(found), share)
-            told += share
-    except (InputError, OSError) as error:
-        if number >= first:
-            yield _rest(file, error)
+    told = 0
+    for rows in read_rows(path, first):
+        found = [rows.lost] if rows.lost else json_of_rows(rows.batch)
+        for place, row in enumerate(found):
+            name = f"{file.name}:{rows.first + place}"
+            if isinstance(row, str):
+                yield RawDocument(
+                    name,
+                    b"",
+                    "columns",
+                    lost=DeadLetter("decode", DAMAGED_FILE if rows.lost and not rows.is_row else "DamagedRecord", row),
+                )
+            else:
+                yield RawDocument(name, row[0], "jsonl", row[1], row=(rows.batch, place))
+        share = file.size_bytes * (rows.first + len(found)) // rows.rows_of_file - told if rows.rows_of_file else 0
+        advance(len(found), share)
+        told += share
     advance(0, file.size_bytes - told)
 
 
@@ -251,8 +248,7 @@ def _stretches(file: SourceFile, path: Path, advance: Callable[[int, int], None]
             if stretch.damage:
                 line = next(numbers) - 1
                 behind = f" behind line {line:,}" if line else ""
-                what = f"{file.name} cannot be read{behind}: {stretch.damage}. What is damaged there is lost."
-                yield _rest(file, InputError(what))
+                yield _rest(file, f"{file.name} cannot be read{behind}: {stretch.damage}. What is damaged there is lost.")
                 if file.form == "text":
                     break  # the text as a whole
     advance(0, file.size_bytes - told)

@@ -583,6 +583,11 @@ def metrics_of(role: Role) -> str:
         return str(answer.read().decode())
 
 
+def threads_of(one: Role) -> int:
+    """Return how many threads a role has now."""
+    return len(list(Path(f"/proc/{one.process.pid}/task").iterdir()))
+
+
 def peak_bytes(one: Role) -> int:
     """Return the most memory that a role has taken; 0 once it has ended."""
     try:

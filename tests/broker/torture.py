@@ -4,11 +4,13 @@ Faults rotate every few seconds: a worker or an index is killed, stopped and con
 with an empty volume, with an older copy of it, or finds its disk full; the broker is killed and restarted, stops for a while,
 or is away for longer than any time-out; workers join and leave; two workers have one transactional id; connections are cut,
 go dark or lose one kind of answer (the second worker and the second index are behind a proxy); outputs are written slowly, by
-a quota; the topic `representatives` is deleted and created again; documents of up to 900 kB come, and records that no output
-can hold or no client reads as a whole (`strange`); no worker may take more memory than it was given; a crowd of idle
-connections keeps no probe out. With `--elsewhere` every third text lies on a web server that is away at times. The seed is
-printed; the order of faults is a function of it, the moments at which they strike are not. At the end stands how long documents
-stood still at most after each kind of fault; the last two lines are a summary, for people and as JSON.
+a quota; the topics `representatives` and `verdicts` are deleted and created again; the broker goes ten times in a row, which
+leaves no threads behind; documents of up to 900 kB come, and records that no output can hold or no client reads as a whole
+(`strange`); no worker may take more memory than it was given; a crowd of idle connections keeps no probe out. With
+`--elsewhere` every third text lies on a web server that is away at times. The seed is printed; the order of faults is a
+function of it, the moments at which they strike are not. At the end stands a table: how often each kind of fault struck, and
+for how many seconds documents stood still after it, by the median and at most; with `--singly` that is how long it took to
+heal. The last two lines are a summary, for people and as JSON.
 """
 
 from __future__ import annotations
@@ -35,7 +37,17 @@ from pathlib import Path
 from stream_dedup.broker import LocalBroker
 from stream_dedup.ground.document import Headers
 from tests.broker import kproxy
-from tests.broker.harness import Filter, Outcome, Role, large_documents, metrics_of, peak_bytes, synthetic, wait_until
+from tests.broker.harness import (
+    Filter,
+    Outcome,
+    Role,
+    large_documents,
+    metrics_of,
+    peak_bytes,
+    synthetic,
+    threads_of,
+    wait_until,
+)
 from tests.broker.kproxy import KafkaProxy
 from tests.broker.quotas import producer_quota
 from tests.broker.stalls import Stalls
@@ -73,6 +85,8 @@ FAULTS = (
     "large documents",
     "idle connections",
     "new representatives",
+    "new verdicts",
+    "ten outages",
     "nothing",
 )
 DISK_BYTES = 300_000
@@ -82,6 +96,8 @@ MEMORY_BYTES = 400 << 20
 QUOTA_BYTES = 20_000
 # More than a role keeps (service/door.py).
 IDLE_CONNECTIONS = 600
+# A step of a transaction may hang still, in a thread of its own, with the five of its client; two producers take turns.
+THREADS_MORE = 12
 # A probe's own time-out in the manifests is shorter; here a role may just be stopped by a slow disk or a full processor.
 PROBE_SECONDS = 30
 LOSABLE = (
@@ -106,6 +122,7 @@ class Nemesis:
         self.struck: Callable[..., None] = lambda *_, **__: None
         self.ended: list[str] = []
         self.unanswered: list[str] = []
+        self.left_behind: list[str] = []
         self.broker = broker
         self.proxy = proxy
         self.crawl = crawl
@@ -296,6 +313,25 @@ class Nemesis:
         time.sleep(self.dice.uniform(0.5, 8.0))
         self.crawl.create_topics()
 
+    def _new_verdicts(self, _: int) -> None:
+        """The topic of answers is deleted, and after a while created again: what it lost is asked anew."""
+        self.crawl.delete_topic(self.crawl.names.verdicts)
+        time.sleep(self.dice.uniform(0.5, 8.0))
+        self.crawl.create_topics()
+
+    def _ten_outages(self, _: int) -> None:
+        """Kafka goes and comes back, and no role that lives through it keeps anything of them."""
+        before = {role: threads_of(role) for role in (*self.workers, *self.index) if role.process.poll() is None}
+        for _ in range(10):
+            self.broker.kill()
+            time.sleep(self.dice.uniform(0.5, 3.0))
+            self.broker.start()
+            time.sleep(self.dice.uniform(0.5, 3.0))
+        for role, threads in before.items():
+            if role.process.poll() is None and threads_of(role) > threads + THREADS_MORE:
+                self.left_behind.append(f"{role.name}: {threads} threads before ten outages, {threads_of(role)} after them")
+        self.struck("ten outages, once it is back", anew=True)
+
     def _texts_away(self, _: int) -> None:
         assert self.pages is not None
         worse = self.dice.choice([None, self.pages.half_closed, self.pages.silent])
@@ -426,6 +462,7 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
     for role in crawl.roles:
         role.stop(_STOP_SECONDS)
     problems = [f"ended while the broker was away: {one}" for one in nemesis.ended]
+    problems += [f"left behind: {one}" for one in nemesis.left_behind]
     problems += [f"a probe had no answer beside {IDLE_CONNECTIONS} idle connections: {one}" for one in nemesis.unanswered]
     if nemesis.peak_bytes >= MEMORY_BYTES:
         problems.append(f"a worker took {nemesis.peak_bytes} bytes of {MEMORY_BYTES}")
@@ -437,9 +474,9 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
     except AssertionError as error:
         problems.append(str(error))
     found = " ".join(problems)
-    print("documents stood still for at most")
-    for fault, seconds in stalls.table().items():
-        print(f"{seconds:7.1f} s after: {fault}")
+    print("  times  median s  longest s  documents stood still after")
+    for fault, one in stalls.table().items():
+        print(f"{one.count:7}  {one.median:8.1f}  {one.longest:9.1f}  {fault}")
     summary = {
         "seed": asked.seed,
         "minutes": asked.minutes,
@@ -448,7 +485,7 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
         "peak_mib": nemesis.peak_bytes >> 20,
         "faults": dict(sorted(nemesis.faults.items())),
         "healing_seconds": round(healing, 1),
-        "stalls_seconds": stalls.table(),
+        "recovery_seconds": {fault: one._asdict() for fault, one in stalls.table().items()},
         "verdict": found or "clean",
     }
     faults = ", ".join(f"{count} {name}" for name, count in sorted(nemesis.faults.items()))

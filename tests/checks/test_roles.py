@@ -15,14 +15,15 @@ OLD_MS = 60_000
 @pytest.mark.parametrize(
     ("facts", "commands"),
     [
-        (RoleFacts(2, 0, (7, OLD_MS), 7), []),
-        (RoleFacts(0, 0, None, None), []),  # before the first start
-        (RoleFacts(1, 9, (8, 900), 7), []),  # its answer may be on the way
-        (RoleFacts(1, 9, (8, OLD_MS), 9), []),  # another replica is ahead
-        (RoleFacts(0, 5, None, None), ["run worker"]),
-        (RoleFacts(1, 5, (8, OLD_MS), 7), ["run index"]),
-        (RoleFacts(1, 5, (8, OLD_MS), None), ["run index"]),
-        (RoleFacts(0, 5, (8, OLD_MS), None), ["run worker", "run index"]),
+        (RoleFacts(2, 3, {7: OLD_MS}, frozenset({7})), []),
+        (RoleFacts(0, 0), []),  # before the first start
+        (RoleFacts(1, 9, {7: OLD_MS, 8: 900}, frozenset({7})), []),  # its answer may be on the way
+        (RoleFacts(1, 9, {4: OLD_MS, 8: OLD_MS}, frozenset({8, 9}), 8), []),  # below, answers were not read
+        (RoleFacts(1, 0, {4: OLD_MS}), []),  # nobody waits: its answer went with its topic, or after a day
+        (RoleFacts(0, 5), ["run worker"]),
+        (RoleFacts(1, 5, {7: OLD_MS, 8: OLD_MS}, frozenset({7})), ["run index"]),
+        (RoleFacts(1, 5, {8: OLD_MS}), ["run index"]),
+        (RoleFacts(0, 5, {8: OLD_MS}), ["run worker", "run index"]),
     ],
 )
 def test_a_role_that_is_missing_is_named(facts: RoleFacts, commands: list[str]) -> None:
@@ -39,7 +40,7 @@ def test_a_group_that_works_for_another_filter_is_refused() -> None:
     settings, names = Settings(group="one", topic_prefix="crawl"), TopicNames("crawl")
 
     found = [
-        list(check_roles(settings, names, RoleFacts(1, 0, None, None, frozenset(reads))))
+        list(check_roles(settings, names, RoleFacts(1, 0, reads=frozenset(reads))))
         for reads in (
             ["crawl.documents"],
             ["crawl.documents", "news.documents"],
@@ -48,3 +49,13 @@ def test_a_group_that_works_for_another_filter_is_refused() -> None:
 
     assert [[one.state for one in each] for each in found] == [[CheckState.OK], [CheckState.REFUSED]]
     assert "read news.documents" in found[1][0].sentence
+
+
+def test_the_oldest_question_without_an_answer_is_named() -> None:
+    """Also where a later one has its own: the topic of answers was deleted in between, or lost its end."""
+    facts = RoleFacts(1, 8108, {40: 90_000, 41: 80_000, 42: 20_000}, frozenset({42}))
+
+    (found,) = check_roles(Settings(), TopicNames(), facts)
+
+    assert found.state is CheckState.WARNING
+    assert "Log offset 40 of fingerprints is without an answer for 90 s (the last one is for offset 42)" in found.sentence

@@ -15,10 +15,8 @@ import pytest
 from stream_dedup import dedup
 from stream_dedup.cli import seed as seed_command
 from stream_dedup.ground.errors import InputError
-from stream_dedup.local import parts
 from stream_dedup.settings.layers import load_settings
-from tests.cli.test_datasets import tree
-from tests.cli.test_resume import Broker, Killed
+from tests.cli.test_resume import Broker
 from tests.cli.test_resume import run as run_load
 from tests.inputs.warc_files import BROKEN, WHOLE, gzipped, http, page, record
 
@@ -98,31 +96,6 @@ def test_a_bad_file_costs_itself_alone(run: Callable[..., Any], tmp_path: Path) 
     assert [one["id"] for one in problems] == ["b.parquet", "c.jsonl.gz", f"e.warc@{len(NEIGHBOURS[0])}"]
     assert all(one["dedup_problem"] for one in problems)
     assert run("check", tmp_path / "data", "--to", tmp_path / "out").code == 1
-
-
-@pytest.mark.parametrize("dies_after", [1, 6, 7, 8, 9, 17])
-def test_a_killed_run_over_damage_ends_with_equal_output(
-    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_after: int
-) -> None:
-    """Wherever it is killed, also right behind what is lost of a file: nothing is written twice, and nothing is missing."""
-    write_folder(tmp_path / "data")
-    monkeypatch.setattr(parts, "PART_ROWS", 3)
-    run("check", tmp_path / "data", "--to", tmp_path / "whole")
-    replaced, calls = parts._replace, iter(range(10_000))
-
-    def dying(path: Path, write: Callable[[Path], object]) -> None:
-        if next(calls) == dies_after:
-            raise Killed
-        replaced(path, write)
-
-    monkeypatch.setattr(parts, "_replace", dying)
-    with pytest.raises(Killed):
-        run("check", tmp_path / "data", "--to", tmp_path / "killed")
-    monkeypatch.setattr(parts, "_replace", replaced)
-
-    assert run("check", tmp_path / "data", "--to", tmp_path / "killed").code == 1
-
-    assert tree(tmp_path / "killed") == tree(tmp_path / "whole")
 
 
 def test_rows_and_what_is_lost_of_one_file_are_written_apart(run: Callable[..., Any], tmp_path: Path) -> None:

@@ -164,4 +164,3 @@ def test_a_file_without_a_record_is_said_to_be_none(tmp_path: Path) -> None:
     assert found.lost is not None
     assert (found.lost.error_class, found.name) == ("DamagedFile", "a.warc")
     assert "holds no WARC record" in found.lost.message
-    assert read(tmp_path / "a.warc", first=1) == []

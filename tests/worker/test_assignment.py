@@ -1,0 +1,122 @@
+"""What a worker knows of its partitions between two callbacks."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Any
+from unittest import mock
+
+from stream_dedup.ground.document import TopicPartitionKey
+from stream_dedup.ground.messages import Messages
+from stream_dedup.ground.topics import TopicNames
+from stream_dedup.kafka import OwnedOffset, Patience
+from stream_dedup.log import epochs
+from stream_dedup.settings.settings import Settings
+from stream_dedup.worker.assignment import Assignment
+from stream_dedup.worker.flow import Flow
+from stream_dedup.worker.startup import SourceCluster
+from tests.worker.parts import VirtualClock, context
+from tests.worker.test_loop import AtOnce
+
+FIRST, SECOND, NEW = ("documents", 0), ("documents", 1), ("documents", 2)
+NOTHING = Messages.of([])
+
+
+def stamp(generation: int) -> bytes:
+    return b"CGMDv2:" + struct.pack("<i", generation) + b"member"
+
+
+class Group:
+    """A worker's assignment, and what stands around it; `found` is what the topics are said to be."""
+
+    def __init__(self, offset: int | None = 0) -> None:
+        self.offset = offset
+        self.beginnings = mock.Mock(has=lambda _: False)
+        self.source = mock.Mock(committed=self._committed, low_watermark=lambda _: 0)
+        self.clock = VirtualClock()
+        self.found: dict[str, tuple[bytes, int]] = {}
+        cluster = SourceCluster(TopicNames(), b"log", b"source", 2, 2, 1 << 20, 1 << 20, mock.Mock(), b"answers")
+        self.it = Assignment(
+            context(Flow(3, 100, b"n" * 16), self.clock),
+            Settings(),
+            cluster,
+            self.beginnings,
+            lambda _: self.source,
+            lambda _: mock.Mock(topic_ids=lambda _: self.found),
+            AtOnce("asking"),  # type: ignore[arg-type]
+            mock.Mock(),
+            mock.Mock(),
+            Patience(),
+        )
+
+    def _committed(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, Any]:
+        metadata = None if self.offset is None else epochs.to_metadata(0)
+        return {key: OwnedOffset(self.offset, metadata) for key in keys}
+
+    def look(self) -> None:
+        """Ask for the topics, and heed the answer."""
+        self.clock.now += 100
+        for _ in range(2):
+            self.it.look_at_topics(soon=False, is_deaf=False)
+
+
+def test_a_worker_that_lost_its_partitions_is_not_ready_until_it_is_told_what_it_reads() -> None:
+    """Its group may stand still: it is a member then, and has nothing to do that anybody gave it."""
+    group = Group().it
+    assert not group.has_joined
+    group.assigned([FIRST])
+    group.settled(stamp(3))
+    assert group.has_joined
+
+    group.lost([FIRST])
+    group.settled(stamp(3))
+    assert not group.has_joined
+    group.assigned([])
+    group.settled(stamp(4))
+    assert group.has_joined, "it is told that there is nothing for it"
+
+
+def test_a_worker_that_gave_everything_up_waits_for_its_next_assignment() -> None:
+    """Of one that gave up a part nothing changes."""
+    group = Group().it
+    group.assigned([FIRST, SECOND])
+    group.settled(stamp(3))
+
+    group.revoked([FIRST])
+    group.settled(stamp(3))
+    assert group.has_joined
+    group.revoked([SECOND])
+    group.settled(stamp(3))
+    assert not group.has_joined
+
+
+def test_a_partition_whose_beginning_the_group_went_past_is_begun_anew() -> None:
+    """It is neither read nor written down as begun before its first offset is committed."""
+    group = Group(offset=None)
+    group.source.commit_start.side_effect = [False, True]
+
+    group.it.assigned([FIRST])
+    assert not group.beginnings.note.called
+    assert group.it.go_back(NOTHING), "what was read of it meanwhile is dropped"
+
+    assert group.source.commit_start.call_count == 2
+    assert group.beginnings.note.called
+    assert group.source.restart_at.called
+    assert not group.it.go_back(NOTHING)
+
+
+def test_partitions_that_the_outputs_got_are_served_from_then_on() -> None:
+    """One that waits for them is read on, and one that comes later does not wait."""
+    group = Group()
+    group.it.assigned([NEW])
+    assert group.source.pause.call_args == mock.call([NEW])
+    assert group.it.served() == []
+
+    group.found = dict.fromkeys(TopicNames().outputs, (b"outputs", 4))
+    group.look()
+    assert group.it.served() == [NEW]
+    group.source.pause.reset_mock()
+    group.it.assigned([("documents", 3)])
+
+    assert not group.source.pause.called
