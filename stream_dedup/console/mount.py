@@ -25,8 +25,8 @@ def sources_of(settings: Settings, stop: threading.Event) -> ConsoleSources:
 
     Whoever has a full-text index puts its `find`, `group` and `groups` in before the pages are served.
     """
-    sources = ConsoleSources(lag=lag_of(settings))
     records = OutputRecords(settings)
+    sources = ConsoleSources(lag=lag_of(settings, records.kafka))
     follower = OutputsFollower(settings, records, sources.recent, stop)
     sources.opened = records.opened
     sources.trouble = follower.trouble

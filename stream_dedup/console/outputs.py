@@ -21,7 +21,7 @@ from stream_dedup.ground.document import DeadLetter, Message, Reason, TopicParti
 from stream_dedup.ground.errors import ConfigurationError, InputError, StreamDedupError
 from stream_dedup.inputs.decoder import NOT_FETCHED, Decoder
 from stream_dedup.insights.hosts import HostNames
-from stream_dedup.kafka import Admin, sample
+from stream_dedup.kafka import Admin, KeptAdmin, sample
 from stream_dedup.log import headers
 from stream_dedup.settings.settings import Settings
 
@@ -69,10 +69,11 @@ def decision_of(message: Message, identifier: bytes, host: str, seen_ms: int, *,
 
 
 class OutputRecords:
-    """The records of one deployment."""
+    """The records of one deployment. `kafka`: what is asked for their offsets, and by others for theirs."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self.kafka = KeptAdmin(settings)
         self._names = settings.topic_names
         self._hosts = HostNames()
         self._lock = threading.Lock()
@@ -91,7 +92,7 @@ class OutputRecords:
             BrokerError: Kafka failed.
         """
         key, offset = self._place(at)
-        low, high = Admin(self._settings).ends([key])[key]
+        low, high = self.kafka.ask(lambda admin: admin.ends([key])[key])
         spans = {key: [(offset, offset + 1)]} if low <= offset < high else {}
         message = next(iter(_all(sample(self._settings, spans))), None)
         if message is None:
@@ -111,7 +112,7 @@ class OutputRecords:
             raise InputError(f"{at:.300} lies in none of {', '.join(known)}; nothing else is opened here.")
         if not partition.isdecimal() or not offset.isdecimal() or int(partition) >= 1 << 31 or int(offset) >= 1 << 62:
             raise InputError(f"{at:.300} is no position; write one as {self._names.duplicates}-3@17.")
-        found = Admin(self._settings).describe([topic])
+        found = self.kafka.ask(lambda admin: admin.describe([topic]))
         if topic not in found:
             raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
         if int(partition) >= found[topic].partitions:
@@ -175,16 +176,8 @@ class OutputsFollower(threading.Thread):
             ConfigurationError: a topic is missing.
             BrokerError: Kafka failed; what was not seen is looked at in the next turn.
         """
-        admin = Admin(self._settings)
-        names = self._settings.topic_names
-        topics = (names.unique, names.duplicates)
-        states = admin.describe(topics)
-        for topic in topics:
-            if topic not in states:
-                raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
-        keys = [(topic, partition) for topic in topics for partition in range(states[topic].partitions)]
-        ends = admin.ends(keys)
-        most = max(1, TURN_RECORDS // len(keys))
+        ends = self._records.kafka.ask(self._ends)
+        most = max(1, TURN_RECORDS // len(ends))
         # An end below what was seen is another topic of the same name: it is read anew.
         begins = {key: self._seen[key] if self._seen.get(key, high + 1) <= high else low for key, (low, high) in ends.items()}
         spans = {key: [(max(low, begins[key], high - most), high)] for key, (low, high) in ends.items() if begins[key] < high}
@@ -197,12 +190,20 @@ class OutputsFollower(threading.Thread):
         ]
         self._recent.saw(sorted(decisions, key=lambda one: one.time_ms))
 
+    def _ends(self, admin: Admin) -> dict[TopicPartitionKey, tuple[int, int]]:
+        names = self._settings.topic_names
+        topics = (names.unique, names.duplicates)
+        states = admin.describe(topics)
+        for topic in topics:
+            if topic not in states:
+                raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
+        return admin.ends([(topic, partition) for topic in topics for partition in range(states[topic].partitions)])
 
-def lag_of(settings: Settings) -> Callable[[], int]:
+
+def lag_of(settings: Settings, kafka: KeptAdmin) -> Callable[[], int]:
     """Return what counts the source records that no worker has committed yet."""
 
-    def lag() -> int:
-        admin = Admin(settings)
+    def counted(admin: Admin) -> int:
         topic = settings.topic_names.documents
         states = admin.describe([topic])
         if topic not in states:
@@ -210,6 +211,9 @@ def lag_of(settings: Settings) -> Callable[[], int]:
         keys = [(topic, partition) for partition in range(states[topic].partitions)]
         ends, done = admin.ends(keys), admin.committed(settings.group)
         return sum(max(0, high - max(low, done[key][0] if key in done else low)) for key, (low, high) in ends.items())
+
+    def lag() -> int:
+        return int(kafka.ask(counted))
 
     return lag
 

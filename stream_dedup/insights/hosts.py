@@ -12,6 +12,7 @@ from typing import Final, cast
 
 HOST_CHARACTERS_MAX: Final = 253
 _CACHED_MAX: Final = 50_000
+_CACHED_BYTES_MAX: Final = 300  # of each; an id that is no URL may have any length
 _SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:\Z")
 _END: Final = re.compile(r"[/?#\\]")
 _PORT: Final = re.compile(r":\d*\Z")
@@ -34,6 +35,8 @@ class HostNames:
             parts = site.split(b"/", 3)
             is_url = len(parts) >= 3 and not parts[1] and _SCHEME.match(parts[0])
             found = host_of_authority(parts[2]) if is_url else ""
+            if len(site) > _CACHED_BYTES_MAX:
+                return found
             if len(self._known) >= _CACHED_MAX:
                 self._known.clear()
             self._known[site] = found

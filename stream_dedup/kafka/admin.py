@@ -395,6 +395,32 @@ class Admin:
             self._client.poll(0.05)
 
 
+class KeptAdmin:
+    """One `Admin` for questions that come again and again, from any thread, and another after a failure.
+
+    A client has a handful of threads, and takes memory of its own: one for each question would be made all the time. After a
+    broker's restart librdkafka may ask with the old leader epoch for ever; a new client does not.
+    """
+
+    def __init__(self, settings: Settings, make: Callable[[Settings], Admin] = Admin) -> None:
+        self._settings = settings
+        self._make = make
+        self._admin: Admin | None = None
+
+    def ask(self, question: Callable[[Admin], Any]) -> Any:
+        """Return what `question` asks of it.
+
+        Raises:
+            StreamDedupError: as the question does.
+        """
+        admin = self._admin = self._admin or self._make(self._settings)
+        try:
+            return question(admin)
+        except BaseException:
+            self._admin = None
+            raise
+
+
 def _uuid_bytes(uuid: Any) -> bytes:
     high = uuid.get_most_significant_bits() & 0xFFFFFFFFFFFFFFFF
     low = uuid.get_least_significant_bits() & 0xFFFFFFFFFFFFFFFF

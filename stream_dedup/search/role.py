@@ -30,7 +30,7 @@ from stream_dedup.fingerprinting import Languages
 from stream_dedup.ground.document import Message, TopicPartitionKey, shorten_id
 from stream_dedup.ground.errors import AwayError, BrokerError, ConfigurationError, GoneError, StreamDedupError
 from stream_dedup.ground.failpoints import VARIABLE, Failpoints
-from stream_dedup.kafka import Admin, PartitionsReader
+from stream_dedup.kafka import Admin, KeptAdmin, PartitionsReader
 from stream_dedup.log.headers import place_of
 from stream_dedup.search.api import SearchApi
 from stream_dedup.search.clue import words_of
@@ -146,9 +146,9 @@ class TextFiller:
         self._log_ids = (settings.log_ids, recipe.key)
         self._is_text_kept = settings.search_texts == "engine"
         # Kafka is asked before the folder is opened: where it goes away meanwhile, nothing is to be undone.
-        self._admin = surroundings.make_admin(settings)
-        self._made_for = self._what_it_is_for(self._admin)
-        ends = self._admin.ends(self._partitions(self._admin))
+        self._kafka = KeptAdmin(settings, surroundings.make_admin)
+        self._made_for = self._kafka.ask(self._what_it_is_for)
+        ends = self._kafka.ask(lambda admin: admin.ends(self._partitions(admin)))
         self._catch_up_to = {key: high for key, (_, high) in ends.items()}
         self._behind_at_start = 0
         self._reader = surroundings.make_reader(settings, f"search-{surroundings.host}")
@@ -397,10 +397,8 @@ class TextFiller:
         if self._is_silent():
             return
         try:
-            ends = self._admin.ends(self._partitions(self._admin))
+            ends = self._kafka.ask(lambda admin: admin.ends(self._partitions(admin)))
         except BrokerError as error:
-            # After a broker's restart librdkafka may ask with the old leader epoch for ever; a new client does not.
-            self._admin = self._surroundings.make_admin(self._settings)
             self._logger.warning("the ends of the outputs could not be asked for", reason=str(error))
             return
         new = {key: low for key, (low, _) in ends.items() if key not in self._following}

@@ -47,6 +47,16 @@ def test_a_header_holds_a_name_or_a_url(value: bytes, host: str) -> None:
     assert HostNames().named(value) == host
 
 
+def test_ids_that_are_no_urls_take_no_memory() -> None:
+    """Of ten thousand ids of ten kilobytes none is remembered, and hosts are."""
+    hosts = HostNames()
+
+    assert {hosts.of(b"%010d" % number * 1000) for number in range(10_000)} == {""}
+    assert hosts.of(b"https://example.org/page") == "example.org"
+
+    assert sum(map(len, hosts._known)) < 1000
+
+
 @given(st.binary(max_size=300))
 def test_no_bytes_break_it(identifier: bytes) -> None:
     """Whatever an id is, its host is short and can be shown."""
