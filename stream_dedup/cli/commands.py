@@ -12,15 +12,24 @@ _HEAD = """\
 
 Made by `stream-dedup commands`; do not edit by hand.
 
-`stream-dedup COMMAND --help` says the same. Many commands take `--config FILE`, `--set NAME=VALUE` for any of the
-[settings](configuration.md), `-b HOST:PORT` for the brokers, and `--json` for programs; they stand in each command's table.
-Exit codes: 0 done, 1 failure, 2 usage, 78 something must be changed before it can work, 130 interrupted.
+`stream-dedup COMMAND --help` says the same. Exit codes: 0 done, 1 failure, 2 usage, 78 something must be changed before it
+can work, 130 interrupted. Four options are told here for all commands that name them:
+
+| option | |
+|---|---|
 """
+# By the first name of each: what many commands take, and what it is for.
+_COMMON = {
+    "--config": "A settings file (TOML or YAML); else `STREAM_DEDUP_CONFIG`.",
+    "--set": "`NAME=VALUE`: any of the [settings](configuration.md), above environment and file; can be given several times.",
+    "-b": "or `--bootstrap-servers HOST:PORT`: the first brokers to ask.",
+    "--json": "Print JSON instead of a table.",
+}
 
 
 def commands_page(root: Any, panels: Mapping[str, Sequence[tuple[str, str, Sequence[Command]]]]) -> str:
     """Return the page of a program: each panel has groups of (name, purpose, commands); without a name they stand alone."""
-    parts = [_HEAD]
+    parts = [_HEAD, *(f"| `{name}` | {purpose} |\n" for name, purpose in _COMMON.items())]
     for panel, groups in panels.items():
         parts.append(f"\n## {panel}\n")
         for name, purpose, commands in groups:
@@ -39,10 +48,21 @@ def _section(root: Any, one: Command) -> Iterator[str]:
     context = found.context_class(found)
     told = [record for param in found.params if (record := param.get_help_record(context))]
     yield f"\n### `{one.name}`\n\n{found.help}\n\n```console\n$ {one.example}\n```\n"
-    if told:
+    own = [record for record in told if _common(record) is None]
+    if own:
         yield "\n| argument or option | |\n|---|---|\n"
-    for names, text in told:
+    for names, text in own:
         yield f"| `{_cell(names)}` | {_cell(text)} |\n"
+    if len(own) < len(told):
+        yield f"\nAlso {', '.join(f'`{name}`' for record in told if (name := _common(record)))}.\n"
+
+
+def _common(record: tuple[str, str]) -> str | None:
+    """Return by which name of `_COMMON` an option is told for all commands, if it does there what it does everywhere."""
+    names, text = record
+    name = names.split()[0].rstrip(",")
+    starts = {"--config": "Settings file", "--set": "Any setting", "-b": "First brokers", "--json": "Print JSON instead"}
+    return name if name in _COMMON and text.startswith(starts[name]) else None
 
 
 def _cell(text: str) -> str:
