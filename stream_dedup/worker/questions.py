@@ -28,6 +28,7 @@ class Questions:
         context: WorkerContext,
         appender: LogAppender,
         make_verdicts: Callable[[], VerdictReader],
+        verdicts: VerdictReader,
         memory: FreedMemory,
         fail_open_seconds: float | None,
     ) -> None:
@@ -37,8 +38,7 @@ class Questions:
         self._logger = context.logger
         self._appender = appender
         self._make_verdicts = make_verdicts
-        # The end of the topic is read before anything is asked, so that no answer can be missed.
-        self._verdicts = make_verdicts()
+        self._verdicts = verdicts
         self.deaf = ""
         self._memory = memory
         self._fail_open_seconds = fail_open_seconds

@@ -54,11 +54,12 @@ from __future__ import annotations
 
 import threading
 
+from stream_dedup.control.beginnings import Beginnings
 from stream_dedup.fingerprinting import Recipe
 from stream_dedup.ground.document import NONCE_BYTES
 from stream_dedup.ground.errors import BrokerError
 from stream_dedup.ground.failpoints import Failpoints
-from stream_dedup.kafka import Patience
+from stream_dedup.kafka import Patience, VerdictReader
 from stream_dedup.service.collector import collect_rarely
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
@@ -81,6 +82,7 @@ from stream_dedup.worker.outputs import OutputWriter, warm_up
 from stream_dedup.worker.prepare import InFlight, Preparer
 from stream_dedup.worker.questions import Questions
 from stream_dedup.worker.ranks import HostRanks
+from stream_dedup.worker.startup import SourceCluster
 from stream_dedup.worker.surroundings import WorkerContext, WorkerSurroundings
 
 _IDLE_SECONDS = 0.1
@@ -144,9 +146,7 @@ class Worker:
         names = settings.topic_names
         patience = Patience(watch.is_silent, stop, health.beat)
         cluster = watch.begin(stop, lambda: surroundings.inspect(settings, names, recipe))
-        beginnings = surroundings.make_beginnings(settings, names, cluster.log_id, cluster.source_id)
-        beginnings.open(cluster.source_partitions)
-        beginnings.hold_reading()
+        beginnings = watch.begin(stop, lambda: self._open_beginnings(settings, cluster))
         health.startup(0.3, "loading the recipe")
         fingerprinter = surroundings.make_fingerprinter(recipe)
         budget = budget_of(settings, surroundings.resident_bytes(), logger)
@@ -183,6 +183,11 @@ class Worker:
             cluster.dead_bytes_max,
             settings.judging_mode,
         )
+
+        def hear() -> VerdictReader:
+            return surroundings.make_verdicts(settings, names.verdicts, f"{client}-verdicts")
+
+        verdicts = watch.begin(stop, hear)  # their end is read before anything is asked, so that no answer can be missed
         appender = surroundings.make_appender(settings, names.fingerprints, f"{client}-log")
         transactions = surroundings.make_transactions(
             settings,
@@ -206,13 +211,7 @@ class Worker:
         )
         self._source = self._assignment.source
         fail_open = None if settings.fail_open is None else settings.fail_open.total_seconds()
-        self._questions = Questions(
-            context,
-            appender,
-            lambda: surroundings.make_verdicts(settings, names.verdicts, f"{client}-verdicts"),
-            memory,
-            fail_open,
-        )
+        self._questions = Questions(context, appender, hear, verdicts, memory, fail_open)
         self._delivery = Delivery(
             context,
             outputs,
@@ -249,6 +248,13 @@ class Worker:
         )
 
     # -- the loop
+
+    def _open_beginnings(self, settings: Settings, cluster: SourceCluster) -> Beginnings:
+        """Read what was begun, and write down what stands there once; made again it is the same."""
+        found = self._surroundings.make_beginnings(settings, cluster.names, cluster.log_id, cluster.source_id)
+        found.open(cluster.source_partitions)
+        found.hold_reading()
+        return found
 
     def run(self) -> None:
         """Turn until the worker is to stop; then deliver what is in flight, for a while, and leave the group."""
