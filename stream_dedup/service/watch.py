@@ -21,6 +21,7 @@ _PAUSE_SECONDS = 2.0
 _LOOK_SECONDS = 0.2
 _KAFKA = "Kafka"
 _TOPICS = "its topics"
+_ANSWER = "an answer"
 
 T = TypeVar("T")
 
@@ -87,11 +88,15 @@ class Watch:
                 if stop.wait(_PAUSE_SECONDS):
                     raise
             except BrokerError as error:
-                is_away = self._is_silent or isinstance(error, NoAnswerError)
-                if not is_away or stop.wait(_LOOK_SECONDS) or not self.wait(stop):
+                if isinstance(error, NoAnswerError):
+                    self._waits.on(_ANSWER, str(error))
+                elif not self._is_silent:
+                    raise
+                if stop.wait(_LOOK_SECONDS) or not self.wait(stop):
                     raise
             else:
                 self._waits.over(_TOPICS)
+                self._waits.over(_ANSWER)
                 return made
 
     def _run(self) -> None:

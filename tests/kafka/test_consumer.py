@@ -16,7 +16,7 @@ from confluent_kafka import (
 from confluent_kafka import Message as RawMessage
 
 from stream_dedup.ground.errors import BrokerError
-from stream_dedup.kafka import SourceConsumer, client
+from stream_dedup.kafka import SourceConsumer, client, transaction
 from stream_dedup.kafka import source as source_module
 from stream_dedup.settings.settings import Settings
 
@@ -182,3 +182,14 @@ def test_what_was_polled_of_a_partition_that_then_went_away_is_dropped(
 
     assert [(one.partition, one.offset) for one in found] == kept
     assert raw.restarted == restarted
+
+
+def test_a_group_waits_for_a_dead_member_no_longer_than_a_callback_may_take() -> None:
+    """A killed worker's transaction holds its offsets back for its time-out, and Kafka looks every ten seconds; with more
+    than twice that the whole group would stand for it. The operator's own value comes first.
+    """
+    holds_back_ms = 1000 * (transaction._TRANSACTION_SECONDS + 10)
+
+    assert holds_back_ms < client.consumer_config(Settings(), "worker", "group")["max.poll.interval.ms"] < 2 * holds_back_ms
+    own = Settings(kafka={"max.poll.interval.ms": "7000"})
+    assert client.consumer_config(own, "worker", "group")["max.poll.interval.ms"] == "7000"
