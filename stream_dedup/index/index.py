@@ -445,6 +445,7 @@ class LogIndex:
             values=state.sketch_values,
             beat=self._beat,
         )
+        state.neighbours.ask_for_memory(state.plan)
 
     def _read_volume(self) -> None:
         found = contents.read(self._store)

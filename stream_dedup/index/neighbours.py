@@ -254,10 +254,14 @@ class Neighbours:
         if not plan.is_keyed:
             moved = sum(columns.column(name).bytes_in_file for name in BY_PLAN)
             return Blocked(tables_of(plan), self._budget).least_bytes(self.full, self._other_bytes + moved)
-        least = columns.bytes_for(plan.tables, self._rows, self.full, in_files=True, open_share=1 / MERGED_AGAIN_IN_FILES)
-        if self._in_files:
-            return least
-        return min(least, columns.bytes_for(plan.tables, self._rows, self.full, in_files=False, open_share=1 / MERGED_AGAIN))
+        shares = {True: MERGED_AGAIN_IN_FILES} if self._in_files else {True: MERGED_AGAIN_IN_FILES, False: MERGED_AGAIN}
+        rows = (plan.tables, self._rows, self.full)
+        return min(columns.bytes_for(*rows, in_files=where, open_share=1 / share) for where, share in shares.items())
+
+    def ask_for_memory(self, plan: Plan) -> None:
+        """Raise ConfigurationError unless the budget holds the entries under a plan."""
+        if self._budget is not None and self._budget.memory_bytes:
+            self._budget.demand(self.least_bytes(plan))
 
     def change_plan(self, plan: Plan) -> None:
         """Lay the tables out anew for another plan over the same entries.
@@ -266,8 +270,7 @@ class Neighbours:
             ConfigurationError: the budget does not hold them; nothing has changed.
             StoreError: there is no room for files.
         """
-        if self._budget is not None and self._budget.memory_bytes:
-            self._budget.demand(self.least_bytes(plan))
+        self.ask_for_memory(plan)
         self.plan = plan
         self._lay_tables()
         self._seal()

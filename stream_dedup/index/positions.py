@@ -230,12 +230,14 @@ class Positions:
 
     def forget(self, ids: Collection[bytes]) -> None:
         """Blank these ids in the verdicts kept on duplicates; all else of them stays, so that redelivery changes nothing."""
-        self.split()
-        for record, row in self._kept.values():
-            judgement = record.judgements[row]
-            if judgement.of is not None and judgement.of.id in ids:
-                record.judgements[row] = judgement._replace(of=judgement.of._replace(id=b""))
-                self._changed[record.log_offset] = record
+        for found in list(self._records.values()):
+            if isinstance(found, _Whole) and not any(of.id in ids for of in found.verdicts.named):
+                continue
+            record = self._split_one(found) if isinstance(found, _Whole) else found
+            for row, judgement in enumerate(record.judgements):
+                if judgement.of is not None and judgement.of.id in ids:
+                    record.judgements[row] = judgement._replace(of=judgement.of._replace(id=b""))
+                    self._changed[record.log_offset] = record
 
     def collect(self, writes: Writes) -> None:
         """Add what changed since the last call."""

@@ -80,6 +80,20 @@ def test_an_index_stops_in_front_of_a_plan_that_it_cannot_hold(kind: str, docs: 
     assert index.statistics()["ignored_control_records"] == 0
 
 
+def test_an_index_that_is_still_empty_stops_in_front_of_the_first_documents(docs: list[Doc], tmp_path: Path) -> None:
+    """A plan costs nothing before there are documents; with the first of them its tables are made, and then memory is asked."""
+    volume: dict[bytes, bytes] = {}
+    log = [declare(PLANS["bands"]), control("plan", plan=_MANY.to_fields()), batch(docs)]
+    small = Budget(540 << 20, tmp_path)
+    index = LogIndex(MemoryStore(volume), small)
+    applied(index, log[:2])
+    before = dict(volume)
+    with pytest.raises(ConfigurationError, match=r"need at least 5\d\d MiB of memory"):
+        applied(index, log)
+    assert volume == before
+    assert applied(LogIndex(MemoryStore(volume), Budget(8 << 30, tmp_path)), log) == applied(LogIndex(MemoryStore()), log)
+
+
 def test_what_changes_no_table_needs_no_memory(docs: list[Doc], tmp_path: Path) -> None:
     """Another rule of what is better, another window and another similarity are carried out in any memory."""
     plan = PLANS["bands"]

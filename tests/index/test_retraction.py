@@ -13,8 +13,9 @@ import pytest
 from stream_dedup.ground.plan import PLANS
 from stream_dedup.index import positions
 from stream_dedup.index.index import LogIndex
+from stream_dedup.index.layout import kept_key
 from stream_dedup.index.memory import MemoryStore
-from tests.index.logs import APPEND_MS, Doc, batch, declare, retract
+from tests.index.logs import APPEND_MS, Doc, batch, declare, forget, retract
 
 _RECORD = 100
 _PARTITIONS = 2
@@ -23,7 +24,8 @@ _PARTITIONS = 2
 class Filled:
     """An index that keeps the verdicts of so many log records, of which each names a representative of the first."""
 
-    def __init__(self, records: int) -> None:
+    def __init__(self, records: int, identifier: bytes = b"") -> None:
+        self._id = identifier
         self.index = LogIndex(MemoryStore())
         self.kept = [[self._document(record, place) for place in range(_RECORD)] for record in range(records)]
         self._next = 0
@@ -36,7 +38,7 @@ class Filled:
             place if record and place < 10 else record * _RECORD + place
         )  # of the first ten there are copies
         offset = record * _RECORD * 2 + place * 2
-        return Doc(place % _PARTITIONS, offset, offset, chance.randbytes(16), chance.getrandbits(128))
+        return Doc(place % _PARTITIONS, offset, offset, chance.randbytes(16), chance.getrandbits(128), id=self._id)
 
     def apply(self, *raws: bytes) -> None:
         records = [(self._next + place, APPEND_MS, raw) for place, raw in enumerate(raws)]
@@ -97,6 +99,21 @@ def test_a_representative_takes_its_duplicates_along_and_nothing_else(records: i
 
     assert before == records * _RECORD
     assert filled.index.statistics()["kept_verdicts"] == before - 10 * (records - 1)
+
+
+def test_a_take_down_leaves_what_does_not_name_its_id_as_it_is() -> None:
+    """Only the records that name the id are looked into row by row; of those the id goes, and the verdicts stay."""
+    filled = Filled(6, b"kept")
+    whole = [one for one in filled.index._state.positions._records.values() if isinstance(one, positions._Whole)]
+    filled.apply(forget(b"nobody"))
+    assert [one for one in filled.index._state.positions._records.values() if one in whole] == whole
+    assert b"kept" in b"".join(filled.index._store.get_many([kept_key(2)]))  # type: ignore[arg-type]
+
+    filled.apply(forget(b"kept"))
+    memory = filled.index._state.positions
+    assert isinstance(memory._records[1], positions._Whole), "the first record names nobody"
+    assert [one.of.id for _, one in memory.verdicts() if one.of is not None] == [b""] * 50
+    assert b"kept" not in b"".join(filled.index._store.get_many([kept_key(2)]))  # type: ignore[arg-type]
 
 
 def test_what_was_noted_goes_with_its_records() -> None:

@@ -20,9 +20,9 @@ import numpy as np
 
 from stream_dedup.control import beginnings, rewind
 from stream_dedup.ground.document import DeadLetter
-from stream_dedup.ground.errors import TextAwayError
+from stream_dedup.ground.errors import ConfigurationError, TextAwayError
 from stream_dedup.index import judging as index_judging
-from stream_dedup.index import layout
+from stream_dedup.index import layout, orders
 from stream_dedup.index.copies import CopyCounts
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
@@ -110,6 +110,21 @@ def _retraction_keeps(stack: contextlib.ExitStack) -> None:
             IndexState, "drop", lambda state, entries, why: None if why == "retract" else drop(state, entries, why)
         )
     )
+
+
+def _swallows_what_memory_refuses(stack: contextlib.ExitStack) -> None:
+    """The tables are thrown away before memory is asked for, and an order that cannot be carried out counts as none."""
+    carry_out = orders.carry_out
+
+    def careless(state: IndexState, log_offset: int, control: records.Control) -> bool:
+        try:
+            return carry_out(state, log_offset, control)
+        except ConfigurationError:
+            if state.neighbours is not None:
+                state.neighbours._lay_tables()
+            return False
+
+    stack.enter_context(mock.patch.object(orders, "carry_out", careless))
 
 
 def _own_clock(stack: contextlib.ExitStack) -> None:
@@ -547,6 +562,8 @@ RULES = [
     Rule("what lies below the mark is stale", _no_stale, ("verdict",), replace(ZOMBIES, aside=False), first=550),
     Rule("a retracted document represents nobody", _retraction_keeps, ("verdict",), Tuning(weights={**MANY, "refuse": 20}),
          first=17),
+    Rule("an order beyond an index's memory is refused whole", _swallows_what_memory_refuses, ("alarm", "verdict", "state"),
+         Tuning(weights={**MANY, "beyond": 25, "index": 10}), first=7),
     Rule("log time is LogAppendTime, never a clock", _own_clock, ("alarm", "verdict"), REREAD, first=56),
     Rule("one write holds all that a record led to", _torn_write, ("alarm", "verdict", "state", "stuck"), REPLICAS, first=9),
     Rule("stored answers are sent again after a restart", _answers_not_stored, ("stuck",), ALONE, first=21),

@@ -37,6 +37,8 @@ from tests.model import kafka, stand_ins
 from tests.model.scheduler import Process, Scheduler
 
 START_MS = 1_790_000_000_000
+# The tables of some of the plans fit into it, and those of others do not.
+LITTLE_BYTES = 507 << 20
 PLANS = ("64:4:0:3", "64:4:0:3", "64:0:0:6", "64:4:1:7", "64:8:0:4")
 TURNS = 420
 HEALING = 6000
@@ -65,6 +67,7 @@ FAULTS: dict[str, int] = {
     "release": 1,
     "plan": 1,
     "window": 1,
+    "beyond": 0,  # an index has little memory, and the plan changes; a third of all worlds has it
     "time": 2,
     "refuse": 2,
     "calm": 2,
@@ -124,7 +127,11 @@ class World:
     ) -> None:
         self.seed = seed
         # A third of all worlds each, so that the others are what they were.
-        usual = (Tuning(), Tuning(weights={"away": 6} | ANEW), Tuning(weights={"publish": 6} | ANEW, publishes=True))
+        usual = (
+            Tuning(),
+            Tuning(weights={"away": 6, "beyond": 2} | ANEW),
+            Tuning(weights={"publish": 6} | ANEW, publishes=True),
+        )
         self.tuning = tuning or usual[seed % 3]
         self.trace: list[str] | None = [] if traces else None
         self.turn = 0
@@ -145,6 +152,7 @@ class World:
             self.volumes.pop("index-1")
             self.wanted.pop("index-1")
         self.restarts: dict[str, int] = {}
+        self.little_memory: set[str] = set()
         self.doomed: list[tuple[Process, int, Callable[[Process], None]]] = []
         self.workers_may_run = True
         self.is_healing = False
@@ -309,6 +317,10 @@ class World:
                 texts = [f"{key[1]}@{offset}" for key, (offset, _) in sorted(self.vanished.items())]
                 self._operate("offsets", functools.partial(self._repair, texts))
             return
+        if process.slot in self.little_memory and isinstance(error, ConfigurationError) and "index_memory" in str(error):
+            self.say("operator", f"{process.slot} gets more memory")
+            self.little_memory.remove(process.slot)
+            return
         if self.was_recreated and (
             isinstance(error, FirstStartError) or "created again" in str(error) or "does not exist" in str(error)
         ):
@@ -392,6 +404,8 @@ class World:
         if slot.startswith("index"):
             more["representatives"] = self.tuning.publishes
         settings = stand_ins.settings_of(slot, self.batch_documents, tuple(more.items()))
+        if slot in self.little_memory:
+            settings = settings.model_copy(update={"index_memory": LITTLE_BYTES})
 
         def body() -> None:
             if slot.startswith("worker"):
@@ -700,6 +714,18 @@ class World:
         plan = parse_plan(chance.choice(PLANS))
         better = {"better": chance.choice(list(BetterRule)).label} if chance.random() < 0.5 else {}
         self._order(records.encode_control(records.Control("plan", {"plan": plan.to_fields(), **better})))
+
+    def _on_beyond(self, chance: random.Random) -> None:
+        """An index comes back with too little memory for some plans, and the plan changes."""
+        slot = f"index-{chance.randrange(self.tuning.indexes)}"
+
+        def limit(process: Process) -> None:
+            self.little_memory.add(slot)
+            self._crash(process)
+
+        for process in self.live(slot):
+            self._doom(process, chance, limit)
+        self._on_plan(chance)
 
     def _on_window(self, chance: random.Random) -> None:
         window = chance.choice([None, {"length_ms": chance.choice([1000, 2500]), "refresh": chance.random() < 0.5}])
