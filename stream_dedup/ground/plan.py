@@ -14,14 +14,19 @@ Three more look at the sketches of the two texts, which have `SKETCH_VALUES` val
     bands       the sketch is cut into so many blocks of equally many values; two texts are within reach too if some block
                 of their sketches is equal
     similarity  in per cent: at least so many of the values are equal
-    asked       of each block (of each table's key) only the first so many live representatives, in log order, are
-                candidates; 0 is all
+    asked       of each block (of each table's key) only so many live representatives are candidates, half of them the first
+                in log order (one more, if the number is odd), and half the last; 0 is all
+    crowd       in per cent: what a candidate shares with the text and others do not share is at least so much of all that
+                others do not share; 0 is off
 
-That predicate, `Plan.within_reach` and with the cap `Plan.scan`, is the specification: whatever tables an index keeps, its
-answers equal those of a plain scan with it. Blocks and tables by several blocks: Manku, Jain and Das Sarma, "Detecting
-near-duplicates for web crawling", WWW 2007, section 3. The same of sketches (there called bands): Leskovec, Rajaraman and
-Ullman, "Mining of Massive Datasets", section 3.4. Probing keys within a radius: Norouzi, Punjani and Fleet, "Fast search in
-Hamming space with multi-index hashing", CVPR 2012.
+The others are the first `CROWD` candidates in log order, without the one that is judged: its crowd. Pages of one template are
+alike in what all of them have; a copy is alike in the rest too. `ground.sketch.own_share` is the rule.
+
+That predicate, `Plan.within_reach`, and with the cap and the crowd `Plan.scan`, is the specification: whatever tables an index
+keeps, its answers equal those of a plain scan with it. Blocks and tables by several blocks: Manku, Jain and Das Sarma,
+"Detecting near-duplicates for web crawling", WWW 2007, section 3. The same of sketches (there called bands): Leskovec,
+Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4. Probing keys within a radius: Norouzi, Punjani and Fleet,
+"Fast search in Hamming space with multi-index hashing", CVPR 2012.
 
 Invariants: a plan that exists can be served (its limits are checked when it is made); the text form and the fields
 lead back to an equal plan; what is optional and not used appears in neither, so plans written by older versions keep
@@ -34,13 +39,13 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
-from stream_dedup.ground.sketch import SKETCH_VALUES, agreeing, agreeing_min
+from stream_dedup.ground.sketch import CROWD, SKETCH_VALUES, agreeing, agreeing_min, own_share
 
 WIDTH_MAX: Final = 256
 BLOCKS_MAX: Final = 64
@@ -53,15 +58,15 @@ ADDRESS_BITS_MAX: Final = 20
 ASKED_MAX: Final = 65_535
 _FORM: Final = "WIDTH:BLOCKS:RADIUS:THRESHOLD, as in 128:8:1:21"
 _NUMBERS: Final = ("width", "blocks", "radius", "threshold")
-_OPTIONAL: Final = ("key_blocks", "by_length", "ratio", "bands", "similarity", "asked")
+_OPTIONAL: Final = ("key_blocks", "by_length", "ratio", "bands", "similarity", "asked", "crowd")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The low `width` bits in `blocks` blocks; near is: a key within `radius` bits, the whole within `threshold`.
 
-    A key is `key_blocks` blocks; `by_length` and `ratio` are the parts that look at feature counts, `bands`, `similarity`
-    and `asked` those that look at sketches and bound the cost (see the module).
+    A key is `key_blocks` blocks; `by_length` and `ratio` are the parts that look at feature counts, `bands`, `similarity`,
+    `asked` and `crowd` those that look at sketches and bound the cost (see the module).
 
     Raises:
         ConfigurationError: the numbers do not make a plan that can be served.
@@ -77,6 +82,7 @@ class Plan:
     bands: int = 0
     similarity: int = 0
     asked: int = 0
+    crowd: int = 0
 
     def __post_init__(self) -> None:
         self._check("width", self.width, 1, WIDTH_MAX)
@@ -100,6 +106,12 @@ class Plan:
         self._check("number of sketch blocks", self.bands, 0, SKETCH_VALUES)
         self._check("similarity", self.similarity, 0, 100)
         self._check("number of representatives asked", self.asked, 0, ASKED_MAX)
+        self._check("share of what the crowd does not share", self.crowd, 0, 100)
+        if self.crowd and not (self.asked and self.needs_sketch):
+            raise ConfigurationError(
+                "A plan judges by the crowd only where it looks at sketches and bounds the representatives asked: write them "
+                "before it, as in 128:4:0:28~16:65%:64:40%."
+            )
         if self.bands and SKETCH_VALUES % self.bands:
             raise ConfigurationError(
                 f"A sketch has {SKETCH_VALUES} values, which {self.bands} blocks cannot share equally; take "
@@ -113,12 +125,13 @@ class Plan:
 
     @property
     def id(self) -> str:
-        """The plan in numbers, as `parse` reads them: `128:8:1:19`, `64:6/3:0:3`, `128:4:0:28~16:65%:64`."""
+        """The plan in numbers, as `parse` reads them: `128:8:1:19`, `64:6/3:0:3`, `128:4:0:28~16:65%:64:40%`."""
         key = "" if self.key_blocks == 1 else f"/{self.key_blocks}"
         steps = "".join(f"{threshold}@{below}," for below, threshold in self.by_length)
         ratio = f":{self.ratio}%" if self.ratio else ""
         sketch = f"~{self.bands}:{self.similarity}%:{self.asked}" if self.bands or self.similarity or self.asked else ""
-        return f"{self.width}:{self.blocks}{key}:{self.radius}:{steps}{self.threshold}{ratio}{sketch}"
+        crowd = f":{self.crowd}%" if self.crowd else ""
+        return f"{self.width}:{self.blocks}{key}:{self.radius}:{steps}{self.threshold}{ratio}{sketch}{crowd}"
 
     @property
     def name(self) -> str:
@@ -139,6 +152,11 @@ class Plan:
     def is_keyed(self) -> bool:
         """Whether its tables are of whole keys: those of the print, then the sketch blocks."""
         return bool(self.bands or self.asked)
+
+    @property
+    def asked_last(self) -> int:
+        """How many of those who are asked are the last of their block."""
+        return self.asked // 2
 
     @property
     def needs_sketch(self) -> bool:
@@ -197,7 +215,7 @@ class Plan:
     def distance_guaranteed(self) -> int:
         """The largest distance at which every pair is found, whatever its lengths (within `ratio`) and sketches.
 
-        What `similarity` turns away and what `asked` passes over is left out of account.
+        What `similarity` and `crowd` turn away and what `asked` passes over is left out of account.
 
         Every key misses only if each differs in radius + 1 bits or more. The cheapest way to spread so many over the
         blocks: the `key_blocks` that differ least share radius + 1 evenly, and each of the others has as many as the
@@ -281,18 +299,37 @@ class Plan:
         return is_similar and self.distance(one, other) <= threshold
 
     def scan(self, wanted: tuple[int, int, bytes], representatives: Iterable[tuple[int, int, bytes]]) -> Iterator[int]:
-        """Yield the places of the representatives within reach, in their order: the predicate with its cap, as a plain scan.
+        """Yield the places of the representatives that are near, in their order: the whole predicate, as a plain scan.
 
         Each text is (print, feature count, sketch); `representatives` are the live ones of its scope in log order.
         """
-        asked = [0] * self.tables
-        for place, (number, features, sketch) in enumerate(representatives):
-            is_candidate = False
-            for table, is_shared in enumerate(self.shared(wanted[0] ^ number, (wanted[2], sketch))):
-                is_candidate |= is_shared and (not self.asked or asked[table] < self.asked)
-                asked[table] += is_shared
-            if is_candidate and self.is_alike(wanted[0], number, (wanted[1], features), (wanted[2], sketch)):
+        texts = list(representatives)
+        number, features, sketch = wanted
+        sharing: list[list[int]] = [[] for _ in range(self.tables)]
+        for place, (its_number, _, its_sketch) in enumerate(texts):
+            for table, is_shared in enumerate(self.shared(number ^ its_number, (sketch, its_sketch))):
+                sharing[table] += [place] * is_shared
+        candidates = sorted({place for places in sharing for place in self.among(places)})
+        crowd = [texts[place][2] for place in candidates[:CROWD]]
+        for at, place in enumerate(candidates):
+            its_number, its_features, its_sketch = texts[place]
+            if self.is_alike(number, its_number, (features, its_features), (sketch, its_sketch)) and self.stands_out(
+                sketch, its_sketch, crowd[:at] + crowd[at + 1 :]
+            ):
                 yield place
+
+    def among(self, sharing: Sequence[int]) -> Sequence[int]:
+        """Return those who are asked of the places, in log order, of all that share a block: the first and the last."""
+        if not self.asked or len(sharing) <= self.asked:
+            return sharing
+        return [*sharing[: self.asked - self.asked_last], *sharing[len(sharing) - self.asked_last :]]
+
+    def stands_out(self, sketch: bytes, other: bytes, crowd: Sequence[bytes]) -> bool:
+        """Return whether two texts share enough of what the others, their `crowd`, do not share with the first."""
+        if not self.crowd or not crowd:
+            return True
+        own, whole = own_share(sketch, other, crowd)
+        return 100 * own >= self.crowd * whole
 
     def shared(self, difference: int, sketches: tuple[bytes, bytes]) -> list[bool]:
         """Return in which tables two texts meet, the print's first; `difference` is the XOR of their prints."""
@@ -310,7 +347,7 @@ class Plan:
             fields["key_blocks"] = self.key_blocks
         if self.by_length:
             fields["by_length"] = [list(step) for step in self.by_length]
-        for name in ("ratio", "bands", "similarity", "asked"):
+        for name in ("ratio", "bands", "similarity", "asked", "crowd"):
             if getattr(self, name):
                 fields[name] = getattr(self, name)
         return fields
@@ -343,7 +380,7 @@ class Plan:
 
 
 PLANS: Final[dict[str, Plan]] = {}
-PLANS["bands"] = Plan(width=128, blocks=4, radius=0, threshold=28, bands=16, similarity=65, asked=64)
+PLANS["bands"] = Plan(width=128, blocks=4, radius=0, threshold=28, bands=16, similarity=65, asked=64, crowd=40)
 PLANS["wide"] = Plan(width=128, blocks=8, radius=1, threshold=21, ratio=75)
 PLANS["classic"] = Plan(width=64, blocks=4, radius=0, threshold=3)
 
@@ -372,8 +409,8 @@ def parse_similarity(text: str) -> int:
 def parse(text: str) -> Plan:
     """Return the plan that an operator wrote: a name, or numbers.
 
-    The whole form is `WIDTH:BLOCKS/KEY_BLOCKS:RADIUS:THRESHOLD@BELOW,..,THRESHOLD:RATIO%~BANDS:SIMILARITY%:ASKED`;
-    `/KEY_BLOCKS`, the thresholds by length, the ratio and what follows `~` may be left out.
+    The whole form is `WIDTH:BLOCKS/KEY_BLOCKS:RADIUS:THRESHOLD@BELOW,..,THRESHOLD:RATIO%~BANDS:SIMILARITY%:ASKED:CROWD%`;
+    `/KEY_BLOCKS`, the thresholds by length, the ratio, what follows `~`, and of that the crowd may be left out.
 
     Raises:
         ConfigurationError: it is neither; the sentence names the nearest name.
@@ -393,14 +430,15 @@ def _parse_numbers(text: str) -> dict[str, Any] | None:
     """Return the parts of a plan written in numbers, or None if it is not written so."""
     text, tilde, sketch = text.partition("~")
     parts = text.split(":")
-    bands, similarity, asked = "0", "0%", "0"
+    bands, similarity, asked, crowd = "0", "0%", "0", "0%"
     if tilde:
-        if sketch.count(":") != 2:
+        given = sketch.split(":")
+        if len(given) not in (3, 4):
             return None
-        bands, similarity, asked = sketch.split(":")
-    if not similarity.endswith("%"):
+        bands, similarity, asked, crowd = [*given, crowd][:4]
+    if not similarity.endswith("%") or not crowd.endswith("%"):
         return None
-    of_sketch = [bands, similarity[:-1], asked]
+    of_sketch = [bands, similarity[:-1], asked, crowd[:-1]]
     ratio = "0"
     if len(parts) == 5 and parts[4].endswith("%"):
         ratio = parts.pop()[:-1]
@@ -424,5 +462,5 @@ def _parse_numbers(text: str) -> dict[str, Any] | None:
         "key_blocks": int(key_blocks) if slash else 1,
         "by_length": tuple((int(below), int(bits)) for bits, below in pairs),
         "ratio": int(ratio),
-        **{name: int(number) for name, number in zip(("bands", "similarity", "asked"), of_sketch, strict=True)},
+        **{name: int(number) for name, number in zip(("bands", "similarity", "asked", "crowd"), of_sketch, strict=True)},
     }

@@ -7,11 +7,16 @@ words has no sketch: its sketches have no values.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 SKETCH_VALUES: Final = 80
 NOT_COMPARED: Final = 255
 """Stands for the number of equal values where two sketches were not compared."""
+CROWD: Final = 32
+"""So many candidates, the first in log order, are the crowd by which each of them is judged."""
+CROWD_SCEPTICS: Final = 4
+"""So many who share nothing are counted with the crowd: what two or three share is little evidence of a template."""
 
 
 def agreeing(one: bytes, other: bytes) -> int:
@@ -46,3 +51,20 @@ def as_text(equal: int) -> str:
 def share(equal: int) -> float | None:
     """Return the similarity of two sketches with so many equal values, 0 to 1; None if it is `NOT_COMPARED`."""
     return None if equal == NOT_COMPARED else equal / SKETCH_VALUES
+
+
+def own_share(sketch: bytes, other: bytes, crowd: Sequence[bytes]) -> tuple[int, int]:
+    """Return (what two sketches share and the crowd does not, all that the crowd does not share), in whole numbers.
+
+    A value weighs the square of how many of the crowd, and of the `CROWD_SCEPTICS`, have another value there than `sketch`.
+
+    Raises:
+        ValueError: the sketches are not of one length.
+    """
+    others = len(crowd) + CROWD_SCEPTICS
+    own = whole = 0
+    for mine, yours, *theirs in zip(sketch, other, *crowd, strict=True):
+        weight = (others - theirs.count(mine)) ** 2
+        whole += weight
+        own += weight * (mine == yours)
+    return own, whole

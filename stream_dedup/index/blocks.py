@@ -36,7 +36,8 @@ class Tables(NamedTuple):
     `flips_end` (T,) int64: what to XOR onto an address, table after table, nothing first; `masks` (T, W) uint64: the key's
     bits; `whole` (W,) uint64: the bits that are judged. `threshold` is the loosest for any length; `below` (L,) uint32 and
     `thresholds` (L + 1,) int64: those by length, the plan's own last; `ratio` in per cent. `agreeing` values of two sketches
-    must be equal; the sketch has `bands` blocks of `band_values` values; of each block the first `asked` are asked, or all (0).
+    must be equal; the sketch has `bands` blocks of `band_values` values; of each block `asked` are asked, `asked_last` of them
+    the last and the others the first, or all (0). `crowd` in per cent, 0 for none.
     """
 
     limb: NDArray[np.int64]
@@ -60,6 +61,8 @@ class Tables(NamedTuple):
     band_values: int
     bands: int
     asked: int
+    asked_last: int
+    crowd: int
 
 
 def tables_of(plan: Plan) -> Tables:
@@ -92,6 +95,8 @@ def tables_of(plan: Plan) -> Tables:
         band_values=SKETCH_VALUES // max(1, plan.bands),
         bands=plan.bands,
         asked=plan.asked,
+        asked_last=plan.asked_last,
+        crowd=plan.crowd,
     )
 
 

@@ -148,6 +148,27 @@ def next_passing(table: Any, number: int, key: Any, at: int) -> int:
 
 
 @kernel
+def last_passing(table: Any, number: int, key: Any, end: int) -> int:
+    """Return the last place before `end` in a key's bucket that the key's tags let pass, or -1; see `next_passing`."""
+    heads, tags, more = table.heads, table.tags, table.more
+    bucket, first, second = bucket_of(table.masks[number], key), first_tag(key), second_tag(key)
+    base = number * (tags.shape[0] // heads.shape[0])
+    begin = base + int64(heads[number, bucket])
+    count = base + int64(heads[number, bucket + 1]) - begin
+    group = bucket >> GROUP_BITS
+    block, length = int64(table.open_heads[number, group, 0]) * UNIT, int64(table.open_heads[number, group, 1])
+    wanted, open_tags = open_tag(key), table.open_tags
+    at: int = min(end, count + length) - 1
+    while at >= count:
+        if open_tags[block + at - count] == wanted:
+            return at
+        at -= 1
+    while at >= 0 and (tags[begin + at] != first or half_of(more, begin + at) != second):
+        at -= 1
+    return at
+
+
+@kernel
 def row_at(table: Any, taken: Any, number: int, key: Any, at: int) -> int:
     """Return the row number at a place that `next_passing` returned."""
     heads, bucket = table.heads, bucket_of(table.masks[number], key)

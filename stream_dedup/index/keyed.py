@@ -11,11 +11,23 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.index import keyed_kernels
+from stream_dedup.index import key_kernels, keyed_kernels, walk_kernels
 from stream_dedup.index.blocks import Tables
 from stream_dedup.index.budget import unreadable
 from stream_dedup.index.finder import Each, RowFinder
-from stream_dedup.index.rows import FULL, Columns, HeldRows, Known, Settled, gathered, new_chains, no_columns, no_row_taken
+from stream_dedup.index.rows import (
+    FULL,
+    NONE,
+    Columns,
+    HeldRows,
+    Known,
+    Settled,
+    gathered,
+    new_chains,
+    new_walking,
+    no_columns,
+    no_row_taken,
+)
 
 _PASSED: Final = 64
 
@@ -34,7 +46,7 @@ class Keyed:
     def keys(self, batch: Columns) -> NDArray[np.uint64]:
         """Return the hashed keys (n, T) of documents."""
         keys = np.empty((len(batch.scopes), self.count), np.uint64)
-        keyed_kernels.keys_of(self._tables, batch, keys)
+        key_kernels.keys_of(self._tables, batch, keys)
         return keys
 
     def search(
@@ -49,6 +61,8 @@ class Keyed:
     ) -> None:
         """Lower `best` and `bits` of the documents `docs` to the earliest row within reach; from any thread.
 
+        With a cap that says who may have somebody near; `settle` says who has.
+
         Raises:
             StoreError: a file cannot be read.
         """
@@ -59,7 +73,8 @@ class Keyed:
     def settle(self, held: HeldRows, batch: Columns, known: Known, keys: NDArray[Any], settled: Settled) -> int:
         """Fill `settled` with what becomes of a batch, and return how many documents become entries."""
         held, chains = with_own_row(held, batch), new_chains(len(known.tags), self.count)
-        count = int(keyed_kernels.settle(self._tables, self.finder.table, held, batch, known, keys, chains, settled))
+        walking = new_walking(self.count, batch.sketches.shape[1])
+        count = int(keyed_kernels.settle(self._tables, self.finder.table, held, batch, known, keys, chains, walking, settled))
         check_read(held)
         return count
 
@@ -68,16 +83,15 @@ class Keyed:
         self.finder.add(rows, keys)
 
     def collect(self, held: HeldRows, wanted: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (rows, distances) of everything within reach of one document; a row may come from several tables."""
-        held, keys = with_own_row(held, wanted), self.keys(wanted)[0]
+        """Return (rows, distances) of everything near one document, in log order."""
+        held, keys = with_own_row(held, wanted), self.keys(wanted)
+        newer = (int(NONE), new_chains(0, self.count), np.empty(0, np.int64))
+        walking = new_walking(self.count, wanted.sketches.shape[1])
 
         def fill(rows: NDArray[np.int64], distances: NDArray[np.int64]) -> int:
-            count = 0
-            for number in range(self.count):
-                count = keyed_kernels.collect(
-                    self._tables, self.finder.table, held, wanted, number, keys[number], rows, distances, count
-                )
-            return count
+            return int(
+                walk_kernels.walk(self._tables, self.finder.table, held, wanted, 0, keys, newer, walking, rows, distances)
+            )
 
         found = gathered(fill)
         check_read(held)
@@ -95,7 +109,7 @@ class Keyed:
             some = empty._replace(**columns)
             keys = np.empty((len(numbers), end - first), np.uint64)
             for at, number in enumerate(numbers):
-                keyed_kernels.keys_in(self._tables, number, some, keys[at])
+                key_kernels.keys_in(self._tables, number, some, keys[at])
             return keys
 
         self.finder.seal(keys_of, states, FULL, full, each, numbers)

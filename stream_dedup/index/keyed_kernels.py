@@ -1,11 +1,11 @@
-"""The compiled half of `keyed`: keys of the print and of the sketch, who is near, and the cap on who is asked.
+"""The compiled half of `keyed`: what is near among the entries before a batch, and what becomes of a batch.
 
-A key is hashed, with its scope and the number of its table, to 64 bits, by which `finder_kernels` finds rows.
+The cap: where more than `asked` entries of a bucket pass by their tags, those that have the very key are counted from both
+ends, and who stands between the first and the last that are asked is passed over. Where fewer pass nothing is to be counted.
 
-The cap: where more than `asked` entries of a bucket pass by their tags, they are gone through in order, each that has the very
-key is counted, and after so many no other is asked. Where fewer pass nothing is to be counted.
-
-Invariant: a tag never decides: the key itself is compared before an entry counts or is found.
+A search finds who is near among the entries before the batch, for all documents at once. Under a cap that says no more than
+which documents may have somebody near: some of a block's last ones, and of the crowd, may stand in the batch. `walk_kernels`
+then says of these documents, in order, who is near.
 """
 
 from __future__ import annotations
@@ -14,129 +14,31 @@ from typing import Any, Final
 
 import numpy as np
 
+from stream_dedup.ground.sketch import CROWD
 from stream_dedup.index.finder_kernels import (
     GROUP_BITS,
     bucket_of,
     first_tag,
     half_of,
+    last_passing,
     next_passing,
     open_tag,
     row_at,
     sealed_row,
     second_tag,
 )
-from stream_dedup.index.near_kernels import (
-    agreeing,
-    agreeing_held,
-    near_held,
-    near_prints,
-    same_in_batch,
-    take_print,
-    take_sketch,
-)
-from stream_dedup.index.rows import FULL, NONE, OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT
-from stream_dedup.index.slot_kernels import SPREAD, mixed_limb
+from stream_dedup.index.key_kernels import alike, alike_held, counts, shares
+from stream_dedup.index.near_kernels import same_in_batch
+from stream_dedup.index.rows import NONE, OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT
 from stream_dedup.index.table_kernels import UNIT
-from stream_dedup.machine.compiled import inlined, kernel, prefetch
+from stream_dedup.index.walk_kernels import walk
+from stream_dedup.machine.compiled import kernel, prefetch
 
 int64: Any = np.int64
 uint64: Any = np.uint64
 
-_PRIME: Final = uint64(0x100000001B3)  # of FNV-1a (Fowler, Noll and Vo)
 _LINE: Final = 64
-
-
-@inlined
-def _start(table: int, scope: Any) -> Any:
-    """Return what the key of a scope in a table begins with."""
-    return (uint64(table) + uint64(1)) * SPREAD ^ mixed_limb(scope)
-
-
-@inlined
-def _print_key(masks: Any, table: int, prints: Any, row: int, start: Any) -> Any:
-    key = start
-    for limb in range(masks.shape[1]):
-        key = mixed_limb(key ^ (prints[row, limb] & masks[table, limb]))
-    return mixed_limb(key)
-
-
-@inlined
-def _block_key(first: int, end: int, sketches: Any, row: int, start: Any) -> Any:
-    key = start
-    for at in range(uint64(first), uint64(end)):  # unsigned: nothing counts from the end
-        key = (key ^ uint64(sketches[uint64(row), at])) * _PRIME
-    return mixed_limb(key)
-
-
-@kernel
-def keys_in(tables: Any, number: int, rows: Any, keys: Any) -> None:
-    """Set `keys` (n,) uint64 to the hashed keys in one table of `rows`: columns, of which those have rows that it needs.
-
-    What is large as `tables` is goes to no function for each row: it would be copied.
-    """
-    prints, sketches, scopes, masks = rows.prints, rows.sketches, rows.scopes, tables.masks
-    first = (number - masks.shape[0]) * tables.band_values
-    end, start = first + tables.band_values, _start(number, uint64(0))
-    for row in range(keys.shape[0]):
-        if scopes.shape[0] > 0:
-            start = _start(number, scopes[row])
-        if first < 0:
-            keys[row] = _print_key(masks, number, prints, row, start)
-        else:
-            keys[row] = _block_key(first, end, sketches, row, start)
-
-
-@kernel
-def keys_of(tables: Any, batch: Any, keys: Any) -> None:
-    """Set `keys` (n, T) uint64 to the hashed keys of every document."""
-    for table in range(keys.shape[1]):
-        keys_in(tables, table, batch, keys[:, table])
-
-
-@kernel
-def _shares(tables: Any, table: int, one: Any, one_row: int, other: Any, other_row: int) -> Any:
-    """Return whether two rows have the same key in a table, their scopes aside."""
-    masks = tables.masks
-    if table < masks.shape[0]:
-        for limb in range(masks.shape[1]):
-            if (one.prints[one_row, limb] ^ other.prints[other_row, limb]) & masks[table, limb] != uint64(0):
-                return False
-        return True
-    values = tables.band_values
-    first = (table - masks.shape[0]) * values
-    for at in range(first, first + values):  # noqa: SIM110 - the compiler knows no generator
-        if one.sketches[one_row, at] != other.sketches[other_row, at]:
-            return False
-    return True
-
-
-@kernel
-def _alike(tables: Any, batch: Any, one: int, doc: int) -> int:
-    """Return the distance of two documents of a batch that are near if they are found, or -1: `Plan.is_alike`, compiled."""
-    distance: int = near_prints(tables, batch, one, batch, doc)
-    if distance >= 0 and tables.agreeing > 0 and agreeing(batch, one, batch, doc) < tables.agreeing:
-        return -1
-    return distance
-
-
-@kernel
-def _alike_held(tables: Any, held: Any, row: int, batch: Any, doc: int) -> int:
-    """Return the same of a held row and a document."""
-    distance: int = near_held(tables, held, row, batch, doc)
-    return distance if distance >= 0 and agreeing_held(tables, held, row, batch, doc) else -1
-
-
-@kernel
-def _counts(tables: Any, table: int, held: Any, row: int, batch: Any, doc: int) -> Any:
-    """Return whether an entry is a full one of a document's scope with its key."""
-    scope = held.scopes[row] if held.scopes.shape[0] > 0 else uint64(0)
-    if held.states[row] != FULL or scope != batch.scopes[doc]:
-        return False
-    if table < tables.masks.shape[0]:
-        take_print(held, row)
-    else:
-        take_sketch(held, row)
-    return _shares(tables, table, held.taken, 0, batch, doc)
+_END: Final = 1 << 40  # behind every place in a bucket
 
 
 @kernel
@@ -152,25 +54,35 @@ def _passes_more(table: Any, number: int, key: Any, most: int) -> Any:
 
 @kernel
 def _ask_in_order(tables: Any, table: Any, held: Any, batch: Any, doc: int, number: int, key: Any, end: Any) -> Any:
-    """Ask the entries of one long bucket in order, at most `asked` of those with the very key, and none from row `end` on.
+    """Ask those of one long bucket who are asked, from both its ends, but none from row `end` on.
 
-    Returns (the row of the first within reach, or NONE; its distance; how many have the key).
+    Returns (the row of the first within reach, or NONE; its distance; how many of those that were looked at have the key).
     """
-    found, at = int64(0), int64(-1)
-    while True:
+    found, at, first = int64(0), int64(-1), int64(tables.asked - tables.asked_last)
+    while found < first:
         at = int64(next_passing(table, number, key, at + 1))
         if at < 0:
             return NONE, int64(0), found
         row = int64(row_at(table, held.taken, number, key, at))
         if row >= end:
             return NONE, int64(0), found
-        if _counts(tables, number, held, row, batch, doc):
+        if counts(tables, number, held, row, batch, doc):
             found += 1
-            distance = int64(_alike_held(tables, held, row, batch, doc))
+            distance = int64(alike_held(tables, held, row, batch, doc))
             if distance >= 0:
                 return row, distance, found
-            if found == tables.asked:
-                return NONE, int64(0), found
+    place, best, best_distance = int64(_END), NONE, int64(0)
+    while found < tables.asked:
+        place = int64(last_passing(table, number, key, place))
+        if place <= at:
+            break
+        row = int64(row_at(table, held.taken, number, key, place))
+        if counts(tables, number, held, row, batch, doc):
+            found += 1
+            distance = int64(alike_held(tables, held, row, batch, doc)) if row < end else int64(-1)
+            if distance >= 0:
+                best, best_distance = row, distance
+    return best, best_distance, found
 
 
 @kernel
@@ -273,78 +185,58 @@ def _look_up(tables: Any, held: Any, batch: Any, doc: int, passed: Any, gathered
         row = passed[0, at]
         if row < best[doc]:
             # The print first: it turns nearly all away, by one line of memory.
-            distance = int64(_alike_held(tables, held, row, batch, doc))
-            if distance >= 0 and _counts(tables, passed[1, at], held, row, batch, doc):
+            distance = int64(alike_held(tables, held, row, batch, doc))
+            if distance >= 0 and counts(tables, passed[1, at], held, row, batch, doc):
                 best[doc], best_distance[doc] = row, distance
 
 
 @kernel
-def collect(
-    tables: Any, table: Any, held: Any, batch: Any, number: int, key: Any, found: Any, distances: Any, count: int
-) -> int:
-    """Append every row within reach of document 0 that one table knows; return how many there are, room or not."""
-    asked, at = int64(0), int64(-1)
-    while True:
-        at = int64(next_passing(table, number, key, at + 1))
-        if at < 0:
-            return count
-        row = int64(row_at(table, held.taken, number, key, at))
-        if not _counts(tables, number, held, row, batch, 0):
-            continue
-        asked += 1
-        distance = int64(_alike_held(tables, held, row, batch, 0))
-        if distance >= 0:
-            if count < found.shape[0]:
-                found[count] = row
-                distances[count] = distance
-            count += 1
-        if asked == tables.asked:
-            return count
+def _first_in_batch(tables: Any, batch: Any, doc: int, number: int, key: Any, keys: Any, chains: Any, made: Any) -> Any:
+    """Return (the first new entry of the batch that is near in one table, or NONE; its distance).
 
-
-@kernel
-def _first_in_batch(
-    tables: Any, table: Any, held: Any, batch: Any, doc: int, number: int, key: Any, at: int, end: int, links: Any, made: Any
-) -> Any:
-    """Return (the first new entry of the batch within reach in one table and before `end`, or `end`; its distance).
-
-    `at` begins the chain of those in the document's slot; entries from before the batch count to the cap first.
+    Of a table with a cap it looks at the first and the last ones, as many as are asked at most.
     """
-    left = int64(-1)
-    while 0 <= at < end:
+    mask = int64(chains.seen.shape[0] - 1)
+    at, left = int64(chains.heads[number, int64(key) & mask]), int64(tables.asked - tables.asked_last)
+    while at >= 0:
         other = made[at]
-        if batch.scopes[other] == batch.scopes[doc] and _shares(tables, number, batch, other, batch, doc):
-            if tables.asked > 0:
-                if left < 0:
-                    left = int64(tables.asked) - _held_with_key(tables, table, held, batch, doc, number, key)
-                if left <= 0:
-                    break
-                left -= 1
-            distance = int64(_alike(tables, batch, other, doc))
+        is_seen = keys[other, number] == key and batch.scopes[other] == batch.scopes[doc]
+        if is_seen and shares(tables, number, batch, other, batch, doc):
+            distance = int64(alike(tables, batch, other, doc))
             if distance >= 0:
                 return at, distance
-        at = int64(links[at, number])
-    return end, int64(0)
+            left -= 1
+            if left == 0:
+                break
+        at = int64(chains.links[at, number])
+    if at < 0:
+        return NONE, int64(0)
+    end, left = at, int64(tables.asked_last)
+    at = int64(chains.tails[number, int64(key) & mask])
+    found, bits = NONE, int64(0)
+    while at > end and left > 0:
+        other = made[at]
+        is_seen = keys[other, number] == key and batch.scopes[other] == batch.scopes[doc]
+        if is_seen and shares(tables, number, batch, other, batch, doc):
+            left -= 1
+            distance = int64(alike(tables, batch, other, doc))
+            if distance >= 0:
+                found, bits = at, distance
+        at = int64(chains.backs[at, number])
+    return found, bits
 
 
 @kernel
-def _held_with_key(tables: Any, table: Any, held: Any, batch: Any, doc: int, number: int, key: Any) -> Any:
-    """Return how many entries from before the batch have the document's key in one table, counted up to the cap."""
-    count, at = int64(0), int64(-1)
-    while count < tables.asked:
-        at = int64(next_passing(table, number, key, at + 1))
-        if at < 0:
-            break
-        if _counts(tables, number, held, int64(row_at(table, held.taken, number, key, at)), batch, doc):
-            count += 1
-    return count
+def settle(
+    tables: Any, table: Any, held: Any, batch: Any, known: Any, keys: Any, chains: Any, walking: Any, settled: Any
+) -> int:  # fmt: skip
+    """Judge documents in order, each seeing those before it, as `near_kernels.settle` does; chains begin with the earliest.
 
-
-@kernel
-def settle(tables: Any, table: Any, held: Any, batch: Any, known: Any, keys: Any, chains: Any, settled: Any) -> int:
-    """Judge documents in order, each seeing those before it, as `near_kernels.settle` does; chains begin with the earliest."""
+    `walking` is the scratch of `walk_kernels.walk`.
+    """
     floor, next_row, same, best, best_distance, tags = known
-    seen, heads, tails, links = chains
+    seen, heads, tails, links, backs = chains
+    one, its_distance = walking.rows[CROWD:], walking.distances[CROWD:]
     outcome, found, distance, made = settled
     mask = int64(seen.shape[0] - 1)
     count = 0
@@ -362,18 +254,22 @@ def settle(tables: Any, table: Any, held: Any, batch: Any, known: Any, keys: Any
         if not short:
             row, bits = best[doc], best_distance[doc]
             if row == NONE:
-                first = int64(count)
+                first = NONE
                 for number in range(heads.shape[0]):
                     key = keys[doc, number]
                     at = int64(heads[number, int64(key) & mask])
-                    while 0 <= at < first and keys[made[at], number] != key:  # nearly all there are; a call costs more
+                    while at >= 0 and keys[made[at], number] != key:  # nearly all there are; a call costs more
                         at = int64(links[at, number])
                     if 0 <= at < first:
-                        at, apart = _first_in_batch(tables, table, held, batch, doc, number, key, at, first, links, made)
+                        at, apart = _first_in_batch(tables, batch, doc, number, key, keys, chains, made)
                         if at < first:
                             first, bits = at, apart
-                if first < count:
+                if first != NONE:
                     row = next_row + first
+            if row != NONE and tables.asked > 0:
+                newer = (next_row, chains, made)
+                is_found = walk(tables, table, held, batch, doc, keys, newer, walking, one, its_distance) > 0
+                row, bits = (one[0], its_distance[0]) if is_found else (NONE, int64(0))
             if row != NONE:
                 outcome[doc] = OUTCOME_NEAR
                 found[doc] = row
@@ -390,6 +286,7 @@ def settle(tables: Any, table: Any, held: Any, batch: Any, known: Any, keys: Any
                 heads[number, slot] = count
             else:
                 links[tails[number, slot], number] = count
+            backs[count, number] = tails[number, slot]
             tails[number, slot] = count
         count += 1
     return count

@@ -189,7 +189,7 @@ def settle(tables: Any, batch: Any, known: Any, buckets: Any, chains: Any, settl
     With T = 0 in `chains.heads` they are compared with one after another.
     """
     floor, next_row, same, best, best_distance, tags = known
-    seen, heads, _, links = chains
+    seen, heads, _, links, _ = chains
     outcome, found, distance, made = settled
     lows = np.empty(outcome.shape[0], np.uint64)
     mask = int64(seen.shape[0] - 1)

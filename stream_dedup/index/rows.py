@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_dedup.ground.sketch import CROWD
+
 NONE: Final = np.int64(0xFFFFFFFF)  # no row: later than every row
 FEATURES_UNKNOWN: Final = 0xFFFFFFFF
 OUTCOME_NEW: Final = 0
@@ -138,13 +140,14 @@ class Chains(NamedTuple):
     """How the new entries of a batch find each other; all -1 to begin with, but `links`, which are filled as they are made.
 
     By digest: `seen` (S,) int64, S a power of two above 2n. By the keys of T tables, T maybe 0: `heads`, `tails` (T, S) int32,
-    `links` (n, T) int32.
+    `links` (n, T) int32 to the next one, `backs` (n, T) int32 to the one before.
     """
 
     seen: NDArray[np.int64]
     heads: NDArray[np.int32]
     tails: NDArray[np.int32]
     links: NDArray[np.int32]
+    backs: NDArray[np.int32]
 
 
 def gathered(fill: Callable[[NDArray[np.int64], NDArray[np.int64]], int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -162,7 +165,7 @@ def new_chains(count: int, tables: int) -> Chains:
     """Return chains for a batch of `count` documents, by the keys of so many tables."""
     seen = np.full(2 << count.bit_length(), -1, np.int64)
     heads, tails = np.full((2, tables, len(seen)), -1, np.int32)
-    return Chains(seen, heads, tails, np.empty((count, tables), np.int32))
+    return Chains(seen, heads, tails, *np.empty((2, count, tables), np.int32))
 
 
 class Settled(NamedTuple):
@@ -174,3 +177,25 @@ class Settled(NamedTuple):
     found: NDArray[np.int64]
     distance: NDArray[np.uint8]
     made: NDArray[np.int64]
+
+
+class Walking(NamedTuple):
+    """Scratch of a walk through the candidates of a document, in T tables whose sketches have V values.
+
+    `cursors` (T, 4) int64: where it stands in each table; of the crowd, and of one more, who is found: `rows`,
+    `distances` (CROWD + 1,) int64; of the crowd, and of one more, who is judged by it: `agree` (CROWD + 1, V) uint8, which
+    values are the document's. `seen` (V,) int64: how often each is in the crowd.
+    """
+
+    cursors: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    distances: NDArray[np.int64]
+    agree: NDArray[np.uint8]
+    seen: NDArray[np.int64]
+
+
+def new_walking(tables: int, values: int) -> Walking:
+    """Return scratch for walks through so many tables, over sketches of so many values."""
+    rows, distances = np.empty((2, CROWD + 1), np.int64)
+    agree, seen = np.empty((CROWD + 1, values), np.uint8), np.empty(values, np.int64)
+    return Walking(np.empty((tables, 4), np.int64), rows, distances, agree, seen)

@@ -240,8 +240,7 @@ class Fold:
             return same, None
         row, first = -1, 0
         if near is not None:
-            # Where only the first of a block are asked, those that stood before the batch count too.
-            row, first = int(near[place]), 0 if self.plan.looks_further else self._standing
+            row, first = int(near[place]), self._standing
         if row < 0:
             row = int(self._scan.find(self.plan, rows, first, rows.count, _asked(batch, [place]))[0])
         return None, None if row < 0 else self._by_row[row]
@@ -252,7 +251,7 @@ class Fold:
         With `partitions`, those of the batch, what has a verdict already is passed over.
         """
         rows, plan = self._rows, self.plan
-        if rows is None or plan is None:
+        if rows is None or plan is None or plan.looks_further:  # then those of the batch decide with the others who is asked
             return None
         self._standing = rows.count
         near = np.full(len(batch), -1, np.int64)

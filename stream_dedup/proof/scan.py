@@ -4,7 +4,9 @@ A plan's fields are those of the log's records (docs/reference/plans.md): of the
 `threshold` differ, and of the `key_blocks` blocks that differ least at most `radius` bits; `by_length` gives shorter texts
 other thresholds, `ratio` asks that the shorter has so many per cent of the longer's features. Two texts are found, too, if one
 of `bands` blocks of their sketches is equal; at least `similarity` per cent of the sketches' values must be. Of those that
-share a block, or the key of a choice of blocks, only the first `asked` living ones are looked at.
+share a block, or the key of a choice of blocks, only `asked` living ones are looked at, half of them the first and half the
+last. Where there is a `crowd`, the first 32 of all that are looked at are one: a value of the sketch weighs less, the more of
+them have it, and who is near has at least `crowd` per cent of all weight in common with the text.
 
 Invariants: `Reach.is_near` is the definition; the compiled scan gives the lowest row for which it holds, whatever the plan.
 Where keys are compared whole, and more than a pair says who is near, it looks only at the rows that share a key, from a
@@ -19,7 +21,7 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +31,11 @@ from stream_dedup.ground.sketch import SKETCH_VALUES
 from stream_dedup.proof.scan_kernels import find_rows
 
 LIMB_BITS: Final = 64
-_ROWS_AT_ONCE: Final = 2048  # 32 kB of prints: they stay in the cache while all that is asked passes over them
 _THREAD_FROM: Final = 2_000_000  # pairs below which starting threads costs more than it saves
 _DEAD_MAX: Final = 64  # so many dead rows of a key are stepped over; with more they are dropped
 _KEY_BITS_MAX: Final = 8 * SKETCH_VALUES
+_CROWD: Final = 32
+_STRANGERS: Final = 4  # counted with the crowd, and like nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class Reach:
     bands: int = 0
     similarity: int = 0
     asked: int = 0
+    crowd: int = 0
 
     @classmethod
     def from_fields(cls, fields: object) -> Self:
@@ -58,7 +62,7 @@ class Reach:
             FormatError: that is no plan which an index would follow.
         """
         numbers = ("width", "blocks", "radius", "threshold")
-        optional = ("key_blocks", "by_length", "ratio", "bands", "similarity", "asked")
+        optional = ("key_blocks", "by_length", "ratio", "bands", "similarity", "asked", "crowd")
         if not isinstance(fields, Mapping) or not set(numbers) <= set(fields) <= {*numbers, *optional}:
             raise FormatError(f"These are not the fields of a plan: {fields!r:.200}.")
         steps = fields.get("by_length", [])
@@ -70,7 +74,7 @@ class Reach:
 
     def _check(self) -> None:
         flat = [self.width, self.blocks, self.radius, self.threshold, self.key_blocks, self.ratio]
-        flat += [self.bands, self.similarity, self.asked]
+        flat += [self.bands, self.similarity, self.asked, self.crowd]
         flat += [number for step in self.by_length for number in step]
         if any(isinstance(number, bool) or not isinstance(number, int) for number in flat):
             raise FormatError(f"A plan consists of whole numbers, and this one does not: {self!r:.200}.")
@@ -90,6 +94,8 @@ class Reach:
             and (not self.bands or SKETCH_VALUES % self.bands == 0)
             and 0 <= self.similarity <= 100
             and 0 <= self.asked < 1 << 16
+            and 0 <= self.crowd <= 100
+            and not (self.crowd and not (self.asked and self.needs_sketch))
             and not (self.radius and self.looks_further)
         )
         if not fits:
@@ -265,23 +271,27 @@ class KeyedRows:
         some = np.array(sorted(candidates), np.int64)
         different = (self.rows.prints[some, : self.reach.limbs] ^ limbs[: self.reach.limbs]).astype("<u8").view(np.uint8)
         bits = np.unpackbits(different, axis=1, bitorder="little")[:, : self.reach.width]
-        near = _are_alike(self.reach, self.rows.features[some], features, bits, self.rows.sketches[some] == sketch)
+        equal = self.rows.sketches[some] == sketch
+        near = _are_alike(self.reach, self.rows.features[some], features, bits, equal)
+        near &= _stand_out(self.reach, equal, near)
         return int(some[np.argmax(near)]) if near.any() else -1
 
     def _asked(self, sharing: list[int], first: int, end: int) -> list[int]:
-        """Return the living of [first, end) among the rows of one key, as many as are asked; drop the dead if they are many."""
-        alive, asked, dead = self.rows.alive, list[int](), 0
-        for place in range(bisect.bisect_left(sharing, first), len(sharing)):
-            row = sharing[place]
-            if row >= end or len(asked) == (self.reach.asked or -1):
-                break
-            if alive[row]:
-                asked.append(row)
-            else:
-                dead += 1
+        """Return the living of [first, end) among the rows of one key who are asked; drop the dead if they are many."""
+        alive, dead, last = self.rows.alive, 0, self.reach.asked // 2
+        place, end_place = bisect.bisect_left(sharing, first), bisect.bisect_left(sharing, end)
+        from_begin, from_end = list[int](), list[int]()
+        while place < end_place and (not self.reach.asked or len(from_begin) < self.reach.asked - last):
+            from_begin += [sharing[place]] * bool(alive[sharing[place]])
+            dead += not alive[sharing[place]]
+            place += 1
+        while place < end_place and len(from_end) < last:
+            end_place -= 1
+            from_end += [sharing[end_place]] * bool(alive[sharing[end_place]])
+            dead += not alive[sharing[end_place]]
         if dead > _DEAD_MAX:
             sharing[:] = [row for row in sharing if alive[row]]
-        return asked
+        return from_begin + from_end
 
     def _keys(self, limbs: NDArray[np.uint64], scope: int, sketch: NDArray[np.uint8]) -> list[int]:
         number, raw, above = as_number(limbs), sketch.tobytes(), scope << _KEY_BITS_MAX
@@ -339,25 +349,41 @@ def _find_in_order(reach: Reach, rows: Rows, first: int, end: int, asked: AskedT
     prints, features, scopes, sketches = asked
     found = np.full(len(prints), -1, np.int64)
     living = first + np.flatnonzero(rows.alive[first:end])
+    last = reach.asked // 2
     for at in range(len(prints)):
         peers = living[rows.scopes[living] == scopes[at]]
-        counts: Any = 0
-        for begin in range(0, len(peers), _ROWS_AT_ONCE):
-            some = peers[begin : begin + _ROWS_AT_ONCE]
-            different = (rows.prints[some, : reach.limbs] ^ prints[at, : reach.limbs]).astype("<u8").view(np.uint8)
-            bits = np.unpackbits(different, axis=1, bitorder="little")[:, : reach.width]
-            equal = rows.sketches[some] == sketches[at]
-            shared = _print_keys(reach, bits)
-            if reach.bands:
-                shared = np.concatenate([shared, equal.reshape(len(some), reach.bands, -1).all(axis=2)], axis=1)
-            order = counts + np.cumsum(shared, axis=0)
-            counts = order[-1]
-            is_asked = (shared & (order <= reach.asked if reach.asked else True)).any(axis=1)
-            is_near = is_asked & _are_alike(reach, rows.features[some], int(features[at]), bits, equal)
-            if is_near.any():
-                found[at] = some[np.argmax(is_near)]
-                break
+        different = (rows.prints[peers, : reach.limbs] ^ prints[at, : reach.limbs]).astype("<u8").view(np.uint8)
+        bits = np.unpackbits(different, axis=1, bitorder="little")[:, : reach.width]
+        equal = rows.sketches[peers] == sketches[at]
+        shared = _print_keys(reach, bits)
+        if reach.bands:
+            shared = np.concatenate(
+                [shared, equal.reshape(len(peers), reach.bands, SKETCH_VALUES // reach.bands).all(axis=2)], axis=1
+            )
+        if reach.asked:
+            order = np.cumsum(shared, axis=0)
+            shared &= (order <= reach.asked - last) | (order > shared.sum(axis=0) - last)
+        some = np.flatnonzero(shared.any(axis=1))
+        is_near = _are_alike(reach, rows.features[peers[some]], int(features[at]), bits[some], equal[some])
+        is_near &= _stand_out(reach, equal[some], is_near)
+        if is_near.any():
+            found[at] = peers[some[np.argmax(is_near)]]
     return found
+
+
+def _stand_out(reach: Reach, equal: NDArray[np.bool_], judged: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which of the candidates, as far as they are `judged`, are like a text where the crowd is not.
+
+    `equal` (n, values): of each candidate, in log order, which values of its sketch are the text's.
+    """
+    out = judged.copy()
+    if reach.crowd:
+        crowd = equal[:_CROWD].astype(np.int64)
+        for at in np.flatnonzero(judged):
+            others = np.delete(crowd, at, axis=0) if at < len(crowd) else crowd
+            weights = (len(others) + _STRANGERS - others.sum(axis=0)) ** 2
+            out[at] = not len(others) or 100 * weights[equal[at]].sum() >= reach.crowd * weights.sum()
+    return out
 
 
 def _are_alike(

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from stream_dedup.ground.document import LogPlace, Position, Reason, Representative, Verdict
@@ -54,14 +55,34 @@ VALUES = 80
 
 
 def near(plan: dict[str, Any], new: Text, peers: Iterable[Text]) -> Iterator[int]:
-    """Yield the places of the peers that are near: found by a key, of each of which the first few are asked, and alike."""
-    counts: Counter[tuple[str, int]] = Counter()
-    for place, one in enumerate(peers):
-        keys = shared(plan, new, one)
-        is_asked = any(not plan.get("asked") or counts[key] < plan["asked"] for key in keys)
-        counts.update(keys)
-        if is_asked and are_alike(plan, new, one):
+    """Yield the places of the peers that are near: found by a key, of which the first and the last are asked, and alike.
+
+    And each is like the new one where the first 32 of those who are found are not.
+    """
+    texts = list(peers)
+    by_key: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+    for place, one in enumerate(texts):
+        for key in shared(plan, new, one):
+            by_key[key].append(place)
+    asked = plan.get("asked", 0)
+    kept = [
+        places if not asked else places[: (asked + 1) // 2] + places[(asked + 1) // 2 :][::-1][: asked // 2]
+        for places in by_key.values()
+    ]
+    found = sorted(set(itertools.chain.from_iterable(kept)))
+    for place in found:
+        crowd = [texts[other][2] for other in found[:32] if other != place]
+        if are_alike(plan, new, texts[place]) and stands_out(plan, new[2], texts[place][2], crowd):
             yield place
+
+
+def stands_out(plan: dict[str, Any], new: bytes, one: bytes, crowd: list[bytes]) -> bool:
+    """Return whether two sketches are alike enough where the crowd is not."""
+    if not plan.get("crowd") or not crowd:
+        return True
+    weights = [Fraction(sum(other[at] != new[at] for other in crowd) + 4, len(crowd) + 4) ** 2 for at in range(VALUES)]
+    own = sum(weight for at, weight in enumerate(weights) if new[at] == one[at])
+    return own / sum(weights) >= Fraction(plan["crowd"], 100)
 
 
 def is_near(plan: dict[str, Any], one: int, other: int, features: int, other_features: int) -> bool:

@@ -24,6 +24,8 @@ def plans(draw: st.DrawFn) -> Plan:
     blocks = draw(st.integers(0, min(8, width)))
     steps = tuple((below, min(threshold, width)) for below, threshold in sorted(draw(STEPS)))
     sketch = {} if draw(st.booleans()) else {"bands": draw(st.sampled_from([0, 5, 16, 20])), "asked": draw(st.integers(0, 70))}
+    if sketch.get("bands") and sketch["asked"]:
+        sketch["crowd"] = draw(st.sampled_from([0, 40, 100]))
     return Plan(
         width,
         blocks,
@@ -39,7 +41,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 def test_the_named_plans_are_what_they_are_called() -> None:
     """Named plans are frozen: they are written into logs by their numbers."""
-    assert (PLANS["bands"].id, PLANS["bands"].name) == ("128:4:0:28~16:65%:64", "bands")
+    assert (PLANS["bands"].id, PLANS["bands"].name) == ("128:4:0:28~16:65%:64:40%", "bands")
     assert (WIDE.id, WIDE.name) == ("128:8:1:21:75%", "wide")
     assert (CLASSIC.id, CLASSIC.name) == ("64:4:0:3", "classic")
     assert Plan(64, 4, 1, 7).name == "64:4:1:7"
@@ -114,6 +116,11 @@ def test_names_are_read_as_people_write_them() -> None:
         ("128:4:0:28~7:65%:64", "7 blocks cannot share equally"),
         ("128:4:0:28~16:101%:64", "similarity must be a whole number from 0 to 100"),
         ("128:4:0:28~16:65%:65536", "representatives asked must be a whole number from 0 to 65535"),
+        ("128:4:0:28~16:65%:64:40", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
+        ("128:4:0:28~16:65%:64:40%:1", "WIDTH:BLOCKS:RADIUS:THRESHOLD"),
+        ("128:4:0:28~16:65%:64:101%", "crowd does not share must be a whole number from 0 to 100"),
+        ("128:4:0:28~16:65%:0:40%", "only where it looks at sketches and bounds the representatives asked"),
+        ("128:4:0:28~0:0%:64:40%", "only where it looks at sketches and bounds the representatives asked"),
         ("128:4:1:28~16:65%:64", "radius is 0, not 1"),
         ("128:4:1:28~0:65%:64", "radius is 0, not 1"),
     ],
@@ -206,7 +213,7 @@ def test_the_ratio_keeps_texts_of_unlike_lengths_apart() -> None:
 @given(plans(), st.integers(0, 2**32))
 def test_everything_within_the_guaranteed_distance_is_within_reach(plan: Plan, seed: int) -> None:
     """Up to the guaranteed distance any two prints are within reach; one bit more, and some pair is not."""
-    chance, plan = random.Random(seed), dataclasses.replace(plan, bands=0, similarity=0, asked=0)
+    chance, plan = random.Random(seed), dataclasses.replace(plan, bands=0, similarity=0, asked=0, crowd=0)
     one = chance.getrandbits(plan.width)
     other = one
     for bit in chance.sample(range(plan.width), min(plan.width, plan.distance_guaranteed)):
@@ -243,7 +250,7 @@ def test_a_similarity_is_written_as_a_share_or_in_per_cent() -> None:
 
 def test_a_similarity_takes_the_place_of_a_plan_s_own() -> None:
     """Nothing else of the plan changes; a plan that compares no sketches is refused by name."""
-    assert PLANS["bands"].with_similarity(80) == parse("128:4:0:28~16:80%:64")
+    assert PLANS["bands"].with_similarity(80) == parse("128:4:0:28~16:80%:64:40%")
     assert parse("128:8:1:21~0:50%:0").with_similarity(65) == parse("128:8:1:21~0:65%:0")
     with pytest.raises(ConfigurationError, match="The plan wide compares no sketches"):
         PLANS["wide"].with_similarity(65)
@@ -275,16 +282,69 @@ def test_a_plan_with_sketches_finds_by_either_print_and_judges_by_both() -> None
         plan.within_reach(0, 0)
 
 
-def test_of_each_block_the_first_live_representatives_are_asked() -> None:
-    """A scan passes over what stands behind `asked` others in each block that it shares, and finds it by another block."""
+def test_of_each_block_the_first_and_the_last_representatives_are_asked() -> None:
+    """A scan passes over what stands between them in each block that it shares, and finds it by another block."""
     plan = Plan(128, 4, 0, 28, bands=2, similarity=50, asked=3)
     one, apart = bytes(80), sum(1 << bit for bit in range(0, 128, 8))
     first_half = bytes(40) + bytes([255] * 40)  # shares the first block
-    strangers = [((1 << 128) - 1, 9, first_half)] * 3
+    stranger, like = ((1 << 128) - 1, 9, first_half), (apart, 9, first_half)
     wanted = (0, 9, one)
 
-    assert list(plan.scan(wanted, [*strangers[:2], (apart, 9, first_half)])) == [2]
-    assert list(plan.scan(wanted, [*strangers, (apart, 9, first_half)])) == []
-    assert list(plan.scan(wanted, [*strangers, (apart, 9, one), (apart, 9, one)])) == [3, 4]
-    assert list(plan.scan(wanted, [(apart, 9, first_half)] * 5)) == [0, 1, 2]
-    assert list(Plan(128, 4, 0, 28, bands=2, similarity=50).scan(wanted, [*strangers, (apart, 9, first_half)])) == [3]
+    assert list(plan.scan(wanted, [stranger, stranger, like])) == [2]
+    assert list(plan.scan(wanted, [stranger, stranger, like, stranger])) == []
+    assert list(plan.scan(wanted, [*[stranger] * 9, like])) == [9]
+    assert list(plan.scan(wanted, [*[stranger] * 9, (apart, 9, one), *[stranger] * 9, (apart, 9, one)])) == [9, 19]
+    assert list(plan.scan(wanted, [like] * 6)) == [0, 1, 5]
+    assert list(dataclasses.replace(plan, asked=1).scan(wanted, [stranger, like])) == []
+    assert list(dataclasses.replace(plan, asked=0).scan(wanted, [*[stranger] * 9, like, stranger])) == [9]
+
+
+def test_what_the_crowd_shares_is_no_evidence() -> None:
+    """Pages of a template are alike in three quarters, all in the same; a copy of one of them is alike in the rest too."""
+    plan = PLANS["bands"]
+
+    def page(number: int) -> tuple[int, int, bytes]:
+        return 0, 100, bytes(60) + bytes([number] * 20)
+
+    site = [page(number) for number in range(1, 12)]
+    copy = (0, 100, bytes(60) + bytes([7] * 16) + bytes([99] * 4))
+
+    assert plan.within_reach(0, 0, None, (site[0][2], page(99)[2]))  # as a pair they are 75 % alike
+    assert list(plan.scan(page(99), site[:1])) == [0]  # nobody else is there
+    assert list(plan.scan(page(99), site[:5])) == [0, 1, 2, 3, 4]  # what five share may be chance
+    assert list(plan.scan(page(99), site[:6])) == []
+    assert list(plan.scan(page(99), site)) == []
+    assert list(plan.scan(copy, site)) == [6]
+    assert list(plan.scan(copy, site[:6])) == []
+    assert list(dataclasses.replace(plan, crowd=0).scan(page(99), site)) == list(range(11))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 70), st.integers(1, 100))
+def test_the_crowd_is_ten_lines(seed: int, asked: int, share: int) -> None:
+    """The rule, written down once more, for pages that agree at some places more often than at others."""
+    chance = random.Random(seed)
+    plan = Plan(64, 1, 0, 64, bands=16, similarity=30, asked=asked, crowd=share)
+    tilt = [chance.random() for _ in range(80)]
+
+    def text() -> tuple[int, int, bytes]:
+        sketch = [0 if chance.random() < one else chance.randrange(1, 256) for one in tilt]
+        return chance.randrange(3), 50, bytes(sketch)
+
+    texts, (number, features, mine) = [text() for _ in range(chance.randrange(90))], text()
+    meeting = [
+        [at for at, (other, _, sketch) in enumerate(texts) if (block == 16 and other == number)
+         or (block < 16 and sketch[5 * block : 5 * block + 5] == mine[5 * block : 5 * block + 5])]
+        for block in range(17)
+    ]  # fmt: skip
+    found = sorted({at for one in meeting for order, at in enumerate(one)
+                    if order < (asked + 1) // 2 or order >= len(one) - asked // 2})  # fmt: skip
+    expected = []
+    for at in found:
+        others = [texts[other][2] for other in found[:32] if other != at]
+        weights = [(sum(other[place] != mine[place] for other in others) + 4) ** 2 for place in range(80)]
+        equal = [texts[at][2][place] == mine[place] for place in range(80)]
+        own = sum(weight for weight, is_equal in zip(weights, equal, strict=True) if is_equal)
+        if 100 * sum(equal) >= 30 * 80 and (not others or 100 * own >= share * sum(weights)):
+            expected.append(at)
+
+    assert list(plan.scan((number, features, mine), texts)) == expected
