@@ -31,7 +31,7 @@ from bench.quality import recipe_of
 from bench.stream import WORDS, PrintStream, StreamRecord
 from stream_dedup.demo.crawl import endless
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES, alike
 from stream_dedup.index.blocks import Tables, tables_of
 from stream_dedup.index.store import RocksStore
 from stream_dedup.local.api import Index
@@ -43,7 +43,7 @@ PROBES_MAX: Final = 800_000
 
 TEXTS: Final = {"gaoya minhash": 3000, "gaoya simhash": 3000, "simhash": 1000, "datasketch": 1500}
 TEXT_BYTES: Final = 1000
-_TEXT_WORDS: Final = WORDS + SKETCH_VALUES // 8
+_TEXT_WORDS: Final = WORDS + SKETCH_BYTES // 8
 _OURS: Final = "stream-dedup, texts"
 _MERGE_SHARE: Final = 16
 _MERGE_MIN: Final = 4096
@@ -252,9 +252,8 @@ class _Reach:
                     bits = bits | prints[:, limb + 1] << np.uint64(64 - low)
                 keys[:, table] ^= (bits & tables.piece[piece]) << tables.onto[piece]
         bands = np.zeros((len(prints), tables.bands), np.int64)
-        for value in (
-            _sketches(prints).reshape(len(prints), max(1, tables.bands), -1).transpose(2, 0, 1) if tables.bands else ()
-        ):
+        first = _sketches(prints)[:, :SKETCH_VALUES].reshape(len(prints), max(1, tables.bands), -1)
+        for value in first.transpose(2, 0, 1) if tables.bands else ():
             bands = bands * 257 + value
         return np.concatenate([keys.astype(np.int64), bands], 1)
 
@@ -268,10 +267,11 @@ class _Reach:
         differing = (prints[:, : len(whole)] ^ wanted[: len(whole)]) & whole
         near: NDArray[np.bool_] = np.bitwise_count(differing).sum(axis=1) <= plan.threshold
         for row in np.flatnonzero(near).tolist():
-            equal = (_sketches(prints[row]) == _sketches(wanted)).reshape(max(1, plan.bands), -1)
+            one, other = _sketches(prints[row]), _sketches(wanted)
+            equal = (one[:SKETCH_VALUES] == other[:SKETCH_VALUES]).reshape(max(1, plan.bands), -1)
             is_found = bool(np.bitwise_count(differing[row] & masks).sum(axis=1).min() <= plan.radius)
             is_found |= bool(plan.bands and equal.all(axis=1).any())
-            near[row] = is_found and equal.sum() >= plan.agreeing_min
+            near[row] = is_found and alike(one.tobytes(), other.tobytes()) >= plan.alike_min
         return near
 
 

@@ -16,7 +16,8 @@ from bench.quality import recipe_of
 from bench.stream import FEATURES, RECORD_DOCUMENTS, WORDS, PrintStream
 from stream_dedup.fingerprinting import Fingerprinter
 from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import SKETCH_BYTES
+from stream_dedup.ground.sketch_columns import per_cents
 from stream_dedup.index.neighbours import Neighbours
 from stream_dedup.index.rows import Columns, no_columns, take_rows
 
@@ -34,9 +35,9 @@ def real(folder: Path) -> Columns:
     )
     kept: list[int] = []
     for place in np.random.default_rng(1).permutation(len(prints)).tolist():
-        equal = np.count_nonzero(prints.sketches[kept] == prints.sketches[place], axis=1)
+        alike = per_cents(prints.sketches[kept], prints.sketches[place])
         apart = np.bitwise_count(prints.prints[kept] ^ prints.prints[place]).sum(axis=1)
-        if not ((equal > SKETCH_VALUES // 2) | (apart <= PLANS["bands"].threshold)).any():
+        if not ((alike > 50) | (apart <= PLANS["bands"].threshold)).any():
             kept.append(place)
     return _columns(prints.prints[kept], prints.sketches[kept], prints.features[kept])
 
@@ -51,7 +52,7 @@ def generated(plan: Plan, count: int, seed: int, *, template: bool = False) -> C
 
 def candidates(plan: Plan, texts: Columns) -> float:
     """Return how many entries are looked up for a document, while all come in."""
-    index = Neighbours(plan, WORDS, lambda numbers: take_rows(texts, numbers), threads=1, values=SKETCH_VALUES)
+    index = Neighbours(plan, WORDS, lambda numbers: take_rows(texts, numbers), threads=1, values=SKETCH_BYTES)
     count = len(texts.features)
     for first in range(0, count, _BATCH):
         batch = take_rows(texts, slice(first, first + _BATCH))
@@ -60,7 +61,7 @@ def candidates(plan: Plan, texts: Columns) -> float:
 
 
 def _columns(prints: np.ndarray, sketches: np.ndarray, features: np.ndarray) -> Columns:
-    columns = no_columns(WORDS, len(features), SKETCH_VALUES)
+    columns = no_columns(WORDS, len(features), SKETCH_BYTES)
     columns.prints[:], columns.sketches[:], columns.features[:] = prints, sketches, features
     columns.offsets[:] = np.arange(len(features))
     columns.digests[:, 0] = np.arange(len(features))

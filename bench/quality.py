@@ -265,7 +265,7 @@ def fingerprinter_of(preset: str, key: int) -> Fingerprinter:
 
 def plans_for(recipe: Recipe, plans: Iterable[Plan]) -> list[Plan]:
     """Return the plans that judge no more than a recipe makes: its bits, and its sketches."""
-    return [plan for plan in plans if plan.width <= recipe.width and (recipe.sketch_values or not plan.needs_sketch)]
+    return [plan for plan in plans if plan.width <= recipe.width and (recipe.sketch_bytes or not plan.needs_sketch)]
 
 
 class QualityStream:
@@ -380,7 +380,7 @@ def near_pairs(
 ) -> Pairs:
     """Return all pairs (smaller place first) within a plan's reach, of texts at or above the floor, by a plain scan.
 
-    `prints`: (n, limbs of the recipe), low limb first; `features`: (n,); `sketches`: (n, 80), or (n, 0) if the recipe makes
+    `prints`: (n, limbs of the recipe), low limb first; `features`: (n,); `sketches`: (n, 120), or (n, 0) if the recipe makes
     none.
     """
     places = np.flatnonzero(features >= floor)

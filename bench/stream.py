@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES
 from stream_dedup.index.declaration import Declaration
 from stream_dedup.log.records import Batch, Control, Source, encode_batch, encode_control
 
@@ -98,8 +98,9 @@ class PrintStream:
             originals[copies] = sources
             prints[copies] = self._prints(sources) ^ self._differences(chance, len(copies))
             sketches[copies] = self._sketches(sources)
-            anew = (len(copies), _VALUES_ANEW)
-            sketches[copies[:, None], chance.integers(0, SKETCH_VALUES, anew)] = chance.integers(0, 256, anew, np.uint8)
+            for first, end, count in ((0, SKETCH_VALUES, _VALUES_ANEW), (SKETCH_VALUES, SKETCH_BYTES, _VALUES_ANEW // 2)):
+                anew = (len(copies), count)
+                sketches[copies[:, None], chance.integers(first, end, anew)] = chance.integers(0, 256, anew, np.uint8)
         return originals, prints, sketches
 
     def _record(self, number: int) -> StreamRecord:
@@ -140,7 +141,7 @@ class PrintStream:
         return own ^ (own ^ shared) & is_shared
 
     def _sketches(self, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return sketches of 80 values, (n, 80)."""
+        """Return sketches, (n, SKETCH_BYTES)."""
         is_shared = self._bytes(numbers, 40) < (_SITE_VALUES if self.template else _LANGUAGE_VALUES)
         return np.where(is_shared, self._bytes(self._groups(numbers), 60), self._bytes(numbers, 20))
 
@@ -149,7 +150,8 @@ class PrintStream:
         return numbers * 0 if self.template else numbers % _LANGUAGES
 
     def _bytes(self, numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint8]:
-        return np.concatenate([self._limbs(numbers, salt + 2 * part) for part in range(SKETCH_VALUES // 16)], 1).view(np.uint8)
+        parts = [self._limbs(numbers, salt + 2 * part) for part in range(-(-SKETCH_BYTES // 16))]
+        return np.concatenate(parts, 1).view(np.uint8)[:, :SKETCH_BYTES]
 
     def _limbs(self, numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint64]:
         return np.stack([_mixed(numbers, self.seed + salt), _mixed(numbers, self.seed + salt + 1)], 1)

@@ -122,13 +122,13 @@ def test_prints_tell_how_alike_texts_are() -> None:
     assert one.similarity(one) == 1.0
     assert 0.85 < one.similarity(other) < 1.0
     assert one.similarity(fingerprint("of something else " * 9)) < 0.1
-    assert len(one.sketch) == 80
+    assert len(one.sketch) == 120
     chars = fingerprint("a text", Recipe("chars"))
     with pytest.raises(ConfigurationError, match="makes no sketches"):
         chars.similarity(chars)
     with pytest.raises(ConfigurationError, match="cannot be compared"):
         one.similarity(chars)
-    with Index() as index, pytest.raises(InputError, match="a sketch of 80 bytes, and one of 0"):
+    with Index() as index, pytest.raises(InputError, match="a sketch of 120 bytes, and one of 0"):
         index.add("id", dataclasses.replace(one, sketch=b""))
 
 

@@ -568,7 +568,7 @@ class TestReferencePage:
         """However it is written; it is shown as a share, and without it the plan is as it is named."""
         for text in ("0.8", "80%", ".80"):
             settings = load_settings({"plan": "bands"}, None, {"STREAM_DEDUP_SIMILARITY": text})
-            assert (settings.similarity, settings.judging_plan.id) == ("0.80", "128:4:0:28~16:80%:64")
+            assert (settings.similarity, settings.judging_plan.id) == ("0.80", "128:4:0:28~16:80%:64:40%")
         assert load_settings({"plan": "bands"}, None, {}).judging_plan == PLANS["bands"]
 
     @pytest.mark.parametrize(

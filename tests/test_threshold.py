@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stream_dedup.fingerprinting import Prints
 from stream_dedup.ground.plan import PLANS, parse
-from stream_dedup.ground.sketch import agreeing_min
+from stream_dedup.ground.sketch import per_cent
 from stream_dedup.local.threshold import Doubt, NearestPairs, distinct_rows, nearest_pairs, propose, wilson
 
 
@@ -20,9 +20,9 @@ def random_prints(seed: int, count: int) -> tuple[Prints, np.ndarray]:
     """Families of texts: members share values of the sketch and bits of the print, more or less."""
     chance = np.random.default_rng(seed)
     family = chance.integers(0, max(1, count // 4), count)
-    sketches = chance.integers(0, 256, (count, 80), np.uint8)[family]
-    changed = chance.random((count, 80)) < chance.random((count, 1)) ** 2 * (chance.random((count, 1)) < 0.6)
-    sketches = np.where(changed, chance.integers(0, 256, (count, 80), np.uint8), sketches)
+    sketches = chance.integers(0, 256, (count, 120), np.uint8)[family]
+    changed = chance.random((count, 120)) < chance.random((count, 1)) ** 2 * (chance.random((count, 1)) < 0.6)
+    sketches = np.where(changed, chance.integers(0, 256, (count, 120), np.uint8), sketches)
     prints = chance.integers(0, 2**64, (count, 2), np.uint64)[family]
     for _ in range(20):
         prints[np.arange(count), chance.integers(0, 2, count)] ^= np.uint64(1) << chance.integers(0, 64, count, np.uint64)
@@ -50,15 +50,15 @@ def test_the_nearest_pairs_are_those_of_a_plain_search(seed: int, count: int, te
         for other in rows[:at].tolist():
             mine, others = prints.sketches[row], prints.sketches[other]
             features = (int(prints.features[row]), int(prints.features[other]))
-            is_met = (mine == others).reshape(40, 2).all(axis=1).any() and scopes[row] == scopes[other]
+            is_met = (mine == others)[:80].reshape(40, 2).all(axis=1).any() and scopes[row] == scopes[other]
             if is_met and passes.is_alike(number(row), number(other), features, (mine.tobytes(), others.tobytes())):
-                best = max(best, (int((mine == others).sum()), -other))
+                best = max(best, (per_cent(mine.tobytes(), others.tobytes()), -other))
         if best[0] >= 0:
             expected.append((row, -best[1], best[0]))
 
     found = nearest_pairs(prints, scopes, rows, plan)
 
-    assert list(zip(found.rows.tolist(), found.of.tolist(), found.agreeing.tolist(), strict=True)) == expected
+    assert list(zip(found.rows.tolist(), found.of.tolist(), found.similarity.tolist(), strict=True)) == expected
 
 
 @settings(max_examples=60, deadline=None)
@@ -75,20 +75,20 @@ def test_what_is_compared_are_the_first_of_each_text(seed: int, count: int) -> N
     assert distinct_rows(prints, scopes, 3).tolist() == expected
 
 
-def pairs_of(agreeing: np.ndarray, site_size: int = 1) -> NearestPairs:
-    """Pairs with so many equal values; each `site_size` of them hang together: of one document, which is in none of them."""
-    rows = np.arange(1, len(agreeing) + 1) * 2
+def pairs_of(parts: np.ndarray, site_size: int = 1) -> NearestPairs:
+    """Pairs that are so many 80ths alike; each `site_size` of them hang together: of one document, which is in none of them."""
+    rows = np.arange(1, len(parts) + 1) * 2
     firsts = rows - 2 * ((rows // 2 - 1) % site_size) - 1
-    return NearestPairs(rows, firsts, agreeing)
+    return NearestPairs(rows, firsts, parts * 5 // 4)
 
 
 def test_a_gap_between_two_crowds_is_found() -> None:
     """Wherever it lies; from many pairs for sure."""
     for gap in (48, 56, 64):
-        agreeing = np.repeat(np.array([*range(30, gap - 5), *range(gap + 6, 81)]), 20)
-        found = propose(pairs_of(agreeing), 5000, 90)
+        parts = np.repeat(np.array([*range(30, gap - 5), *range(gap + 6, 81)]), 20)
+        found = propose(pairs_of(parts), 5000, 90)
         assert found.doubt is None
-        assert gap - 3 <= agreeing_min(found.similarity or 0) <= gap + 4
+        assert 5 * gap / 4 - 4 <= (found.similarity or 0) <= 5 * gap / 4 + 5
         assert found.low is not None
         assert found.high is not None
         assert found.low <= (found.similarity or 0) <= found.high
@@ -106,7 +106,7 @@ def test_the_threshold_in_force_stays_where_none_is_better() -> None:
 
 
 @pytest.mark.parametrize(
-    ("agreeing", "site_size", "doubt"),
+    ("parts", "site_size", "doubt"),
     [
         (np.full(29, 60), 1, Doubt.FEW_PAIRS),
         (np.repeat(np.arange(40, 80), 8), 1, Doubt.NO_VALLEY),  # flat
@@ -117,9 +117,9 @@ def test_the_threshold_in_force_stays_where_none_is_better() -> None:
         (np.repeat(np.array([44, 76]), [12, 18]), 1, None),  # two hills of few pairs: from thirty on
     ],
 )
-def test_nothing_is_proposed_without_a_valley_or_from_few_sites(agreeing: np.ndarray, site_size: int, doubt: Doubt) -> None:
+def test_nothing_is_proposed_without_a_valley_or_from_few_sites(parts: np.ndarray, site_size: int, doubt: Doubt) -> None:
     """An edge of the range is no answer, and neither is what some templates happen to be alike by."""
-    found = propose(pairs_of(agreeing, site_size), 2 * len(agreeing), 65)
+    found = propose(pairs_of(parts, site_size), 2 * len(parts), 65)
 
     assert found.doubt == doubt
     assert (found.similarity is None) == (doubt is not None)
@@ -129,7 +129,7 @@ def test_a_site_of_many_pages_has_no_more_to_say_than_others() -> None:
     """A thousand pages of one template fill the valley between the copies of other sites and their pages."""
     hills, between = np.repeat(np.array([*range(40, 48), *range(70, 80)]), 40), np.repeat(np.arange(49, 69), 100)
     pairs = pairs_of(np.concatenate([hills, between]))
-    together = NearestPairs(pairs.rows, np.where(np.arange(len(pairs.rows)) < len(hills), pairs.of, 1), pairs.agreeing)
+    together = NearestPairs(pairs.rows, np.where(np.arange(len(pairs.rows)) < len(hills), pairs.of, 1), pairs.similarity)
 
     assert len(np.unique(together.sites())) == len(hills)  # the template's are with that of the first pair
     assert propose(pairs, 8000, 65).doubt == Doubt.NO_VALLEY  # as so many sites of their own
@@ -138,8 +138,8 @@ def test_a_site_of_many_pages_has_no_more_to_say_than_others() -> None:
 
 def test_a_range_wider_than_an_answer_is_none() -> None:
     """Three valleys as deep, of which samples take one or another."""
-    agreeing = np.repeat(np.array([41, 48, 55, 62, 69, 76]), 12)
-    found = propose(pairs_of(agreeing), 2000, 65)
+    per_cents = np.repeat(np.array([51, 58, 65, 72, 79, 86, 93]), 12)
+    found = propose(replace(pairs_of(per_cents), similarity=per_cents), 2000, 65)
 
     assert (found.doubt, found.similarity) == (Doubt.WIDE_RANGE, None)
 
@@ -151,8 +151,8 @@ def test_sites_are_what_hangs_together(rows: list[int], seed: int) -> None:
     dice = np.random.default_rng(seed)
     rows = sorted(rows)
     of = np.array([int(dice.choice([0, *rows[:at]])) for at in range(len(rows))])
-    pairs = NearestPairs(np.array(rows), of, dice.integers(20, 81, len(rows)))
-    before = {row: one for row, one, equal in zip(rows, of.tolist(), pairs.agreeing.tolist(), strict=True) if equal >= 40}
+    pairs = NearestPairs(np.array(rows), of, dice.integers(25, 101, len(rows)))
+    before = {row: one for row, one, alike in zip(rows, of.tolist(), pairs.similarity.tolist(), strict=True) if alike >= 50}
 
     def first(row: int) -> int:
         return first(before[row]) if row in before else row
@@ -164,23 +164,23 @@ def test_sites_are_what_hangs_together(rows: list[int], seed: int) -> None:
 
 @given(st.lists(st.integers(0, 80), max_size=200), st.integers(51, 89))
 @settings(max_examples=50, deadline=None)
-def test_a_proposal_is_a_threshold_that_can_be_declared(agreeing: list[int], in_force: int) -> None:
+def test_a_proposal_is_a_threshold_that_can_be_declared(parts: list[int], in_force: int) -> None:
     """In per cent; never at an edge of what is looked at."""
-    found = propose(pairs_of(np.array(agreeing, np.int64)), 2 * len(agreeing), in_force)
+    found = propose(pairs_of(np.array(parts, np.int64)), 2 * len(parts), in_force)
     if found.doubt is None:
         assert found.similarity is not None
         assert 50 < found.similarity < 90
-        assert PLANS["bands"].with_similarity(found.similarity).agreeing_min == agreeing_min(found.similarity)
+        assert PLANS["bands"].with_similarity(found.similarity).similarity == found.similarity
 
 
-@given(st.lists(st.integers(0, 80), max_size=100))
-def test_a_higher_threshold_drops_less(agreeing: list[int]) -> None:
-    """As many as have so many equal values."""
-    numbers = np.array(agreeing, np.int64)
+@given(st.lists(st.integers(0, 100), max_size=100))
+def test_a_higher_threshold_drops_less(per_cents: list[int]) -> None:
+    """As many as are so much alike."""
+    numbers = np.array(per_cents, np.int64)
     pairs = NearestPairs(numbers, numbers, numbers)
     dropped = [pairs.dropped(similarity) for similarity in range(101)]
     assert dropped == sorted(dropped, reverse=True)
-    assert pairs.dropped(65) == sum(one >= 52 for one in agreeing)
+    assert pairs.dropped(65) == sum(one >= 65 for one in per_cents)
 
 
 @given(st.integers(1, 5000), st.data())

@@ -19,7 +19,6 @@ from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.plan import Plan, plan_for
 from stream_dedup.ground.printable import printable
-from stream_dedup.ground.sketch import SKETCH_VALUES, agreeing_min
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def calibrate(
 
     settings, found = _documents(overrides, config, target, form, documents)
     recipe, plan = recipe_of(settings), settings.judging_plan
-    if not recipe.sketch_values:
+    if not recipe.sketch_bytes:
         raise ConfigurationError(
             f"The recipe {recipe.id} makes no sketches, so there is no similarity to choose a threshold of; set "
             "STREAM_DEDUP_RECIPE=words, or judge by distance."
@@ -220,8 +219,8 @@ def _said(
     from stream_dedup.local.threshold import wilson
 
     bins = [0] * _BINS
-    for agreeing in pairs.agreeing.tolist():
-        bins[min(_BINS - 1, agreeing * _BINS // SKETCH_VALUES)] += 1
+    for per_cent in pairs.similarity.tolist():
+        bins[min(_BINS - 1, per_cent * _BINS // 100)] += 1
     thresholds = []
     for similarity in sorted({*_THRESHOLDS, in_force, proposal.similarity or in_force}):
         dropped = pairs.dropped(similarity)
@@ -235,15 +234,15 @@ def _said(
                 "share_high": high,
             }
         )
-    limit = agreeing_min(proposal.similarity or in_force)
-    ascending = sorted(range(len(pairs.rows)), key=lambda at: (int(pairs.agreeing[at]), at))
-    kept = [at for at in ascending if pairs.agreeing[at] < limit][-_SHOWN:]
-    dropped_first = [at for at in ascending if pairs.agreeing[at] >= limit][:_SHOWN]
+    limit = proposal.similarity or in_force
+    ascending = sorted(range(len(pairs.rows)), key=lambda at: (int(pairs.similarity[at]), at))
+    kept = [at for at in ascending if pairs.similarity[at] < limit][-_SHOWN:]
+    dropped_first = [at for at in ascending if pairs.similarity[at] >= limit][:_SHOWN]
 
     def shown(at: int) -> dict[str, Any]:
         row, of = int(pairs.rows[at]), int(pairs.of[at])
         return {
-            "similarity": int(pairs.agreeing[at]) / SKETCH_VALUES,
+            "similarity": int(pairs.similarity[at]) / 100,
             "id": sample.names[row],
             "of": sample.names[of],
             **differing(sample.text(of), sample.text(row)),

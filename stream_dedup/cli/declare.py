@@ -132,7 +132,7 @@ def declare(
     names = log_names(settings, [settings.topic_names.begun])
     recipe = recipe_of(settings)
     declaration.follow(settings, names, recipe, begins=False)
-    if wanted_plan is not None and wanted_plan.needs_sketch and not recipe.sketch_values:
+    if wanted_plan is not None and wanted_plan.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
             f"The plan {wanted_plan.name} compares sketches, and this log's recipe {recipe.id} makes none; name a plan without "
             "them, such as wide."

@@ -15,7 +15,7 @@ from stream_dedup.ground.document import DeadLetter, Message, Reason
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.printable import printable
-from stream_dedup.ground.sketch import agreeing, similarity
+from stream_dedup.ground.sketch import alike, similarity
 from stream_dedup.ground.terminal import console, print_json, print_table
 
 if TYPE_CHECKING:
@@ -173,15 +173,15 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
     smaller, larger = sorted((one.features, other.features))
     threshold = plan.threshold_of(smaller)
     distance = plan.distance(one.number, other.number)
-    alike = similarity(one.sketch, other.sketch)
+    share = similarity(one.sketch, other.sketch)
     if plan.within_reach(one.number, other.number, (one.features, other.features), (one.sketch, other.sketch)):
         reason = reason_of_duplicate(same_text=False, identifier=other.document.id, representative=one.document.id)
         asked = (
-            f"They are {100 * alike:.0f} % alike, and at least {plan.similarity} % is asked for; " if plan.similarity else ""
+            f"They are {100 * share:.0f} % alike, and at least {plan.similarity} % is asked for; " if plan.similarity else ""
         )
         return reason, f"{asked}{distance} of {plan.width} bits differ, and up to {threshold} may."
-    if agreeing(one.sketch, other.sketch) < plan.agreeing_min:
-        return None, f"They are {100 * alike:.0f} % alike, and at least {plan.similarity} % is asked for."
+    if plan.similarity and alike(one.sketch, other.sketch) < plan.alike_min:
+        return None, f"They are {100 * share:.0f} % alike, and at least {plan.similarity} % is asked for."
     if distance > threshold:
         return None, f"{distance} of {plan.width} bits differ, and only up to {threshold} may."
     if 100 * smaller < plan.ratio * larger:
@@ -298,7 +298,7 @@ def _similarity(found: dict[str, Any]) -> list[list[str]]:
     if found["similarity"] is None:
         return []
     asked = f"; from {found['similarity_asked']:.0%} on is near" if found["similarity_asked"] else ""
-    rows = [["similarity", f"{found['similarity']:.0%} of the sketches' values are equal{asked}"]]
+    rows = [["similarity", f"{found['similarity']:.0%} by their sketches{asked}"]]
     bands = found["bands_shared"]
     return [*rows, ["bands", f"{sum(bands)} of {len(bands)} blocks of the sketches are equal"]] if bands else rows
 

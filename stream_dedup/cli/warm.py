@@ -21,7 +21,7 @@ from stream_dedup.fingerprinting.variants import segmenter
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import LogPlace, Reason
 from stream_dedup.ground.plan import PLANS
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index.copies import Copies, CopyCounts
 from stream_dedup.index.keyed import Keyed
 from stream_dedup.index.layout import row_type
@@ -65,7 +65,7 @@ def use_index() -> None:
     """Judge, find, remove, load and lay out anew, for every plan."""
     for plan in PLANS.values():
         limbs = -(-plan.width // 64)
-        batch = no_columns(limbs, _DOCUMENTS, SKETCH_VALUES)
+        batch = no_columns(limbs, _DOCUMENTS, SKETCH_BYTES)
         for row in range(_DOCUMENTS):
             batch.prints[row] = row * 0x0123456789ABCDEF
             batch.digests[row] = row
@@ -76,14 +76,14 @@ def use_index() -> None:
         def identities(numbers: NDArray[np.int64], columns: Columns = known) -> Columns:
             return take_rows(columns, numbers)
 
-        index = Neighbours(plan, limbs, identities, values=SKETCH_VALUES)
+        index = Neighbours(plan, limbs, identities, values=SKETCH_BYTES)
         index.judge(batch, batch.features, 48)
         index.judge(batch, batch.features, 48)
         batch.digests[:] += 1  # the same prints of other texts: near
         index.judge(batch, batch.features, 48)
         index.find_positions(batch)
         index.bucket_lengths(0)
-        index.within_reach(batch.prints[0], 0, None, bytes(SKETCH_VALUES))
+        index.within_reach(batch.prints[0], 0, None, bytes(SKETCH_BYTES))
         if isinstance(index._tables, Keyed):
             index._tables.finder.merge(0)
             index._seal([0])
@@ -92,7 +92,7 @@ def use_index() -> None:
         tags, states = np.zeros(_DOCUMENTS, np.uint32), np.full(_DOCUMENTS, FULL, np.uint8)
         numbers = np.arange(_DOCUMENTS)
         stored = StoredRows(numbers, batch.prints, batch.scopes, batch.features, states, batch.sketches, tags, tags)
-        Neighbours(plan, limbs, identities, values=SKETCH_VALUES).load([stored], _DOCUMENTS, _DOCUMENTS)
+        Neighbours(plan, limbs, identities, values=SKETCH_BYTES).load([stored], _DOCUMENTS, _DOCUMENTS)
     first, kind = np.zeros(1, np.int64), row_type(1)
     gather([EntryPage(bytes(kind.itemsize))], first, first, kind, kind).ids()
     narrow = first.astype(np.uint32)

@@ -37,7 +37,7 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
             f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes {recipe.width}; choose a plan of "
             "at most that width with STREAM_DEDUP_PLAN."
         )
-    if plan.needs_sketch and not recipe.sketch_values:
+    if plan.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
             f"The plan {plan.name} compares sketches, and the recipe {recipe.id} makes none; choose a plan without them with "
             "STREAM_DEDUP_PLAN, such as wide."
@@ -51,8 +51,8 @@ def fields_of(settings: Settings, recipe: Recipe) -> dict[str, Any]:
         "mode": int(settings.judging_mode),
         "better": settings.better,
     }
-    if recipe.sketch_values:
-        fields["sketch_values"] = recipe.sketch_values
+    if recipe.sketch_bytes:
+        fields["sketch_bytes"] = recipe.sketch_bytes
     window = window_of(settings)
     if window is not None:
         fields["window"] = window.to_fields()

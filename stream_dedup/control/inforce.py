@@ -50,7 +50,7 @@ class InForce:
     def _change(self, fields: Mapping[str, Any]) -> None:
         if self.declared is None or self.plan is None:
             return
-        values = self.declared.sketch_values if self._values is None else self._values
+        values = self.declared.sketch_bytes if self._values is None else self._values
         now = RulesInForce(self.plan, self.window, self.better)
         found = changed(fields, now, self.declared.width or self._limbs * 64 or None, values)
         if found is not None and found != now:

@@ -38,7 +38,7 @@ FROZEN = {
     "normalised texts": "534330b79761d79c",
     "fingerprints": "1f2ac449c9bb684b",
     "digests": "dd6e1b347b4bb932",
-    "sketches": "1fade0272a4f3cd7",
+    "sketches": "7558ed01a30bb9c2",
     "hashes": "98e517b890331422",
     "planes": "f65878058f782c93",
     "chars prints": "0f20a33cd8fa75bb",

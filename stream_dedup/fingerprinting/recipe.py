@@ -32,7 +32,7 @@ from stream_dedup.fingerprinting.variants import keywords
 from stream_dedup.fingerprinting.variants import vectors as projection
 from stream_dedup.fingerprinting.variants.vectors import Vector, as_vector
 from stream_dedup.ground.errors import ConfigurationError
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import SKETCH_BYTES
 
 # Raise this with any change of the code that changes a print or a digest; data files digest themselves into the id.
 RULES_VERSION = 2
@@ -93,9 +93,9 @@ class Recipe:
         return -(-self.width // 64)
 
     @property
-    def sketch_values(self) -> int:
-        """How many values of one byte a sketch has: 80, or 0 if the recipe makes no sketches."""
-        return SKETCH_VALUES if self.method.makes_sketches else 0
+    def sketch_bytes(self) -> int:
+        """How many bytes a sketch has: 120, or 0 if the recipe makes no sketches."""
+        return SKETCH_BYTES if self.method.makes_sketches else 0
 
     @property
     def engine(self) -> str:
@@ -164,7 +164,7 @@ def _check_languages(recipe: str, method: RecipeMethod, languages: Languages) ->
 class Prints:
     """Fingerprints of a batch, one row a text.
 
-    `prints`: (n, width / 64 rounded up), the low 64 bits first. `sketches`: (n, 80), or (n, 0) if the recipe has
+    `prints`: (n, width / 64 rounded up), the low 64 bits first. `sketches`: (n, 120), or (n, 0) if the recipe has
     none. `features`: (n,), distinct features (of a vector: numbers
     that are not zero); below the recipe's floor only the digest counts. `digests`: (n, 16), keyed, of the normalised text
     or of the vector's numbers. `empty`: (n,), whether normalising left nothing, or the vector has no numbers.
@@ -253,7 +253,6 @@ class _Maker:
         self._plane_secrets = projection.derive_plane_secrets(key, method.seed)
         self._words = -(-method.width // 64)
         self._sketch_secrets = sketch.derive_sketch_secrets(key)
-        self._sketch_values = SKETCH_VALUES if method.makes_sketches else 0
         self.speller = (
             None if method.takes_vectors else FeatureSpeller(method, self._languages, self._secrets, self._character_secrets)
         )
@@ -269,7 +268,7 @@ class _Maker:
         (normalised, offsets), (data, bounds) = self.forms(texts)
         digests = self._digester.of(normalised, offsets)  # before words are spelt where they stand
         prints = np.zeros((len(texts), self._words), np.uint64)
-        sketching = sketch.sketching(self._sketch_secrets, len(texts), self._sketch_values)
+        sketching = sketch.sketching(self._sketch_secrets, len(texts), is_wanted=self._method.makes_sketches)
         features = np.zeros(len(texts), np.uint32)
         if self._method.is_at_once:
             dictionary = self._languages.dictionary if self._method.cuts_words else jieba_data.dictionary()

@@ -1,4 +1,4 @@
-"""Words -> a sketch: 80 values of one byte, of which two texts share about as many as their runs of three words overlap.
+"""Words -> a sketch: 80 values of a byte and 80 of half a byte, of which texts share as many as their runs of words overlap.
 
 The rules, all frozen by golden vectors:
 
@@ -7,14 +7,19 @@ The rules, all frozen by golden vectors:
   does not count.
 - A run's hash mixes the hashes of its words (SipHash under the recipe's key, the same that the print is made of), each
   times a secret odd number of its place, and a secret offset: who does not know the key cannot steer a sketch.
-- One permutation: the high 32 bits of a run's hash name one of 80 bins (times 80, divided by 2^32), the low 32 bits are
-  its rank. A bin keeps its least rank, and its value is the low byte of it.
+- One permutation for the first part: the high 32 bits of a run's hash name one of 80 bins (times 80, divided by 2^32), the
+  low 32 bits are its rank. A bin keeps its least rank, and its value is the low byte of it.
+- Another for the second part, of the same hash: the low 32 bits name the bin, the high 32 bits are the rank, and the value is
+  the low half of its low byte. Two values share a byte, the first of them in its low half.
 - Densification: an empty bin takes the value of the first full bin of its walk. The walk of each bin is a fixed order of
   all bins, the same for every text and key: by BLAKE2b-64 of the two bins' numbers. Two texts with the same runs in the
   same bins so fill their empty bins alike, and no empty bin counts as agreement.
 
 Two sketches agree in a value with a probability near the Jaccard similarity of the texts' runs, and in one of 256 more by
-chance. Time is linear in the words, and at most 80 * 80 steps more.
+chance, or one of 16. Short texts leave bins empty, and what fills these says nothing new. The second part fills other bins of
+the same runs, so it says something new of them too: over pairs of 23 runs the mean of both errs by .042, the first alone by
+.058. (One permutation of 160 bins has more empty ones; it errs by .046.) Time is linear in the words, and at most 2 * 80 * 80
+steps more.
 
 Sources: Li, Owen, Zhang, "One Permutation Hashing" (NIPS 2012); Shrivastava, Li, "Densifying One Permutation Hashing via
 Rotation for Fast Near Neighbor Search" (ICML 2014); Shrivastava, "Optimal Densification for Fast and Accurate Minwise
@@ -31,19 +36,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting.hashes import mix
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES
 from stream_dedup.machine.compiled import inlined
 
 # Raise this with any change of the code that changes a sketch; it is part of the ids of recipes that make sketches.
-RULES: Final = b"sketch 1"
+RULES: Final = b"sketch 2"
 _RUN = 3
 _EMPTY: Final = np.uint64(1 << 32)  # greater than every rank
 
 
 class Sketching(NamedTuple):
-    """What sketches are made with: secrets (4,) uint64, walks (80, 80) uint8, room for ranks (80,) uint64, and the rows.
+    """What sketches are made with: secrets (4,) uint64, walks (80, 80) uint8, room for ranks (2, 80) uint64, and the rows.
 
-    `rows`: (n, 80) uint8, to be filled, or (n, 0) if none are wanted.
+    `rows`: (n, 120) uint8, to be filled, or (n, 0) if none are wanted.
     """
 
     secrets: NDArray[np.uint64]
@@ -73,9 +78,21 @@ def walks() -> NDArray[np.uint8]:
     return table
 
 
-def sketching(secrets: NDArray[np.uint64], count: int, values: int) -> Sketching:
-    """Return what a batch of `count` texts is sketched with; `values`: 80, or 0 if no sketches are wanted."""
-    return Sketching(secrets, walks(), np.empty(SKETCH_VALUES, np.uint64), np.zeros((count, values), np.uint8))
+def sketching(secrets: NDArray[np.uint64], count: int, *, is_wanted: bool) -> Sketching:
+    """Return what a batch of `count` texts is sketched with, if sketches are wanted."""
+    rows = np.zeros((count, SKETCH_BYTES if is_wanted else 0), np.uint8)
+    return Sketching(secrets, walks(), np.empty((2, SKETCH_VALUES), np.uint64), rows)
+
+
+@inlined
+def _kept_at(ranks: Any, walks: Any, one: Any) -> Any:
+    """Return the rank of a bin, or of the first full one of its walk."""
+    full = np.uint64(one)
+    step = np.int64(0)
+    while ranks[full] == _EMPTY:
+        full = np.uint64(walks[one, step])
+        step += 1
+    return ranks[full]
 
 
 @inlined
@@ -99,15 +116,21 @@ def sketch_words(hashes: Any, words: Any, sketching: Any, runs: Any, text: Any) 
         runs[0] = mix(hashes[0] * first + hashes[1] * second + offset)
         count = np.int64(1)
     ranks[:] = _EMPTY
+    first_ranks = ranks[0]
+    second_ranks = ranks[1]
+    low_half = np.uint64(0xFFFFFFFF)
     for run in range(count):
         value = runs[np.uint64(run)]
-        place = ((value >> np.uint64(32)) * np.uint64(SKETCH_VALUES)) >> np.uint64(32)
-        ranks[place] = min(ranks[place], value & np.uint64(0xFFFFFFFF))
+        high = value >> np.uint64(32)
+        low = value & low_half
+        place = (high * np.uint64(SKETCH_VALUES)) >> np.uint64(32)
+        other = (low * np.uint64(SKETCH_VALUES)) >> np.uint64(32)
+        first_ranks[place] = min(first_ranks[place], low)
+        second_ranks[other] = min(second_ranks[other], high)
     if count > 0:
         for one in range(SKETCH_VALUES):
-            full = np.uint64(one)
-            step = np.int64(0)
-            while ranks[full] == _EMPTY:
-                full = np.uint64(walks[one, step])
-                step += 1
-            rows[text, one] = np.uint8(ranks[full] & np.uint64(0xFF))
+            rows[text, one] = np.uint8(_kept_at(first_ranks, walks, one) & np.uint64(0xFF))
+        for one in range(0, SKETCH_VALUES, 2):
+            low = _kept_at(second_ranks, walks, one) & np.uint64(0xF)
+            high = _kept_at(second_ranks, walks, one + 1) & np.uint64(0xF)
+            rows[text, SKETCH_VALUES + one // 2] = np.uint8(low | (high << np.uint64(4)))

@@ -9,11 +9,11 @@ its reach if some key of them differs in at most `radius` bits (over the whole k
                 step's threshold holds instead of the plan's
     ratio       in per cent: the smaller of the two counts is at least so much of the larger
 
-Three more look at the sketches of the two texts, which have `SKETCH_VALUES` values of one byte each:
+Four more look at the sketches of the two texts, or bound what is looked at:
 
-    bands       the sketch is cut into so many blocks of equally many values; two texts are within reach too if some block
-                of their sketches is equal
-    similarity  in per cent: at least so many of the values are equal
+    bands       the first part of the sketch, of `SKETCH_VALUES` values, is cut into so many blocks of equally many values; two
+                texts are within reach too if some block of their sketches is equal
+    similarity  in per cent: the sketches are at least so much alike
     asked       of each block (of each table's key) only so many live representatives are candidates, half of them the first
                 in log order (one more, if the number is odd), and half the last; 0 is all
     crowd       in per cent: what a candidate shares with the text and others do not share is at least so much of all that
@@ -45,7 +45,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
-from stream_dedup.ground.sketch import CROWD, SKETCH_VALUES, agreeing, agreeing_min, own_share
+from stream_dedup.ground.sketch import CROWD, SKETCH_VALUES, alike, alike_min, own_share
 
 WIDTH_MAX: Final = 256
 BLOCKS_MAX: Final = 64
@@ -164,9 +164,9 @@ class Plan:
         return bool(self.bands or self.similarity)
 
     @property
-    def agreeing_min(self) -> int:
-        """How many values of two sketches must be equal."""
-        return agreeing_min(self.similarity)
+    def alike_min(self) -> int:
+        """How alike two sketches must be, in parts of `ALIKE`."""
+        return alike_min(self.similarity)
 
     @property
     def sketch_bounds(self) -> tuple[tuple[int, int], ...]:
@@ -295,8 +295,9 @@ class Plan:
                 return False
         if self.needs_sketch and sketches is None:
             raise InvariantError(f"The plan {self.id} looks at sketches, and two texts were compared without theirs.")
-        is_similar = not self.similarity or agreeing(*(sketches or (b"", b""))) >= self.agreeing_min
-        return is_similar and self.distance(one, other) <= threshold
+        if self.distance(one, other) > threshold:
+            return False
+        return not self.similarity or alike(*(sketches or (b"", b""))) >= self.alike_min
 
     def scan(self, wanted: tuple[int, int, bytes], representatives: Iterable[tuple[int, int, bytes]]) -> Iterator[int]:
         """Yield the places of the representatives that are near, in their order: the whole predicate, as a plain scan.

@@ -16,7 +16,7 @@ from typing import Final
 from stream_dedup.ground.document import NONCE_BYTES
 from stream_dedup.ground.errors import FormatError
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index import orders
 from stream_dedup.index.declaration import Declaration
 from stream_dedup.index.judging import judge_batch
@@ -52,9 +52,9 @@ def step(
             state.ignored += 1
         return None
     batch = record if isinstance(record, Batch) else record.batch
-    why = refusal(state.declared, state.plan, (state.print_limbs, state.sketch_values), batch)
+    why = refusal(state.declared, state.plan, (state.print_limbs, state.sketch_bytes), batch)
     if why is None and not state.print_limbs:
-        state.print_limbs, state.sketch_values = batch.prints.shape[1], batch.sketches.shape[1]
+        state.print_limbs, state.sketch_bytes = batch.prints.shape[1], batch.sketches.shape[1]
         open_rooms(state)
     if not isinstance(record, Batch):
         if why is not None or state.declared is None:
@@ -80,9 +80,9 @@ def _reject(state: IndexState, log_offset: int, nonce: bytes, number: int, why: 
 def refusal(declared: Declaration | None, plan: Plan | None, held: tuple[int, int], batch: Batch) -> str | None:
     """Return the sentence that refuses a batch, or None.
 
-    `held`: of how many limbs the log's prints are, 0 as long as no batch told, and of how many values its sketches.
+    `held`: of how many limbs the log's prints are, 0 as long as no batch told, and of how many bytes its sketches.
     """
-    print_limbs, sketch_values = held
+    print_limbs, sketch_bytes = held
     if declared is None or plan is None:
         return _UNDECLARED
     if batch.recipe != declared.recipe:
@@ -101,14 +101,14 @@ def refusal(declared: Declaration | None, plan: Plan | None, held: tuple[int, in
         return f"The batch carries prints of {bits} bits, and the plan {plan.name} judges {plan.width}."
     if bits != (width := declared.width or print_limbs * 64 or bits):
         return f"The batch carries prints of {bits} bits, and under this log's recipe they have {width}."
-    values = batch.sketches.shape[1]
-    if plan.needs_sketch and values != SKETCH_VALUES:
+    size = batch.sketches.shape[1]
+    if plan.needs_sketch and size != SKETCH_BYTES:
         return (
-            f"The batch carries sketches of {values} values, and the plan {plan.name} compares {SKETCH_VALUES}: change "
+            f"The batch carries sketches of {size} bytes, and the plan {plan.name} compares {SKETCH_BYTES}: change "
             "to a plan without sketches, such as wide, or begin a log with a recipe that makes them."
         )
-    if print_limbs and values != sketch_values:
-        return f"The batch carries sketches of {values} values, and under this log's recipe they have {sketch_values}."
+    if print_limbs and size != sketch_bytes:
+        return f"The batch carries sketches of {size} bytes, and under this log's recipe they have {sketch_bytes}."
     if int(batch.offset.min()) < 0 or any(source.committed > _OFFSET_MAX for source in batch.sources):
         return "The batch names an offset that no Kafka partition can have; its worker is broken."
     return None

@@ -2,9 +2,9 @@
 
 Two prints at distance d differ in d of `width` bits; each of the comb(width, d) ways is taken to be as likely as any
 other, as a keyed hash makes it. Two sketches agree in each value with the probability s + (1 - s) / 256 that the similarity s
-says. The two witnesses belong together: texts of similarity s share 2s / (1 + s) of their runs of words, whose arc cosine over
-pi would be the share of differing bits to be expected of prints of such runs (Charikar, STOC 2002). Prints of words differ in
-four fifths of it, as pairs of real texts do.
+says, and of the second part s + (1 - s) / 16. The two witnesses belong together: texts of similarity s share 2s / (1 + s) of
+their runs of words, whose arc cosine over pi would be the share of differing bits to be expected of prints of such runs
+(Charikar, STOC 2002). Prints of words differ in four fifths of it, as pairs of real texts do.
 
     recall       by distance: the share of those ways in which some key is within the radius, counted block by block; for plans
                  with sketches times what sketches of the similarity that belongs to the distance let pass. By similarity: that,
@@ -21,11 +21,12 @@ to the guaranteed distance.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Final
 
 from stream_dedup.ground.plan import ADDRESS_BITS_MAX, Plan
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import FIRST_WEIGHT, JUDGING_VALUES, JUDGING_WEIGHT, SKETCH_VALUES
 from stream_dedup.index.finder import TAGS, buckets_for
 
 _FAIR: Final = Fraction(1, 2)
@@ -93,11 +94,30 @@ def _sketches_pass(plan: Plan, similarity: float) -> tuple[Fraction, Fraction]:
                 likely = share * math.comb(size, more) * equal**more * (1 - equal) ** (size - more)
                 following[to] = following.get(to, 0.0) + likely
         states = following
+    adds = _judging_adds(similarity)
     alike = {
-        met: sum(share for (values, has), share in states.items() if has == met and values >= plan.agreeing_min)
+        met: sum(
+            share * (adds(plan.alike_min - FIRST_WEIGHT * values) if plan.similarity else 1.0)
+            for (values, has), share in states.items()
+            if has == met
+        )
         for met in (False, True)
     }
     return Fraction(min(1.0, alike[False] + alike[True])), Fraction(alike[True])
+
+
+def _judging_adds(similarity: float) -> Callable[[int], float]:
+    """Return how likely the second parts of two sketches of such a similarity add so many parts of `ALIKE`, or more."""
+    equal = similarity + (1 - similarity) / JUDGING_WEIGHT
+    likely = [
+        math.comb(JUDGING_VALUES, count) * equal**count * (1 - equal) ** (JUDGING_VALUES - count)
+        for count in range(JUDGING_VALUES + 1)
+    ]
+
+    def adds(parts: int) -> float:
+        return sum(likely[max(0, -(-(parts + JUDGING_VALUES) // JUDGING_WEIGHT)) :])
+
+    return adds
 
 
 def distance_guaranteed(plan: Plan) -> int:

@@ -35,9 +35,9 @@ class Tables(NamedTuple):
     `address` (T,) uint64: the mask of its addresses; `base` (T,) int64: its first bucket; `flips` (F,) uint64 and
     `flips_end` (T,) int64: what to XOR onto an address, table after table, nothing first; `masks` (T, W) uint64: the key's
     bits; `whole` (W,) uint64: the bits that are judged. `threshold` is the loosest for any length; `below` (L,) uint32 and
-    `thresholds` (L + 1,) int64: those by length, the plan's own last; `ratio` in per cent. `agreeing` values of two sketches
-    must be equal; the sketch has `bands` blocks of `band_values` values; of each block `asked` are asked, `asked_last` of them
-    the last and the others the first, or all (0). `crowd` in per cent, 0 for none.
+    `thresholds` (L + 1,) int64: those by length, the plan's own last; `ratio` in per cent. Two sketches are alike in
+    `alike_min` parts of `ALIKE`; their first part has `bands` blocks of `band_values` values; of each block `asked` are asked,
+    `asked_last` of them the last and the others the first, or all (0). `crowd` in per cent, 0 for none.
     """
 
     limb: NDArray[np.int64]
@@ -57,7 +57,7 @@ class Tables(NamedTuple):
     thresholds: NDArray[np.int64]
     ratio: int
     buckets: int
-    agreeing: int
+    alike_min: int
     band_values: int
     bands: int
     asked: int
@@ -91,7 +91,7 @@ def tables_of(plan: Plan) -> Tables:
         thresholds=np.array([*(threshold for _, threshold in plan.by_length), plan.threshold], np.int64),
         ratio=plan.ratio,
         buckets=sum(sizes),
-        agreeing=plan.agreeing_min,
+        alike_min=plan.alike_min,
         band_values=SKETCH_VALUES // max(1, plan.bands),
         bands=plan.bands,
         asked=plan.asked,

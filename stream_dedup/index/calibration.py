@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index.arithmetic import candidates_of_plan, candidates_of_texts
 from stream_dedup.index.blocked import fragment_bytes
 from stream_dedup.index.blocks import tables_of
@@ -157,8 +157,8 @@ def _is_narrow(plan: Plan) -> bool:
 
 
 def _random(chance: np.random.Generator, count: int) -> Columns:
-    columns = no_columns(2, count, SKETCH_VALUES)
-    columns.sketches[:] = chance.integers(0, 256, (count, SKETCH_VALUES), np.uint8)
+    columns = no_columns(2, count, SKETCH_BYTES)
+    columns.sketches[:] = chance.integers(0, 256, (count, SKETCH_BYTES), np.uint8)
     columns.prints[:] = chance.integers(0, 1 << 64, (count, 2), np.uint64)
     columns.digests[:] = chance.integers(0, 1 << 64, (count, 2), np.uint64)
     columns.offsets[:] = chance.permutation(count)
@@ -172,7 +172,7 @@ def _time(plan: Plan, stored: Columns, asked: Columns) -> _Timed:
 
     def loaded() -> tuple[Neighbours, float]:
         index = Neighbours(
-            plan, 2, lambda numbers: take_rows(stored, np.array(numbers) % count), threads=1, values=SKETCH_VALUES
+            plan, 2, lambda numbers: take_rows(stored, np.array(numbers) % count), threads=1, values=SKETCH_BYTES
         )
         tags = stored.digests.astype(np.uint32)
         states = np.full(count, FULL, np.uint8)

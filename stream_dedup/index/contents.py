@@ -50,7 +50,7 @@ class Contents:
         if not self.meta.print_limbs:
             return
         count = 0
-        for rows, sizes, ids in Entries(self.store, self.meta.print_limbs, self.meta.sketch_values).live():
+        for rows, sizes, ids in Entries(self.store, self.meta.print_limbs, self.meta.sketch_bytes).live():
             count += len(rows)
             yield rows, sizes, ids
         if count != self.meta.live:

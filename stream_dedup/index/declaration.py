@@ -10,7 +10,7 @@ from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import WIDTH_MAX, Plan
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index.window import Window
 
 U32_MAX: Final = (1 << 32) - 1
@@ -21,7 +21,7 @@ _NAME_BYTES_MAX: Final = 255
 class Declaration:
     """What the log's first record says: under which recipe, plan, window, group, floor of features and mode it is judged.
 
-    `width` is the recipe's, in bits, and `sketch_values` the recipe's too; what is not declared the first batch tells.
+    `width` is the recipe's, in bits, and `sketch_bytes` the recipe's too; what is not declared the first batch tells.
     """
 
     recipe: str
@@ -31,7 +31,7 @@ class Declaration:
     mode: Mode = Mode.ENFORCE
     width: int | None = None
     window: Window | None = None
-    sketch_values: int | None = None
+    sketch_bytes: int | None = None
     better: BetterRule = BetterRule.LONGEST
     count_copies: bool = False
 
@@ -47,8 +47,8 @@ class Declaration:
         }
         if self.width is not None:
             fields["width"] = self.width
-        if self.sketch_values is not None:
-            fields["sketch_values"] = self.sketch_values
+        if self.sketch_bytes is not None:
+            fields["sketch_bytes"] = self.sketch_bytes
         if self.count_copies:
             fields["count_copies"] = True
         if self.window is not None:
@@ -67,8 +67,8 @@ class Declaration:
         width = number_field(fields, "width", WIDTH_MAX) if "width" in fields else None
         if width is not None and (width % 64 or width < plan.width):
             raise ConfigurationError(f"The plan {plan.id} cannot judge prints of {width} bits; name a narrower plan.")
-        values = number_field(fields, "sketch_values", SKETCH_VALUES) if "sketch_values" in fields else None
-        if plan.needs_sketch and values not in (None, SKETCH_VALUES):
+        values = number_field(fields, "sketch_bytes", SKETCH_BYTES) if "sketch_bytes" in fields else None
+        if plan.needs_sketch and values not in (None, SKETCH_BYTES):
             raise ConfigurationError(f"The plan {plan.id} compares sketches, and the recipe makes none; name another plan.")
         return cls(
             recipe=name_field(fields, "recipe"),
@@ -78,7 +78,7 @@ class Declaration:
             mode=Mode(number_field(fields, "mode", len(Mode) - 1)) if "mode" in fields else Mode.ENFORCE,
             width=width,
             window=None if fields.get("window") is None else Window.from_fields(fields["window"]),
-            sketch_values=values,
+            sketch_bytes=values,
             count_copies=flag_field(fields, "count_copies"),
             better=BetterRule.named(fields["better"]) if "better" in fields else BetterRule.LONGEST,
         )

@@ -77,7 +77,7 @@ def digest_of(state: Contents) -> StateDigest:
         whole.update(_COUNT.pack(held) + held_digest.digest())
     rows_digest, ids_digest = hashlib.blake2b(), hashlib.blake2b()
     count = 0
-    kind = _row_type(state.meta.print_limbs, state.meta.sketch_values)
+    kind = _row_type(state.meta.print_limbs, state.meta.sketch_bytes)
     for rows, sizes, ids in state.live_entries():
         logical = np.zeros(len(rows), kind)
         for name in kind.names or ():
@@ -152,7 +152,7 @@ def _verdicts(sources: Sources, positions: Positions) -> bytes:
                 value_digest,
                 judgement.reason,
                 judgement.distance,
-                judgement.agreeing,
+                judgement.similarity,
                 judgement.copies,
                 judgement.better,
                 decided.offset,

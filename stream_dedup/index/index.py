@@ -436,13 +436,13 @@ class LogIndex:
     def _open_rooms(self, state: IndexState) -> None:
         if state.plan is None:
             raise InvariantError("A batch was judged before a plan was declared; this is a fault of the program.")
-        entries = state.entries = Entries(self._store, state.print_limbs, state.sketch_values, self._beat)
+        entries = state.entries = Entries(self._store, state.print_limbs, state.sketch_bytes, self._beat)
         state.neighbours = Neighbours(
             state.plan,
             state.print_limbs,
             entries.identities,
             budget=self._budget,
-            values=state.sketch_values,
+            values=state.sketch_bytes,
             beat=self._beat,
         )
         state.neighbours.ask_for_memory(state.plan)
@@ -461,7 +461,7 @@ class LogIndex:
             window=found.window,
             better=found.better,
             print_limbs=meta.print_limbs,
-            sketch_values=meta.sketch_values,
+            sketch_bytes=meta.sketch_bytes,
             rejected=meta.rejected,
             ignored=meta.ignored,
         )

@@ -205,7 +205,7 @@ def _judge_fresh(state: IndexState, judging: _Judging, places: NDArray[np.int64]
         np.full(len(places), log_offset, np.uint64),
         places.astype(np.uint32),
         representatives,
-        found.agreeing,
+        found.similarity,
         copies,
         better,
     )
@@ -232,7 +232,7 @@ def append_rows(
 ) -> None:
     """Give the documents at `places` of a batch their rows, in the generation of now."""
     entries, _ = state.rooms()
-    rows = np.zeros(len(places), row_type(state.print_limbs, state.sketch_values))
+    rows = np.zeros(len(places), row_type(state.print_limbs, state.sketch_bytes))
     rows["state"] = np.where(short, STATE_DIGEST_ONLY, STATE_FULL)
     rows["text_digest"] = batch.text_digest[places]
     rows["print"] = batch.prints[places]
@@ -259,7 +259,7 @@ def _renew(state: IndexState, named: set[int]) -> None:
     old = sorted(entry for entry in named if entry < current)
     if not old:
         return
-    rows = np.zeros(len(old), row_type(state.print_limbs, state.sketch_values))
+    rows = np.zeros(len(old), row_type(state.print_limbs, state.sketch_bytes))
     details = entries.details(old)
     for row, detail in enumerate(details):
         for name in rows.dtype.names or ():

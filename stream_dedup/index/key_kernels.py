@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.index.near_kernels import agreeing, agreeing_held, near_held, near_prints, take_print, take_sketch
+from stream_dedup.index.near_kernels import alike, alike_held, near_held, near_prints, take_print, take_sketch
 from stream_dedup.index.rows import FULL
 from stream_dedup.index.slot_kernels import SPREAD, mixed_limb
 from stream_dedup.machine.compiled import inlined, kernel
@@ -87,19 +87,19 @@ def shares(tables: Any, table: int, one: Any, one_row: int, other: Any, other_ro
 
 
 @kernel
-def alike(tables: Any, batch: Any, one: int, doc: int) -> int:
+def near_if_found(tables: Any, batch: Any, one: int, doc: int) -> int:
     """Return the distance of two documents of a batch that are near if they are found, or -1: `Plan.is_alike`, compiled."""
     distance: int = near_prints(tables, batch, one, batch, doc)
-    if distance >= 0 and tables.agreeing > 0 and agreeing(batch, one, batch, doc) < tables.agreeing:
+    if distance >= 0 and tables.alike_min > 0 and alike(batch, one, batch, doc) < tables.alike_min:
         return -1
     return distance
 
 
 @kernel
-def alike_held(tables: Any, held: Any, row: int, batch: Any, doc: int) -> int:
+def near_if_found_held(tables: Any, held: Any, row: int, batch: Any, doc: int) -> int:
     """Return the same of a held row and a document."""
     distance: int = near_held(tables, held, row, batch, doc)
-    return distance if distance >= 0 and agreeing_held(tables, held, row, batch, doc) else -1
+    return distance if distance >= 0 and alike_held(tables, held, row, batch, doc) else -1
 
 
 @kernel

@@ -73,7 +73,7 @@ class Keyed:
     def settle(self, held: HeldRows, batch: Columns, known: Known, keys: NDArray[Any], settled: Settled) -> int:
         """Fill `settled` with what becomes of a batch, and return how many documents become entries."""
         held, chains = with_own_row(held, batch), new_chains(len(known.tags), self.count)
-        walking = new_walking(self.count, batch.sketches.shape[1])
+        walking = new_walking(self.count)
         count = int(keyed_kernels.settle(self._tables, self.finder.table, held, batch, known, keys, chains, walking, settled))
         check_read(held)
         return count
@@ -86,7 +86,7 @@ class Keyed:
         """Return (rows, distances) of everything near one document, in log order."""
         held, keys = with_own_row(held, wanted), self.keys(wanted)
         newer = (int(NONE), new_chains(0, self.count), np.empty(0, np.int64))
-        walking = new_walking(self.count, wanted.sketches.shape[1])
+        walking = new_walking(self.count)
 
         def fill(rows: NDArray[np.int64], distances: NDArray[np.int64]) -> int:
             return int(

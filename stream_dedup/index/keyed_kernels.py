@@ -27,7 +27,7 @@ from stream_dedup.index.finder_kernels import (
     sealed_row,
     second_tag,
 )
-from stream_dedup.index.key_kernels import alike, alike_held, counts, shares
+from stream_dedup.index.key_kernels import counts, near_if_found, near_if_found_held, shares
 from stream_dedup.index.near_kernels import same_in_batch
 from stream_dedup.index.rows import NONE, OUTCOME_DIGEST, OUTCOME_NEAR, OUTCOME_NEW, OUTCOME_SHORT
 from stream_dedup.index.table_kernels import UNIT
@@ -68,7 +68,7 @@ def _ask_in_order(tables: Any, table: Any, held: Any, batch: Any, doc: int, numb
             return NONE, int64(0), found
         if counts(tables, number, held, row, batch, doc):
             found += 1
-            distance = int64(alike_held(tables, held, row, batch, doc))
+            distance = int64(near_if_found_held(tables, held, row, batch, doc))
             if distance >= 0:
                 return row, distance, found
     place, best, best_distance = int64(_END), NONE, int64(0)
@@ -79,7 +79,7 @@ def _ask_in_order(tables: Any, table: Any, held: Any, batch: Any, doc: int, numb
         row = int64(row_at(table, held.taken, number, key, place))
         if counts(tables, number, held, row, batch, doc):
             found += 1
-            distance = int64(alike_held(tables, held, row, batch, doc)) if row < end else int64(-1)
+            distance = int64(near_if_found_held(tables, held, row, batch, doc)) if row < end else int64(-1)
             if distance >= 0:
                 best, best_distance = row, distance
     return best, best_distance, found
@@ -185,7 +185,7 @@ def _look_up(tables: Any, held: Any, batch: Any, doc: int, passed: Any, gathered
         row = passed[0, at]
         if row < best[doc]:
             # The print first: it turns nearly all away, by one line of memory.
-            distance = int64(alike_held(tables, held, row, batch, doc))
+            distance = int64(near_if_found_held(tables, held, row, batch, doc))
             if distance >= 0 and counts(tables, passed[1, at], held, row, batch, doc):
                 best[doc], best_distance[doc] = row, distance
 
@@ -202,7 +202,7 @@ def _first_in_batch(tables: Any, batch: Any, doc: int, number: int, key: Any, ke
         other = made[at]
         is_seen = keys[other, number] == key and batch.scopes[other] == batch.scopes[doc]
         if is_seen and shares(tables, number, batch, other, batch, doc):
-            distance = int64(alike(tables, batch, other, doc))
+            distance = int64(near_if_found(tables, batch, other, doc))
             if distance >= 0:
                 return at, distance
             left -= 1
@@ -219,7 +219,7 @@ def _first_in_batch(tables: Any, batch: Any, doc: int, number: int, key: Any, ke
         is_seen = keys[other, number] == key and batch.scopes[other] == batch.scopes[doc]
         if is_seen and shares(tables, number, batch, other, batch, doc):
             left -= 1
-            distance = int64(alike(tables, batch, other, doc))
+            distance = int64(near_if_found(tables, batch, other, doc))
             if distance >= 0:
                 found, bits = at, distance
         at = int64(chains.backs[at, number])
@@ -229,7 +229,7 @@ def _first_in_batch(tables: Any, batch: Any, doc: int, number: int, key: Any, ke
 @kernel
 def settle(
     tables: Any, table: Any, held: Any, batch: Any, known: Any, keys: Any, chains: Any, walking: Any, settled: Any
-) -> int:  # fmt: skip
+) -> int:
     """Judge documents in order, each seeing those before it, as `near_kernels.settle` does; chains begin with the earliest.
 
     `walking` is the scratch of `walk_kernels.walk`.

@@ -5,7 +5,7 @@
     L                       the log that this volume follows, as its role names it
     R                       empty: the volume came from a snapshot, and has not announced since from where it answers
     m                       meta: applied(u64) answered(u64) chain(8) entries(u64) live(u64) rejected(u64)
-                            ignored(u64) print_limbs(u8) sketch_values(u8)
+                            ignored(u64) print_limbs(u8) sketch_bytes(u8)
     d                       JSON object with sorted keys: what was declared, and the plan and window in force
     s number(u32)           source partition: topic(str8) topic_id(16) partition(u32)
     k source(u32)           its mark: epoch(u64) committed(u64)
@@ -28,11 +28,11 @@
     P                       changed_below(u64): there as long as what lies under `p` is kept; all of it counts as changed below
                             this log offset
 
-    row     := state(u8) text_digest(16) print(u64 x print_limbs, low limb first) sketch(u8 x sketch_values) scope(u64)
+    row     := state(u8) text_digest(16) print(u64 x print_limbs, low limb first) sketch(u8 x sketch_bytes) scope(u64)
                features(u32)
                source(u32) offset(i64) value_digest(u64) time_ms(i64) log_offset(u64) place(u16) append_ms(i64) rank(u32)
                ids_end(u16): where the entry's id ends in the page's ids; it begins where the one before it ends
-    kept    := source(u32) offset(i64) value_digest(u64) reason(u8) distance(u8) agreeing(u8) copies(u32) better(u8)
+    kept    := source(u32) offset(i64) value_digest(u64) reason(u8) distance(u8) similarity(u8) copies(u32) better(u8)
                decided_offset(u64) decided_place(u32) about(u64: the representative, as 65536 * log offset + place of the
                decision that made it one), and of a duplicate's representative (else zero): of_source(u32) of_offset(i64)
                of_time_ms(i64) id_bytes(u16)
@@ -65,7 +65,7 @@ from stream_dedup.ground.errors import FormatError, FutureFormatError
 from stream_dedup.log.answers import CHAIN_START
 from stream_dedup.log.frame import cut
 
-VERSION: Final = 5
+VERSION: Final = 6
 PAGE_ENTRIES: Final = 64
 SEGMENT_ENTRIES: Final = 4096
 
@@ -103,7 +103,8 @@ _U64: Final = struct.Struct(">Q")
 
 KEPT: Final = np.dtype(
     [
-        ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"), ("reason", "u1"), ("distance", "u1"), ("agreeing", "u1"),
+        ("source", "<u4"), ("offset", "<i8"), ("value_digest", "<u8"), ("reason", "u1"), ("distance", "u1"),
+        ("similarity", "u1"),
         ("copies", "<u4"), ("better", "u1"), ("decided_offset", "<u8"), ("decided_place", "<u4"), ("about", "<u8"),
         ("of_source", "<u4"), ("of_offset", "<i8"), ("of_time_ms", "<i8"), ("id_bytes", "<u2"),
     ]
@@ -130,7 +131,7 @@ PUBLISHED: Final = np.dtype([("source", "<u4"), ("offset", "<i8"), ("changed_bel
 
 @lru_cache
 def row_type(limbs: int, values: int = 0) -> np.dtype[Any]:
-    """Return the layout of one entry whose print has `limbs` limbs, and whose sketch has `values` values."""
+    """Return the layout of one entry whose print has `limbs` limbs, and whose sketch has `values` bytes."""
     return np.dtype(
         [
             ("state", "u1"), ("text_digest", "u1", (16,)), ("print", "<u8", (limbs,)), ("sketch", "u1", (values,)),
@@ -158,7 +159,7 @@ class Meta:
 
     `applied` is the next log offset to read; answers below `answered` were delivered; `entries` were ever made, `live` are
     left; `rejected` and `ignored` count log records; `print_limbs` is 0 until the first batch was judged;
-    `sketch_values` is 0 where the recipe makes no sketches.
+    `sketch_bytes` is 0 where the recipe makes no sketches.
     """
 
     applied: int = 0
@@ -169,7 +170,7 @@ class Meta:
     rejected: int = 0
     ignored: int = 0
     print_limbs: int = 0
-    sketch_values: int = 0
+    sketch_bytes: int = 0
 
 
 def encode_format() -> bytes:
@@ -266,7 +267,7 @@ def encode_meta(meta: Meta) -> bytes:
         meta.rejected,
         meta.ignored,
         meta.print_limbs,
-        meta.sketch_values,
+        meta.sketch_bytes,
     )
 
 

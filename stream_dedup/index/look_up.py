@@ -58,10 +58,10 @@ def asked_limbs(tables: Neighbours, limbs: Sequence[int] | NDArray[np.uint64]) -
 
 
 def check_sketch(plan: Plan | None, tables: Neighbours, sketch: bytes) -> None:
-    """Raise ConfigurationError if a sketch has not as many values as those in the index, or is missing where it counts."""
+    """Raise ConfigurationError if a sketch has not as many bytes as those in the index, or is missing where it counts."""
     if (sketch or (plan is not None and plan.needs_sketch)) and len(sketch) != tables.values:
         raise ConfigurationError(
-            f"The index holds sketches of {tables.values} values, and one of {len(sketch)} was asked for; send the one that "
+            f"The index holds sketches of {tables.values} bytes, and one of {len(sketch)} was asked for; send the one that "
             "the recipe makes of the text, which its log declares."
         )
 

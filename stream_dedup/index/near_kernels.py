@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from stream_dedup.ground.sketch import FIRST_WEIGHT, JUDGING_VALUES, JUDGING_WEIGHT, SKETCH_BYTES, SKETCH_VALUES
 from stream_dedup.index.rows import (
     FEATURES_UNKNOWN,
     NONE,
@@ -17,7 +18,14 @@ from stream_dedup.index.rows import (
 from stream_dedup.machine.compiled import allocating_kernel, kernel, popcount, read_at
 
 int64: Any = np.int64
+uint8: Any = np.uint8
 uint64: Any = np.uint64
+
+_FIRST: Final = int64(SKETCH_VALUES)
+_BYTES: Final = int64(SKETCH_BYTES)
+_JUDGING: Final = int64(JUDGING_VALUES)
+_FIRST_WEIGHT: Final = int64(FIRST_WEIGHT)
+_JUDGING_WEIGHT: Final = int64(JUDGING_WEIGHT)
 
 
 @kernel
@@ -111,23 +119,25 @@ def near_held(tables: Any, held: Any, row: int, batch: Any, doc: int) -> int:
 
 
 @kernel
-def agreeing_held(tables: Any, held: Any, row: int, batch: Any, doc: int) -> Any:
-    """Return whether the sketches of a held row and of a document agree in as many values as the plan wants."""
-    if tables.agreeing == 0:
+def alike_held(tables: Any, held: Any, row: int, batch: Any, doc: int) -> Any:
+    """Return whether the sketches of a held row and of a document are as much alike as the plan wants."""
+    if tables.alike_min == 0:
         return True
     take_sketch(held, row)
-    return agreeing(held.taken, 0, batch, doc) >= tables.agreeing
+    return alike(held.taken, 0, batch, doc) >= tables.alike_min
 
 
 @kernel
-def agreeing(one: Any, one_row: int, other: Any, other_row: int) -> int:
-    """Return how many values of two rows' sketches are equal."""
-    sketches, other_sketches = one.sketches, other.sketches
-    count = 0
-    for at in range(sketches.shape[1]):
-        if sketches[one_row, at] == other_sketches[other_row, at]:
-            count += 1
-    return count
+def alike(one: Any, one_row: int, other: Any, other_row: int) -> int:
+    """Return how similar the sketches of two rows are, in parts of `ALIKE`: `ground.sketch.alike`, compiled."""
+    mine, yours = one.sketches[one_row], other.sketches[other_row]
+    first = judging = 0
+    for at in range(_FIRST):
+        first += mine[at] == yours[at]
+    for at in range(_FIRST, _BYTES):
+        differing = mine[at] ^ yours[at]
+        judging += ((differing & uint8(15)) == 0) + ((differing >> uint8(4)) == 0)
+    return int(_FIRST_WEIGHT * first + _JUDGING_WEIGHT * judging - _JUDGING)
 
 
 @kernel
@@ -153,7 +163,7 @@ def found_by_blocks(tables: Any, one: Any, one_row: int, other: Any, other_row: 
 def within_reach(tables: Any, one: Any, one_row: int, other: Any, other_row: int) -> int:
     """Return the distance of two rows within the plan's reach, or -1: `Plan.within_reach`, compiled, for plans without keys."""
     distance: int = found_by_blocks(tables, one, one_row, other, other_row)
-    if distance >= 0 and tables.agreeing > 0 and agreeing(one, one_row, other, other_row) < tables.agreeing:
+    if distance >= 0 and tables.alike_min > 0 and alike(one, one_row, other, other_row) < tables.alike_min:
         return -1
     return distance
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.sketch import NOT_COMPARED
+from stream_dedup.ground.sketch_columns import per_cents
 from stream_dedup.index import slot_kernels
 from stream_dedup.index.blocked import Blocked
 from stream_dedup.index.blocks import tables_of
@@ -70,16 +71,16 @@ Identities = Callable[[NDArray[np.int64]], Columns]
 class Found:
     """What became of a batch. `outcome` (n,) uint8, `entry` (n,) int64, `distance` (n,) uint8; see `near_kernels.settle`.
 
-    `agreeing` (n,) uint8: how many values of the sketches of a document and what it is near are equal, else `NOT_COMPARED`.
+    `similarity` (n,) uint8: how alike the sketches of a document and of what it is near are, in per cent, else `NOT_COMPARED`.
     """
 
-    __slots__ = ("agreeing", "distance", "entry", "outcome")
+    __slots__ = ("distance", "entry", "outcome", "similarity")
 
     def __init__(self, count: int) -> None:
         self.outcome = np.empty(count, np.uint8)
         self.entry = np.empty(count, np.int64)
         self.distance = np.empty(count, np.uint8)
-        self.agreeing = np.full(count, NOT_COMPARED, np.uint8)
+        self.similarity = np.full(count, NOT_COMPARED, np.uint8)
 
 
 class Neighbours:
@@ -99,7 +100,7 @@ class Neighbours:
         values: int = 0,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """`limbs` of a print, `values` of a sketch; 0 for recipes without. `beat` says that what takes long goes on."""
+        """`limbs` of a print, `values` bytes of a sketch; 0 for recipes without. `beat` says that what takes long goes on."""
         self.plan = plan
         self.limbs = limbs
         self.values = values
@@ -169,7 +170,7 @@ class Neighbours:
         self._add(batch, settled.made[:added], tags, found.outcome, buckets)
         if self.values and len(near := np.flatnonzero(found.outcome == OUTCOME_NEAR)):
             sketches = self._columns.column("sketches").gather(found.entry[near])
-            found.agreeing[near] = (sketches == batch.sketches[near]).sum(axis=1)
+            found.similarity[near] = per_cents(sketches, batch.sketches[near])
         found.entry = self._columns.rows.numbers[found.entry].astype(np.int64) + self._base
         self._seal_if_due()
         return found

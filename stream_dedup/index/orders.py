@@ -142,7 +142,7 @@ def _retract(
             known.append((place, (source, offset, value_digest)))
     if not known:
         return
-    wanted = no_columns(state.print_limbs, len(known), state.sketch_values)
+    wanted = no_columns(state.print_limbs, len(known), state.sketch_bytes)
     wanted.sources[:], wanted.offsets[:], wanted.values[:] = zip(*(key for _, key in known), strict=True)
     found = state.neighbours.find_positions(wanted)
     entries = np.unique(found[found >= 0])

@@ -374,7 +374,7 @@ class Positions:
         named = NamedRepresentatives.of(verdicts.named)
         rows = np.zeros(len(verdicts.reasons), KEPT)
         rows["source"], rows["offset"], rows["value_digest"], rows["about"] = sources, offsets, values, about
-        rows["reason"], rows["distance"], rows["agreeing"] = verdicts.reasons, verdicts.distances, verdicts.agreeing
+        rows["reason"], rows["distance"], rows["similarity"] = verdicts.reasons, verdicts.distances, verdicts.similarity
         rows["copies"], rows["better"] = verdicts.copies, verdicts.better
         rows["decided_offset"], rows["decided_place"] = verdicts.decided_offsets, verdicts.decided_places
         if named:
@@ -397,7 +397,7 @@ class Positions:
                 value_digest,
                 reason,
                 distance,
-                agreeing,
+                similarity,
                 *told,
                 decided,
                 place,
@@ -412,7 +412,7 @@ class Positions:
             of = None
             if Reason(reason).verdict is Verdict.DUPLICATE:
                 of = Representative(self._sources.position(of_source, of_offset), identifier, of_time)
-            judgement = Judgement(Reason(reason), LogPlace(decided, place), distance, of, agreeing, *told)
+            judgement = Judgement(Reason(reason), LogPlace(decided, place), distance, of, similarity, *told)
             self.keep(record, [(source, offset, value_digest)], [judgement], [about])
         if record.keys:
             self._add_runs(sorted(record.keys))

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.ground.sketch import CROWD
+from stream_dedup.ground.sketch import CROWD, JUDGING_VALUES, SKETCH_VALUES
 
 NONE: Final = np.int64(0xFFFFFFFF)  # no row: later than every row
 FEATURES_UNKNOWN: Final = 0xFFFFFFFF
@@ -180,7 +180,7 @@ class Settled(NamedTuple):
 
 
 class Walking(NamedTuple):
-    """Scratch of a walk through the candidates of a document, in T tables whose sketches have V values.
+    """Scratch of a walk through the candidates of a document, in T tables, over sketches with V values in both parts.
 
     `cursors` (T, 4) int64: where it stands in each table; of the crowd, and of one more, who is found: `rows`,
     `distances` (CROWD + 1,) int64; of the crowd, and of one more, who is judged by it: `agree` (CROWD + 1, V) uint8, which
@@ -194,8 +194,9 @@ class Walking(NamedTuple):
     seen: NDArray[np.int64]
 
 
-def new_walking(tables: int, values: int) -> Walking:
-    """Return scratch for walks through so many tables, over sketches of so many values."""
+def new_walking(tables: int) -> Walking:
+    """Return scratch for walks through so many tables."""
     rows, distances = np.empty((2, CROWD + 1), np.int64)
+    values = SKETCH_VALUES + JUDGING_VALUES
     agree, seen = np.empty((CROWD + 1, values), np.uint8), np.empty(values, np.int64)
     return Walking(np.empty((tables, 4), np.int64), rows, distances, agree, seen)

@@ -39,7 +39,7 @@ class IndexState:
     entries: Entries | None = None
     neighbours: Neighbours | None = None
     print_limbs: int = 0
-    sketch_values: int = 0
+    sketch_bytes: int = 0
     rejected: int = 0
     ignored: int = 0
     declaration_changed: bool = False
@@ -59,10 +59,10 @@ class IndexState:
         return declared or self.print_limbs * 64 or None
 
     def values(self) -> int | None:
-        """Return how many values sketches have, if the declaration or a batch told."""
+        """Return how many bytes sketches have, if the declaration or a batch told."""
         if self.print_limbs:
-            return self.sketch_values
-        return None if self.declared is None else self.declared.sketch_values
+            return self.sketch_bytes
+        return None if self.declared is None else self.declared.sketch_bytes
 
     def expire(self) -> None:
         """Drop what the window has left behind. Kept verdicts stay: a redelivered document must not be judged again."""
@@ -106,7 +106,7 @@ class IndexState:
             self.rejected,
             self.ignored,
             self.print_limbs,
-            self.sketch_values,
+            self.sketch_bytes,
         )
         writes.put(layout.KEY_FORMAT, layout.encode_format())
         writes.put(layout.KEY_META, layout.encode_meta(meta))

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_dedup.index.near_kernels import agreeing_held, found_by_blocks
+from stream_dedup.index.near_kernels import alike_held, found_by_blocks
 from stream_dedup.index.rows import FULL
 from stream_dedup.machine.compiled import kernel, popcount, prefetch
 
@@ -361,7 +361,7 @@ def _reached(tables: Any, held: Any, row: int, batch: Any, doc: int) -> int:
     if distance < 0 or held.states[row] != FULL:
         return -1
     scope = held.scopes[row] if held.scopes.shape[0] > 0 else uint64(0)
-    return distance if scope == batch.scopes[doc] and agreeing_held(tables, held, row, batch, doc) else -1
+    return distance if scope == batch.scopes[doc] and alike_held(tables, held, row, batch, doc) else -1
 
 
 @kernel

@@ -12,18 +12,22 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.ground.sketch import CROWD, CROWD_SCEPTICS
+from stream_dedup.ground.sketch import CROWD, CROWD_SCEPTICS, FIRST_WEIGHT, JUDGING_WEIGHT, SKETCH_VALUES
 from stream_dedup.index.finder_kernels import last_passing, next_passing, row_at
-from stream_dedup.index.key_kernels import alike, alike_held, counts, shares
+from stream_dedup.index.key_kernels import counts, near_if_found, near_if_found_held, shares
 from stream_dedup.index.near_kernels import take_sketch
 from stream_dedup.index.rows import NONE
 from stream_dedup.machine.compiled import kernel
 
 int64: Any = np.int64
+uint8: Any = np.uint8
 
 _HELD, _CHAIN, _ROW, _LEFT = range(4)  # of a cursor: the next place in the bucket, in the chain; the row; how many of the first
 _CROWD: Final = int64(CROWD)
 _SCEPTICS: Final = int64(CROWD_SCEPTICS)
+_FIRST: Final = int64(SKETCH_VALUES)
+_FIRST_WEIGHT: Final = int64(FIRST_WEIGHT)
+_JUDGING_WEIGHT: Final = int64(JUDGING_WEIGHT)
 _END: Final = 1 << 40  # behind every place in a bucket
 
 
@@ -86,12 +90,20 @@ def _mark(held: Any, batch: Any, doc: int, row: int, newer: Any, agree: Any) -> 
     """Set `agree` (V,) to which values of a candidate's sketch are the document's."""
     if row < newer[0]:
         take_sketch(held, row)
-        for at in range(agree.shape[0]):
-            agree[at] = held.taken.sketches[0, at] == batch.sketches[doc, at]
-        return
-    other = newer[2][row - newer[0]]
-    for at in range(agree.shape[0]):
-        agree[at] = batch.sketches[other, at] == batch.sketches[doc, at]
+        _compare(held.taken.sketches[0], batch.sketches[doc], agree)
+    else:
+        _compare(batch.sketches[newer[2][row - newer[0]]], batch.sketches[doc], agree)
+
+
+@kernel
+def _compare(one: Any, other: Any, agree: Any) -> None:
+    """Set `agree` (V,) to which values of two sketches are equal."""
+    for at in range(_FIRST):
+        agree[at] = one[at] == other[at]
+    for at in range(_FIRST, one.shape[0]):
+        differing = one[at] ^ other[at]
+        agree[2 * at - _FIRST] = (differing & uint8(15)) == 0
+        agree[2 * at - _FIRST + 1] = (differing >> uint8(4)) == 0
 
 
 @kernel
@@ -100,19 +112,25 @@ def _stands_out(tables: Any, agree: Any, seen: Any, others: int, own: int) -> An
 
     `seen` counts how often a value of the crowd is the document's; `own` is 1 where the candidate is one of them, else 0.
     """
-    have, whole, most = int64(0), int64(0), int64(others) + _SCEPTICS
-    for at in range(agree.shape[0]):
+    have = whole = int64(0)
+    most = int64(others) + _SCEPTICS
+    for at in range(_FIRST):
         is_equal = int64(agree[at])
-        unlike = most - seen[at] + own * is_equal
-        whole += unlike * unlike
-        have += is_equal * unlike * unlike
-    return others == 0 or 100 * have >= tables.crowd * whole
+        weight = (_FIRST_WEIGHT * (most - seen[at] + own * is_equal)) ** 2
+        whole += weight
+        have += _FIRST_WEIGHT * is_equal * weight
+    for at in range(_FIRST, agree.shape[0]):
+        is_equal = int64(agree[at])
+        weight = min(_FIRST_WEIGHT * most, _JUDGING_WEIGHT * (most - seen[at] + own * is_equal)) ** 2
+        whole += weight
+        have += (_JUDGING_WEIGHT * is_equal - 1) * weight
+    return others == 0 or 100 * have >= tables.crowd * _FIRST_WEIGHT * whole
 
 
 @kernel
 def walk(
     tables: Any, table: Any, held: Any, batch: Any, doc: int, keys: Any, newer: Any, walking: Any, found: Any, distances: Any
-) -> int:  # fmt: skip
+) -> int:
     """Write the rows near a document, in log order, to `found` (n,) int64, and how far each is; return how many there are.
 
     With room for one it ends at the first. `newer`: which row the first entry has that the batch has made, the batch's chains,
@@ -143,9 +161,9 @@ def walk(
         if not is_candidate:
             continue
         if row < next_row:
-            distance = int64(alike_held(tables, held, row, batch, doc))
+            distance = int64(near_if_found_held(tables, held, row, batch, doc))
         else:
-            distance = int64(alike(tables, batch, newer[2][row - next_row], doc))
+            distance = int64(near_if_found(tables, batch, newer[2][row - next_row], doc))
         if tables.crowd > 0 and candidates < _CROWD:
             _mark(held, batch, doc, row, newer, agrees[candidates])
             for at in range(seen.shape[0]):

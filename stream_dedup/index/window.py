@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import ConfigurationError, FormatError
 from stream_dedup.ground.plan import WIDTH_MAX, Plan
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index.writes import Writes
 
 LENGTH_MS_MIN: Final = 1000
@@ -94,7 +94,7 @@ def changed(fields: Mapping[str, Any], now: RulesInForce, width: int | None, val
     """Return what is in force after a `plan` control record, or None for one that changes nothing that there is.
 
     What the record does not name stays, and a window of null is none. `width` is that of the log's prints, `values`
-    how many values its sketches have, None if unknown.
+    how many bytes its sketches have, None if unknown.
 
     Raises:
         ConfigurationError: a field makes no plan, no window or no rule.
@@ -106,7 +106,7 @@ def changed(fields: Mapping[str, Any], now: RulesInForce, width: int | None, val
         plan = Plan.from_fields(fields["plan"])
     if "window" in fields:
         window = None if fields["window"] is None else Window.from_fields(fields["window"])
-    if plan.needs_sketch and values not in (None, SKETCH_VALUES):
+    if plan.needs_sketch and values not in (None, SKETCH_BYTES):
         return None
     if "better" in fields:
         better = BetterRule.named(fields["better"])

@@ -27,7 +27,7 @@ from starlette.routing import BaseRoute, Route
 from stream_dedup.ground.errors import ConfigurationError, StoreError
 from stream_dedup.ground.plan import parse
 from stream_dedup.ground.problem import PROBLEM_TYPE, problem_bytes
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index import report
 from stream_dedup.index.index import LogIndex
 from stream_dedup.service.kept import KeptAnswer
@@ -93,7 +93,7 @@ class IndexApi:
         digest = bytes.fromhex(_digits(query, "digest", (32,)))
         features = _number(query, "features", None, 0, (1 << 32) - 1)
         scope = int(_digits(query, "scope", range(1, 17)), 16) if "scope" in query else 0
-        sketch = bytes.fromhex(_digits(query, "sketch", (2 * SKETCH_VALUES,))) if "sketch" in query else b""
+        sketch = bytes.fromhex(_digits(query, "sketch", (2 * SKETCH_BYTES,))) if "sketch" in query else b""
         limit = _number(query, "limit", _RESULTS, 1, RESULTS_MAX)
         declared = index.declared
         if declared is not None and declared.recipe != recipe:

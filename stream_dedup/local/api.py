@@ -44,7 +44,7 @@ _LIMB_BITS = 64
 class Print:
     """The fingerprint of a text: `hex` of the recipe's width, `features` distinct ones, `digest` of the normalised text.
 
-    Everything that an index needs to know of a text, in some 60 bytes; it may be stored and given back later.
+    Everything that an index needs to know of a text, in some 170 bytes; it may be stored and given back later.
     """
 
     recipe: str
@@ -64,9 +64,9 @@ class Print:
         return (int(self.hex, 16) ^ int(other.hex, 16)).bit_count()
 
     def similarity(self, other: Print) -> float:
-        """Return how alike two texts are, 0 to 1: the share of equal values of their sketches.
+        """Return how alike two texts are, 0 to 1: as their sketches say.
 
-        It estimates the Jaccard similarity of their runs of three words, with a standard error of at most 0.06.
+        It estimates the Jaccard similarity of their runs of three words, with a standard error of at most 0.045.
 
         Raises:
             ConfigurationError: they are of two recipes, or of a recipe without sketches.
@@ -256,7 +256,7 @@ class Index:
                     f"The plan {plan.name} judges {plan.width} bits, and the recipe {self.recipe.id} makes "
                     f"{self.recipe.width}; choose a plan of at most that width, such as classic for 64."
                 )
-            if plan.needs_sketch and not self.recipe.sketch_values:
+            if plan.needs_sketch and not self.recipe.sketch_bytes:
                 raise ConfigurationError(
                     f"The plan {plan.name} compares sketches, and the recipe {self.recipe.id} makes none; choose a plan "
                     "without them, such as wide."
@@ -296,9 +296,9 @@ class Index:
                     f"{where}The index has the recipe {self.recipe.id}, and a print of {one.recipe} was given; make it with "
                     "the recipe of the index."
                 )
-            if len(one.sketch) != self.recipe.sketch_values:
+            if len(one.sketch) != self.recipe.sketch_bytes:
                 raise InputError(
-                    f"{where}A print of the recipe {one.recipe} has a sketch of {self.recipe.sketch_values} bytes, and one of "
+                    f"{where}A print of the recipe {one.recipe} has a sketch of {self.recipe.sketch_bytes} bytes, and one of "
                     f"{len(one.sketch)} was given; make the print anew."
                 )
         return found
@@ -309,7 +309,7 @@ class Index:
         judged: dict[int, answers.Judgement] = {}
         start = 0
         width = -(-self.recipe.width // _LIMB_BITS) * _LIMB_BITS
-        for count in records.split_sizes([len(ids[row]) for row in rows], width, self.recipe.sketch_values, 1):
+        for count in records.split_sizes([len(ids[row]) for row in rows], width, self.recipe.sketch_bytes, 1):
             part = rows[start : start + count]
             start += count
             answer = answers.decode(self._apply(self._record(part, ids, prints, scope)), "An answer of the index")
@@ -338,7 +338,7 @@ class Index:
                 text_digest=np.frombuffer(b"".join(one.digest for one in chosen), np.uint8).reshape(count, -1),
                 prints=np.array([_limbs(one) for one in chosen], np.uint64),
                 sketches=np.frombuffer(b"".join(one.sketch for one in chosen), np.uint8).reshape(
-                    count, self.recipe.sketch_values
+                    count, self.recipe.sketch_bytes
                 ),
                 features=np.array([one.features for one in chosen], np.uint32),
                 scope=np.full(count, scope, np.uint64),
@@ -437,4 +437,4 @@ def _answer(name: str, of_text: Print, judgement: answers.Judgement | None) -> A
     of = None if judgement.of is None else judgement.of.id.decode("utf-8", "replace")
     is_duplicate = judgement.reason.verdict is Verdict.DUPLICATE
     distance = judgement.distance if is_duplicate else None
-    return Answer(name, judgement.reason.label, is_duplicate, distance, of, of_text, share(judgement.agreeing))
+    return Answer(name, judgement.reason.label, is_duplicate, distance, of, of_text, share(judgement.similarity))

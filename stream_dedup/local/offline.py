@@ -76,7 +76,7 @@ def plan_of(plan: Plan | str | None, similarity: float | None, recipe: Recipe) -
     Raises:
         ConfigurationError: there is no such plan or similarity, or the plan compares no sketches.
     """
-    chosen = parse_plan(plan) if isinstance(plan, str) else plan or plan_for(has_sketches=bool(recipe.sketch_values))
+    chosen = parse_plan(plan) if isinstance(plan, str) else plan or plan_for(has_sketches=bool(recipe.sketch_bytes))
     return chosen if similarity is None else chosen.with_similarity(parse_similarity(str(similarity)))
 
 
@@ -87,7 +87,7 @@ def check_widths(recipe: Recipe, plan: Plan) -> None:
             f"The plan {plan.id} judges {plan.width} bits, and the recipe {recipe.id} makes {recipe.width}; choose a plan of "
             "at most that width with STREAM_DEDUP_PLAN, such as classic for 64 bits."
         )
-    if plan.needs_sketch and not recipe.sketch_values:
+    if plan.needs_sketch and not recipe.sketch_bytes:
         raise ConfigurationError(
             f"The plan {plan.name} compares sketches, and the recipe {recipe.id} makes none; choose a plan without them with "
             "STREAM_DEDUP_PLAN, such as wide."
@@ -152,7 +152,7 @@ def _judge(
     judgements: dict[int, answers.Judgement] = {}
     start = 0
     for count in records.split_sizes(
-        [len(ids[row]) for row in rows], 64 * fingerprinter.recipe.limbs, fingerprinter.recipe.sketch_values, 1
+        [len(ids[row]) for row in rows], 64 * fingerprinter.recipe.limbs, fingerprinter.recipe.sketch_bytes, 1
     ):
         part = rows[start : start + count]
         start += count
@@ -173,7 +173,7 @@ def _judge(
         if judgement.of is None:
             yield Judged(first + row, identifier, judgement.reason, fingerprint)
         else:
-            of, alike = judgement.of, share(judgement.agreeing)
+            of, alike = judgement.of, share(judgement.similarity)
             kept = of.position.offset, of.id
             yield Judged(first + row, identifier, judgement.reason, fingerprint, judgement.distance, *kept, alike)
 

@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 
 from stream_dedup.fingerprinting import Prints
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import SKETCH_VALUES, agreeing_min
+from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch_columns import per_cents
 
 SHARING_MAX: Final = 64
 PAIRS_MIN: Final = 30
@@ -38,7 +39,7 @@ PAIRS_MIN: Final = 30
 SITES_MIN: Final = 10
 SITE_PAIRS: Final = 30
 _BLOCK: Final = 2
-_LOWEST, _HIGHEST = SKETCH_VALUES // 2, SKETCH_VALUES * 9 // 10  # equal values: similarities from .5 to .9
+_LOWEST, _HIGHEST = 50, 90
 _NEARNESS: Final = np.array((1, 3, 5, 7, 7, 5, 3, 1))  # about as wide as the error of one estimate
 _DRAWS: Final = 400
 _DEPTH: Final = 0.5  # a valley has at most so much of the lower of the hills on its sides
@@ -48,25 +49,25 @@ _Z: Final = 1.96
 
 @dataclass(frozen=True, slots=True)
 class NearestPairs:
-    """Documents with the most similar earlier one: rows, and in how many values their sketches agree; (pairs,) each."""
+    """Documents with the most similar earlier one: rows, and how alike they are in per cent; (pairs,) each."""
 
     rows: NDArray[np.int64]
     of: NDArray[np.int64]
-    agreeing: NDArray[np.int64]
+    similarity: NDArray[np.int64]
 
     def sites(self) -> NDArray[np.int64]:
         """Return of each pair the number of its site: those that hang together by pairs of .5 and more have one, from 0 on."""
         first: dict[int, int] = {}
         found = np.empty(len(self.rows), np.int64)
-        for at, (row, of, equal) in enumerate(zip(self.rows.tolist(), self.of.tolist(), self.agreeing.tolist(), strict=True)):
-            first[row] = first.get(of, of) if equal >= _LOWEST else row  # rows ascend, and `of` is an earlier one
+        for at, (row, of, alike) in enumerate(zip(self.rows.tolist(), self.of.tolist(), self.similarity.tolist(), strict=True)):
+            first[row] = first.get(of, of) if alike >= _LOWEST else row  # rows ascend, and `of` is an earlier one
             found[at] = first[row]
         _, numbers = np.unique(found, return_inverse=True)
         return numbers.astype(np.int64)
 
     def dropped(self, similarity: int) -> int:
         """Return how many documents have a pair of so many per cent of similarity or more."""
-        return int((self.agreeing >= agreeing_min(similarity)).sum())
+        return int((self.similarity >= similarity).sum())
 
 
 class Doubt(enum.StrEnum):
@@ -126,9 +127,9 @@ def nearest_pairs(prints: Prints, scopes: NDArray[np.uint64], rows: NDArray[np.i
             distances = np.bitwise_count((limbs[later] ^ limbs[earlier]) & mask).sum(axis=1)
             passes = (distances <= limit) & (100 * shorter >= plan.ratio * np.maximum(features[later], features[earlier]))
             later, earlier = later[passes], earlier[passes]
-            equal = (sketches[later] == sketches[earlier]).sum(axis=1)
-            is_better = (equal > best[later]) | ((equal == best[later]) & (earlier < of[later]))
-            best[later[is_better]], of[later[is_better]] = equal[is_better], earlier[is_better]
+            alike = per_cents(sketches[later], sketches[earlier]).astype(np.int64)
+            is_better = (alike > best[later]) | ((alike == best[later]) & (earlier < of[later]))
+            best[later[is_better]], of[later[is_better]] = alike[is_better], earlier[is_better]
     found = np.flatnonzero(of >= 0)
     return NearestPairs(rows[found], rows[of[found]], best[found])
 
@@ -136,7 +137,7 @@ def nearest_pairs(prints: Prints, scopes: NDArray[np.uint64], rows: NDArray[np.i
 def propose(pairs: NearestPairs, compared: int, in_force: int, seed: int = 0) -> ThresholdProposal:
     """Return the threshold that suits a sample of so many compared documents; `in_force`: per cent, taken of equal ones."""
     of_site = pairs.sites()
-    is_near = pairs.agreeing >= _LOWEST
+    is_near = pairs.similarity >= _LOWEST
     near, sites = int(is_near.sum()), len(np.unique(of_site[is_near]))
     if near < PAIRS_MIN:
         return ThresholdProposal(None, Doubt.FEW_PAIRS, near, sites)
@@ -144,7 +145,7 @@ def propose(pairs: NearestPairs, compared: int, in_force: int, seed: int = 0) ->
     alone = compared - len(pairs.rows)  # documents that are like nothing before them
 
     def counted(times: NDArray[np.float64]) -> NDArray[np.float64]:
-        counts = np.bincount(pairs.agreeing, weights=times, minlength=SKETCH_VALUES + 1).astype(np.float64)
+        counts = np.bincount(pairs.similarity, weights=times, minlength=101).astype(np.float64)
         counts[0] += alone
         return counts
 
@@ -174,13 +175,12 @@ def _valley(counts: NDArray[np.float64], in_force: int) -> int | None:
     None if that is an edge of the range, or if there is no hill on one of its sides that is well above it.
     """
     padded = np.concatenate([np.zeros(4), counts, np.zeros(4)])
-    crowds = np.convolve(padded, _NEARNESS[::-1], mode="valid")[: SKETCH_VALUES + 1]  # of value v: counts[v - 4 : v + 4]
-    now = agreeing_min(in_force)
-    crowd, _, value = min((crowds[one], abs(one - now), one) for one in range(_LOWEST, _HIGHEST + 1))
+    crowds = np.convolve(padded, _NEARNESS[::-1], mode="valid")[:101]  # of value v: counts[v - 4 : v + 4]
+    crowd, _, value = min((crowds[one], abs(one - in_force), one) for one in range(_LOWEST, _HIGHEST + 1))
     hill = min(crowds[:value].max(), crowds[value + 1 :].max())
     if value in (_LOWEST, _HIGHEST) or not hill or crowd > _DEPTH * hill:
         return None
-    return 100 * value // SKETCH_VALUES
+    return value
 
 
 def wilson(part: int, whole: int) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
     record   := frame "SDV4", version 1, kind 1 (answer), 2 (rejected) or 3 (announce)
     answer   := log_offset(u64) nonce(16) number(u64) documents(u32)
-                reason(u8) distance(u8) agreeing(u8: equal values of the two sketches, or 255 if none were compared)
+                reason(u8) distance(u8) similarity(u8: of the two sketches in per cent, or 255 if none were compared)
                 decided_offset(u64) decided_place(u32), each for all documents
                 sources(u16) source* then, for the duplicates only: copies(u32) better(u8: the rule by which it beats the
                 best so far, or 0) source(u16) offset(i64) time_ms(i64) id_bytes(u16), as columns; their ids, one after
@@ -67,7 +67,7 @@ _IS_OUTCOME = np.isin(np.arange(256), [reason for reason in Reason if reason.ver
 class Judgement(NamedTuple):
     """The verdict on one document: why, which log place decided; of a duplicate, distance and representative.
 
-    `agreeing` counts the equal values of the two sketches of what is near; it is `NOT_COMPARED` for all else. Of a duplicate,
+    `similarity` is that of the two sketches of what is near, in per cent; it is `NOT_COMPARED` for all else. Of a duplicate,
     `copies` counts those of its representative so far, this one included (0: the log counts none), and `better` is the number
     of the `BetterRule` by which it beats the representative and every copy before it, or 0.
     """
@@ -76,7 +76,7 @@ class Judgement(NamedTuple):
     decided: LogPlace
     distance: int = 0
     of: Representative | None = None
-    agreeing: int = NOT_COMPARED
+    similarity: int = NOT_COMPARED
     copies: int = 0
     better: int = 0
 
@@ -163,7 +163,6 @@ class Verdicts(Sequence[Judgement]):
 
     __slots__ = (
         "_judgements",
-        "agreeing",
         "better",
         "copies",
         "decided_offsets",
@@ -171,6 +170,7 @@ class Verdicts(Sequence[Judgement]):
         "distances",
         "named",
         "reasons",
+        "similarity",
     )
 
     def __init__(
@@ -180,17 +180,17 @@ class Verdicts(Sequence[Judgement]):
         decided_offsets: NDArray[np.uint64],
         decided_places: NDArray[np.uint32],
         named: Sequence[Representative],
-        agreeing: NDArray[np.uint8] | None = None,
+        similarity: NDArray[np.uint8] | None = None,
         copies: NDArray[np.uint32] | None = None,
         better: NDArray[np.uint8] | None = None,
     ) -> None:
-        """Without `agreeing`, no sketches were compared; without `copies` and `better` there are none of either."""
+        """Without `similarity`, no sketches were compared; without `copies` and `better` there are none of either."""
         self.reasons = reasons
         self.distances = distances
         self.decided_offsets = decided_offsets
         self.decided_places = decided_places
         self.named = named
-        self.agreeing = np.full(len(reasons), NOT_COMPARED, np.uint8) if agreeing is None else agreeing
+        self.similarity = np.full(len(reasons), NOT_COMPARED, np.uint8) if similarity is None else similarity
         self.copies = np.zeros(len(reasons), np.uint32) if copies is None else copies
         self.better = np.zeros(len(reasons), np.uint8) if better is None else better
         self._judgements: list[Judgement] | None = None
@@ -207,7 +207,7 @@ class Verdicts(Sequence[Judgement]):
             np.fromiter((judgement.decided.offset for judgement in judgements), np.uint64, count),
             np.fromiter((judgement.decided.place for judgement in judgements), np.uint32, count),
             [judgement.of for judgement in judgements if judgement.of is not None],
-            np.fromiter((judgement.agreeing for judgement in judgements), np.uint8, count),
+            np.fromiter((judgement.similarity for judgement in judgements), np.uint8, count),
             np.fromiter((judgement.copies for judgement in judgements), np.uint32, count),
             np.fromiter((judgement.better for judgement in judgements), np.uint8, count),
         )
@@ -220,7 +220,7 @@ class Verdicts(Sequence[Judgement]):
             np.concatenate([part.decided_offsets for part in parts]),
             np.concatenate([part.decided_places for part in parts]),
             NamedRepresentatives.joined([NamedRepresentatives.of(part.named) for part in parts]),
-            np.concatenate([part.agreeing for part in parts]),
+            np.concatenate([part.similarity for part in parts]),
             np.concatenate([part.copies for part in parts]),
             np.concatenate([part.better for part in parts]),
         )
@@ -247,7 +247,7 @@ class Verdicts(Sequence[Judgement]):
                 decided,
                 self.distances.tolist(),
                 named_or_none,
-                self.agreeing.tolist(),
+                self.similarity.tolist(),
                 self.copies.tolist(),
                 self.better.tolist(),
             )
@@ -359,7 +359,7 @@ def _answer_body(verdicts: Verdicts) -> bytes:
         _U32.pack(len(verdicts.reasons)),
         verdicts.reasons.tobytes(),
         verdicts.distances.tobytes(),
-        verdicts.agreeing.tobytes(),
+        verdicts.similarity.tobytes(),
         verdicts.decided_offsets.astype("<u8").tobytes(),
         verdicts.decided_places.astype("<u4").tobytes(),
     ]
@@ -385,7 +385,7 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
     (count,) = reader.unpack(_U32)
     reasons = reader.column(np.uint8, count)
     distances = reader.column(np.uint8, count)
-    agreeing = reader.column(np.uint8, count)
+    similarity = reader.column(np.uint8, count)
     decided_offsets = reader.column(np.uint64, count)
     decided_places = reader.column(np.uint32, count)
     if not _IS_REASON[reasons].all():
@@ -417,6 +417,6 @@ def _decode_answer(reader: Reader, what: str) -> LogAnswer:
         log_offset,
         nonce,
         number,
-        Verdicts(reasons, distances, decided_offsets, decided_places, of, agreeing, copies, better),
+        Verdicts(reasons, distances, decided_offsets, decided_places, of, similarity, copies, better),
         chain,
     )

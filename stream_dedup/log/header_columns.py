@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_dedup.ground.better import BETTER_LABELS
-from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_VALUES
+from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.log import headers
 from stream_dedup.log.answers import NamedRepresentatives, Verdicts
 from stream_dedup.machine.compiled import inlined, kernel
@@ -40,7 +40,7 @@ _SIMILARITY, _COPIES, _BETTER, _OF_ID, _OF_POSITION, _OF_TIME, _LOG = range(6, l
 _NUMBERS_BYTES_MAX = 32 + 3 + 4 + 10 + 9 + 20 + 24 + 31
 _MINUS, _SLASH, _COLON, _DOT, _DASH, _T, _Z, _ZERO, _AT = (ord(one) for one in "-/:.-TZ0@")
 _DAY_MS = 86_400_000
-_NOT_COMPARED, _VALUES = NOT_COMPARED, SKETCH_VALUES
+_NOT_COMPARED = NOT_COMPARED
 # The days of 1 January of the year 1 and of 31 December 9999, counted from 1970: what Python's calendar knows.
 _DAY_MIN, _DAY_MAX = -719_162, 2_932_896
 
@@ -79,7 +79,7 @@ class _JudgedArrays(NamedTuple):
 
     reasons: NDArray[np.uint8]
     distances: NDArray[Any]
-    agreeing: NDArray[np.uint8]
+    similarity: NDArray[np.uint8]
     copies: NDArray[np.uint32]
     better: NDArray[np.uint8]
     decided_offsets: NDArray[Any]
@@ -135,7 +135,7 @@ def of_verdicts(
     judged = _JudgedArrays(
         verdicts.reasons,
         verdicts.distances,
-        verdicts.agreeing,
+        verdicts.similarity,
         verdicts.copies,
         verdicts.better,
         verdicts.decided_offsets,
@@ -257,12 +257,11 @@ def _time(values: Any, at: Any, time_ms: Any) -> Any:
 
 
 @inlined
-def _similarity(values: Any, at: Any, agreeing: Any) -> Any:
-    """Write the share of equal values with two decimals, as `sketch.as_text` does; return the place behind it."""
-    share = (100 * agreeing + _VALUES // 2) // _VALUES
-    values[at] = _ZERO + share // 100
+def _similarity(values: Any, at: Any, similarity: Any) -> Any:
+    """Write per cents as a share with two decimals, as `sketch.as_text` does; return the place behind it."""
+    values[at] = _ZERO + similarity // 100
     values[at + 1] = _DOT
-    return _padded(values, at + 2, share % 100, 2)
+    return _padded(values, at + 2, similarity % 100, 2)
 
 
 @kernel
@@ -304,8 +303,8 @@ def _write(
             if is_duplicate:
                 at = _decimal(values, at, np.uint64(judged.distances[i]))
                 of[j], ends[j] = _DISTANCE, at
-                if judged.agreeing[i] != _NOT_COMPARED:
-                    at = _similarity(values, at, np.int64(judged.agreeing[i]))
+                if judged.similarity[i] != _NOT_COMPARED:
+                    at = _similarity(values, at, np.int64(judged.similarity[i]))
                     j += 1
                     of[j], ends[j] = _SIMILARITY, at
                 if judged.copies[i]:

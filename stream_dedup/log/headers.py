@@ -90,13 +90,13 @@ def of_verdict(
     decided: LogPlace | None,
     distance: int = 0,
     of: Representative | None = None,
-    agreeing: int = NOT_COMPARED,
+    similarity: int = NOT_COMPARED,
     copies: int = 0,
     better: int = 0,
 ) -> Headers:
     """Return our headers for a document with a verdict; `fingerprint`, in hex, is None if it was never fingerprinted.
 
-    `position`: where it lies in the source topic. `agreeing`: how many values of the two sketches are equal, or `NOT_COMPARED`;
+    `position`: where it lies in the source topic. `similarity`: of the two sketches in per cent, or `NOT_COMPARED`;
     `copies` and `better` as in `Judgement`.
     """
     constant = _constants(recipe).get(reason)
@@ -111,8 +111,8 @@ def of_verdict(
     if of is not None:
         kept, identifier, time_ms = of
         own.append((DISTANCE, b"%d" % distance))
-        if agreeing != NOT_COMPARED:
-            own.append((SIMILARITY, as_text(agreeing).encode()))
+        if similarity != NOT_COMPARED:
+            own.append((SIMILARITY, as_text(similarity).encode()))
         if copies:
             own.append((COPIES, b"%d" % copies))
         if better:

@@ -1,11 +1,11 @@
 """Records on `fingerprints`, the one order: packed batches of documents, and control records.
 
     record  := frame "SDF3", version 1, kind 1 (batch), 2 (control), 3 (seed) or 4 (release)
-    batch   := recipe(str8) mode(u8) print_limbs(u8) sketch_values(u8) has_ranks(u8) nonce(16) number(u64)
+    batch   := recipe(str8) mode(u8) print_limbs(u8) sketch_bytes(u8) has_ranks(u8) nonce(16) number(u64)
                sources(u16) source* documents(u32) column*
     source  := topic(str8) topic_id(16) partition(u32) epoch(u64) committed(u64)
     columns := source(u16) offset(i64) value_digest(u64) text_digest(16) print(u64 x print_limbs, low limb first)
-               sketch(sketch_values) features(u32) scope(u64) time_ms(i64) rank(u32 x has_ranks) id_bytes(u16), each for
+               sketch(sketch_bytes) features(u32) scope(u64) time_ms(i64) rank(u32 x has_ranks) id_bytes(u16), each for
                all documents; then the ids, concatenated
     control := UTF-8 JSON object with sorted keys; `type` names it
     seed    := batch, of documents that were delivered elsewhere; epoch and committed are 0
@@ -18,7 +18,7 @@ Worked example: tests/golden/log_records.json holds one record of each kind as h
 
 Invariants: a batch has at most `DOCUMENTS_MAX` documents and encodes to at most `RECORD_BYTES_MAX` bytes; documents of
 one partition stand in offset order; a batch carries, of each source partition, the (epoch, committed offset) that its
-worker read from the broker or had confirmed, never one merely sent; `sketch_values` is 80, or 0 if
+worker read from the broker or had confirmed, never one merely sent; `sketch_bytes` is 120, or 0 if
 the recipe makes no sketches; `has_ranks` is 1 if a document's host has a rank, else 0; the bytes are a function of the
 fields alone.
 """
@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from stream_dedup.ground.better import UNRANKED
 from stream_dedup.ground.document import DIGEST_BYTES, ID_BYTES_MAX, NONCE_BYTES, TOPIC_ID_BYTES, Mode, Position
 from stream_dedup.ground.errors import FormatError
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.log.frame import Reader, cut, framed, unframed
 
 MAGIC = b"SDF3"
@@ -47,10 +47,10 @@ KIND_CONTROL = 2
 KIND_SEED = 3
 KIND_RELEASE = 4
 DOCUMENTS_MAX = 1000
-RECORD_BYTES_MAX = 256_000
+RECORD_BYTES_MAX = 300_000
 _FORGOTTEN_MAX = 1000
 
-_SKETCHES = (0, SKETCH_VALUES)
+_SKETCHES = (0, SKETCH_BYTES)
 
 _U8 = struct.Struct("<B")
 _U16 = struct.Struct("<H")
@@ -179,18 +179,18 @@ def encode_release(release: Release) -> bytes:
 
 
 def _batch_body(batch: Batch) -> bytes:
-    count, limbs, values = len(batch.ids), batch.prints.shape[1], batch.sketches.shape[1]
+    count, limbs, size = len(batch.ids), batch.prints.shape[1], batch.sketches.shape[1]
     ranks = b"" if batch.ranks is None or not batch.ranks.any() else batch.ranks.astype("<u4").tobytes()
     if not 0 < count <= DOCUMENTS_MAX:
         raise FormatError(f"A log record holds 1 to {DOCUMENTS_MAX} documents, and this batch has {count}.")
-    if batch.sketches.shape[0] != count or values not in _SKETCHES:
+    if batch.sketches.shape[0] != count or size not in _SKETCHES:
         raise FormatError(
-            f"A batch of {count} documents needs a sketch of {SKETCH_VALUES} values for each, or none at all, and has "
-            f"{len(batch.sketches)} of {values} values."
+            f"A batch of {count} documents needs a sketch of {SKETCH_BYTES} bytes for each, or none at all, and has "
+            f"{len(batch.sketches)} of {size} bytes."
         )
     parts = [
         _str8(batch.recipe),
-        _MODE.pack(batch.mode, limbs, values, bool(ranks)),
+        _MODE.pack(batch.mode, limbs, size, bool(ranks)),
         batch.nonce,
         _U64.pack(batch.number),
         _U16.pack(len(batch.sources)),
@@ -263,17 +263,17 @@ def decode(raw: bytes | None, what: str = "A record of the log") -> LogRecord:
 def split_sizes(
     id_sizes: Sequence[int],
     width_bits: int,
-    sketch_values: int,
+    sketch_bytes: int,
     sources: int,
     name_bytes: int = 600,
     documents_max: int = DOCUMENTS_MAX,
 ) -> Iterator[int]:
     """Yield how many documents go into each log record so that none breaks a limit.
 
-    `id_sizes`: the ids' sizes in bytes; `width_bits`, `sketch_values`: of the recipe's prints and sketches; `sources`: how
+    `id_sizes`: the ids' sizes in bytes; `width_bits`, `sketch_bytes`: of the recipe's prints and sketches; `sources`: how
     many source partitions a record may name.
     """
-    fixed = _FIXED_BYTES + width_bits // 8 + sketch_values
+    fixed = _FIXED_BYTES + width_bits // 8 + sketch_bytes
     room = RECORD_BYTES_MAX - name_bytes - sources * (300 + TOPIC_ID_BYTES + _SOURCE.size)
     count = used = 0
     for size in id_sizes:
@@ -288,7 +288,7 @@ def split_sizes(
 
 def _decode_batch(reader: Reader, what: str) -> Batch:
     recipe = reader.text(_U8)
-    mode, limbs, values, has_ranks = reader.unpack(_MODE)
+    mode, limbs, size, has_ranks = reader.unpack(_MODE)
     nonce = bytes(reader.take(NONCE_BYTES))
     (number,) = reader.unpack(_U64)
     sources = []
@@ -304,14 +304,14 @@ def _decode_batch(reader: Reader, what: str) -> Batch:
         raise FormatError(f"{what} claims prints of {limbs} limbs of 64 bits and mode {mode}, which do not exist.")
     if has_ranks > 1:
         raise FormatError(f"{what} claims ranks in a way that does not exist.")
-    if values not in _SKETCHES:
-        raise FormatError(f"{what} claims sketches of {values} values; a sketch has {SKETCH_VALUES}, or there is none.")
+    if size not in _SKETCHES:
+        raise FormatError(f"{what} claims sketches of {size} bytes; a sketch has {SKETCH_BYTES}, or there is none.")
     source = reader.column(np.uint16, count)
     offset = reader.column(np.int64, count)
     value_digest = reader.column(np.uint64, count)
     text_digest = np.frombuffer(reader.take(DIGEST_BYTES * count), dtype=np.uint8).reshape(count, DIGEST_BYTES)
     prints = reader.column(np.uint64, count * limbs).reshape(count, limbs)
-    sketches = np.frombuffer(reader.take(values * count), dtype=np.uint8).reshape(count, values)
+    sketches = np.frombuffer(reader.take(size * count), dtype=np.uint8).reshape(count, size)
     features = reader.column(np.uint32, count)
     scope = reader.column(np.uint64, count)
     time_ms = reader.column(np.int64, count)

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from stream_dedup.ground.document import ID_BYTES_MAX, TOPIC_ID_BYTES, Mode
 from stream_dedup.ground.errors import FormatError
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.proof.copies import RULES
 from stream_dedup.proof.scan import LIMB_BITS, Reach
 
@@ -48,7 +48,7 @@ def declared(fields: Mapping[str, Any]) -> tuple[FoldedDeclaration, Reach, Folde
         width = _number(fields, "width", 256)
         if width % LIMB_BITS or width < plan.width:
             raise FormatError(f"A recipe's width cannot be {width}.")
-    if plan.needs_sketch and "sketch_values" in fields and _number(fields, "sketch_values", SKETCH_VALUES) != SKETCH_VALUES:
+    if plan.needs_sketch and "sketch_bytes" in fields and _number(fields, "sketch_bytes", SKETCH_BYTES) != SKETCH_BYTES:
         raise FormatError("The plan compares sketches, and the recipe makes none.")
     mode = Mode(_number(fields, "mode", len(Mode) - 1)) if "mode" in fields else Mode.ENFORCE
     window = None if fields.get("window") is None else window_of(fields["window"])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.document import LogPlace, Position, Reason, Representative, Verdict
 from stream_dedup.ground.errors import FormatError
-from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_VALUES
+from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_BYTES
 from stream_dedup.log.answers import Judgement
 from stream_dedup.log.records import Batch, Control, Release, Seed
 from stream_dedup.proof.controls import (
@@ -35,7 +35,7 @@ from stream_dedup.proof.controls import (
     window_of,
 )
 from stream_dedup.proof.copies import FoldedCopies, seen_copy
-from stream_dedup.proof.scan import LIMB_BITS, AskedTexts, Reach, Rows
+from stream_dedup.proof.scan import LIMB_BITS, AskedTexts, Reach, Rows, per_cent
 
 SLICES: Final = 16
 _TIME_MAX: Final = (1 << 62) - 1
@@ -150,7 +150,7 @@ class Fold:
         values = batch.sketches.shape[1]
         accepted = (
             values == (values if self._rows is None else self._rows.sketches.shape[1])
-            and (not plan.needs_sketch or values == SKETCH_VALUES)
+            and (not plan.needs_sketch or values == SKETCH_BYTES)
             and batch.recipe == declared.recipe
             and batch.mode.delivers == declared.delivers
             and bits >= plan.width
@@ -225,7 +225,7 @@ class Fold:
             reason, distance, equal = Reason.UNCHANGED if is_same_id else Reason.EXACT, 0, NOT_COMPARED
         else:
             reason = Reason.REVISED if is_same_id else Reason.NEAR
-            distance, equal = self._distance(batch, place, one), self._agreeing(batch, place, one)
+            distance, equal = self._distance(batch, place, one), self._similarity(batch, place, one)
         copies, better = one.copies.take(seen_copy(batch, place), self.better, counts=self._counts)
         return Judgement(reason, decided, distance, one.as_representative(), equal, copies, better), one.decided
 
@@ -276,10 +276,10 @@ class Fold:
         different = int.from_bytes((batch.prints[place, :limbs] ^ self._rows.prints[kept.row, :limbs]).tobytes(), "little")
         return self.plan.distance(different, 0)
 
-    def _agreeing(self, batch: Batch, place: int, kept: FoldedEntry) -> int:
+    def _similarity(self, batch: Batch, place: int, kept: FoldedEntry) -> int:
         if self._rows is None or kept.row is None or not self._rows.sketches.shape[1]:
             return NOT_COMPARED
-        return int((batch.sketches[place] == self._rows.sketches[kept.row]).sum())
+        return per_cent(batch.sketches[place], self._rows.sketches[kept.row])
 
     def _is_short(self, batch: Batch, place: int) -> bool:
         return self.declared is None or int(batch.features[place]) < self.declared.floor
@@ -437,9 +437,9 @@ class Fold:
             window = None if fields["window"] is None else window_of(fields["window"])
         better = better_of(fields) if "better" in fields else self.better
         width = self.declared.width or (256 if self._rows is None else self._rows.prints.shape[1] * LIMB_BITS)
-        told = self.declared.fields.get("sketch_values", SKETCH_VALUES)
+        told = self.declared.fields.get("sketch_bytes", SKETCH_BYTES)
         values = told if self._rows is None else self._rows.sketches.shape[1]
-        if plan is None or plan.width > width or (plan.needs_sketch and values != SKETCH_VALUES):
+        if plan is None or plan.width > width or (plan.needs_sketch and values != SKETCH_BYTES):
             return
         self.plan, self.better = plan, better
         if window != self.window:

@@ -197,7 +197,7 @@ def _kind(one: Judgement, other: Judgement) -> str:
         return "another reason"
     if one.distance != other.distance:
         return "another distance"
-    if one.agreeing != other.agreeing:
+    if one.similarity != other.similarity:
         return "another similarity"
     return "another best copy" if one.better != other.better else ""
 

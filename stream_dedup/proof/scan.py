@@ -3,10 +3,11 @@
 A plan's fields are those of the log's records (docs/reference/plans.md): of the low `width` bits of two prints at most
 `threshold` differ, and of the `key_blocks` blocks that differ least at most `radius` bits; `by_length` gives shorter texts
 other thresholds, `ratio` asks that the shorter has so many per cent of the longer's features. Two texts are found, too, if one
-of `bands` blocks of their sketches is equal; at least `similarity` per cent of the sketches' values must be. Of those that
+of `bands` blocks of their sketches is equal; at least `similarity` per cent alike must they be. Of those that
 share a block, or the key of a choice of blocks, only `asked` living ones are looked at, half of them the first and half the
 last. Where there is a `crowd`, the first 32 of all that are looked at are one: a value of the sketch weighs less, the more of
-them have it, and who is near has at least `crowd` per cent of all weight in common with the text.
+them have it, and who is near has at least `crowd` per cent of all weight in common with the text. Half a byte is equal by
+chance once in 16 times, which is taken out of what the second part of the sketches says.
 
 Invariants: `Reach.is_near` is the definition; the compiled scan gives the lowest row for which it holds, whatever the plan.
 Where keys are compared whole, and more than a pair says who is near, it looks only at the rows that share a key, from a
@@ -163,8 +164,10 @@ class Reach:
                 threshold = bits
         if 100 * shorter < self.ratio * longer or self.distance(one, other) > threshold:
             return False
-        equal = sum(mine == other_value for mine, other_value in zip(*sketches, strict=True))
-        return 100 * equal >= self.similarity * SKETCH_VALUES
+        if not self.similarity:
+            return True
+        one_sketch, other_sketch = (np.frombuffer(sketch, np.uint8) for sketch in sketches)
+        return bool(_of_2400(_equal_values(one_sketch, other_sketch)) >= 24 * self.similarity)
 
 
 class Rows:
@@ -271,7 +274,7 @@ class KeyedRows:
         some = np.array(sorted(candidates), np.int64)
         different = (self.rows.prints[some, : self.reach.limbs] ^ limbs[: self.reach.limbs]).astype("<u8").view(np.uint8)
         bits = np.unpackbits(different, axis=1, bitorder="little")[:, : self.reach.width]
-        equal = self.rows.sketches[some] == sketch
+        equal = _equal_values(self.rows.sketches[some], sketch)
         near = _are_alike(self.reach, self.rows.features[some], features, bits, equal)
         near &= _stand_out(self.reach, equal, near)
         return int(some[np.argmax(near)]) if near.any() else -1
@@ -354,12 +357,11 @@ def _find_in_order(reach: Reach, rows: Rows, first: int, end: int, asked: AskedT
         peers = living[rows.scopes[living] == scopes[at]]
         different = (rows.prints[peers, : reach.limbs] ^ prints[at, : reach.limbs]).astype("<u8").view(np.uint8)
         bits = np.unpackbits(different, axis=1, bitorder="little")[:, : reach.width]
-        equal = rows.sketches[peers] == sketches[at]
+        equal = _equal_values(rows.sketches[peers], sketches[at])
         shared = _print_keys(reach, bits)
         if reach.bands:
-            shared = np.concatenate(
-                [shared, equal.reshape(len(peers), reach.bands, SKETCH_VALUES // reach.bands).all(axis=2)], axis=1
-            )
+            blocks = equal[:, :SKETCH_VALUES].reshape(len(peers), reach.bands, SKETCH_VALUES // reach.bands)
+            shared = np.concatenate([shared, blocks.all(axis=2)], axis=1)
         if reach.asked:
             order = np.cumsum(shared, axis=0)
             shared &= (order <= reach.asked - last) | (order > shared.sum(axis=0) - last)
@@ -374,15 +376,18 @@ def _find_in_order(reach: Reach, rows: Rows, first: int, end: int, asked: AskedT
 def _stand_out(reach: Reach, equal: NDArray[np.bool_], judged: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which of the candidates, as far as they are `judged`, are like a text where the crowd is not.
 
-    `equal` (n, values): of each candidate, in log order, which values of its sketch are the text's.
+    `equal` (n, values): of each candidate, in log order, which values of its sketch are the text's, of both parts.
     """
     out = judged.copy()
     if reach.crowd:
         crowd = equal[:_CROWD].astype(np.int64)
         for at in np.flatnonzero(judged):
             others = np.delete(crowd, at, axis=0) if at < len(crowd) else crowd
-            weights = (len(others) + _STRANGERS - others.sum(axis=0)) ** 2
-            out[at] = not len(others) or 100 * weights[equal[at]].sum() >= reach.crowd * weights.sum()
+            most = len(others) + _STRANGERS
+            unlike = most - others.sum(axis=0)
+            first, second = (15 * unlike[:SKETCH_VALUES]) ** 2, np.minimum(15 * most, 16 * unlike[SKETCH_VALUES:]) ** 2
+            own = 15 * first[equal[at, :SKETCH_VALUES]].sum() + 16 * second[equal[at, SKETCH_VALUES:]].sum() - second.sum()
+            out[at] = not len(others) or 100 * own >= reach.crowd * 15 * (first.sum() + second.sum())
     return out
 
 
@@ -395,8 +400,34 @@ def _are_alike(
     for below, threshold in reversed(reach.by_length):
         limit[shorter < below] = threshold
     is_near: NDArray[np.bool_] = (bits.sum(axis=1) <= limit) & (100 * shorter >= reach.ratio * longer)
-    is_near &= 100 * equal.sum(axis=1) >= reach.similarity * SKETCH_VALUES
+    if reach.similarity:
+        is_near &= _of_2400(equal) >= 24 * reach.similarity
     return is_near
+
+
+def _equal_values(sketches: NDArray[np.uint8], sketch: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Return which values of sketches (.., bytes) and of one are equal: a byte each, and behind `SKETCH_VALUES` half of one."""
+    differing = sketches ^ sketch
+    if not differing.shape[-1]:
+        return np.empty(differing.shape, np.bool_)
+    equal = np.empty((*differing.shape[:-1], 2 * differing.shape[-1] - SKETCH_VALUES), np.bool_)
+    equal[..., :SKETCH_VALUES] = differing[..., :SKETCH_VALUES] == 0
+    equal[..., SKETCH_VALUES::2] = differing[..., SKETCH_VALUES:] & 15 == 0
+    equal[..., SKETCH_VALUES + 1 :: 2] = differing[..., SKETCH_VALUES:] >> 4 == 0
+    return equal
+
+
+def _of_2400(equal: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the similarity in 2,400ths: the mean of both parts' shares, of the second that beyond one in 16 by chance."""
+    found: NDArray[np.int64] = (
+        15 * equal[..., :SKETCH_VALUES].sum(axis=-1) + 16 * equal[..., SKETCH_VALUES:].sum(axis=-1) - SKETCH_VALUES
+    )
+    return found
+
+
+def per_cent(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> int:
+    """Return how similar two sketches are in per cent, rounded down."""
+    return max(0, int(_of_2400(_equal_values(one, other))) // 24)
 
 
 def _print_keys(reach: Reach, bits: NDArray[np.uint8]) -> NDArray[np.bool_]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stream_dedup.ground.document import Headers, LogPlace, Message, Position, Reason, Verdict
-from stream_dedup.ground.sketch import agreeing, as_text
+from stream_dedup.ground.sketch import as_text, per_cent
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement
 from stream_dedup.proof.content import Content, cut_of, of_dead_letter, of_output, split_dead_letter, split_verdict
@@ -225,7 +225,7 @@ class AuditedOutputs:
         if distance != str(bits):
             return f"they differ in {bits} bits, and dedup.distance is {distance!r}"
         sketches = (document.sketch, found.sketch)
-        told = as_text(agreeing(*sketches)) if all(sketches) else ""
+        told = as_text(per_cent(*sketches)) if all(sketches) else ""
         similarity = headers.text_of(own, headers.SIMILARITY)
         if similarity != told:
             return f"their sketches are {told or 'not'} alike, and dedup.similarity is {similarity!r}"
@@ -292,8 +292,8 @@ class AuditedOutputs:
 
 def expected_headers(position: Position, judgement: Judgement, recipe: str, fingerprint: bytes) -> Headers:
     """Return our headers for a judged document at a position in the source."""
-    reason, decided, distance, of, agreeing, copies, better = judgement
-    return headers.of_verdict(position, reason, recipe, fingerprint, decided, distance, of, agreeing, copies, better)
+    reason, decided, distance, of, similarity, copies, better = judgement
+    return headers.of_verdict(position, reason, recipe, fingerprint, decided, distance, of, similarity, copies, better)
 
 
 def differences(own: Sequence[tuple[str, bytes | None]], expected: Sequence[tuple[str, bytes | None]]) -> str:

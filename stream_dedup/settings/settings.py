@@ -184,8 +184,9 @@ class Settings(BaseModel):
         default=None,
         description="Which texts count as near. `bands`: found by a block of the sketch or of the print, then at most 28 "
         "bits apart and at least 65 % alike, and alike too in what other pages of the site do not share; its look-ups cost the "
-        "same however much is remembered. `wide`: without sketches, 128 bits, 8 blocks, one block within 1 bit and the whole within 21, the shorter text with at least 75 % of the "
-        "longer's features; costs more the more is remembered. `classic`: the textbook's 64 bits, 4 blocks, within 3 bits; "
+        "same however much is remembered. `wide`: without sketches, 128 bits, 8 blocks, one block within 1 bit and the whole "
+        "within 21, the shorter text with at least 75 % of the longer's features; costs more the more is remembered. "
+        "`classic`: the textbook's 64 bits, 4 blocks, within 3 bits; "
         "finds about half of the near-duplicates. Or in numbers, as in `128:8:1:21:75%` (see `plans.md`). It is taken by the "
         "first worker of an empty log; later the log's own plan is in force.",
         json_schema_extra={"default_text": "`bands`; `wide` for recipes that make no sketches"},

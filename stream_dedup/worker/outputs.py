@@ -22,7 +22,7 @@ from stream_dedup.ground.document import DeadLetter, Message, Mode, Position, Re
 from stream_dedup.ground.errors import InvariantError
 from stream_dedup.ground.lazy import Item, Lazy
 from stream_dedup.ground.messages import NO_TIMESTAMP, Messages
-from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_VALUES
+from stream_dedup.ground.sketch import NOT_COMPARED
 from stream_dedup.kafka import Output, PackedOutputs, RecordColumns, warm_up_writer
 from stream_dedup.log import headers
 from stream_dedup.log.answers import Judgement, NamedRepresentatives, Verdicts
@@ -72,7 +72,7 @@ class EmittedCounts(NamedTuple):
     def of(cls, leaving: Iterable[EmittedRecord]) -> EmittedCounts:
         """Count records one by one."""
         documents, sizes, stages = [0] * _REASONS, [0] * _REASONS, Counter[str]()
-        distances, agreeing, timestamps_ms = [], [], []
+        distances, similarity, timestamps_ms = [], [], []
         for _, message, decided in leaving:
             if message.timestamp_ms is not None:
                 timestamps_ms.append(message.timestamp_ms)
@@ -82,7 +82,7 @@ class EmittedCounts(NamedTuple):
             reason = decided.reason if isinstance(decided, Judgement) else decided
             if isinstance(decided, Judgement) and decided.of is not None:
                 distances.append(decided.distance)
-                agreeing.append(decided.agreeing)
+                similarity.append(decided.similarity)
             documents[reason] += 1
             sizes[reason] += len(message.value or b"")
         return cls(
@@ -90,14 +90,14 @@ class EmittedCounts(NamedTuple):
             np.array(sizes),
             stages,
             np.array(distances, np.int64),
-            _similarities(np.array(agreeing, np.uint8)),
+            _similarities(np.array(similarity, np.uint8)),
             np.array(timestamps_ms, np.int64),
         )
 
 
-def _similarities(agreeing: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Return the similarities of those whose sketches were compared, by their numbers of equal values."""
-    similarities: NDArray[np.float64] = agreeing[agreeing != NOT_COMPARED] / SKETCH_VALUES
+def _similarities(similarity: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Return the similarities, as shares, of those whose sketches were compared, given in per cent."""
+    similarities: NDArray[np.float64] = similarity[similarity != NOT_COMPARED] / 100
     return similarities
 
 
@@ -141,10 +141,10 @@ class OutputWriter:
         passed = headers.passed_on(message.headers) if message.headers else []
         position = Position(message.topic, b"", message.partition, message.offset)
         if isinstance(decided, Judgement):
-            reason, place, distance, of, agreeing, copies, better = decided
+            reason, place, distance, of, *told = decided
             if reason is Reason.RETRACTED:
                 return self._dead_letter(message, position, _REFUSED), _REFUSED
-            own = headers.of_verdict(position, reason, self._recipe, fingerprint, place, distance, of, agreeing, copies, better)
+            own = headers.of_verdict(position, reason, self._recipe, fingerprint, place, distance, of, *told)
             topic = self._duplicates if reason.verdict is Verdict.DUPLICATE else self._unique
         elif isinstance(decided, Reason):
             own = headers.of_verdict(position, decided, self._recipe, None, None)
@@ -250,7 +250,7 @@ class EmittedBatch(Lazy[EmittedRecord]):
             rest.bytes + np.bincount(packed, sizes, _REASONS).astype(np.int64),
             rest.stages,
             np.concatenate([rest.distances, verdicts.distances[named]]),
-            np.concatenate([rest.similarities, _similarities(verdicts.agreeing[named])]),
+            np.concatenate([rest.similarities, _similarities(verdicts.similarity[named])]),
             times[times != NO_TIMESTAMP],
         )
 
@@ -309,7 +309,7 @@ def _verdicts_of(batch: InFlight, count: int) -> Verdicts:
     for places, told in parts:
         verdicts.reasons[places] = told.reasons
         verdicts.distances[places] = told.distances
-        verdicts.agreeing[places] = told.agreeing
+        verdicts.similarity[places] = told.similarity
         verdicts.copies[places] = told.copies
         verdicts.better[places] = told.better
         verdicts.decided_offsets[places] = told.decided_offsets

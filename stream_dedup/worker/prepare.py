@@ -358,7 +358,7 @@ class Preparer:
         for count in records.split_sizes(
             list(map(len, ids)),
             64 * self._recipe.limbs,
-            self._recipe.sketch_values,
+            self._recipe.sketch_bytes,
             len(sources),
             documents_max=self._record_documents,
         ):

@@ -60,7 +60,7 @@ def test_a_scan_takes_what_the_plan_takes() -> None:
     base = dice.getrandbits(128)
     numbers = [base ^ sum(1 << dice.randrange(128) for _ in range(dice.randrange(16))) for _ in range(60)]
     features = [dice.choice([10, 47, 48, 100, 200, 400]) for _ in numbers]
-    sketches = np.array([[3 if dice.random() < 0.85 else dice.randrange(256) for _ in range(80)] for _ in numbers], np.uint8)
+    sketches = np.array([[3 if dice.random() < 0.85 else dice.randrange(256) for _ in range(120)] for _ in numbers], np.uint8)
     told = [sketch.tobytes() for sketch in sketches]
     prints = np.array([[one & (1 << 64) - 1, one >> 64] for one in (number & (1 << 128) - 1 for number in numbers)], np.uint64)
 

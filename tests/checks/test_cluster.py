@@ -101,7 +101,7 @@ def shape(name: str, **numbers: int) -> Callable[[dict[str, Existing]], object]:
         (config("fingerprints", min_insync_replicas="1"), "warning", "replicas", "one broker alone acknowledged"),
         (config("fingerprints", unclean_leader_election_enable="true"), "refused", "replicas", "unclean.leader.election"),
         (shape("unique", replicas=1), "refused", "replicas", "nothing can be written to it"),
-        (config("fingerprints", max_message_bytes="200000"), "refused", "log sizes", "a batch may have 256,101"),
+        (config("fingerprints", max_message_bytes="200000"), "refused", "log sizes", "a batch may have 300,101"),
         (config("verdicts", max_message_bytes="200000"), "refused", "log sizes", "an answer may have"),
         (config("verdicts", cleanup_policy="compact,delete"), "refused", "log sizes", "would wait for ever"),
         (config("verdicts", retention_ms="60000"), "warning", "log sizes", "kept for 60 seconds"),

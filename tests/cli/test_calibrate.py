@@ -41,7 +41,7 @@ def test_a_threshold_is_proposed_with_what_it_drops(run: Callable[..., Any], pag
     given = ("--text-field", "body", "--set", "similarity=0.9", "--svg", str(picture), "--json")
     said = json.loads(run("calibrate", str(pages), *given).out)
 
-    assert (said["documents"], said["compared"], said["plan"]) == (500, 500, "128:4:0:28~16:90%:64")
+    assert (said["documents"], said["compared"], said["plan"]) == (500, 500, "128:4:0:28~16:90%:64:40%")
     proposed = said["proposed"]
     assert 0.6 < proposed["similarity"] <= 0.88
     assert proposed["low"] <= proposed["similarity"] <= proposed["high"]

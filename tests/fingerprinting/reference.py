@@ -220,19 +220,27 @@ def sketch(text: str, key: bytes) -> bytes:
     derived = hashlib.blake2b(key, digest_size=32, person=b"sketch secrets").digest()
     *factors, offset = (int.from_bytes(derived[start : start + 8], "little") for start in range(0, 32, 8))
     runs = [hashes[start : start + 3] for start in range(max(len(hashes) - 2, 1))] if hashes else []
-    bins: list[list[int]] = [[] for _ in range(80)]
+    first: list[list[int]] = [[] for _ in range(80)]
+    second: list[list[int]] = [[] for _ in range(80)]
     for run in runs:
         value = _mix((offset + sum(one * (factor | 1) for one, factor in zip(run, factors, strict=False))) & WORD_BITS)
-        bins[(value >> 32) * 80 >> 32].append(value & 0xFFFFFFFF)
+        high, low = value >> 32, value & 0xFFFFFFFF
+        first[high * 80 >> 32].append(low)
+        second[low * 80 >> 32].append(high)
     if not runs:
-        return bytes(80)
+        return bytes(120)
 
     def place_in_walk(one: int, other: int) -> bytes:
         return hashlib.blake2b(bytes([one, other]), digest_size=8, person=b"sketch walks").digest()
 
-    full = [other for other in range(80) if bins[other]]
-    sources = [one if bins[one] else min(full, key=functools.partial(place_in_walk, one)) for one in range(80)]
-    return bytes(min(bins[source]) & 0xFF for source in sources)
+    def kept(bins: list[list[int]]) -> list[int]:
+        full = [other for other in range(80) if bins[other]]
+        sources = [one if bins[one] else min(full, key=functools.partial(place_in_walk, one)) for one in range(80)]
+        return [min(bins[source]) for source in sources]
+
+    halves = [rank & 0xF for rank in kept(second)]
+    pairs = zip(halves[::2], halves[1::2], strict=True)
+    return bytes(rank & 0xFF for rank in kept(first)) + bytes(low | high << 4 for low, high in pairs)
 
 
 FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3

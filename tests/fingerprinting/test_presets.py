@@ -87,15 +87,15 @@ def golden_rows() -> dict[str, dict[str, str]]:
 
 ROWS: dict[str, dict[str, str]] = json.loads(FILE.read_text("ascii")) if FILE.exists() else {}
 IDS = {
-    "words:32": "words:32:jieba-0.42.1:76f86d",
-    "words:64": "words:64:jieba-0.42.1:b06c31",
-    "words:128": "words:128:jieba-0.42.1:73f3c0",
+    "words:32": "words:32:jieba-0.42.1:2c9f84",
+    "words:64": "words:64:jieba-0.42.1:573273",
+    "words:128": "words:128:jieba-0.42.1:a47d34",
     "chars:32": "chars:32:unicode-14.0.0:f7be1d",
     "chars:64": "chars:64:unicode-14.0.0:56ed67",
     "chars:128": "chars:128:unicode-14.0.0:b6dbf6",
-    "shingles:32": "shingles:32:jieba-0.42.1:3dfc7f",
-    "shingles:64": "shingles:64:jieba-0.42.1:33a802",
-    "shingles:128": "shingles:128:jieba-0.42.1:e3ef09",
+    "shingles:32": "shingles:32:jieba-0.42.1:38f56a",
+    "shingles:64": "shingles:64:jieba-0.42.1:0f85be",
+    "shingles:128": "shingles:128:jieba-0.42.1:6103da",
     "keywords:32": "keywords:32:jieba-0.42.1:359ce0",
     "keywords:64": "keywords:64:jieba-0.42.1:f39beb",
     "textrank:32": "textrank:32:jieba-0.42.1:b1fe55",

@@ -25,7 +25,7 @@ def held(volume: dict[bytes, bytes]) -> dict[str, tuple[Any, ...]]:
             continue
         number = layout.number_of(key)
         page = volume[layout.page_key(number // layout.PAGE_ENTRIES)]
-        kind = layout.row_type(meta.print_limbs, meta.sketch_values)
+        kind = layout.row_type(meta.print_limbs, meta.sketch_bytes)
         count, raw, _ = layout.split_rows(page, kind.itemsize)
         entry = layout.decode_columns(raw, count, kind)[number % layout.PAGE_ENTRIES]
         assert entry["state"] != layout.STATE_REMOVED, f"entry {number} is gone, and its copies are still there"

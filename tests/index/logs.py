@@ -12,7 +12,7 @@ import numpy as np
 
 from stream_dedup.ground.document import Mode
 from stream_dedup.ground.plan import Plan
-from stream_dedup.ground.sketch import SKETCH_VALUES
+from stream_dedup.ground.sketch import SKETCH_BYTES, SKETCH_VALUES
 from stream_dedup.index import layout
 from stream_dedup.log.records import (
     Batch,
@@ -130,7 +130,10 @@ def random_sketch(chance: random.Random) -> bytes:
     for first in range(0, SKETCH_VALUES, 5):
         if chance.random() < 0.4:
             values[first] = chance.randrange(256)
-    return bytes(values)
+    judging = bytearray(SKETCH_BYTES - SKETCH_VALUES)
+    for at in chance.sample(range(len(judging)), chance.choice([0, 4, 12, 20, 35])):
+        judging[at] = chance.randrange(64)
+    return bytes(values + judging)
 
 
 @dataclass

@@ -34,7 +34,7 @@ from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log.answers import LogAnswer, decode
 from tests.index.child import Child
 from tests.index.logs import APPEND_MS, FLOOR, Doc, batch, declare, random_sketch, retract
-from tests.index.oracle import VALUES, near
+from tests.index.oracle import BYTES, near
 
 KINDS = (
     "128:8:1:21:75%",  # wide
@@ -91,7 +91,7 @@ class AgainstAPlainScan(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.fields = self.plan.to_fields()
         self.limbs = self.plan.limbs if self.chance.random() < 0.5 else 2
-        self.values = VALUES if self.plan.needs_sketch or self.chance.random() < 0.3 else 0
+        self.values = BYTES if self.plan.needs_sketch or self.chance.random() < 0.3 else 0
         self.log: list[tuple[int, int, bytes]] = []
         self.answers: list[tuple[int, bytes]] = []
         self.held: list[Held] = []

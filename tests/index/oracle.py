@@ -51,7 +51,7 @@ class Kept:
 
 
 Text = tuple[int, int, bytes]  # print, features, sketch
-VALUES = 80
+BYTES = 120
 
 
 def near(plan: dict[str, Any], new: Text, peers: Iterable[Text]) -> Iterator[int]:
@@ -80,9 +80,13 @@ def stands_out(plan: dict[str, Any], new: bytes, one: bytes, crowd: list[bytes])
     """Return whether two sketches are alike enough where the crowd is not."""
     if not plan.get("crowd") or not crowd:
         return True
-    weights = [Fraction(sum(other[at] != new[at] for other in crowd) + 4, len(crowd) + 4) ** 2 for at in range(VALUES)]
-    own = sum(weight for at, weight in enumerate(weights) if new[at] == one[at])
-    return own / sum(weights) >= Fraction(plan["crowd"], 100)
+    mine, yours, theirs = numbers(new), numbers(one), [numbers(other) for other in crowd]
+    unlike = [Fraction(sum(other[at] != mine[at] for other in theirs) + 4, len(crowd) + 4) for at in range(160)]
+    weights = [share**2 for share in unlike[:80]] + [min(Fraction(1), share / Fraction(15, 16)) ** 2 for share in unlike[80:]]
+    first = sum(weight for at, weight in enumerate(weights[:80]) if mine[at] == yours[at])
+    second = sum(weight for at, weight in enumerate(weights[80:], 80) if mine[at] == yours[at])
+    beyond_chance = (second - sum(weights[80:]) / 16) / Fraction(15, 16)
+    return (first + beyond_chance) / sum(weights) >= Fraction(plan["crowd"], 100)
 
 
 def is_near(plan: dict[str, Any], one: int, other: int, features: int, other_features: int) -> bool:
@@ -100,7 +104,7 @@ def shared(plan: dict[str, Any], one: Text, other: Text) -> set[tuple[str, int]]
     found = {("print", number) for number, key in enumerate(keys) if sum(key) <= plan["radius"] and blocks}
     if not blocks and not bands:
         found.add(("all", 0))
-    size = VALUES // bands if bands else 0
+    size = 80 // bands if bands else 0
     parts = [(block, slice(block * size, block * size + size)) for block in range(bands)]
     return found | {("sketch", block) for block, part in parts if one[2][part] == other[2][part]}
 
@@ -109,12 +113,22 @@ def are_alike(plan: dict[str, Any], one: Text, other: Text) -> bool:
     """Return whether two texts are near if they are found: in length, distance and similarity."""
     smaller, larger = sorted((one[1], other[1]))
     threshold = next((bound for below, bound in plan.get("by_length", []) if smaller < below), plan["threshold"])
-    equal = sum(a == b for a, b in zip(one[2], other[2], strict=True))
     return (
         100 * smaller >= plan.get("ratio", 0) * larger
         and differing(plan, one, other).count("1") <= threshold
-        and 100 * equal >= plan.get("similarity", 0) * VALUES
+        and (not plan.get("similarity") or 100 * similarity(one[2], other[2]) >= plan["similarity"])
     )
+
+
+def similarity(one: bytes, other: bytes) -> Fraction:
+    """Return the mean of what both parts of two sketches say; of the second one value in 16 is equal by chance."""
+    equal = [a == b for a, b in zip(numbers(one), numbers(other), strict=True)]
+    return (Fraction(sum(equal[:80]), 80) + (Fraction(sum(equal[80:]), 80) - Fraction(1, 16)) / Fraction(15, 16)) / 2
+
+
+def numbers(sketch: bytes) -> list[int]:
+    """Return the values of a sketch: 80 of a byte, 80 of half a byte."""
+    return [*sketch[:80], *(half for byte in sketch[80:] for half in (byte % 16, byte // 16))]
 
 
 def differing(plan: dict[str, Any], one: Text, other: Text) -> str:
@@ -163,7 +177,7 @@ class Oracle:
             or batch.mode != self.declared["mode"]
             or batch.prints.shape[1] * 64 < self.plan["width"]
             or (self.limbs and (batch.prints.shape[1], batch.sketches.shape[1]) != (self.limbs, self.values))
-            or (needs_sketch(self.plan) and batch.sketches.shape[1] != VALUES)
+            or (needs_sketch(self.plan) and batch.sketches.shape[1] != BYTES)
             or any(offset < 0 for offset in batch.offset.tolist())
             or any(source.committed >= 1 << 63 for source in batch.sources)
         ):
@@ -262,9 +276,8 @@ class Oracle:
         reasons = (Reason.UNCHANGED, Reason.EXACT) if same else (Reason.REVISED, Reason.NEAR)
         distance = 0 if same else ((found.print ^ kept.print) & ((1 << self.plan["width"]) - 1)).bit_count()
         of = Representative(Position(*found.key[:4]), found.id, found.time_ms)
-        agreeing = sum(a == b for a, b in zip(found.sketch, kept.sketch, strict=True))
-        agreeing = NOT_COMPARED if same or not self.values else agreeing
-        return Judgement(reasons[0 if mine else 1], here, distance, of, agreeing, *self._count(found, kept)), found
+        alike = NOT_COMPARED if same or not self.values else max(0, int(100 * similarity(found.sketch, kept.sketch) // 1))
+        return Judgement(reasons[0 if mine else 1], here, distance, of, alike, *self._count(found, kept)), found
 
     def _count(self, found: Kept, new: Kept) -> tuple[int, int]:
         """Return how many copies there are with the new one, and the number of the rule by which it is the best, or 0."""
@@ -312,7 +325,7 @@ class Oracle:
         return same, None if first is None else full[first]
 
     def _set_plan(self, plan: Mapping[str, Any]) -> None:
-        if needs_sketch(plan) and self.limbs and self.values != VALUES:
+        if needs_sketch(plan) and self.limbs and self.values != BYTES:
             raise ValueError
         self.plan = {**plan, **{name: int(plan[name]) for name in ("width", "blocks", "radius", "threshold")}}
 

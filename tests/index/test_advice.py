@@ -86,15 +86,15 @@ def test_predicted_memory_is_what_the_arrays_hold(plan: Plan, tmp_path: Path) ->
     """Nearly, over an index that grew document by document."""
     dice = np.random.default_rng(int(os.environ["TEST_SEED"]))
     count = 200_000
-    columns = no_columns(2, count, 80)
-    columns.sketches[:] = dice.integers(0, 256, (count, 80), np.uint8)
+    columns = no_columns(2, count, 120)
+    columns.sketches[:] = dice.integers(0, 256, (count, 120), np.uint8)
     columns.prints[:], columns.digests[:] = dice.integers(0, 1 << 64, (2, count, 2), np.uint64)
     columns.offsets[:] = np.arange(count)
 
     def identities(numbers: NDArray[np.int64], known: Columns = columns) -> Columns:
         return take_rows(known, numbers)
 
-    index = Neighbours(plan, 2, identities, budget=Budget(0, tmp_path), values=80)
+    index = Neighbours(plan, 2, identities, budget=Budget(0, tmp_path), values=120)
     for first in range(0, count, 20_000):
         part = take_rows(columns, slice(first, first + 20_000))
         index.judge(part, np.full(20_000, 100, np.uint32), 1)
@@ -119,11 +119,11 @@ def test_a_budget_is_told_what_the_arrays_hold_at_most(tmp_path: Path) -> None:
     """What the least budget is told from bounds an index that grows, and is not far off."""
     dice = np.random.default_rng(int(os.environ["TEST_SEED"]))
     plan, count, shares = PLANS["bands"], 1_200_000, []
-    columns = no_columns(2, count, 80)
-    columns.sketches[:] = dice.integers(0, 256, (count, 80), np.uint8)
+    columns = no_columns(2, count, 120)
+    columns.sketches[:] = dice.integers(0, 256, (count, 120), np.uint8)
     columns.prints[:], columns.digests[:] = dice.integers(0, 1 << 64, (2, count, 2), np.uint64)
     columns.offsets[:] = np.arange(count)
-    index = Neighbours(plan, 2, lambda numbers: take_rows(columns, numbers), budget=Tight(1, tmp_path), values=80)
+    index = Neighbours(plan, 2, lambda numbers: take_rows(columns, numbers), budget=Tight(1, tmp_path), values=120)
     for first in range(0, count, 5_000):
         part = take_rows(columns, slice(first, first + 5_000))
         index.add(part, np.ones(5_000, np.bool_))

@@ -108,8 +108,9 @@ def test_recall_of_pairs_of_a_similarity_is_what_random_pairs_show(plan: Plan, s
     hits = 0
     for _ in range(1000):
         difference = sum(1 << bit for bit in np.flatnonzero(dice.random(128) < bits).tolist())
-        one, other = dice.integers(0, 256, (2, 80), np.uint8)
-        sketches = one.tobytes(), np.where(dice.random(80) < similarity, one, other).tobytes()
+        values, others = np.concatenate([dice.integers(0, 256, (2, 80)), dice.integers(0, 16, (2, 80))], axis=1)
+        pair = values, np.where(dice.random(160) < similarity, values, others)
+        sketches = tuple(bytes([*one[:80], *(one[80::2] | one[81::2] << 4)]) for one in pair)
         hits += plan.within_reach(0, difference, (100, 100), sketches)
     assert chance_of_so_few_or_so_many(hits, 1000, recall_alike(plan, similarity)) > 1e-7
 

@@ -84,9 +84,9 @@ def test_an_old_volume_goes_on() -> None:
 
 
 def test_sizes_per_document() -> None:
-    """A row of a 128-bit print takes 97 bytes beside its id, with a sketch 177, a kept verdict 70, a count of copies 49."""
+    """A row of a 128-bit print takes 97 bytes beside its id, with a sketch 217, a kept verdict 70, a count of copies 49."""
     assert layout.row_type(2).itemsize == 97
-    assert layout.row_type(2, 80).itemsize == 177
+    assert layout.row_type(2, 120).itemsize == 217
     assert layout.KEPT.itemsize == 70
     assert layout.COPIES.itemsize == 49
 
@@ -120,8 +120,8 @@ def test_keys_sort_as_their_numbers(numbers: list[int]) -> None:
 
 def test_what_is_damaged_or_newer_is_told_apart() -> None:
     """Cut values are format errors; a newer version is an error of its own, which stops rather than rebuilds."""
-    with pytest.raises(FutureFormatError, match="version 6"):
-        layout.check_format(b"SDX1\x06\x00")
+    with pytest.raises(FutureFormatError, match="version 7"):
+        layout.check_format(b"SDX1\x07\x00")
     with pytest.raises(FormatError, match=r"version 1, and this program reads \d+; give the index an empty volume"):
         layout.check_format(b"SDX1\x01\x00")
     for cut in (b"", b"SDX", b"SDF3\x01\x00", layout.encode_format() + b"x"):

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError, StoreError
 from stream_dedup.ground.plan import PLANS, Plan
-from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_VALUES, agreeing
+from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_BYTES, SKETCH_VALUES, per_cent
 from stream_dedup.index import blocked, budget, finder, keyed, near_kernels, neighbours, slot_kernels, table_kernels
 from stream_dedup.index.blocks import addresses_of, tables_of, to_limbs
 from stream_dedup.index.neighbours import Neighbours
@@ -93,8 +93,8 @@ def test_compiled_addresses_and_reach_equal_plain_python(plan: Plan) -> None:
         for bit in chance.sample(range(plan.width), chance.randint(0, min(plan.width, plan.threshold_max + 2))):
             other ^= 1 << bit
         features = (chance.randint(0, 60), chance.randint(0, 60))
-        pair = no_columns(4, 2, SKETCH_VALUES)
-        sketches = bytes(SKETCH_VALUES), bytes(int(chance.random() < 0.4) for _ in range(SKETCH_VALUES))
+        pair = no_columns(4, 2, SKETCH_BYTES)
+        sketches = bytes(SKETCH_BYTES), bytes(int(chance.random() < 0.4) for _ in range(SKETCH_BYTES))
         pair.sketches[:] = [list(one) for one in sketches]
         pair.prints[0], pair.prints[1], pair.features[:] = to_limbs(number, 4), to_limbs(other, 4), features
         expected = plan.distance(number, other) if plan.within_reach(number, other, features, sketches) else -1
@@ -128,7 +128,7 @@ class Modelled:
 
 
 def columns_of_all(documents: Sequence[Modelled], limbs: int) -> Columns:
-    columns = no_columns(limbs, len(documents), SKETCH_VALUES)
+    columns = no_columns(limbs, len(documents), SKETCH_BYTES)
     for row, one in enumerate(documents):
         columns.prints[row] = to_limbs(one.print, limbs)
         columns.scopes[row] = one.scope
@@ -178,7 +178,7 @@ class AgainstAList(RuleBasedStateMachine):
         folder = Path(tempfile.gettempdir())
         sometimes = self.chance.choice([None, budget.Budget(0, folder), HoldsNoTable(1 << 20, folder)])
         threads = self.chance.choice([1, 2])
-        return Neighbours(self.plan, self.limbs, identities, threads=threads, budget=sometimes, values=SKETCH_VALUES)
+        return Neighbours(self.plan, self.limbs, identities, threads=threads, budget=sometimes, values=SKETCH_BYTES)
 
     def document(self) -> Modelled:
         chance, number = self.chance, self.chance.choice(self.bases)
@@ -191,8 +191,11 @@ class AgainstAList(RuleBasedStateMachine):
         for band in range(16):
             if chance.random() < 0.4:  # as pages of one template do: whole blocks are equal, and little else
                 sketch[5 * band] = chance.randrange(256)
+        judging = bytearray(SKETCH_BYTES - SKETCH_VALUES)
+        for at in chance.sample(range(len(judging)), chance.choice([0, 4, 12, 16, 35])):
+            judging[at] = chance.randrange(64)
         return Modelled(
-            sketch=bytes(sketch),
+            sketch=bytes(sketch + judging),
             print=number,
             scope=chance.choice([0, 0, 0, 1 << 32, 2**64 - 1]),
             digest=chance.choice([chance.randbytes(16), bytes([chance.randrange(6)] * 16)]),
@@ -223,8 +226,8 @@ class AgainstAList(RuleBasedStateMachine):
         expected = [self.judge_by_list(one) for one in documents]
 
         assert expected == list(zip(found.outcome.tolist(), found.entry.tolist(), found.distance.tolist(), strict=True))
-        assert found.agreeing.tolist() == [
-            agreeing(one.sketch, self.model[entry].sketch) if outcome == OUTCOME_NEAR else NOT_COMPARED
+        assert found.similarity.tolist() == [
+            per_cent(one.sketch, self.model[entry].sketch) if outcome == OUTCOME_NEAR else NOT_COMPARED
             for one, (outcome, entry, _) in zip(documents, expected, strict=True)
         ]
 
@@ -349,11 +352,11 @@ def test_one_bucket_may_hold_everything() -> None:
 def test_a_look_at_the_buckets_looks_at_one_table(is_sealed: bool) -> None:
     """A bucket of 300 in the last of twenty tables is seen when that table has its turn, and from then on."""
     chance = np.random.default_rng(int(os.environ["TEST_SEED"]))
-    columns = no_columns(2, 300, SKETCH_VALUES)
+    columns = no_columns(2, 300, SKETCH_BYTES)
     columns.prints[:] = chance.integers(0, 1 << 63, (300, 2), np.uint64)
-    columns.sketches[:] = chance.integers(0, 256, (300, SKETCH_VALUES), np.uint8)
-    columns.sketches[:, -5:] = 7
-    tables = Neighbours(PLANS["bands"], 2, strangers, values=SKETCH_VALUES)
+    columns.sketches[:] = chance.integers(0, 256, (300, SKETCH_BYTES), np.uint8)
+    columns.sketches[:, SKETCH_VALUES - 5 : SKETCH_VALUES] = 7
+    tables = Neighbours(PLANS["bands"], 2, strangers, values=SKETCH_BYTES)
     if is_sealed:
         tables.load([stored(columns.prints, np.arange(300, dtype=np.uint32))._replace(sketches=columns.sketches)], 300, 300)
     else:
@@ -446,12 +449,12 @@ def test_tables_are_sealed_one_at_a_time(plan: str, monkeypatch: pytest.MonkeyPa
     limit, step, steps = 400, 10, 180
     monkeypatch.setattr(neighbours, "_OPEN_MIN", limit)
     monkeypatch.setattr(finder, "_ROOM_BUCKETS", 1 << 12)
-    index = Neighbours(PLANS[plan], 2, strangers, values=SKETCH_VALUES)
+    index = Neighbours(PLANS[plan], 2, strangers, values=SKETCH_BYTES)
     tables = index._tables.finder if isinstance(index._tables, keyed.Keyed) else index._tables
     chance = np.random.default_rng(int(os.environ["TEST_SEED"]))
     sealed = np.zeros((steps, tables.count), np.bool_)
     for number in range(steps):
-        batch = no_columns(2, step, SKETCH_VALUES)
+        batch = no_columns(2, step, SKETCH_BYTES)
         batch.prints[:], batch.digests[:] = chance.integers(0, 1 << 64, (2, step, 2), np.uint64)
         batch.sketches[:] = chance.integers(0, 256, batch.sketches.shape, np.uint8)
         before = tables.opened.copy()
@@ -503,9 +506,9 @@ def test_who_lays_tables_out_anew_says_that_it_goes_on(plan: str, tables: int) -
     """
     beats: list[int] = []
     index = Neighbours(
-        PLANS["classic"], 2, strangers, threads=2, values=SKETCH_VALUES, beat=lambda: beats.append(threading.get_ident())
+        PLANS["classic"], 2, strangers, threads=2, values=SKETCH_BYTES, beat=lambda: beats.append(threading.get_ident())
     )
-    index.judge(no_columns(2, 1, SKETCH_VALUES), np.full(1, FLOOR, np.uint32), FLOOR)
+    index.judge(no_columns(2, 1, SKETCH_BYTES), np.full(1, FLOOR, np.uint32), FLOOR)
     beats.clear()
 
     index.change_plan(PLANS[plan])
@@ -567,15 +570,15 @@ def test_what_a_budget_does_not_hold_is_found_all_the_same(plan: Plan, tmp_path:
     monkeypatch.setattr(budget, "_OTHER_BYTES", 0)
     chance = np.random.default_rng(4)
     prints = chance.integers(0, 1 << 63, (40_000, 2), dtype=np.uint64)
-    sketches = chance.integers(0, 256, (len(prints), SKETCH_VALUES), np.uint8)
-    asked = no_columns(2, 300, SKETCH_VALUES)
+    sketches = chance.integers(0, 256, (len(prints), SKETCH_BYTES), np.uint8)
+    asked = no_columns(2, 300, SKETCH_BYTES)
     asked.prints[:], asked.sketches[:] = prints[:300] ^ np.uint64(3), sketches[:300]
     asked.digests[:] = 5
     asked.digests[:, 1] = np.arange(300)
     found, mapped = [], []
 
     def look_up(memory: int) -> None:
-        tables = Neighbours(plan, 2, strangers, budget=budget.Budget(memory, tmp_path), values=SKETCH_VALUES)
+        tables = Neighbours(plan, 2, strangers, budget=budget.Budget(memory, tmp_path), values=SKETCH_BYTES)
         rows = stored(prints, np.arange(len(prints), dtype=np.uint32))._replace(sketches=sketches)
         tables.load([rows], len(prints), len(prints))
         one = tables.judge(asked, np.full(300, FLOOR, np.uint32), FLOOR)
@@ -635,10 +638,10 @@ def test_rows_in_a_file_are_those_that_were_written(seed: int, tmp_path: Path, m
     """Growing, writing, leaving some out and moving to a file and back change nothing of what is read."""
     monkeypatch.setattr(budget, "_ROWS_AT_ONCE", 7)
     chance = np.random.default_rng(seed)
-    column = budget.Column(np.uint8, SKETCH_VALUES, folder=tmp_path)
-    model = np.zeros((0, SKETCH_VALUES), np.uint8)
+    column = budget.Column(np.uint8, SKETCH_BYTES, folder=tmp_path)
+    model = np.zeros((0, SKETCH_BYTES), np.uint8)
     for _ in range(12):
-        more = chance.integers(0, 256, (int(chance.integers(1, 900)), SKETCH_VALUES), dtype=np.uint8)
+        more = chance.integers(0, 256, (int(chance.integers(1, 900)), SKETCH_BYTES), dtype=np.uint8)
         column.reserve(len(model) + len(more) + 11)  # with room that is not taken yet
         column.write(len(model), more)
         model = np.concatenate([model, more])
@@ -658,7 +661,7 @@ def test_rows_in_a_file_are_those_that_were_written(seed: int, tmp_path: Path, m
 
 
 def test_a_full_disk_is_told_of_sketches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sketches = budget.Column(np.uint8, SKETCH_VALUES, folder=tmp_path)
+    sketches = budget.Column(np.uint8, SKETCH_BYTES, folder=tmp_path)
     sketches.reserve(4)
 
     def full(*_: object) -> int:
@@ -666,19 +669,19 @@ def test_a_full_disk_is_told_of_sketches(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(StoreError, match=r"Could not write sketches .*No space left.*make room"):
-        sketches.write(0, np.zeros((4, SKETCH_VALUES), np.uint8))
+        sketches.write(0, np.zeros((4, SKETCH_BYTES), np.uint8))
 
 
 @pytest.mark.parametrize("lost", ["prints", "features", "sketches", "rows", "known"])
 def test_a_file_that_cannot_be_read_is_told(lost: str, tmp_path: Path) -> None:
     """Whatever of an index lies in files: a search that misses it ends with a sentence, not with another answer."""
     chance = np.random.default_rng(5)
-    documents = no_columns(2, 3_000, SKETCH_VALUES)
+    documents = no_columns(2, 3_000, SKETCH_BYTES)
     documents.prints[:] = chance.integers(0, 1 << 63, (3_000, 2), dtype=np.uint64)
-    documents.sketches[:] = chance.integers(0, 256, (3_000, SKETCH_VALUES), np.uint8)
+    documents.sketches[:] = chance.integers(0, 256, (3_000, SKETCH_BYTES), np.uint8)
     documents.digests[:, 0] = np.arange(3_000)
     documents.offsets[:] = np.arange(3_000)
-    tables = Neighbours(PLANS["bands"], 2, strangers, budget=HoldsNoTable(1, tmp_path), values=SKETCH_VALUES)
+    tables = Neighbours(PLANS["bands"], 2, strangers, budget=HoldsNoTable(1, tmp_path), values=SKETCH_BYTES)
     tables.judge(documents, np.full(3_000, FLOOR, np.uint32), FLOOR)
     assert isinstance(tables._tables, keyed.Keyed)
     columns = {"rows": tables._tables.finder._rows, "known": tables._known._rows}.get(lost) or tables._columns.column(lost)

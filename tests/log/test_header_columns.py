@@ -55,9 +55,9 @@ def judged(chance: random.Random, reason: Reason) -> Judgement:
         time_ms = chance.choice([*TIMES_MS, chance.randrange(-70_000 * DAY_MS, 2_932_897 * DAY_MS)])
         position = Position(chance.choice(["documents", "größe"]), bytes(16), chance.choice([0, 63]), chance.getrandbits(40))
         of = Representative(position, b"id" * chance.randrange(4), time_ms)
-        agreeing = chance.choice([NOT_COMPARED, 0, 80, chance.randrange(81)])
+        similarity = chance.choice([NOT_COMPARED, 0, 100, chance.randrange(101)])
         copies = chance.choice([0, 1, 9, 10, 2**32 - 1])
-        return Judgement(reason, place, chance.randrange(256), of, agreeing, copies, chance.choice([0, *BetterRule]))
+        return Judgement(reason, place, chance.randrange(256), of, similarity, copies, chance.choice([0, *BetterRule]))
     return Judgement(reason, place)
 
 

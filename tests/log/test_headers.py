@@ -30,7 +30,7 @@ def test_a_duplicate_names_what_it_is_a_copy_of() -> None:
     own = dict(
         headers.of_verdict(
             *(Position("documents", bytes(16), 1, 9001), Reason.NEAR, "words:128:x:y", b"00ff", LogPlace(8812, 17), 2, kept),
-            *(70, 17, BetterRule.LONGEST),
+            *(88, 17, BetterRule.LONGEST),
         )
     )
 

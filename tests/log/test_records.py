@@ -17,7 +17,7 @@ from stream_dedup.log.frame import framed
 GOLDEN = Path(__file__).parent.parent / "golden" / "log_records.json"
 
 
-def make_batch(count: int = 3, words: int = 2, id_bytes: int = 9, values: int = 80) -> records.Batch:
+def make_batch(count: int = 3, words: int = 2, id_bytes: int = 9, size: int = 120) -> records.Batch:
     generator = random.Random(7)
     return records.Batch(
         recipe="words:128:jieba-0.42.1:1f3a9c",
@@ -33,7 +33,7 @@ def make_batch(count: int = 3, words: int = 2, id_bytes: int = 9, values: int = 
         value_digest=np.array([generator.getrandbits(64) for _ in range(count)], np.uint64),
         text_digest=np.array([[generator.getrandbits(8) for _ in range(16)] for _ in range(count)], np.uint8),
         prints=np.array([[generator.getrandbits(64) for _ in range(words)] for _ in range(count)], np.uint64),
-        sketches=np.frombuffer(generator.randbytes(count * values), np.uint8).reshape(count, values),
+        sketches=np.frombuffer(generator.randbytes(count * size), np.uint8).reshape(count, size),
         features=np.arange(count, dtype=np.uint32),
         scope=np.arange(count, dtype=np.uint64) << np.uint64(40),
         time_ms=np.full(count, 1_790_000_000_000, np.int64),
@@ -72,10 +72,10 @@ def test_bytes_are_frozen() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 1000])
 @pytest.mark.parametrize("words", [1, 2, 4])
-@pytest.mark.parametrize("values", [0, 80])
-def test_there_and_back(count: int, words: int, values: int) -> None:
+@pytest.mark.parametrize("size", [0, 120])
+def test_there_and_back(count: int, words: int, size: int) -> None:
     """Decoding an encoded batch gives the batch, with sketches and without."""
-    batch = make_batch(count, words, values=values)
+    batch = make_batch(count, words, size=size)
 
     decoded = records.decode(records.encode_batch(batch))
 
@@ -147,7 +147,7 @@ def test_limits_hold() -> None:
     """More documents or bytes than a record holds are refused when written."""
     with pytest.raises(FormatError, match="1001"):
         records.encode_batch(make_batch(1001))
-    with pytest.raises(FormatError, match="at most 256000 bytes"):
+    with pytest.raises(FormatError, match="at most 300000 bytes"):
         records.encode_batch(make_batch(1000, 2, 400))
 
 
@@ -164,7 +164,7 @@ def test_split_sizes_fills_records_within_the_limits() -> None:
     generator = random.Random(seed)
     for _ in range(30):
         sizes = [generator.choice([0, 10, 80, 512]) for _ in range(generator.randint(1, 4000))]
-        pieces = list(records.split_sizes(sizes, 128, 80, 2))
+        pieces = list(records.split_sizes(sizes, 128, 120, 2))
 
         assert sum(pieces) == len(sizes)
         assert max(pieces) <= records.DOCUMENTS_MAX
@@ -177,16 +177,16 @@ def test_split_sizes_fills_records_within_the_limits() -> None:
             records.encode_batch(records.Batch(**fields))
 
 
-@pytest.mark.parametrize("values", [1, 79, 81, 255])
-def test_a_sketch_of_a_wrong_length_is_refused(values: int) -> None:
-    """A record whose sketches have not as many values as a sketch has is refused in a sentence, written or read."""
-    with pytest.raises(FormatError, match=f"has 3 of {values} values"):
-        records.encode_batch(make_batch(3, values=values))
-    body = bytearray(records.encode_batch(make_batch(3, values=80))[6:-4])
+@pytest.mark.parametrize("size", [1, 80, 119, 121, 255])
+def test_a_sketch_of_a_wrong_length_is_refused(size: int) -> None:
+    """A record whose sketches have not as many bytes as a sketch has is refused in a sentence, written or read."""
+    with pytest.raises(FormatError, match=f"has 3 of {size} bytes"):
+        records.encode_batch(make_batch(3, size=size))
+    body = bytearray(records.encode_batch(make_batch(3, size=120))[6:-4])
     place = 1 + len(make_batch().recipe) + 2
-    assert body[place] == 80
-    body[place] = values
-    with pytest.raises(FormatError, match=f"claims sketches of {values} values; a sketch has 80"):
+    assert body[place] == 120
+    body[place] = size
+    with pytest.raises(FormatError, match=f"claims sketches of {size} bytes; a sketch has 120"):
         records.decode(framed(records.MAGIC, 1, records.KIND_BATCH, bytes(body)))
 
 
@@ -194,7 +194,7 @@ def test_every_document_needs_a_sketch() -> None:
     """A batch with fewer sketches than documents is refused when written."""
     batch = make_batch(3)
     fields = {name: getattr(batch, name) for name in records.Batch.__dataclass_fields__} | {"sketches": batch.sketches[:2]}
-    with pytest.raises(FormatError, match="has 2 of 80 values"):
+    with pytest.raises(FormatError, match="has 2 of 120 bytes"):
         records.encode_batch(records.Batch(**fields))
 
 

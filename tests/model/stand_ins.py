@@ -49,7 +49,7 @@ RECIPE = SimpleNamespace(
     id="model:64:0",
     width=64,
     limbs=1,
-    sketch_values=0,
+    sketch_bytes=0,
     key=b"key",
     floor=FLOOR,
     method=SimpleNamespace(takes_vectors=False, is_at_once=False),

@@ -1,0 +1,50 @@
+"""The page by which another program makes prints and sketches: its listing runs, and makes what this program makes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_dedup.fingerprinting import PUBLIC_DEMO_KEY, Fingerprinter, Recipe, number_of
+from stream_dedup.ground.sketch import similarity
+from tests.fingerprinting import golden, reference
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "prints.md").read_text("utf-8")
+NAMES = ("one letter", "two words", "english", "turkish", "thai", "chinese simplified", "every sentence thrice", "empty")
+
+
+@pytest.fixture(scope="module")
+def listing() -> dict[str, Any]:
+    """What the page's listing defines."""
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    defined: dict[str, Any] = {}
+    exec(compile(code, "prints.md", "exec"), defined)  # noqa: S102 - the listing is what is tested
+    return defined
+
+
+@pytest.mark.parametrize("key_name", sorted(golden.KEYS))
+def test_the_listing_makes_what_this_program_makes(listing: dict[str, Any], key_name: str) -> None:
+    """Prints, features, digests and sketches, from words and normalised texts on."""
+    key, texts = golden.KEYS[key_name], [golden.TEXTS[name] for name in NAMES]
+    made = Fingerprinter(Recipe(key=key)).fingerprint(texts)
+    for row, text in enumerate(texts):
+        normalised = reference.normalise(text)
+        words = reference.spelt_words(normalised)
+        assert listing["print_of"](words, key) == (number_of(made.prints[row]), int(made.features[row]))
+        assert listing["digest_of"](normalised, key) == made.digests[row].tobytes()
+        assert listing["sketch_of"](words, key) == made.sketches[row].tobytes()
+    one, other = (made.sketches[row].tobytes() for row in (2, 6))
+    assert listing["similarity_of"](one, one) == 1
+    assert max(0, listing["similarity_of"](one, other)) == similarity(one, other)
+
+
+def test_the_values_of_the_page_are_those_of_its_words() -> None:
+    """The text whose print, digest and sketch stand on the page."""
+    (text,) = re.findall(r"of the words `(.*?)`", PAGE)
+    made = Fingerprinter(Recipe(key=PUBLIC_DEMO_KEY)).fingerprint([text])
+
+    for told in (f"{number_of(made.prints[0]):032x}", made.digests[0].tobytes().hex(), made.sketches[0].tobytes().hex()):
+        assert f"`{told}`" in PAGE
