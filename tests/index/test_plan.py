@@ -7,7 +7,7 @@ import json
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
@@ -320,6 +320,7 @@ def test_what_the_crowd_shares_is_no_evidence() -> None:
     assert list(dataclasses.replace(plan, crowd=0).scan(page(15), site)) == list(range(11))
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 70), st.integers(1, 100))
 def test_the_crowd_is_what_a_list_says(seed: int, asked: int, share: int) -> None:
     """The rule, written down once more in fractions, for pages that agree at some places more often than at others."""
