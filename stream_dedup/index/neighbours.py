@@ -329,10 +329,7 @@ class Neighbours:
         return self._tables.lengths(table)
 
     def look_at_buckets(self) -> int:
-        """Look at the buckets of one table, the next at each call; return the most entries that a look-up reads of a bucket.
-
-        That is of all tables, each as it was when it had its turn: one that looked at all would hold verdicts up.
-        """
+        """Look at the buckets of the next table; return the most entries that a look-up reads of one, of all tables as seen last."""
         self._longest[self._next_table] = self._tables.longest(self._next_table)
         self._next_table = (self._next_table + 1) % self._tables.count
         return int(self._longest.max())
