@@ -329,7 +329,7 @@ class Neighbours:
         return self._tables.lengths(table)
 
     def look_at_buckets(self) -> int:
-        """Look at the buckets of the next table; return the most entries that a look-up reads of one, of all tables as seen last."""
+        """Look at the buckets of the next table; return the most that a look-up reads of one, in any table as last seen."""
         self._longest[self._next_table] = self._tables.longest(self._next_table)
         self._next_table = (self._next_table + 1) % self._tables.count
         return int(self._longest.max())
