@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -269,36 +270,38 @@ def decode_documents(
     fields = ("text_at", "id_field", "time_field", "scope_field")
     plain = {"value_format": "raw", "text_encoding": "plain", **dict.fromkeys(fields)}
     text_decoder = Decoder(settings.model_copy(update=plain))
-    pages = Pages(settings.page_cpu.total_seconds())
     remarks = Remarks(settings) if remarks is None else remarks
-    for number, raw in enumerate(raws):
-        is_json = raw.form == "jsonl"
-        if raw.lost is not None:
-            pending.append((raw.name, raw.lost))
-            continue
-        if takes_vectors and not is_json:
-            sentence = f"{raw.name} is a text, and the recipe takes vectors: give JSONL with a list of numbers."
-            pending.append((raw.name, DeadLetter("field", "NotAVector", sentence)))
-            continue
-        key = key_of(raw.fields, None) if is_json else raw.name
-        if key is None and raw.row is not None:
-            key = raw.name  # a row without an id is known by its number, so that its duplicates can name it
-        written = None if key is None else key.encode("utf-8", "replace")
-        decoded: DecodedDocument | DeadLetter | Reason
-        if raw.is_page or raw.form == "warc":
-            text = pages.text_of(raw)
-            decoded = text if isinstance(text, DeadLetter) else DecodedDocument(text, shorten_id(written or b""), 0, 0)
-        else:
-            decoded = (json_decoder if is_json else text_decoder).decode(Message("file", 0, number, written, raw.raw, None, []))
-        if isinstance(decoded, DeadLetter):
-            remarks.refused(raw, decoded)
-            pending.append((raw.name, decoded))
-        elif isinstance(decoded, DecodedDocument):
-            remarks.read(raw, decoded.text)
-            pending.append((raw.name, None))
-            yield OfflineDocument(decoded.id, decoded.text, decoded.scope)
-        else:
-            raise InvariantError(f"{raw.name} was passed on as {decoded.label}, which a file cannot ask for.")
+    with closing(Pages(settings.page_cpu.total_seconds())) as pages:
+        for number, raw in enumerate(raws):
+            is_json = raw.form == "jsonl"
+            if raw.lost is not None:
+                pending.append((raw.name, raw.lost))
+                continue
+            if takes_vectors and not is_json:
+                sentence = f"{raw.name} is a text, and the recipe takes vectors: give JSONL with a list of numbers."
+                pending.append((raw.name, DeadLetter("field", "NotAVector", sentence)))
+                continue
+            key = key_of(raw.fields, None) if is_json else raw.name
+            if key is None and raw.row is not None:
+                key = raw.name  # a row without an id is known by its number, so that its duplicates can name it
+            written = None if key is None else key.encode("utf-8", "replace")
+            decoded: DecodedDocument | DeadLetter | Reason
+            if raw.is_page or raw.form == "warc":
+                text = pages.text_of(raw)
+                decoded = text if isinstance(text, DeadLetter) else DecodedDocument(text, shorten_id(written or b""), 0, 0)
+            else:
+                decoded = (json_decoder if is_json else text_decoder).decode(
+                    Message("file", 0, number, written, raw.raw, None, [])
+                )
+            if isinstance(decoded, DeadLetter):
+                remarks.refused(raw, decoded)
+                pending.append((raw.name, decoded))
+            elif isinstance(decoded, DecodedDocument):
+                remarks.read(raw, decoded.text)
+                pending.append((raw.name, None))
+                yield OfflineDocument(decoded.id, decoded.text, decoded.scope)
+            else:
+                raise InvariantError(f"{raw.name} was passed on as {decoded.label}, which a file cannot ask for.")
 
 
 def _as_json(where: str, judged: Judged) -> dict[str, object]:

@@ -16,6 +16,12 @@ class Pages:
         self._cpu_seconds = cpu_seconds
         self._extractor: Extractor | None = None
 
+    def close(self) -> None:
+        """End the extractor."""
+        if self._extractor is not None:
+            self._extractor.close()
+            self._extractor = None
+
     def text_of(self, raw: RawDocument) -> str | DeadLetter:
         """Return the text of a document that is no JSON, or why there is none.
 

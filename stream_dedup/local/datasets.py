@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 from stream_dedup.fingerprinting import Recipe
@@ -95,11 +96,17 @@ def _add(columns: dict[str, list[Any]], judged: Judged) -> None:
 
 def _documents(source: object, text: str, identifier: str | None, unreadable: dict[int, str]) -> Iterator[OfflineDocument]:
     """Yield the rows; of files also those that cannot be read, as empty ones, of which `unreadable` says why, by number."""
-    pages = Pages()
+    with closing(Pages()) as pages:
+        yield from _read_rows(_rows_of(source, text, identifier), text, identifier, pages, unreadable)
+
+
+def _read_rows(
+    rows: Iterable[object], text: str, identifier: str | None, pages: Pages, unreadable: dict[int, str]
+) -> Iterator[OfflineDocument]:
     name: object
     content: object
     is_told = False
-    for number, row in enumerate(_rows_of(source, text, identifier)):
+    for number, row in enumerate(rows):
         name = number
         if isinstance(row, RawDocument):
             where = row.name
@@ -123,8 +130,7 @@ def _documents(source: object, text: str, identifier: str | None, unreadable: di
         if not isinstance(content, str):
             raise InputError(_without_text(where, content, text))
         if not isinstance(name, str | int):
-            what = "has no id" if name is _MISSING else f"has the id {name!r}"
-            raise InputError(f"{where} {what}; a text or a whole number is needed, in the column that id= names.")
+            raise InputError(_without_id(where, name))
         if not is_told and not (isinstance(row, RawDocument) and row.is_page) and looks_like_markup(content):
             is_told = True
             warnings.warn(f"{where} looks like a web page, and is judged with its tags; extract its text first.", stacklevel=2)
@@ -145,8 +151,18 @@ def _of_file(row: RawDocument, text: str, identifier: str | None, pages: Pages) 
     found = _at(row.fields, text)
     if not isinstance(found, str):
         raise InputError(_without_text(row.name, found, text))
-    named = key_of(row.fields, None) if identifier is None else _at(row.fields, identifier)
-    return row.name if named is None else named, found
+    if identifier is None:
+        named: object = key_of(row.fields, None)
+        return row.name if named is None else named, found
+    named = _at(row.fields, identifier)
+    if not isinstance(named, str | int):
+        raise InputError(_without_id(row.name, named))
+    return named, found
+
+
+def _without_id(where: str, found: object) -> str:
+    what = "has no id" if found is _MISSING else f"has the id {found!r}"
+    return f"{where} {what}; a text or a whole number is needed, in the column that id= names."
 
 
 def _without_text(where: str, found: object, text: str) -> str:

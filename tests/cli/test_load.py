@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stream_dedup.cli import load as load_command
 from stream_dedup.cli import seed as seed_command
 from stream_dedup.cli.load import record_of
 from stream_dedup.ground.errors import ConfigurationError
@@ -104,3 +107,20 @@ def test_a_seed_of_whole_lines_is_told(
 
     assert [one.key for one in messages] == [b"http://1/"]
     assert ("Each line is taken whole as its text" in capsys.readouterr().err) is told
+
+
+@pytest.mark.parametrize("name", ["load", "seed"])
+def test_the_key_is_where_the_filter_looks_for_the_id(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """ID_FIELD counts unless --key-field names another; with neither it is `id`, else `url`."""
+    asked: list[object] = []
+    module, action = {"load": (load_command, "load_documents"), "seed": (seed_command, "seed")}[name]
+    monkeypatch.setattr(module, action, lambda *arguments, **_: asked.append(arguments[-1]) or 0)
+    path, as_json = tmp_path / "a.jsonl", ["--set", "value_format=json"]
+    path.write_text("{}\n")
+
+    for more in ([], ["--set", "id_field=page.url"], ["--set", "id_field=page.url", "--key-field", "key"]):
+        assert run(name, path, *as_json, *more).code == 0
+
+    assert asked == [None, "page.url", "key"]
