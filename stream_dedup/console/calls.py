@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from stream_dedup.console.pages import PageError
 from stream_dedup.ground.errors import InputError, StreamDedupError
+from stream_dedup.ground.threads import outcome_of, result_of
 
 _TITLES: Final = {
     400: "Not a question",
@@ -60,12 +61,15 @@ class BoundedCalls:
         if self._calls.locked():
             raise PageError(503, f"{self._most} questions are being answered already; ask again in a second.")
         await self._calls.acquire()
-        task = asyncio.ensure_future(run_in_threadpool(call))
+        task = asyncio.ensure_future(run_in_threadpool(outcome_of, call))
         task.add_done_callback(self._called)
         try:
-            return await asyncio.wait_for(asyncio.shield(task), self._seconds)
+            outcome = [await asyncio.wait_for(asyncio.shield(task), self._seconds)]
         except TimeoutError:
             raise PageError(503, f"No answer came within {self._seconds:.0f} s; {self._away}") from None
+        finally:
+            del task
+        return result_of(outcome.pop())
 
     def _called(self, task: asyncio.Future[Any]) -> None:
         self._calls.release()  # only now: a call that hangs takes its place until it returns

@@ -5,7 +5,10 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Outcome: TypeAlias = tuple[T | None, BaseException | None]
 
 
 class SideThread:
@@ -18,7 +21,7 @@ class SideThread:
     def __init__(self, name: str) -> None:
         self._result: Any = None
         self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Outcome[Any]] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def start(self, function: Callable[[], Any]) -> None:
@@ -28,14 +31,10 @@ class SideThread:
     def ended(self, seconds: float) -> bool:
         """Return whether it has ended, after waiting so long at most, and raise what it raised."""
         try:
-            self._result, error = self._done.get(timeout=seconds)
+            outcome = [self._done.get(timeout=seconds)]
         except queue.Empty:
             return False
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # else it and this frame would hold each other, and a client with them
+        self._result = result_of(outcome.pop())
         return True
 
     def take_result(self) -> Any:
@@ -60,13 +59,29 @@ class SideThread:
 
     def _serve(self) -> None:
         while (function := self._calls.get()) is not None:
-            self._done.put(_outcome(function))
+            self._done.put(outcome_of(function))
             del function  # what it carries is large, and the next one may be long in coming
 
 
-def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """Return what a function gave, and what it raised. So its caller keeps nothing of it while it waits for the next."""
+def outcome_of(function: Callable[[], T]) -> Outcome[T]:
+    """Return what a function gave, or what it raised, as a value: so it crosses threads and tasks.
+
+    A future that holds an error is held by the frames that the error has passed. What these have in their hands, such as a
+    client with its threads, would stay until Python looks for cycles, which a role has it do rarely.
+    """
     try:
         return function(), None
     except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
         return None, error
+
+
+def result_of(outcome: Outcome[T]) -> T:
+    """Return what the function gave, or raise what it raised. Who calls this holds the outcome by no name of its own."""
+    result, error = outcome
+    del outcome
+    if error is None:
+        return result  # type: ignore[return-value] # it is what the function gave, None too
+    try:
+        raise error
+    finally:
+        del error

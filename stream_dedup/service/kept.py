@@ -13,6 +13,8 @@ from typing import Final, Generic, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
+from stream_dedup.ground.threads import Outcome, outcome_of, result_of
+
 _PARTS: Final = 20
 
 T = TypeVar("T")
@@ -24,7 +26,7 @@ class KeptAnswer(Generic[T]):
     def __init__(self, make: Callable[[], T], seconds: float = 0.0) -> None:
         self._make = make
         self._seconds = seconds
-        self._task: asyncio.Task[T] | None = None
+        self._task: asyncio.Task[Outcome[T]] | None = None
         self._until = 0.0
 
     async def get(self) -> T:
@@ -32,13 +34,18 @@ class KeptAnswer(Generic[T]):
         task = self._task
         if task is None or (task.done() and time.monotonic() >= self._until):
             task = self._task = asyncio.create_task(self._made())
-        return await asyncio.shield(task)  # whoever asked may go away; the others still wait
+        outcome = [await asyncio.shield(task)]  # whoever asked may go away; the others still wait
+        del task
+        return result_of(outcome.pop())
 
-    async def _made(self) -> T:
+    async def _made(self) -> Outcome[T]:
         begun = time.monotonic()
         self._until = 0.0
         # A limit of its own: slow routes may hold all the threads that starlette's allows.
-        made = await to_thread.run_sync(self._make, limiter=CapacityLimiter(1))
+        made = await to_thread.run_sync(outcome_of, self._make, limiter=CapacityLimiter(1))
+        if made[1] is not None:
+            self._task = None
+            return made
         ended = time.monotonic()
         self._until = ended + max(self._seconds, (_PARTS - 1) * (ended - begun))
         return made

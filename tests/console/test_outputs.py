@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from stream_dedup.console.calls import BoundedCalls
 from stream_dedup.console.outputs import OutputRecords, OutputsFollower, lag_of
 from stream_dedup.console.recent import Recent
 from stream_dedup.ground.document import TopicPartitionKey
 from stream_dedup.ground.errors import BrokerError
 from stream_dedup.kafka import KeptAdmin, admin
+from stream_dedup.service.kept import KeptAnswer
 from stream_dedup.settings.settings import Settings
 
 OUTAGES = 10
@@ -75,6 +79,26 @@ def without_collector() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize("asking", [BoundedCalls(1, 60, "?"), lambda call: KeptAnswer(call).get()])
+def test_what_a_failed_question_had_in_its_hands_goes(asking: Callable[[Callable[[], None]], Awaitable[None]]) -> None:
+    """Its error crosses a thread and a task, and is told by its own kind; what it met on its way is not kept with it."""
+    clients: list[weakref.ref[FakeAdmin]] = []
+
+    def fail() -> None:
+        client = FakeAdmin(Settings())
+        clients.append(weakref.ref(client))
+        raise BrokerError("away")
+
+    async def ask() -> None:
+        for _ in range(OUTAGES):
+            with pytest.raises(BrokerError, match="away"):
+                await asking(fail)
+
+    asyncio.run(ask())
+    assert [one() for one in clients] == [None] * OUTAGES
 
 
 @pytest.mark.skipif(not TASKS.is_dir(), reason="threads are counted in /proc")
