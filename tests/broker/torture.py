@@ -1,16 +1,16 @@
 """Random faults for as long as asked, then healing, then every invariant: `make torture MINUTES=10`.
 
-Faults rotate every few seconds: a worker or an index is killed, stopped and continued, or told to end; an index comes back
-with an empty volume, with an older copy of it, or finds its disk full; the broker is killed and restarted, stops for a while,
-or is away for longer than any time-out; workers join and leave; two workers have one transactional id; connections are cut,
-go dark or lose one kind of answer (the second worker and the second index are behind a proxy); outputs are written slowly, by
-a quota; the topics `representatives` and `verdicts` are deleted and created again; the broker goes ten times in a row, which
-leaves no threads behind; documents of up to 900 kB come, and records that no output can hold or no client reads as a whole
-(`strange`); no worker may take more memory than it was given; a crowd of idle connections keeps no probe out. With
-`--elsewhere` every third text lies on a web server that is away at times. The seed is printed; the order of faults is a
-function of it, the moments at which they strike are not. At the end stands a table: how often each kind of fault struck, and
-for how many seconds documents stood still after it, by the median and at most; with `--singly` that is how long it took to
-heal. The last two lines are a summary, for people and as JSON.
+Faults rotate every few seconds: a worker or an index is killed, stopped and continued, or told to end; an index comes back with
+an empty volume, with an older copy of it, finds its disk full, or has too little memory for a plan that comes; the broker is
+killed and restarted, stops for a while, or is away for longer than any time-out; workers join and leave; two workers have one
+transactional id; connections are cut, go dark or lose one kind of answer (the second worker and the second index are behind a
+proxy); outputs are written slowly, by a quota; the topics `representatives` and `verdicts` are deleted and created again; the
+broker goes ten times in a row, which leaves no threads behind; documents of up to 900 kB come, and records that no output can
+hold or no client reads as a whole (`strange`); no worker may take more memory than it was given; a crowd of idle connections
+keeps no probe out. With `--elsewhere` every third text lies on a web server that is away at times. The seed is printed; the
+order of faults is a function of it, the moments at which they strike are not. At the end stands a table: how often each kind of
+fault struck, and for how many seconds documents stood still after it, by the median and at most; with `--singly` that is how
+long it took to heal. The last two lines are a summary, for people and as JSON.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ FAULTS = (
     "new volume",
     "older volume",
     "disk full",
+    "plan beyond memory",
     "kill broker",
     "stop broker",
     "broker away",
@@ -90,6 +91,8 @@ FAULTS = (
     "nothing",
 )
 DISK_BYTES = 300_000
+# Tables that need more than an index with so much memory may take.
+LARGE_PLAN, LITTLE_MEMORY = "128:4:1:24", "540MB"
 # Longer than every time-out of a client: what it ends by itself, no restart of a broker excuses.
 AWAY_SECONDS = 70
 MEMORY_BYTES = 400 << 20
@@ -123,6 +126,7 @@ class Nemesis:
         self.ended: list[str] = []
         self.unanswered: list[str] = []
         self.left_behind: list[str] = []
+        self.beyond: list[str] = []
         self.broker = broker
         self.proxy = proxy
         self.crawl = crawl
@@ -221,6 +225,30 @@ class Nemesis:
             time.sleep(self.dice.uniform(2, 5))
             if role.process.poll() is None:
                 resource.prlimit(role.process.pid, resource.RLIMIT_FSIZE, before)
+
+    def _plan_beyond_memory(self, at: int) -> None:
+        """The log changes to a plan for which an index has too little memory: it ends with 78, and goes on once it has more."""
+        self._kill(self.index[at])
+        self.index[at] = self._start_index(at, STREAM_DEDUP_INDEX_MEMORY=LITTLE_MEMORY)
+        self._declare(LARGE_PLAN)
+        try:
+            code = self.index[at].process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = None
+            self._kill(self.index[at])
+        if code != 78 or "index_memory allows" not in self.index[at].log:
+            self.beyond.append(f"{self.index[at].name} ended with {code}: {self.index[at].log[-2000:]}")
+        self._declare(self.crawl.settings.judging_plan.id)
+
+    def _declare(self, plan: str) -> None:
+        """Change the plan, asking no index; a broker that was killed a moment ago may want it twice."""
+        line = [sys.executable, "-m", "stream_dedup", "declare", "--plan", plan, "--unasked"]
+        environment = {**os.environ, **self.crawl.environment}
+        wait_until(
+            lambda: subprocess.run(line, env=environment, capture_output=True, check=False).returncode == 0,
+            f"the plan {plan} is declared",
+            120,
+        )
 
     def _kill_broker(self, _: int) -> None:
         self.broker.kill()
@@ -354,11 +382,12 @@ class Nemesis:
             "worker", STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=self._address(at), STREAM_DEDUP_WORKER_ID=f"worker-{at}"
         )
 
-    def _start_index(self, at: int) -> Role:
+    def _start_index(self, at: int, **environment: str) -> Role:
         return self.crawl.start(
             "index",
             STREAM_DEDUP_KAFKA_BOOTSTRAP_SERVERS=self._address(at),
             STREAM_DEDUP_INDEX_DIR=str(self._volume(at)),
+            **environment,
         )
 
 
@@ -464,6 +493,7 @@ def _run(broker: LocalBroker, proxy: KafkaProxy, crawl: Filter, asked: argparse.
     problems = [f"ended while the broker was away: {one}" for one in nemesis.ended]
     problems += [f"left behind: {one}" for one in nemesis.left_behind]
     problems += [f"a probe had no answer beside {IDLE_CONNECTIONS} idle connections: {one}" for one in nemesis.unanswered]
+    problems += [f"did not stop at a plan beyond its memory: {one}" for one in nemesis.beyond]
     if nemesis.peak_bytes >= MEMORY_BYTES:
         problems.append(f"a worker took {nemesis.peak_bytes} bytes of {MEMORY_BYTES}")
     if pages is not None and not pages.asked:
