@@ -307,7 +307,7 @@ class TextFetcher:
         if held_up < self._patience_seconds:
             self._held_up[address.whole] = _HeldUp(held_up, now)
             return None
-        del self._held_up[address.whole]
+        self._held_up.pop(address.whole, None)
         return _letter(
             address,
             "GivenUp",

@@ -394,6 +394,17 @@ def test_nothing_is_given_up_while_its_store_answers_for_none(pages: Pages) -> N
     assert letter(rounds.ask("/b", 10)[1] or b"")[0] == "GivenUp"
 
 
+def test_one_that_takes_longer_than_the_patience_is_given_up_at_once(pages: Pages) -> None:
+    """Three attempts may take longer than the patience, and others come meanwhile."""
+    pages.by_path |= {"/a": Reply(b"text"), "/b": Reply(worse=pages.silent)}
+    by = fetcher(pages.url, LIMITS._replace(seconds=0.2, patience_seconds=0.3))
+    addresses = [address_of(by, pages.url + "/b"), address_of(by, pages.url + "/a")]
+    until_seconds = time.monotonic() + 20
+    given_up, text = by.fetch(addresses, 0, 64 * KB, 128 * KB, lambda: time.monotonic() > until_seconds)
+    assert letter(given_up)[0] == "GivenUp"
+    assert text == b"text"
+
+
 def test_one_that_comes_meanwhile_begins_anew(pages: Pages) -> None:
     there, away = Reply(b"late"), Reply(status=503)
     pages.by_path |= {"/a": Reply(b"text"), "/b": away}
