@@ -20,6 +20,9 @@ SUFFIXES: Final = (".gz", ".zst")
 _MAGIC: Final = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
 # What a member begins with: of gzip also its one method, since two bytes stand anywhere.
 _BEGINNING: Final = {".gz": b"\x1f\x8b\x08", ".zst": _MAGIC[".zst"]}
+# The frame that readers skip, in which a WARC file has the dictionary of the others.
+_DICTIONARY_MAGIC: Final = b"\x5d\x2a\x4d\x18"
+_DICTIONARY_BYTES_MAX: Final = 64 << 20
 # What a zstd frame may ask to be held while it is unpacked: what its format has every reader provide. It may ask for gigabytes.
 _WINDOW_BYTES_MAX: Final = 8 << 20
 # A block of zstd takes four bytes at least and gives 128 KiB at most, so a step gives 8 MiB at most.
@@ -54,13 +57,14 @@ def read_pieces(file: IO[bytes], packing: str) -> Iterator[Piece]:
     """
     if packing == ".zst":
         need("zstandard", "Files packed with zstd")
+    source = _Packed(file, packing, _dictionary_of(file) if packing == ".zst" else None)
     at: int | None = 0
     while not packing and (data := file.read(_PIECE_BYTES)):
         yield Piece(data, at or 0)
         at = (at or 0) + len(data)
     at = _behind_padding(file, 0) if packing else None
     while at is not None:
-        member = _Member(file, packing, at)
+        member = _Member(source, at)
         begins = True
         try:
             while data := member.read():
@@ -70,7 +74,7 @@ def read_pieces(file: IO[bytes], packing: str) -> Iterator[Piece]:
             if not isinstance(error, EOFError) and not is_damage(error):
                 raise
             yield Piece(b"", at, damage=str(error))
-            at = _next_member(file, packing, at + 1)
+            at = _next_member(source, at + 1)
         else:
             at = _behind_padding(file, member.end)
 
@@ -114,16 +118,26 @@ def read_stretches(file: IO[bytes], packing: str) -> Iterator[Stretch]:
             return
 
 
+class _Packed(NamedTuple):
+    """A packed file, and the dictionary of its frames, if they need one."""
+
+    file: IO[bytes]
+    packing: str
+    dictionary: Any
+
+
 class _Member:
     """One member or frame of a packed file, from its first byte on."""
 
-    def __init__(self, file: IO[bytes], packing: str, at: int) -> None:
-        self._file = file
-        self._is_gzip = packing == ".gz"
-        self._unpacker: Any = zlib.decompressobj(zlib.MAX_WBITS | 16) if self._is_gzip else _zstd_frame()
+    def __init__(self, source: _Packed, at: int) -> None:
+        self._file = source.file
+        self._is_gzip = source.packing == ".gz"
+        self._unpacker: Any = (
+            zlib.decompressobj(zlib.MAX_WBITS | 16) if self._is_gzip else _zstd_frame(dictionary=source.dictionary)
+        )
         self._taken = at
         self._rest = b""
-        file.seek(at)
+        self._file.seek(at)
 
     @property
     def end(self) -> int:
@@ -150,11 +164,29 @@ class _Member:
         return b""
 
 
-def _zstd_frame(window_bytes_max: int = 0) -> Any:
+def _zstd_frame(window_bytes_max: int = 0, dictionary: Any = None) -> Any:
     import zstandard  # noqa: PLC0415 - an extra
 
     # The library's stream does not tell a frame that was cut off; this one does.
-    return zstandard.ZstdDecompressor(max_window_size=window_bytes_max).decompressobj()
+    return zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=window_bytes_max).decompressobj()
+
+
+def _dictionary_of(file: IO[bytes]) -> Any:
+    """Return the dictionary that stands before the frames of a WARC file, itself packed or not; None if there is none."""
+    import zstandard  # noqa: PLC0415 - an extra
+
+    file.seek(0)
+    head = file.read(len(_DICTIONARY_MAGIC) + 4)
+    size = int.from_bytes(head[len(_DICTIONARY_MAGIC) :], "little")
+    if not head.startswith(_DICTIONARY_MAGIC) or size > _DICTIONARY_BYTES_MAX:
+        return None
+    raw: bytes | None = file.read(size)
+    try:
+        if raw and packing_of(raw) == ".zst":
+            raw = unpack(".zst", raw, _DICTIONARY_BYTES_MAX)
+        return zstandard.ZstdCompressionDict(raw) if raw else None
+    except (InputError, zstandard.ZstdError):
+        return None  # the frames then say that they cannot be unpacked
 
 
 def _behind_padding(file: IO[bytes], at: int) -> int | None:
@@ -166,15 +198,15 @@ def _behind_padding(file: IO[bytes], at: int) -> int | None:
     return None
 
 
-def _next_member(file: IO[bytes], packing: str, at: int) -> int | None:
+def _next_member(source: _Packed, at: int) -> int | None:
     """Return where the first member from `at` on begins that can be unpacked; None if there is none."""
-    beginning = _BEGINNING[packing]
+    beginning = _BEGINNING[source.packing]
     while True:
-        file.seek(at)
-        window = file.read(_PIECE_BYTES)
+        source.file.seek(at)
+        window = source.file.read(_PIECE_BYTES)
         found = window.find(beginning)
         while found >= 0:
-            if _can_be_unpacked(_Member(file, packing, at + found)):
+            if _can_be_unpacked(_Member(source, at + found)):
                 return at + found
             found = window.find(beginning, found + 1)
         if len(window) < _PIECE_BYTES:

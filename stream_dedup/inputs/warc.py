@@ -74,7 +74,8 @@ def read_pages(path: Path, name: str, passed_over: Counter[str]) -> Iterator[War
                     yield page
             losses.clear()
     if losses:
-        raise InputError(f"{name} holds no WARC record that can be read; is it a WARC file?")
+        what = f"what stands at byte {losses[0].at:,} {losses[0].lost}"
+        raise InputError(f"{name} holds no WARC record that can be read: {what}. Is it a WARC file?")
 
 
 def _page(block: WarcBlock, file: str, passed_over: Counter[str]) -> WarcPage | None:

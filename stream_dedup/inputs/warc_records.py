@@ -29,7 +29,7 @@ _NAMES_A_RECORD: Final = re.compile(rb"^WARC-Type[ \t]*:", re.IGNORECASE | re.MU
 _BLANK_LINE: Final = re.compile(rb"\r?\n\r?\n")
 _LINE_ENDS: Final = re.compile(rb"[\r\n]*")
 _LENGTH: Final = re.compile(rb"^Content-Length[ \t]*:[ \t]*(\d{1,18})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
-_NO_RECORD: Final = "no WARC record begins there"
+_NO_RECORD: Final = "has no head of a WARC record"
 
 
 class WarcBlock(NamedTuple):

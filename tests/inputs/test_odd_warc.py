@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from stream_dedup.inputs.sources import RawDocument, find_files, read_documents
 from tests.inputs.warc_files import BROKEN, PACKERS, WHOLE, B, gzipped, http, page, record, warc, zstd
@@ -163,4 +164,27 @@ def test_a_file_without_a_record_is_said_to_be_none(tmp_path: Path) -> None:
 
     assert found.lost is not None
     assert (found.lost.error_class, found.name) == ("DamagedFile", "a.warc")
-    assert "holds no WARC record" in found.lost.message
+    assert "holds no WARC record that can be read: what stands at byte 0 has no head of a WARC record." in found.lost.message
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_a_dictionary_before_the_frames_is_used(tmp_path: Path, is_packed: bool) -> None:
+    """As the Internet Archive's crawlers write zstd; a damaged frame costs no other, and a damaged dictionary is told."""
+    records = [record(f"p{number}", http(page(f"p{number}"))) for number in range(30)]
+    dictionary = zstandard.train_dictionary(4096, records * 5)
+    raw = zstd(dictionary.as_bytes()) if is_packed else dictionary.as_bytes()
+    packer = zstandard.ZstdCompressor(dict_data=dictionary, write_checksum=True)
+    frames = [packer.compress(one) for one in records]
+    frames[7] = frames[7][:20] + bytes(4) + frames[7][24:]
+    head = b"\x5d\x2a\x4d\x18" + len(raw).to_bytes(4, "little")
+    path = tmp_path / "a.warc.zst"
+
+    path.write_bytes(head + raw + b"".join(frames))
+    found = read(path)
+
+    assert bodies(found) == [page(f"p{number}") for number in range(30) if number != 7]
+    assert places(found) == [f"a.warc.zst@{len(head) + len(raw) + len(b''.join(frames[:7]))}"]
+    path.write_bytes(head + bytes(len(raw)) + b"".join(frames))
+    (lost,) = read(path)
+    assert lost.lost is not None
+    assert "is damaged" in lost.lost.message
