@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from stream_dedup.cli import declare
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.plan import PLANS
+from stream_dedup.ground.sketch import SKETCH_BYTES
 from stream_dedup.index.budget import Budget
 from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
@@ -26,7 +27,7 @@ from tests.index.logs import declare as declaration
 def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, int]]:
     """Where an index answers, and how much memory it may take."""
     index = LogIndex(MemoryStore(), Budget(8 << 30, tmp_path))
-    docs = [Doc(0, n, n, bytes([n]) * 16, n << 40, sketch=bytes(80)) for n in range(3)]
+    docs = [Doc(0, n, n, bytes([n]) * 16, n << 40, sketch=bytes(SKETCH_BYTES)) for n in range(3)]
     index.apply([(0, APPEND_MS, declaration(PLANS["classic"])), (1, APPEND_MS, batch(docs))])
     index._budget = Budget(request.param, tmp_path)
     api = IndexApi()

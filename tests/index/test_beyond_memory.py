@@ -14,7 +14,7 @@ from stream_dedup.index.index import LogIndex
 from stream_dedup.index.memory import MemoryStore
 from stream_dedup.log import answers
 from stream_dedup.log.answers import LogAnswer
-from tests.index.logs import APPEND_MS, Doc, batch, control, declare, retract
+from tests.index.logs import APPEND_MS, Doc, batch, control, declare, random_sketch, retract
 
 _MANY = Plan(128, 4, 1, 24)
 
@@ -23,7 +23,7 @@ _MANY = Plan(128, 4, 1, 24)
 def docs() -> list[Doc]:
     chance = random.Random(5)
     return [
-        Doc(0, n, n, chance.randbytes(16), chance.getrandbits(128), id=b"id%d" % n, sketch=chance.randbytes(80))
+        Doc(0, n, n, chance.randbytes(16), chance.getrandbits(128), id=b"id%d" % n, sketch=random_sketch(chance))
         for n in range(40)
     ]
 
