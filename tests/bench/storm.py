@@ -82,7 +82,7 @@ class Storm:
         """Ask once; return status, type and body of the answer."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
-            head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
             writer.write(head.encode() + body)
             sending = asyncio.create_task(writer.drain())
             try:
@@ -98,12 +98,12 @@ class Storm:
                 reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
                 try:
                     if number % 2:
-                        writer.write(b"POST /v1/find HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n")
+                        writer.write(b"POST /v1/find HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n")
                         for _ in range(200):
                             writer.write(b"w ")
                             await asyncio.sleep(0.1)
                     else:
-                        writer.write(b"GET /v1/groups?limit=1000 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                        writer.write(b"GET /v1/groups?limit=1000 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
                         while await reader.read(1):
                             await asyncio.sleep(0.1)
                 finally:
