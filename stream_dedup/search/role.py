@@ -43,6 +43,7 @@ from stream_dedup.search.texts import TextIndex
 from stream_dedup.service.collector import collect_rarely
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
+from stream_dedup.service.memory import give_back
 from stream_dedup.service.waits import Waits
 from stream_dedup.service.watch import Watch
 from stream_dedup.settings.recipe import recipe_of
@@ -393,7 +394,8 @@ class TextFiller:
         self._health.ready(False, f"reading what left before: {behind:,} records to go")
 
     def _look_around(self) -> None:
-        """Compare with the topics' ends, and take in partitions that are new."""
+        """Compare with the topics' ends, and take in partitions that are new; give back the memory that is free."""
+        give_back()  # threads of engine and clients come and go, and the C library keeps what each has freed
         if self._is_silent():
             return
         try:

@@ -259,6 +259,22 @@ def test_what_leaves_later_is_found_soon(tmp_path: Path, monkeypatch: pytest.Mon
         thread.join(60)
 
 
+def test_memory_that_is_free_goes_back_while_it_reads_and_while_nothing_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Merges of the engine, and clients, leave it with the C library."""
+    monkeypatch.setattr(search_role, "_LOOK_SECONDS", 0.0)
+    given_back: list[bool] = []
+    monkeypatch.setattr(search_role, "give_back", lambda: given_back.append(True))
+    outputs, health = crawl(40, 20), Health()
+    filler = make_filler(outputs, tmp_path, health)
+
+    filler._turn()
+    assert given_back == [True]
+    run_until(filler, lambda: health.ready_state().ok)
+    assert len(given_back) > 2
+
+
 def test_a_folder_of_something_else_is_refused_with_what_to_do(tmp_path: Path) -> None:
     run_until_ready(crawl(2, 0), tmp_path, all_of)
 
