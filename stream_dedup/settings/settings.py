@@ -105,29 +105,25 @@ class Settings(BaseModel):
     kafka_bootstrap_servers: str = Field(
         default="localhost:9092",
         pattern=BROKERS,
-        description="First brokers to ask, as `host:port`, separated by commas; the rest of the cluster is learnt "
-        "from them. One is enough to start; two or three let a role start while one broker is down. "
-        "`KAFKA_BOOTSTRAP_SERVERS` is honoured too, below the prefixed name.",
+        description="First brokers to ask, as `host:port`, separated by commas; with two or three a role starts while one "
+        "is down. `KAFKA_BOOTSTRAP_SERVERS` is honoured too, below the prefixed name.",
     )
     kafka: dict[str, str] = Field(
         default_factory=dict,
         repr=False,
-        description="Any librdkafka property, for TLS, SASL and tuning: `STREAM_DEDUP_KAFKA_<PROP>` with `.` written "
-        "`_`, `_` written `__` and `-` written `___`, or a table `[kafka]` in the file. Secret ones can "
-        "be given as a file: `STREAM_DEDUP_KAFKA_SASL_PASSWORD_FILE`. Values of `*.ms` and `*.bytes` may "
-        "be written `15s`, `64MB`. Properties on which exactly-once rests are refused.",
+        description="Any librdkafka property, for TLS, SASL and tuning: `.` is written `_`, `_` is `__` and `-` is `___`; "
+        "in a file it stands in the table `[kafka]`. Values of `*.ms` and `*.bytes` may be written `15s`, "
+        "`64MB`; properties on which exactly-once rests are refused.",
     )
     topic_prefix: str = Field(
         default="",
-        description="Put before every topic name (`crawl` gives `crawl.documents`), so that one prefixed ACL covers "
-        "them and several filters share a cluster. Changing it later starts an empty filter beside the "
-        "old one.",
+        description="Put before every topic name (`crawl` gives `crawl.documents`), for one prefixed ACL and several "
+        "filters on a cluster. Changing it later starts an empty filter beside the old one.",
     )
     documents: TopicName | None = Field(
         default=None,
-        description="Whole name of the topic that is read, where it is not `documents` behind the prefix: `crawled_firehose`. "
-        "A topic that is named so is taken as it is: `topics apply` creates it where it is missing and never changes it, and "
-        "`doctor` says whether it fits.",
+        description="Whole name of the topic that is read, such as `crawled_firehose`. `topics apply` creates it where it "
+        "is missing and never changes it; `doctor` says whether it fits.",
         json_schema_extra={"default_text": "`documents` behind the topic prefix"},
     )
     unique: TopicName | None = Field(
@@ -148,195 +144,177 @@ class Settings(BaseModel):
     mode: Literal["enforce", "annotate", "shadow"] = Field(
         default="enforce",
         description="`enforce`: duplicates leave on `duplicates`. `annotate`: every document leaves on `unique`, with its "
-        "verdict on the headers, so that readers decide; may be changed to `enforce` and back at any restart. `shadow`: "
-        "nothing leaves; verdicts show in metrics and on a log of its own (`shadow.fingerprints`), read by the group "
-        "`GROUP-shadow`, beside a filter that delivers or before one does.",
+        "verdict on the headers; the two may be exchanged at any restart. `shadow`: nothing leaves; verdicts "
+        "show in metrics and on a log of its own, `shadow.fingerprints`.",
     )
     group: Name = Field(
         default_factory=lambda data: data["topic_prefix"] + "stream-dedup",
         validate_default=True,
-        description="The name of this filter on the cluster and on a disk: consumer group of the workers, first part of their "
-        "transactional ids, name of the state folder. Two filters need two names; a prefix gives each its own. Another group "
-        "reads all documents again and needs a `fingerprints` topic of its own. In shadow mode `-shadow` is added.",
+        description="The filter's name: consumer group, first part of transactional ids, name of the state folder; two "
+        "filters need two. Another group reads all documents again and needs a `fingerprints` topic of its "
+        "own. In shadow mode `-shadow` is added.",
         json_schema_extra={"default_text": "`stream-dedup` behind the topic prefix"},
     )
     worker_id: Annotated[Name, Field(max_length=100)] | None = Field(
         default=None,
-        description="Stable name of this worker, unique in the group; it ends the transactional id. Without one it "
-        "is made of the host name and kept in the state folder. Two workers with one name fence each "
-        "other off; a name that changes at each start leaves readers of `unique` waiting for the old "
-        "transaction to time out.",
+        description="Stable name of this worker, unique in the group; without one it is made of the host name and kept in "
+        "`state_dir`. Two workers with one name fence each other off; a name that changes at each start "
+        "leaves readers of `unique` waiting for a time-out.",
     )
     first_start: bool = Field(
         default=False,
-        description="Confirms that a partition without a committed offset may be read from its beginning though it was "
-        "begun before (the topic `begun` says so): group offsets vanish after seven idle days. Without it the worker ends "
-        "there with code 78. Left on for good, it hides that.",
+        description="Confirms that a partition without a committed offset is read from its beginning though it was begun "
+        "before: Kafka drops offsets after seven idle days. Without it the worker ends there with code 78. "
+        "Set it for one start only.",
     )
     recipe: str = Field(
         default=_DEFAULT_RECIPE,
-        description="How a text becomes a fingerprint: `words`, `chars`, `shingles`, `keywords`, `textrank`, `vector`; one of "
-        "these with a width (`chars:64`); or five stages, `normalise | features | weights | hash | projection` (see "
-        "`recipes.md`). Fingerprints of two recipes cannot be compared, so changing it needs a new `fingerprints` topic. "
-        "One narrower than 128 bits needs a plan of its width, such as `classic` for 64.",
+        description="How a text becomes a fingerprint: `words`, `chars`, `shingles`, `keywords`, `textrank`, `vector`, "
+        "one of these with a width (`chars:64`), or five stages (see `recipes.md`). A change needs a new "
+        "`fingerprints` topic; fewer than 128 bits need a plan of that width, such as `classic` for 64.",
     )
     plan: str | None = Field(
         default=None,
-        description="Which texts count as near. `bands`: found by a block of the sketch or of the print, then at most 28 "
-        "bits apart and at least 65 % alike, and alike too in what other pages of the site do not share; its look-ups cost the "
-        "same however much is remembered. `wide`: without sketches, 128 bits, 8 blocks, one block within 1 bit and the whole "
-        "within 21, the shorter text with at least 75 % of the longer's features; costs more the more is remembered. "
-        "`classic`: the textbook's 64 bits, 4 blocks, within 3 bits; "
-        "finds about half of the near-duplicates. Or in numbers, as in `128:8:1:21:75%` (see `plans.md`). It is taken by the "
-        "first worker of an empty log; later the log's own plan is in force.",
+        description="Which texts count as near. `bands`: by sketch and print, at a cost that does not grow. `wide`: "
+        "without sketches, 128 bits in 8 blocks, within 21, lengths within 75 %. `classic`: the textbook's 64 "
+        "bits in 4 blocks, within 3. Or numbers, as in `128:8:1:21:75%` (see `plans.md`). The first worker of "
+        "an empty log takes it; later the log's own plan is in force.",
         json_schema_extra={"default_text": "`bands`; `wide` for recipes that make no sketches"},
     )
     similarity: str | None = Field(
         default=None,
-        description="From which similarity on two texts are near, as a share from 0 to 1 in hundredths, such as `0.7`: it "
-        "takes the place of the plan's own (`0.65` in `bands`). Higher drops less. Only with a plan that compares sketches. It "
-        "is taken by the first worker of an empty log; later `stream-dedup declare` changes it. "
-        "`stream-dedup calibrate` proposes one for your documents.",
+        description="From which similarity on two texts are near, in hundredths: `0.7` drops less than the `0.65` of "
+        "`bands`; `stream-dedup calibrate` proposes one. Only with a plan that compares sketches. The first "
+        "worker of an empty log takes it; later `stream-dedup declare` changes it.",
         json_schema_extra={"default_text": "the plan's own"},
     )
     window: Annotated[timedelta | None, BeforeValidator(parse_window)] = Field(
         default=None,
-        description="How long a kept document is compared with: `30d`. Older ones leave the index, which so keeps its size, "
-        "and a later copy is unique again. None, or `none`: for ever. Time is that of the log, not of the "
-        "documents. It is taken by the first worker of an empty log; later `stream-dedup declare` changes it.",
+        description="How long, by the log's time, a kept document is compared with: `30d`. Older ones leave the index, "
+        "and a later copy is unique again. The first worker of an empty log takes it; later `stream-dedup "
+        "declare` changes it.",
         json_schema_extra={"default_text": "none, for ever"},
     )
     window_refresh: bool = Field(
         default=False,
-        description="Count the window from the last duplicate instead of from the kept document itself: what is seen again and "
-        "again then stays a duplicate, and is written anew once in a sixteenth of the window. Taken and changed like "
-        "`window`.",
+        description="Count the window from the last duplicate: what is seen again and again stays a duplicate, and is "
+        "written anew once in a sixteenth of the window. Taken and changed like `window`.",
     )
     better: Literal["longest", "newest", "authority"] = Field(
         default="longest",
-        description="Which copy of a kept document is better than it and every copy before, as `dedup.better` says. `longest`: "
-        "one with at least a tenth more features. `newest`: one with a later time. `authority`: one of a host that stands "
-        "higher in `host_ranks`. Taken and changed like `plan`, by `stream-dedup declare --better`.",
+        description="Which copy beats the kept document and every copy before, as `dedup.better` says: `longest` has a "
+        "tenth more features, `newest` a later time, `authority` a host that stands higher in `host_ranks`. "
+        "Taken and changed like `window`.",
     )
     count_copies: bool = Field(
         default=False,
-        description="Count the copies of every kept document: a duplicate then says in `dedup.copies` how many there are with "
-        "it. Costs the index some 5 % of its CPU where one document in ten is a copy. It is taken by the first worker of an "
-        "empty log and cannot change later.",
+        description="Say on each duplicate how many copies there are with it, as `dedup.copies`; costs the index some 5 % "
+        "of its CPU. The first worker of an empty log takes it; it cannot change later.",
     )
     representatives: bool = Field(
         default=False,
-        description="The index keeps the compacted topic `representatives`: of each kept document that has copies, how many "
-        "(where `count_copies` counts them), since when, and which is the best. Exact after a crash, a second or two behind; "
-        "no verdict waits for it. It costs the index CPU and space for every change, so it is off unless somebody reads it.",
+        description="The index keeps the compacted topic `representatives`: copies and best copy of each kept document, a "
+        "second or two behind. It costs CPU and space for every change.",
     )
     host_ranks: ReadableFile | None = Field(
         default=None,
-        description="File that says which hosts stand high, for `better` `authority`: lines `RANK,HOST` as in Tranco's lists, "
-        "or hosts alone, the highest first. A host that it does not name has the rank of the nearest domain above it. Of all "
-        "workers of a filter the same: a worker with another is refused; after a change, `stream-dedup declare --reading`.",
+        description="File of hosts for `better` `authority`: lines `RANK,HOST` as in Tranco's lists, or hosts alone, the "
+        "highest first. The same for all workers of a filter; after a change, `stream-dedup declare "
+        "--reading`.",
     )
     log_ids: Literal["plain", "digest"] = Field(
         default="plain",
-        description="How the log, the index and `dedup.of.id` name documents. `plain`: by their ids. `digest`: by a digest "
-        "keyed with the recipe's key, so that no address ever enters the log, which is kept for ever; readers of "
-        "`duplicates` then find the kept document by `dedup.of.position`. It is taken by the first worker of an empty log "
-        "and cannot change later.",
+        description="`digest`: log, index and `dedup.of.id` name documents by a digest under the recipe's key, so that no "
+        "address enters the log; the kept document is then found by `dedup.of.position`. The first worker of "
+        "an empty log takes it; it cannot change later.",
     )
     key_file: ReadableFile | None = Field(
         default=None,
-        description="File with the secret key of the feature hash. With it nobody outside can craft documents that "
-        "collide; the key becomes part of the recipe, so losing or changing it means a new "
-        "`fingerprints` topic. Without it a public demonstration key is used, with a warning.",
+        description="File with the secret key of the feature hash, without which outsiders can craft documents that "
+        "collide. It is part of the recipe: losing or changing it needs a new `fingerprints` topic. Without "
+        "it a public demonstration key is used, with a warning.",
     )
     user_dictionary: ReadableFile | None = Field(
         default=None,
-        description="Words for jieba's cut of Han that its dictionary lacks: a UTF-8 file in jieba's format, a line `word "
-        "[frequency] [tag]` each; a frequency of 0 splits a word. Its content becomes part of the recipe, so "
-        "changing it needs a new `fingerprints` topic.",
+        description="Words for jieba's cut of Han: a UTF-8 file with a line `word [frequency] [tag]` each; a frequency of "
+        "0 splits a word. Part of the recipe: a change needs a new `fingerprints` topic.",
     )
     stop_words: ReadableFile | None = Field(
         default=None,
-        description="Words that do not count: a UTF-8 file with a word a line, in any script; `#` begins a comment. Its "
-        "content becomes part of the recipe, so changing it needs a new `fingerprints` topic.",
+        description="Words that do not count: a UTF-8 file with a word a line, in any script; `#` begins a comment. Part "
+        "of the recipe, as `user_dictionary` is.",
     )
     segmenter: Literal["pairs", "icu"] = Field(
         default="pairs",
-        description="Where words are in scripts without spaces. `pairs`: every two neighbouring characters, which needs "
-        "nothing and finds as much. `icu`: Japanese, Thai, Lao, Khmer and Burmese are cut by ICU's dictionaries, "
-        "which need `stream-dedup[segment]`; readable features, at a fifth of the speed. Part of the recipe.",
+        description="Where words are in scripts without spaces. `pairs`: every two neighbouring characters. `icu`: ICU's "
+        "dictionaries for Japanese, Thai, Lao, Khmer and Burmese, at a fifth of the speed; needs "
+        "`stream-dedup[segment]`. Part of the recipe.",
     )
     han_variants: Literal["distinct", "same"] = Field(
         default="distinct",
-        description="`same`: traditional Han is read as simplified, so that both spellings of a text are one text, also "
-        "to the digest that tells `exact`. Part of the recipe.",
+        description="`same`: traditional Han is read as simplified, also for `exact`. Part of the recipe.",
     )
     input_preset: Literal["raw", "nutch", "scrapy-cluster", "ache"] = Field(
         default="raw",
-        description="Defaults that fit a crawler's own records; what is set explicitly wins. `nutch`: the JSON of its Kafka "
-        "index writer, every field an array. `scrapy-cluster`: the page in `body` (with KAFKA_BASE_64_ENCODE also set "
-        "`text_encoding` to `base64`). `ache`: its JSON, the page in `content` as base64. The last two need "
-        "`stream-dedup[html]`. `raw` changes nothing.",
+        description="Defaults for a crawler's own records; explicit settings win. `nutch`: its JSON, every field an "
+        "array. `scrapy-cluster`: the page in `body` (with KAFKA_BASE_64_ENCODE set `text_encoding`). `ache`: "
+        "the page in `content`, as base64. The last two need `stream-dedup[html]`.",
     )
     value_format: Literal["raw", "json", "confluent-json", "avro", "protobuf"] = Field(
         default="raw",
-        description="`raw`: the record's value is the text. `json`: the text stands at `text_field` of an object. "
-        "`confluent-json`: the same behind the five bytes of Confluent's serializers; no schema registry is asked. "
-        "`avro`, `protobuf`: behind those five bytes, read by the schema that `registry_url` has; both need "
-        "`stream-dedup[registry]`. "
-        "`raw` is the default because it fits every byte string and dead-letters nothing by a wrong "
-        "guess; with JSON values it also judges the field names, dates and addresses around the text, "
-        "and so finds fewer duplicates.",
+        description="`raw`: the record's value is the text. `json`: the text stands at `text_field`. `confluent-json`: "
+        "the same behind the five bytes of Confluent's serializers. `avro`, `protobuf`: behind those bytes, "
+        "read by the schema that `registry_url` has; both need `stream-dedup[registry]`. JSON judged as `raw` "
+        "finds fewer duplicates, because field names and dates count.",
     )
     text_field: FieldPath = Field(
         default="text",
-        description="Dotted path of the text in a JSON value; a list there is joined. A document without it becomes "
-        "a dead letter. Not with `value_format` `raw`.",
+        description="Dotted path of the text in a JSON value; a list there is joined. A document without it becomes a "
+        "dead letter. Not with `value_format` `raw`.",
     )
     text_at: TextPlace | None = Field(
         default=None,
-        description="Where a record names the address of its text, if that lies elsewhere: the dotted path of a field, or a "
-        "header, as in `header:text-uri`. The text is fetched from there (`https://`, `s3://`, `gs://`, `abfs://`, `file:///`; "
-        "needs `stream-dedup[fetch]`, or the extra `s3`, `gs`, `abfs`). A record without an address has its text inside, as "
-        "without this setting. What is missing for good becomes a dead letter of stage `fetch`; while a store does not answer, "
-        "records wait. A field needs other values than `raw`.",
+        description="Where a record names the address of its text (`https://`, `s3://`, `gs://`, `abfs://`, `file:///`): "
+        "a field's dotted path, or a header, as in `header:text-uri`. Needs `stream-dedup[fetch]`, or the "
+        "extra `s3`, `gs`, `abfs`. What is missing for good becomes a dead letter; while a store does not "
+        "answer, records wait.",
     )
     text_prefixes: str | None = Field(
         default=None,
-        description="What may be fetched: addresses below one of these, with commas between them, as in "
-        "`s3://crawl/pages,https://store.example/`. Each ends where a part of a path ends. `text_at` needs it; nothing else "
-        "is read, and no redirect leads to another host. Whoever may write documents can have all fetched that lies below.",
+        description="What may be fetched: addresses below one of these, separated by commas, as in "
+        "`s3://crawl/pages,https://store.example/`. A producer of documents can have anything below them "
+        "fetched; redirects to another host are not followed.",
     )
     text_bytes: Annotated[Size, Field(ge=1 << 10, le=1 << 30)] = Field(
         default=10_000_000,
-        description="Most bytes of a text that is fetched, also once it is unpacked; a larger one becomes a dead letter. Of "
-        "all workers of a group the same.",
+        description="Most bytes of a text that is fetched, also unpacked; a larger one becomes a dead letter. The same "
+        "for all workers of a group.",
         json_schema_extra={"default_text": "`10MB`"},
     )
     text_timeout: Duration = Field(
         default=timedelta(seconds=10),
         ge=timedelta(milliseconds=100),
         le=timedelta(minutes=10),
-        description="How long one attempt to fetch a text may take, from the first byte sent to the last one read. After "
-        "three of them the records wait, and it is asked for again, until `text_patience` is over.",
+        description="Time for one attempt to fetch a text. After three attempts the record waits, and the text is asked "
+        "for again until `text_patience` is over.",
     )
     text_patience: Duration = Field(
         default=timedelta(minutes=10),
         ge=timedelta(seconds=1),
         le=timedelta(days=7),
-        description="How long a text may be away while its store answers for others. Then its record becomes a dead letter of "
-        "stage `fetch`, class `GivenUp`, to be sent back later. While the store answers for none, records wait without end.",
+        description="How long a text may be away while its store answers for others; then its record becomes a dead "
+        "letter, `GivenUp`. While the store answers for none, records wait without end.",
     )
     text_fetches: Annotated[int, Whole] = Field(
         default=64,
         ge=1,
         le=1000,
-        description="Most texts that are fetched at once. With 64 of them, a store that takes 200 ms gives 320 a second.",
+        description="Most texts that are fetched at once. With 64, a store that takes 200 ms gives 320 a second.",
     )
     registry_url: str | None = Field(
         default=None,
-        description="Address of the schema registry, `http://` or `https://`, several with commas. Only with `value_format` "
-        "`avro` and `protobuf`. While it does not answer, records wait; none becomes a dead letter.",
+        description="Address of the schema registry for `avro` and `protobuf`, several with commas. While it does not "
+        "answer, records wait.",
     )
     registry_credentials_file: Path | None = Field(
         default=None, description="File with `user:password` for the schema registry's basic authentication."
@@ -347,69 +325,65 @@ class Settings(BaseModel):
     reader_schema: int | None = Field(
         default=None,
         ge=1,
-        description="Id of the schema by which every value in Avro or Protobuf is read, so that a field that was renamed (with "
-        "an alias in Avro, with its number in Protobuf) has one name. Without it a value has the names of its own schema.",
+        description="Id of the schema by which every value in Avro or Protobuf is read, so that a renamed field has one "
+        "name. Without it a value has the names of its own schema.",
     )
     text_is: Literal["text", "html"] = Field(
         default="text",
-        description="`html`: the text is a web page, and its main text is judged, without navigation, banners and footers; "
-        "needs `stream-dedup[html]`. A page that breaks the extractor, or takes more CPU than `page_cpu`, "
-        "becomes a dead letter. Pages judged as `text` are near each other by their templates.",
+        description="`html`: the text is a web page, and its main text is judged; needs `stream-dedup[html]`. A page that "
+        "breaks the extractor, or takes more CPU than `page_cpu`, becomes a dead letter. Pages judged as "
+        "`text` are near each other by their templates.",
     )
     page_cpu: Duration = Field(
         default=timedelta(seconds=2),
         ge=timedelta(milliseconds=100),
         le=timedelta(minutes=1),
-        description="How much CPU the extractor may take for one page before it becomes a dead letter, with `text_is` `html`. "
-        "A page of 1 MB takes some 50 ms, one made to hurt takes hours. Of all workers of a group the same.",
+        description="Most CPU for one page with `text_is` `html`; a page of 1 MB takes some 50 ms. The same for all "
+        "workers of a group.",
     )
     text_encoding: Literal["plain", "base64"] = Field(
         default="plain",
-        description="`base64` if the text is base64 of UTF-8 (of a page in any encoding it names, with `text_is` `html`), as "
-        "some crawlers send it. A text that is not valid base64 becomes a dead letter.",
+        description="`base64`: the text is base64 of UTF-8 (of a page in any encoding, with `text_is` `html`). A text "
+        "that is not valid base64 becomes a dead letter.",
     )
     id_field: FieldPath | None = Field(
         default=None,
-        description="Dotted path of the document's id in a JSON value; without it the record's key is the id. The id "
-        "tells `unchanged` and `revised` (the same page again) from `exact` and `near` (another page). "
-        "Only with values in JSON.",
+        description="Dotted path of the document's id in a JSON value; without it the record's key is the id. By the id "
+        "`unchanged` and `revised` are told from `exact` and `near`.",
     )
     time_field: FieldPath | None = Field(
         default=None,
-        description="Dotted path of the document's time (RFC 3339, or milliseconds since 1970) in a JSON value; "
-        "without it the record's timestamp is used. It is named on later duplicates and never decides. "
-        "Only with values in JSON.",
+        description="Dotted path of the document's time (RFC 3339, or milliseconds since 1970) in a JSON value; without "
+        "it the record's timestamp is used. It is named on later duplicates.",
     )
     scope_field: FieldPath | None = Field(
         default=None,
-        description="Dotted path of a site or tenant in a JSON value: a document is judged only against others with "
-        "the same value there. Finds no duplicates across scopes. Only with values in JSON.",
+        description="Dotted path of a site or tenant in a JSON value: documents are judged only against those with the "
+        "same value.",
     )
     allow_bypass: bool = Field(
         default=False,
-        description="Honour the header `dedup.bypass: true` of a producer: pass the record on as unique without "
-        "judging it. Lets whoever may write documents switch the filter off for them.",
+        description="Honour a producer's header `dedup.bypass: true`: the record leaves as unique without being judged.",
     )
     batch_documents: Annotated[int, Whole] = Field(
         default=8000,
         ge=1,
         le=100_000,
-        description="Most documents in one transaction; of large ones fewer, as `worker_memory` allows. A backlog moves in "
-        "such batches; a lone document leaves at once. Larger costs memory and latency under load, smaller costs throughput "
-        "(on two cores, transactions of 1,000 carried half as much as of 5,000, and of 8,000 an eighth more).",
+        description="Most documents in one transaction; fewer of large ones, as `worker_memory` allows. A lone document "
+        "leaves at once; on two cores transactions of 1,000 carried half as much as of 5,000.",
     )
     batches_in_flight: Annotated[int, Whole] = Field(
         default=4,
         ge=1,
         le=64,
-        description="Most batches that wait for the index at once. More hides a slow index at the cost of memory; "
-        "fewer means less work repeated after an abort.",
+        description="Most batches that wait for the index at once. More hides a slow index at the cost of memory; fewer "
+        "repeats less after an abort.",
     )
     worker_memory: Annotated[Size, Field(ge=384 << 20)] | None = Field(
         default=None,
-        description="Most memory that a worker may take, such as `1GiB`. What it reads ahead, holds and sends is bounded by "
-        "it, so large documents travel in smaller batches. Without it, the limit of the worker's control group, which is that "
-        "of its pod or container; where there is none, a quarter of the machine's memory, at most 1 GiB.",
+        description="Most memory that a worker may take, such as `1GiB`; it bounds what is read ahead, held and sent. "
+        "Without it, the limit of the pod or container; without that, a quarter of the machine, at most 1 "
+        "GiB.",
         json_schema_extra={"default_text": "the pod's limit"},
     )
     state_dir: Folder = Field(
@@ -419,47 +393,44 @@ class Settings(BaseModel):
     )
     index_dir: Folder = Field(
         default_factory=lambda data: data["state_dir"] / "index",
-        description="Folder of the index's RocksDB. Losing it costs a rebuild from the log, never correctness. A "
-        "fast local disk; never shared by two index processes.",
+        description="Folder of the index's RocksDB, on a fast local disk, for one process. Losing it costs a rebuild from "
+        "the log.",
         json_schema_extra={"default_text": "`index` in `state_dir`"},
     )
     search_dir: Folder = Field(
         default_factory=lambda data: data["state_dir"] / "search",
-        description="Folder of the full-text engine of `run search`. It may be deleted at any time; what Kafka still has of "
-        "`unique` and `duplicates` is then read again. Never shared by two searches.",
+        description="Folder of the engine of `run search`, for one process. It may be deleted at any time; what Kafka "
+        "still has is then read again.",
         json_schema_extra={"default_text": "`search` in `state_dir`"},
     )
     search_texts: Literal["kafka", "engine"] = Field(
         default="kafka",
-        description="Where `run search` has the texts of its snippets. `kafka`: they are read by their positions, as long as "
-        "the topics keep them. `engine`: they are kept in `search_dir` too, which doubles it. Changing it needs another "
-        "folder, or an empty one.",
+        description="Where snippets come from. `kafka`: read by position, as long as the topics keep them. `engine`: kept "
+        "in `search_dir`, which doubles it. A change needs an empty folder.",
     )
     search_keep: Duration | None = Field(
         default=None,
-        description="How old a document may be, by its record's timestamp, before `run search` finds it no more: `90d`. "
-        "Without it, what was read once is found for ever, though its text may be kept no longer.",
+        description="How old a document may be, by its record's timestamp, before `run search` drops it: `90d`. Its text "
+        "may be kept for less.",
         json_schema_extra={"default_text": "none, for ever"},
     )
     search_bytes: Annotated[Size, Field(ge=1_000_000)] | None = Field(
         default=None,
-        description="How much of `search_dir` the documents may take, such as `20GB`, before `run search` finds the oldest no "
-        "more, by their records' timestamps. What was dropped stays on the disk until the engine tidies up: give the volume "
-        "two and a half times as much.",
+        description="Most of `search_dir` that documents may take, such as `20GB`, before the oldest are dropped. The "
+        "engine frees space late: give the volume two and a half times as much.",
         json_schema_extra={"default_text": "none, without bound"},
     )
     index_memory: Annotated[Size, Field(ge=512 << 20)] | None = Field(
         default=None,
-        description="Most memory that the index may take, such as `8GB`; without it, as much as its entries need (the "
-        "handbook's page on sizing says how much). What does not fit lies in files in `index_dir` and makes looking up "
-        "slower; when what has to be in memory does not fit either (a third of it all with `bands`, `stream-dedup plan` "
-        "says how much), the index stops and says what it needs. What the system keeps of the files is not counted.",
+        description="Most memory that the index may take, such as `8GB`; without it, what its entries need. The rest lies "
+        "in files in `index_dir`, which makes looking up slower; when what must be in memory does not fit "
+        "(`stream-dedup plan` says how much), the index stops and says so.",
     )
     http_host: str = Field(
         default="127.0.0.1",
         pattern=HOST,
-        description="Address on which probes and metrics are served. The loopback address keeps them on this "
-        "machine; in a container it must be `0.0.0.0` (or `::`), or nothing can probe it.",
+        description="Address of probes and metrics. The loopback address keeps them on this machine; a container needs "
+        "`0.0.0.0` or `::`.",
     )
     http_port: Annotated[int, Whole] = Field(
         default=8080,
@@ -471,16 +442,15 @@ class Settings(BaseModel):
     http_allowed_hosts: str = Field(
         default="",
         pattern=HOSTS,
-        description="Names under which pages and API of a role may be asked for, separated by commas, such as that of a proxy; "
-        "`*.example.org` stands for all below it, `*` for any. Addresses, `localhost`, this machine's name and `http_host` "
-        "always may. Other names are refused, because a page of any site could read here through the browser of somebody who "
-        "may, by letting its own name lead to this port. Probes and metrics are answered under any name.",
+        description="Further names under which pages and API may be asked for, separated by commas, such as a proxy's; "
+        "`*.example.org` stands for all below it, `*` for any. Others are refused, so that no page of another "
+        "site reads them through a browser; probes and metrics answer under any name.",
         json_schema_extra={"default_text": "none"},
     )
     console_token_file: Path | None = Field(
         default=None,
-        description="File whose content whoever reads the console must give: as the password that the browser asks for (any "
-        "user name), or as `Authorization: Bearer`. Without it, whoever reaches the port reads the texts.",
+        description="File with the console's password (any user name), also taken as `Authorization: Bearer`. Without it, "
+        "everyone who reaches the port reads the texts.",
     )
     console_prefix: str = Field(
         default="",
@@ -494,36 +464,34 @@ class Settings(BaseModel):
     )
     fail_open: Duration | None = Field(
         default=None,
-        description="How long a document waits for its verdict before it leaves as unique, with the reason `fail-open`; "
-        "until the index answers again, those after it leave without waiting. Turns an outage of the index into kept "
-        "duplicates instead of lag; never drops anything. Without it documents wait for as long as it takes.",
+        description="How long a document waits for its verdict before it leaves as unique, with the reason `fail-open`: "
+        "an outage of the index becomes kept duplicates instead of lag. Without it documents wait.",
     )
     insights: bool = Field(
         default=True,
-        description="The worker writes what the documents of each host did to the topic `insights`, one small record a second "
-        "and after the commit, for `run insights`. It can lose a count and never holds up a document; without the topic, "
-        "and in shadow mode, nothing is written.",
+        description="The worker writes what the documents of each host did to the topic `insights`, for `run insights`: "
+        "one small record a second, after the commit. It can lose a count; without the topic, and in shadow "
+        "mode, nothing is written.",
     )
     insights_host_header: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
-        description="Header of a record that names its host, as a name or a URL. Without it, and where a record lacks it, the "
-        "host is that of the document's id, if this is an absolute URL.",
+        description="Header of a record that names its host, as a name or a URL. Without it the host is that of the "
+        "document's id, if this is an absolute URL.",
     )
     insights_window: Duration = Field(
         default=timedelta(hours=24),
         ge=timedelta(minutes=1),
         le=timedelta(days=366),
-        description="How far back a host's signals reach from its latest document. Longer is steadier, shorter is quicker to "
-        "tell of a change. Changing it empties the windows.",
+        description="How far back a host's signals reach from its latest document. Longer is steadier, shorter tells of a "
+        "change sooner; changing it empties the windows.",
     )
     insights_interval: Duration = Field(
         default=timedelta(seconds=10),
         ge=timedelta(seconds=1),
         le=timedelta(hours=1),
-        description="How often `run insights` writes the signals of hosts that sent something. Longer means fewer records on "
-        "`host-signals`.",
+        description="How often `run insights` writes the signals of hosts that sent something.",
     )
     insights_keep: Duration = Field(
         default=timedelta(days=30),
@@ -535,25 +503,24 @@ class Settings(BaseModel):
         default=20_000,
         ge=1,
         le=5_000_000,
-        description="Most hosts that are remembered, at up to 10 kB each; of more, those that sent nothing for longest are "
-        "forgotten.",
+        description="Most hosts that are remembered, at up to 10 kB each; the longest silent are forgotten first.",
     )
     livez_after: Duration = Field(
         default=timedelta(minutes=1),
         ge=timedelta(seconds=1),
         le=timedelta(days=1),
-        description="`/livez` fails when the role's loop has not turned for this long. Shorter restarts a hung role "
-        "sooner; too short restarts one that is merely slow. Lag never fails it.",
+        description="`/livez` fails when the role's loop has not turned for this long. Too short restarts a role that is "
+        "merely slow; lag never fails it.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
-        description="Least level that is logged. `debug` also shows tracebacks of expected errors and librdkafka's "
-        "own debug lines, at the cost of volume.",
+        description="Least level that is logged. `debug` also shows tracebacks of expected errors and librdkafka's own "
+        "debug lines.",
     )
     log_format: Literal["auto", "console", "json"] = Field(
         default="auto",
-        description="`json`: one object a line, for collectors; `console`: for people; `auto`: console on a "
-        "terminal, else JSON.",
+        description="`json`: one object a line, for collectors; `console`: for people; `auto`: console on a terminal, "
+        "else JSON.",
     )
 
     _origins: Mapping[str, Origin] = PrivateAttr(default_factory=lambda: MappingProxyType({}))
