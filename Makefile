@@ -14,25 +14,25 @@ help:  ## say what there is
 setup: .venv/ready  ## make the environment in .venv (the other commands do it by themselves)
 
 # uv installs in a tenth of pip's time, into the same place and by the same hashes. Where it is neither there nor can be fetched,
-# or cannot fetch what pip can, pip does it. It is kept outside .venv, because nothing there needs it.
+# or cannot fetch what pip can, pip does it, and is put into .venv for that. uv stays outside, because nothing there needs it.
 PIP := .venv/bin/python -m pip --quiet --disable-pip-version-check
 UV := $(or $(shell command -v uv 2>/dev/null),build/uv/bin/uv)
 UV_PIP := $(UV) pip install --quiet --python .venv/bin/python
 
-install = $(UV_PIP) --require-hashes -r $(1) 2>/dev/null || $(PIP) install --require-hashes -r $(1)
+install = $(UV_PIP) $(1) 2>/dev/null || { .venv/bin/python -m ensurepip >/dev/null && $(PIP) install $(1); }
 
 # What the demo needs; `.venv/ready` fills it up with what the tests need.
 .venv/demo: requirements-demo.lock requirements-uv.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "stream_dedup needs Python 3.11 or newer, and $(PYTHON) is older; try: make PYTHON=python3.12 setup" >&2; exit 1; }
-	$(PYTHON) -m venv --clear .venv
-	-@test -x $(UV) || $(PIP) install --target build/uv --require-hashes -r requirements-uv.lock 2>/dev/null
-	$(call install,requirements-demo.lock)
-	@$(UV_PIP) --no-deps -e . 2>/dev/null || $(PIP) install --no-deps -e .
+	$(PYTHON) -m venv --clear --without-pip .venv
+	-@test -x $(UV) || $(PYTHON) -m pip --quiet install --target build/uv --require-hashes -r requirements-uv.lock 2>/dev/null
+	$(call install,--require-hashes -r requirements-demo.lock)
+	@$(call install,--no-deps -e .)
 	@touch .venv/demo
 
 .venv/ready: requirements.lock .venv/demo
-	$(call install,requirements.lock)
+	$(call install,--require-hashes -r requirements.lock)
 	@touch .venv/ready
 
 # The page Find of a demo that stays up needs the search's engine.
