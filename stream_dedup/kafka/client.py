@@ -113,12 +113,14 @@ def admin_config(settings: Settings) -> dict[str, Any]:
 
 def consumer_config(settings: Settings, client: str, group: str, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the properties of a consumer that commits nothing by itself and never guesses where to begin."""
+    session_ms = settings.kafka.get("session.timeout.ms", "")
     defaults = {
         "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": HEARTBEAT_MS,
         # A broker that comes back may wait so long for members that are dead. The loop polls many times a second; what keeps it
         # longest is a killed worker's transaction, which holds its offsets back for 30 s, and Kafka looks every 10.
-        "max.poll.interval.ms": POLL_MS,
+        # librdkafka takes no interval that is shorter than an operator's session.
+        "max.poll.interval.ms": max(POLL_MS, int(session_ms) if session_ms.isdigit() else 0),
         # After its queue was full librdkafka waits this long before it fetches again; the default is one second.
         "fetch.queue.backoff.ms": 20,
         "fetch.error.backoff.ms": 100,

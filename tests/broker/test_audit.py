@@ -89,7 +89,7 @@ def test_replay_gives_what_was_given(make_filter: Callable[..., Filter], capsys:
     assert sample["position"].startswith(f"{crawl.names.documents}-")
     assert sample["was"]["reason"] == "near"
     code, same = result(lambda: replay.show_diff(crawl.settings, ["threshold=28", "similarity=0.65"], None, 5, as_json=True))
-    assert (same["plan"], same["changed"]) == ("128:4:0:28~16:65%:64", 0)
+    assert (same["plan"], same["changed"]) == ("128:4:0:28~16:65%:64:40%", 0)
     near = next(one for one in crawl.read(crawl.names.duplicates) if header(one, "dedup.reason") == "near")
     write(crawl, again(near, dedup_distance=b"3,5"))
     code, damaged = result(lambda: replay.run_verify(crawl.settings, None, 5, as_json=True))
