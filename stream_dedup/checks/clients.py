@@ -88,7 +88,7 @@ def _sizes(settings: Settings, names: TopicNames, topics: Mapping[str, ExistingT
                     "become dead letters. Remove the property.",
                 )
             )
-    yield from problems or [ok("client sizes", "The clients pass whatever the topics take.")]
+    yield from problems or [ok("client sizes", "The clients pass what the topics take.")]
 
 
 def _encryption(settings: Settings) -> Iterator[CheckFinding]:

@@ -223,7 +223,7 @@ def outputs_take_the_input(settings: Settings, names: TopicNames, facts: Facts) 
                     f"others wait until it has grown. {_remedy(names, name)}",
                 )
             )
-    yield from problems or [ok("output sizes", f"The outputs take whatever {names.documents} takes, with our headers.")]
+    yield from problems or [ok("output sizes", f"The outputs take what {names.documents} takes, with our headers.")]
 
 
 def outputs_keep_the_input(settings: Settings, names: TopicNames, facts: Facts) -> Iterator[CheckFinding]:
@@ -286,7 +286,7 @@ def outputs_keep_the_input(settings: Settings, names: TopicNames, facts: Facts) 
             problems.append(
                 warning(
                     "retention",
-                    f"{names.documents} is kept for {_time(kept_ms)}: whatever is not judged within that time is lost. "
+                    f"{names.documents} is kept for {_time(kept_ms)}: what is not judged within that time is lost. "
                     "Keep it for "
                     "longer than the longest outage, a week.",
                 )
@@ -417,7 +417,7 @@ def check_cluster(settings: Settings, names: TopicNames, facts: Facts) -> list[C
 
 
 def _remedy(names: TopicNames, name: str) -> str:
-    """Return who mends a topic: `topics apply`, or whoever made one that has a name of its own."""
+    """Return who mends a topic: `topics apply`, or the owner of one that has a name of its own."""
     setting = names.setting_of(name)
     return (
         _APPLY if setting is None else f"`topics apply` leaves what STREAM_DEDUP_{setting.upper()} names; change it yourself."

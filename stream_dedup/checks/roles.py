@@ -72,7 +72,7 @@ def check_roles(settings: Settings, names: TopicNames, facts: RoleFacts) -> Iter
         )
     workers = f"{facts.workers} worker{'' if facts.workers == 1 else 's'}"
     problems += check_group(settings, names.documents, facts.reads)
-    yield from problems or [ok("roles", f"The group has {workers}; whatever was asked of the index has its answer.")]
+    yield from problems or [ok("roles", f"The group has {workers}; what was asked of the index has its answer.")]
 
 
 def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:

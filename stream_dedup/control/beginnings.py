@@ -2,8 +2,8 @@
 
 The order, for a partition without a committed offset: ask what was begun; ask for the offset once more; commit the first one;
 write down that it was begun; read it.
-Killed behind the commit, whoever takes the partition next finds its offset and writes it down. So a partition that stands
-there and has no offset has lost it, and one that does not stand there has given nothing to the outputs.
+If a worker is killed behind the commit, the partition's next owner finds its offset and writes it down. So a partition
+that stands there and has no offset has lost it, and one that does not stand there has given nothing to the outputs.
 
 Invariant: nothing of a partition is read before `note` has returned for it.
 """

@@ -1,6 +1,6 @@
 """The log's first record: what it must say for this filter, and how a log is begun.
 
-Invariants: the log's first record declares recipe, plan, window and group, and whoever appends it reads it back, so that of
+Invariants: the log's first record declares recipe, plan, window and group, and its writer reads it back, so that of
 two first writers both follow the same one; a writer whose recipe, group or way of naming documents differs from the declared
 one never sends a record.
 """

@@ -1,7 +1,7 @@
-"""The marks that the log gives the source partitions, read from the whole of it.
+"""The committed watermarks that the log gives the source partitions, read from the whole of it.
 
 Needed only where a committed offset has no epoch, or has vanished: then the epoch to rise from is the highest that the
-log holds, because nothing but a record of the log can have raised the index's mark.
+log holds, because nothing but a record of the log can have raised the index's watermark.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ The order of a release, and what a kill between two steps leaves; repeating the 
   5  if there is none: write the document there, in a transaction
 
 Invariants: steps 2 and 4 come after 1, so what they do not find cannot appear later; the record in `unique` names the place
-of the release in the log (`dedup.log`), which no verdict has, so it is found again whatever else the document did.
+of the release in the log (`dedup.log`), which no verdict has, so it is found again, wherever else the document is.
 """
 
 from __future__ import annotations

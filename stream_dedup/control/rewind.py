@@ -5,16 +5,16 @@ A rewind writes (offset, epoch + 1) as the committed offset of a source partitio
  1. The group is empty. A running worker would commit its next batch over the new offset, under the old epoch. (Kafka
     refuses the write too, so a worker that joins meanwhile is safe.)
  2. No transaction with the group's offsets is open. What it holds is not yet the committed offset, and may or may not
-    become it; whoever rewinds would decide without knowing how far the outputs go.
+    become it; the operator would decide without knowing how far the outputs go.
  3. Never above the committed offset: the documents between would never be judged, and so be lost. Only what the topic
     itself has lost may be passed: a committed offset below the first record still held may move up to that.
  4. Within what the topic holds: elsewhere a worker cannot begin to read.
  5. The epoch rises with every rewind that has something read again. The index keeps the highest (epoch, committed
-    offset) of each partition as its mark, and calls `stale` whatever lies below; only a higher epoch brings the mark
+    offset) of each partition as its watermark, and calls `stale` what lies below; only a higher epoch brings the watermark
     down. It also parts the documents that are read again from those that a lost worker of before still appends. Where
     the committed offset itself is asked for, nothing is written: what was judged and not committed keeps its verdicts.
  6. Where the committed offset carries no epoch, or there is none, the epoch to rise from is the highest that the log
-    holds for the partition (`Marks`), because nothing but a record of the log can have raised the index's mark. The
+    holds for the partition (`Marks`), because nothing but a record of the log can have raised the index's watermark. The
     whole log is read for it: the newest record need not carry the highest epoch, since a lost worker may append late.
  7. All or nothing: one refusal, and nothing is written.
 """
@@ -66,7 +66,7 @@ class OffsetChange:
 
 @dataclass(slots=True)
 class Marks:
-    """What the log holds of one source topic: by partition, the highest (epoch, committed offset); this is the index's mark.
+    """What the log holds of one source topic: by partition, the highest (epoch, committed offset), the watermark.
 
     `fold` takes the records in the log's order. `group` is the one that the log was begun for, None before it is told.
     """

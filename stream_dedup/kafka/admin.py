@@ -86,7 +86,7 @@ class Admin:
         return str(self._metadata("asking for the cluster's id").cluster_id)
 
     def silence(self, topic: str, seconds: float) -> str:
-        """Return why no broker has answered a small question about a topic within so many seconds; nothing if one has.
+        """Return why no broker has answered a small question about a topic within `seconds`; nothing if one has.
 
         Any broker may answer, whether or not the topic is there. A question to the cluster itself would go to its controller:
         while that is away librdkafka 2.16 connects to it over and over, without a pause, which takes a processor.
@@ -97,7 +97,7 @@ class Admin:
         try:
             self._list(seconds, float("inf"), topic)
         except KafkaException as error:
-            # Whoever says no is there.
+            # A broker that says no is there.
             return "" if error.args[0].code() not in SILENT else self._trouble.last() or "No broker has answered"
         return ""
 
@@ -109,7 +109,7 @@ class Admin:
             raise self._translate(error, doing) from error
 
     def _list(self, seconds: float, say_after: float, topic: str | None = None) -> Any:
-        """Ask for so long at most, in questions that take longer and longer: what the client logs comes out in between.
+        """Ask for at most `seconds`, in questions that take longer and longer: what the client logs comes out in between.
 
         Asked for all topics, or for one.
         """
@@ -232,7 +232,7 @@ class Admin:
         self._wait_until_known(name)
 
     def end_offset(self, topic: str, partition: int) -> int:
-        """Return the offset that the next record of a partition gets, whatever transactions are open there."""
+        """Return the offset that the next record of a partition gets, also where transactions are open."""
         key = (topic, partition)
         return int(self._list_offsets([key], _LATEST, IsolationLevel.READ_UNCOMMITTED)[key].offset)
 

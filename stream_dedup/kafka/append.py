@@ -72,7 +72,7 @@ class _Appender:
         self._serve(lambda: self._producer.poll(timeout_seconds))
 
     def flush(self, seconds: float = _FLUSH_SECONDS, patience: Patience = IMPATIENT) -> None:
-        """Wait until everything sent is durable: so long, and with `patience` for as long as Kafka is away besides.
+        """Wait until everything sent is durable: for `seconds`, and with `patience` for as long as Kafka is away besides.
 
         Raises:
             BrokerError: something was not delivered in time.
@@ -174,7 +174,7 @@ class InsightsSender:
             self._producer = make_producer(self._config)
 
     def close(self, seconds: float) -> None:
-        """Wait so long at most for what was sent."""
+        """Wait at most `seconds` for what was sent."""
         self._producer.flush(seconds)
 
     def _delivered(self, error: KafkaError | None, _message: Any) -> None:

@@ -169,7 +169,7 @@ def _addresses(parts: Sequence[bytes | None]) -> tuple[NDArray[np.uint64], NDArr
     """Return where the bytes of each begin, 0 for None, and how many there are. They lie there while `parts` does.
 
     Raises:
-        TypeError: one is neither, and its bytes lie elsewhere: what stands here would be written, whatever it is.
+        TypeError: one is neither, and its bytes lie elsewhere: other bytes would be written.
     """
     others = set(map(type, parts)) - _WRITABLE
     if others:

@@ -38,7 +38,7 @@ STATISTICS_EVENT = "librdkafka statistics"
 
 Acl = str | Mapping[int, str]
 
-# Whoever leads a partition or a group has just started or moved; the same question is answered moments later.
+# The leader of a partition or a group has just started or moved; the same question is answered moments later.
 MOVES = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -117,7 +117,7 @@ def consumer_config(settings: Settings, client: str, group: str, fixed: Mapping[
     defaults = {
         "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": HEARTBEAT_MS,
-        # A broker that comes back may wait so long for members that are dead. The loop polls many times a second; what keeps it
+        # A broker that comes back may wait this long for dead members. The loop polls many times a second; what keeps it
         # longest is a killed worker's transaction, which holds its offsets back for 30 s, and Kafka looks every 10.
         # librdkafka takes no interval that is shorter than an operator's session.
         "max.poll.interval.ms": max(POLL_MS, int(session_ms) if session_ms.isdigit() else 0),

@@ -10,7 +10,7 @@ class Patience:
     """What a role knows of Kafka and of itself while one of its calls waits.
 
     `is_silent` says whether Kafka is away, `stop` that the role is to end, and `beat` is called while it waits. Without
-    them a question is asked so many times.
+    them a question is asked that many times.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Reading by assignment: the log, the verdicts, and whole partitions, by whoever keeps its own offsets.
+"""Reading by assignment: the log, the verdicts, and whole partitions, by roles that keep their own offsets.
 
 Invariant: nothing here joins a group or commits.
 """

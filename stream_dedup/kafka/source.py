@@ -219,7 +219,7 @@ class SourceConsumer:
         return asked
 
     def restart_at(self, starts: Mapping[TopicPartitionKey, int]) -> None:
-        """Read each partition again from the given offset; whatever was fetched of it is thrown away."""
+        """Read each partition again from the given offset; what was fetched of it is thrown away."""
         partitions = [TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()]
         if not partitions:
             return

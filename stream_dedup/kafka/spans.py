@@ -21,13 +21,13 @@ from stream_dedup.kafka.taking import messages_of as _messages
 from stream_dedup.kafka.unreadable import CODES, Suspects
 from stream_dedup.settings.settings import Settings
 
-# A worker's transactions are ended by Kafka after 30 s; so much longer and it is not one of them that is waited for.
+# A worker's transactions are ended by Kafka after 30 s; after this time it is not one of them that is waited for.
 _PATIENCE_SECONDS = 60.0
 _RECORDS_AT_ONCE = 2000
 
 
 class Bounds(NamedTuple):
-    """The first offset that a partition holds, and its end, whatever is still open below it."""
+    """The first offset that a partition holds, and its end, open transactions included."""
 
     low: int
     end: int

@@ -122,7 +122,7 @@ class TransactionalOutput:
         try:
             return self._run(outputs, offsets, stamp, one_by_one=one_by_one, reached=reached)
         except FencedError as error:
-            # Kafka fences for two reasons and names neither. After so long it has ended the transaction itself, because the
+            # Kafka fences for two reasons and names neither. After this time it has ended the transaction itself, because the
             # time-out had passed while Kafka was away or this machine stood still; nobody else has our id.
             if self._monotonic() - began < _TRANSACTION_SECONDS:
                 raise
@@ -302,7 +302,7 @@ class TransactionalOutput:
             told = told_by(error)
             if told is not None:
                 raise KafkaException(told) from None
-            left = count  # whatever it was, the abort says it
+            left = count  # the abort says what it was
         if left and not failures:
             raise UnwrittenError(f"{left} of {count} outputs were not written within {_OUTPUT_SECONDS:.0f} s.")
 
@@ -383,7 +383,7 @@ class TransactionalOutput:
 
     @contextlib.contextmanager
     def _doubting(self) -> Iterator[None]:
-        """Throw the producer away at its next turn if this step took so long that it may have been sent twice."""
+        """Throw the producer away at its next turn if this step took long enough that it may have been sent twice."""
         began = self._monotonic()
         try:
             yield

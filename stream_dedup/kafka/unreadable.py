@@ -25,7 +25,7 @@ class Suspects:
     def fail(self, key: TopicPartitionKey, batch_offset: int, position: int, error: KafkaError) -> Unreadable | None:
         """Note a failure; return the record that cannot be read, once that is certain: its reader goes on behind it.
 
-        librdkafka names the batch's first offset, whichever was asked for (`position`), and would fetch it for ever. Where the
+        librdkafka names the batch's first offset, not the `position` asked for, and would fetch it for ever. Where the
         batch ends nobody can say, so each of its offsets is tried; after the first of them one failure is enough.
         """
         offset = max(batch_offset, position)

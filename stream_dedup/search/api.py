@@ -5,7 +5,7 @@
     GET  /v1/groups[?order=largest|newest][&limit=N]
     GET  /v1/groups?of=POSITION|ID
 
-Invariants: at most `CALLS_MAX` questions are answered at a time, each in a thread, and one more is sent away; whatever cannot
+Invariants: at most `CALLS_MAX` questions are answered at a time, each in a thread, and one more is sent away; what cannot
 be answered is a problem of RFC 9457 with a sentence; where a token is set for the console, it is asked for here too; where the
 console has a prefix, both answer under it too.
 """

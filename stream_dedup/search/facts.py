@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from stream_dedup.ground.document import TopicPartitionKey
 
 TIME_MS_MAX: Final = (1 << 62) - 1
-_ROW_BITS: Final = 10  # of a place in the log: a record of it has at most so many documents
+_ROW_BITS: Final = 10  # of a place in the log: a record of it has at most 2 ** _ROW_BITS documents
 _LOG_OFFSETS: Final = 1 << 63 - _ROW_BITS
 
 
@@ -71,7 +71,7 @@ class GroupFacts(NamedTuple):
 
 
 class FoundText(NamedTuple):
-    """A document that holds so much of a clue; `text` is empty where texts are not kept here."""
+    """A document that holds a share of a clue; `text` is empty where texts are not kept here."""
 
     share: float
     facts: TextFacts

@@ -85,7 +85,7 @@ class Finder:
         self._hosts = HostNames()
 
     def find(self, text: str, limit: int, least: float | None = None) -> list[FoundDocument]:
-        """Return the documents that hold a clue, or so much of it, best first.
+        """Return the documents that hold a clue, or enough of it, best first.
 
         Raises:
             InputError: it is no clue.

@@ -1,6 +1,6 @@
 """The texts of records of the outputs: of those that were read, and by where they lie, as long as their topic keeps them.
 
-Invariants: what a record holds is read by the filter's own decoder; whoever asks for a text at a page does not wait for what
+Invariants: what a record holds is read by the filter's own decoder; a page that asks for a text does not wait for what
 the role reads meanwhile, and not long for a text that lies elsewhere.
 """
 
@@ -19,7 +19,7 @@ from stream_dedup.inputs.elsewhere import Fetched
 from stream_dedup.kafka import sample
 from stream_dedup.settings.settings import Settings
 
-# Whoever asks is a person at a page: rather no snippet than none for half a minute.
+# A person at a page asks: rather no snippet than none for half a minute.
 _PATIENCE_SECONDS: Final = 3.0
 _STRETCH_BYTES: Final = 4 << 20
 _AHEAD_BYTES: Final = 64 << 20
@@ -53,7 +53,7 @@ class OutputTexts:
         """Yield what each of some records says, in their order; texts that lie elsewhere are fetched ahead. For one thread.
 
         Raises:
-            AwayError: what the next one cannot be read without is away; or whoever waits `is_hurried`, and it has not come.
+            AwayError: what the next one cannot be read without is away; or the caller `is_hurried`, and it has not come.
         """
         return _each(self._decoder, messages, is_hurried)
 

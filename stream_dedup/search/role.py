@@ -7,7 +7,7 @@
     following   ready; what leaves is found within seconds, what is forgotten is gone as soon, what is too old or too much later
 
 Invariants: outputs and log are read by assignment from the place that the engine's last commit holds; a document that was
-forgotten is not shown, whichever of outputs and log is read first; nothing on the way of a verdict waits for this
+forgotten is not shown, in whatever order; nothing on the way of a verdict waits for this
 role, which leaves the processor to those that judge; after any failure of the engine the process ends, and a restart reads on
 from its last commit.
 """
@@ -71,7 +71,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
         ConfigurationError: something must be changed by an operator (exit 78).
         StreamDedupError: the search cannot go on; a restart reads on from the engine's last commit.
     """
-    os.nice(_NICENESS)  # whoever judges on the same machine comes first
+    os.nice(_NICENESS)  # a worker or index on the same machine comes first
     surroundings = SearchSurroundings.of_process()
     metrics = SearchMetrics()
     health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
@@ -274,7 +274,7 @@ class TextFiller:
         return self._waiting | self._reader.following
 
     def _take_down(self, found: Sequence[TakeDown], log_offset: int, now: float) -> None:
-        """Carry take-downs out, in a commit of their own behind what was added; `log_offset` is where the log stood before."""
+        """Carry `forget` out, in a commit of their own behind what was added; `log_offset` is where the log stood before."""
         if self._engine.added:
             self._commit(now, log_offset=log_offset)
         for one in found:

@@ -1,6 +1,6 @@
 """Where a text holds a clue: a short piece of it, with the words that match marked. Pure.
 
-Invariants: bounded, whatever the text: of it the first `_LOOKED_THROUGH` characters are looked through, and about `_SHOWN` are
+Invariants: bounded for every text: of it the first `_LOOKED_THROUGH` characters are looked through, and about `_SHOWN` are
 shown; the piece is the text's own characters, in their order.
 """
 

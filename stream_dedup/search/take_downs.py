@@ -1,6 +1,6 @@
-"""Take-downs: which documents the search must not show, as the control records `forget` of the log say. Pure.
+"""Forgotten ids: which documents the search must not show, as the control records `forget` of the log say. Pure.
 
-A take-down covers every document of its id that the log decided before it, by the place in the log that a record has in
+A `forget` covers every document of its id that the log decided before it, by the place in the log that a record has in
 `dedup.log`, whenever the search reads either of the two. One that comes under the id later is shown again, as `forget` is no
 ban. A record that no log decided is held against it by time; one without a time is covered, and one whose time lies ahead.
 
@@ -66,7 +66,7 @@ class TakeDowns:
         return self._covers(found, log_offset, time_ms)
 
     def _covers(self, found: TakeDown | None, log_offset: int, time_ms: int) -> bool:
-        # A time that lies ahead does not say whether the record came before the take-down.
+        # A time that lies ahead does not say whether the record came before the `forget`.
         return found is not None and found.covers(log_offset, time_ms if time_ms <= self._now_ms() else 0)
 
 

@@ -37,11 +37,11 @@ _TAKE_DOWN: Final = "take-down"
 _GROUP: Final = "group"
 _UNIQUE: Final = "unique"
 _COPY: Final = "copy"
-_HELD: Final = 2  # of the rarest pairs so many must be held, and one more of every `_HELD_OF` pairs in the clue
+_HELD: Final = 2  # how many of the rarest pairs must be held, and one more of every `_HELD_OF` pairs in the clue
 _HELD_OF: Final = 15
 _HELD_WORK: Final = 2.0
-_LOOKED_AT: Final = 64  # so many documents are looked at before the engine is asked for all pairs at once
-_STAYING: Final = 0.95  # so much of its limit the folder is emptied to
+_LOOKED_AT: Final = 64  # documents that are looked at before the engine is asked for all pairs at once
+_STAYING: Final = 0.95  # the share of its limit that the folder is emptied to
 _DROPPED_ONE_BY_ONE: Final = 20_000
 _DAY_MS: Final = 86_400_000
 _UNIQUE_FIRST: Final = 0.01  # added to the number of pairs found: of equals, the kept document comes first
@@ -74,7 +74,7 @@ class TextIndex:
             ) from error
         self._groups: dict[str, GroupFacts] = {}
         self._added = 0
-        self._leaving: set[str] = set()  # where documents lie that were taken down since the last commit
+        self._leaving: set[str] = set()  # where documents lie that were forgotten since the last commit
         self._oldest_ms = 0  # what is older was dropped, and is not taken in any more
         self.place = self._read_place()
 
@@ -118,7 +118,7 @@ class TextIndex:
     def add(self, facts: TextFacts, words: Sequence[str], text: str = "", id_key: str = "") -> None:
         """Take in a document; it is found from the next commit on. `text` is kept where it is given.
 
-        By `id_key` (`take_downs.key_of`) a take-down finds it. One older than what `drop_beyond` has left is passed over.
+        By `id_key` (`take_downs.key_of`) a `forget` finds it. One older than what `drop_beyond` has left is passed over.
         """
         self._added += 1
         facts = facts._replace(time_ms=min(facts.time_ms, self._now_ms()))
@@ -206,7 +206,7 @@ class TextIndex:
         self._added = 0
 
     def take_down(self, one: TakeDown) -> None:
-        """Let what came under an id before it was forgotten go with the next commit, and remember the take-down.
+        """Let what came under an id before it was forgotten go with the next commit, and remember the order.
 
         Nothing may have been added since the last commit. Copies leave the counts of their groups; a group whose kept document
         is forgotten loses its id, and goes on as what its copies add up to.
@@ -290,7 +290,7 @@ class TextIndex:
         """Let the oldest documents go with the next commit, so that the others take no more; return how many go.
 
         As many go as their share of what is found is beyond, and a few more, so that it is not asked for at once again. Nothing
-        as old is taken in any more: so what is found is all that is newer, in whatever order it was read. Groups without a copy
+        as old is taken in any more: so what is found is all that is newer, in any order of reading. Groups without a copy
         as new as what stays go too; take-downs stay. Of equally old documents any go.
         """
         live_bytes = self.live_bytes
@@ -330,7 +330,7 @@ class TextIndex:
         """Return the documents that hold at least that share of a clue, best first; of equals those that were kept first."""
         searcher = self._index.searcher()
         needed = clue.needed(least)
-        # Whoever holds `needed` of the pairs lacks at most `lacking`, and so holds `held` of any `lacking + held` of them.
+        # One that holds `needed` of the pairs lacks at most `lacking`, and so holds `held` of any `lacking + held` of them.
         lacking = len(clue.pairs) - needed
         frequency = {pair: min(searcher.doc_freq(_WORDS, word) for word in pair) for pair in clue.pairs}
         by_rareness = sorted(clue.pairs, key=frequency.__getitem__)

@@ -26,7 +26,7 @@ def ask(
     It is asked by GET, and by POST where there is a body.
 
     Raises:
-        OSError, http.client.HTTPException, ValueError: nobody answers within so many seconds, or not in HTTP.
+        OSError, http.client.HTTPException, ValueError: nobody answers within `seconds`, or not in HTTP.
     """
     parts = urllib.parse.urlsplit(base)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection

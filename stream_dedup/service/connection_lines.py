@@ -80,7 +80,7 @@ class ConnectionLines(logging.Filter):
         if why:
             self._why = why
         elif not self._tried:
-            return False  # an echo: whoever tried an address says why
+            return False  # an echo: the client that tried an address says why
         passed = None if self._said is None else now - self._said
         if passed is not None and passed < AGAIN_SECONDS:
             return False

@@ -36,7 +36,7 @@ BODY_BYTES_MAX: Final = 1 << 20  # what any route of a role takes is less
 
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]*)?")
 
-# uvicorn warns of every request that is no HTTP; whoever sends rubbish would fill the disk with that.
+# uvicorn warns of every request that is no HTTP; a client that sends rubbish would fill the disk with that.
 _logger = logging.getLogger("stream_dedup.http.clients")
 _logger.setLevel(logging.ERROR)
 
@@ -87,7 +87,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def cut(self) -> None:
-        """End the connection at once, whatever has not been sent."""
+        """End the connection at once, with what has not been sent."""
         self._wait_no_more()
         self.connections.discard(self)  # it counts no longer, though the loop will only say later that it is lost
         if self.transport.get_write_buffer_size():  # nor is the kernel to keep what the client does not take

@@ -1,7 +1,7 @@
 """Probes and metrics over HTTP, served by a thread beside the role's loop.
 
 Invariants: GET and HEAD only, nothing is changed through it; every answer but `/metrics` is JSON with a sentence, and a refusal
-is a problem of RFC 9457; a path that is none is told with those there are, by which whoever asks sees that another role
+is a problem of RFC 9457; a path that is none is told with those there are, by which the client sees that another role
 answers; the port is bound before `start` returns, so that a taken port ends the role at once rather than leaving it without
 probes; however many clients there are, what is logged about them is at most one line a minute, and probes are answered
 (`door`).

@@ -34,7 +34,7 @@ class KeptAnswer(Generic[T]):
         task = self._task
         if task is None or (task.done() and time.monotonic() >= self._until):
             task = self._task = asyncio.create_task(self._made())
-        outcome = [await asyncio.shield(task)]  # whoever asked may go away; the others still wait
+        outcome = [await asyncio.shield(task)]  # the asker may go away; the others still wait
         del task
         return result_of(outcome.pop())
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from stream_dedup.settings.settings import Settings
 
 AddressedRole = Literal["worker", "index", "insights", "search"]
-# Each role's port is so many after HTTP_PORT.
+# How far each role's port is after HTTP_PORT.
 AFTER: Final[dict[AddressedRole, int]] = {"worker": 0, "index": 1, "insights": 2, "search": 3}
 
 

@@ -1,7 +1,7 @@
 """SIGTERM and SIGINT become one event that a role's loop looks at.
 
 Invariant: the first signal asks for an orderly end and interrupts nothing, so that a transaction in progress is
-finished; a second one ends the process at once, for whoever does not want to wait.
+finished; a second one ends the process at once, for an operator who does not want to wait.
 """
 
 from __future__ import annotations

@@ -16,13 +16,13 @@ _LEAST_SHARE = 1 / 1024
 
 
 class Amount(NamedTuple):
-    """So many records, of so many bytes together."""
+    """A number of records, and their bytes together."""
 
     documents: int
     bytes: int
 
     def holds(self, documents: int, size: int) -> bool:
-        """Whether so many records of so many bytes fit in."""
+        """Whether `documents` of `size` bytes together fit in."""
         return documents <= self.documents and size <= self.bytes
 
 
@@ -40,11 +40,11 @@ class Allowance:
         return Amount(documents, size)
 
     def committed(self, carried: Amount, seconds: float) -> None:
-        """Learn how long a transaction took that carried so much, and was committed.
+        """Learn how long a transaction took that carried this, and was committed.
 
         One that carried less than half of what is allowed says nothing. One that was read before the allowance shrank may carry
         more than is allowed now; what follows is measured by what it carried, so several of them do not shrink the allowance
-        several times. After one that took less than half of `SLOW_SECONDS` the next may carry so much more as would fill that,
+        several times. After one that took less than half of `SLOW_SECONDS` the next may carry as much more as would fill that,
         at most twice as much.
         """
         if 2 * carried.documents < self.now.documents and 2 * carried.bytes < self.now.bytes:

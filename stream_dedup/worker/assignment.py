@@ -85,7 +85,7 @@ class Assignment:
     def go_back(self, read: Messages) -> bool:
         """Go back to what must be read again; return whether anything must. What was just `read` is then to be dropped."""
         if self._must_reread:  # what was just read lies behind records that were dropped
-            if not self._stop.is_set():  # else whoever comes next reads them again; asking Kafka only delays the end
+            if not self._stop.is_set():  # else the next owner reads them again; asking Kafka only delays the end
                 self._must_reread = False
                 self.reread(self._flow.owned())
             return True

@@ -7,7 +7,7 @@ from typing import Final
 from stream_dedup.service.waits import Waits
 from stream_dedup.worker.flow import Flow
 
-# A replay after an index's restart is shorter as a rule; a document that waits for longer is late for whoever waits for it.
+# A replay after an index's restart is shorter as a rule; a document that waits for longer is late for its readers.
 _PATIENCE_SECONDS: Final = 10.0
 _INDEX: Final = "an index"
 _ANSWERS: Final = "the topic of answers"

@@ -11,7 +11,7 @@ What they are for, when batches of one part each are under way everywhere:
     3   records that are fetched and not yet read, compressed and not
     5   what the C library keeps of freed memory, and misjudged sizes
 
-Invariants: one record always fits, so a worker goes on whatever its size; nothing that was read is put back, because what comes
+Invariants: one record always fits, so a worker goes on for every size; nothing that was read is put back, because what comes
 beyond a part is bounded by what Kafka's client holds ready.
 """
 
@@ -42,14 +42,14 @@ _MACHINE_SHARE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class WorkerBudget:
-    """So many bytes may the process take; `part_bytes` of records may one batch bring."""
+    """The bytes that the process may take; `part_bytes` of records may one batch bring."""
 
     limit_bytes: int
     part_bytes: int
 
     @classmethod
     def of(cls, limit_bytes: int, resident_bytes: int) -> WorkerBudget:
-        """Divide the memory up to a limit, when so much is taken already."""
+        """Divide the memory up to a limit, when `resident_bytes` are taken already."""
         room = limit_bytes - limit_bytes // _FREE_SHARE - resident_bytes - _STARTING_BYTES
         return cls(limit_bytes, max(_LEAST_PART_BYTES, room // _PARTS))
 
@@ -105,7 +105,7 @@ def budget_of(settings: Settings, resident_bytes: int, logger: Any) -> WorkerBud
 
 
 class RecordSizes:
-    """What records take on average, from the last reads: how many of them to ask for, if they may bring so many bytes."""
+    """What records take on average, from the last reads: how many of them to ask for where bytes are bounded."""
 
     def __init__(self) -> None:
         self._mean_bytes = 4096.0

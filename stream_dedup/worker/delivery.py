@@ -110,7 +110,7 @@ class Delivery:
             self.wait_until_none_runs(0.0)
 
     def wait_until_none_runs(self, wait_seconds: float, *, rereads: bool = True) -> bool:
-        """Return whether no transaction runs, after waiting so long at most, and taking in how it ended."""
+        """Return whether no transaction runs, after at most `wait_seconds`, and taking in how it ended."""
         if self._running is None:
             return True
         self._was_away = self._was_away or self._patience.is_silent()
@@ -209,7 +209,7 @@ class Delivery:
         if len(result.refused) > 1:
             began = self._clock.monotonic()
             result = self._transact(leaving, transaction, one_by_one=True)
-            # Written one by one so many may take too long; of fewer it is found.
+            # Written one by one, all of them may take too long; of fewer it is found.
             self._learn(result, transaction.amount, self._clock.monotonic() - began)
         for index in result.refused:
             emitted = leaving[index]

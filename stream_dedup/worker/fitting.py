@@ -4,8 +4,8 @@ The rule, in this order. Of more headers than can be read with ours (`headers.FO
 key and headers alone are too large, the key is cut to a quarter of the room, and headers are left out, the largest first, until
 key and headers take no more than half of it. The value gets what is left.
 
-Invariants: what fits is what it was; sizes are those of `headers.record_bytes`, uncompressed, so whatever a codec or a broker
-makes of a letter, it is no larger; our own headers say what was cut.
+Invariants: what fits is what it was; sizes are those of `headers.record_bytes`, uncompressed, so no codec or broker makes
+a letter larger; our own headers say what was cut.
 """
 
 from __future__ import annotations

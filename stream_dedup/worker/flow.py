@@ -144,7 +144,7 @@ class Flow:
         return len(self._batches) < self._window and not self._stale
 
     def wants(self, besides: int = 0) -> int:
-        """Return how many more records may be taken in when so many batches are on their way here already; 0 means wait."""
+        """Return how many more records may be taken in when `besides` batches are on their way here already; 0 means wait."""
         if len(self._batches) + besides >= self._window or self._stale:
             return 0
         return self._batch_documents_max if self._has_answer else min(self._first_documents, self._batch_documents_max)
@@ -179,7 +179,7 @@ class Flow:
         """Learn that a replica answers nothing older than an offset; return what must be appended once more.
 
         Another replica may answer the older record all the same. That answer no longer counts: by the later record the document
-        may be judged anew, because its original was retracted or taken down, or its window passed, in between.
+        may be judged anew, because its original was retracted or forgotten, or its window passed, in between.
         """
         self._answers_from = max(self._answers_from, announce.answers_from)
         again = []

@@ -1,6 +1,6 @@
 """The worker's counts for `insights`: taken after a commit, sent once a second, never in the way of a document.
 
-Invariants: only what was committed is counted, once; nothing here waits, and whatever fails costs counts and a log line;
+Invariants: only what was committed is counted, once; nothing here waits, and a failure costs counts and a log line;
 in shadow mode, where nothing is delivered, nothing is counted.
 """
 

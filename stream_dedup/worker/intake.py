@@ -47,7 +47,7 @@ class Unprepared(NamedTuple):
 
 
 class Intake:
-    """Reads and prepares. The loop calls `turn` and `rest`; whoever changes the flow calls `finish` or `forget` first."""
+    """Reads and prepares. The loop calls `turn` and `rest`; what changes the flow calls `finish` or `forget` first."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class Intake:
     def _prepare(self, read: Unprepared) -> tuple[InFlight | None, Unprepared | None]:
         """Make a batch, and return what is left of the records once a slice of time is over.
 
-        While what they cannot be read without is away the records wait here, and the loop polls on; whoever hurries gets them
+        While what they cannot be read without is away the records wait here, and the loop polls on; a hurried caller gets them
         back. Nothing of the flow or a client may be touched in here.
         """
         messages = Messages.joined(read.messages)
@@ -261,7 +261,7 @@ class Intake:
         return self._hurries.is_set() or self._clock.monotonic() >= until
 
     def _wait_until_prepared(self, wait_seconds: float) -> bool:
-        """Return whether no batch is being prepared, after waiting so long at most; one that is done is taken in, and what was
+        """Return whether no batch is being prepared, after at most `wait_seconds`; one that is done is taken in, and what was
         left of it and read ahead comes next.
         """
         if self._is_preparing and self._thread.ended(wait_seconds):
@@ -284,7 +284,7 @@ class Intake:
 
 
 def left_of(read: Unprepared, messages: Messages, done: int) -> Unprepared | None:
-    """Return what is left of the `messages` that were `read`, once so many of them are prepared."""
+    """Return what is left of the `messages` that were `read`, once `done` of them are prepared."""
     if done == len(messages):
         return None
     return Unprepared([messages.part(done, len(messages))], read.sources, read.stamp)

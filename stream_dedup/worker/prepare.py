@@ -27,7 +27,7 @@ from stream_dedup.log.answers import Judgement, Verdicts
 from stream_dedup.log.frame import table_of
 from stream_dedup.worker.ranks import HostRanks
 
-# So many bytes of values are prepared before the clock is looked at: as many as take a second at most, and the usual batch of
+# Bytes of values that are prepared before the clock is looked at: as many as take a second at most, and the usual batch of
 # what one kernel does at once is not cut.
 _QUICK_BYTES = 16 << 20
 SLOW_BYTES = 64 << 10
@@ -60,7 +60,7 @@ class InFlight:
 
     `decided[i]` is what was decided of record i, unless the index did: then it is None, and its part has the verdict. `live`
     are the partitions whose records may still be committed.
-    `taken` is when it was read, in seconds of the monotonic clock. `ids` are the documents' own ids, whatever the log gets;
+    `taken` is when it was read, in seconds of the monotonic clock. `ids` are the documents' own ids, no digests;
     the key where there is no document.
     """
 
@@ -94,7 +94,7 @@ class InFlight:
         return len(self.messages) if self.is_whole else int(self.messages.of_partitions(self.live).sum())
 
     def decisions(self) -> list[Decided | None]:
-        """Return what was decided of each record, whoever decided; None for those that still wait."""
+        """Return what was decided of each record, by whichever part; None for those that still wait."""
         decisions = self.decided[:]
         for part in self.parts:
             if part.verdicts is not None:
@@ -184,7 +184,7 @@ class Preparer:
         """Return the batch for these records, or for the first of them; `sources` has one entry for each partition among them.
 
         Once `is_over`, what is in work is finished, and the records behind it are left out. So are those behind one that lacks
-        something which is away. Whoever `is_hurried` waits for no text that lies elsewhere.
+        something which is away. A caller who `is_hurried` waits for no text that lies elsewhere.
 
         Raises:
             AwayError: what the first record cannot be read without is away.

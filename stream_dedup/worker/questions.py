@@ -19,7 +19,7 @@ _LATE_SECONDS = 3.0
 class Questions:
     """Appends the log records of what is taken in flight, and gives the flow their answers.
 
-    With `fail_open_seconds` documents leave unjudged once the oldest question has waited for so long. `deaf` says why answers
+    With `fail_open_seconds` documents leave unjudged once the oldest question has waited for that time. `deaf` says why answers
     cannot be read, as after their topic was deleted; then, and while they are late, somebody should `begin_anew` soon.
     """
 

@@ -26,7 +26,7 @@ States. Beside the batches in flight, whose states `flow` knows, four things are
 
     The other combinations do not exist, but for two moments in which A is without P: the rest of a batch that was cut off waits
     for room in flight, or the worker is to end. Else A begins to be prepared as soon as what came before it is in flight.
-    R is alone because whatever sets it settles or aborts first, which ends P, A and T, and drops what is in flight.
+    R is alone because what sets it settles or aborts first, which ends P, A and T, and drops what is in flight.
 
 Events, and what each does:
 
@@ -42,7 +42,7 @@ Events, and what each does:
     a stale verdict          settle; the partition's records are dropped, and read again from its committed offset
     a new topic of answers   settle; all in flight is dropped, and the committed offsets read again now
     a stop                   P ends with the stretch in work; what is in flight is delivered, for a while; the rest, A and R are
-                             left to whoever comes next
+                             left to the next owner
 
     settle: wait until P and T have ended. If T does not commit then: -> R. What was in A is read again at the next read.
 
@@ -269,7 +269,7 @@ class Worker:
         except BrokerError as error:
             if not (self._stop.is_set() and self._watch.is_silent()):
                 raise
-            self._logger.warning("worker stopped while Kafka was away; whoever comes next reads on", reason=str(error))
+            self._logger.warning("worker stopped while Kafka was away; the next owner reads on", reason=str(error))
         finally:
             seconds = self._surroundings.close_seconds
             try:

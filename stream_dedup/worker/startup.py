@@ -1,4 +1,4 @@
-"""What a worker checks before it reads its first record; whatever would endanger documents is a refusal with a remedy.
+"""What a worker checks before it reads its first record; what would endanger documents is a refusal with a remedy.
 
 Invariant: nothing is read or written before the topics, the log's settings and its declaration (`declaration`) were found
 to be what they must be.
@@ -76,8 +76,8 @@ def first_epoch(
     """Return the epoch with which a partition without a committed offset is read from its beginning.
 
     It is 0 if the partition was never begun. If it was, and an operator said that all is to be read again, it is one more than
-    the highest of the log: below the index's mark everything would be stale. The whole log is read for that, and `beat` called
-    meanwhile.
+    the highest of the log: below the index's watermark everything would be stale. The whole log is read for that, and `beat`
+    called meanwhile.
 
     Raises:
         FirstStartError: the partition's offset has vanished, and nobody said what to do.

@@ -48,7 +48,7 @@ class Clock(Protocol):
         """Return seconds since some moment."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait so long."""
+        """Wait `seconds`."""
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ def shape(name: str, **numbers: int) -> Callable[[dict[str, Existing]], object]:
         ),
         (config("unique", cleanup_policy="compact"), "warning", "retention", "of documents with one key only the last"),
         (config("dlq.documents", retention_ms="60000"), "warning", "retention", "nobody will have looked"),
-        (config("documents", retention_ms="3600000"), "warning", "retention", "whatever is not judged within that time"),
+        (config("documents", retention_ms="3600000"), "warning", "retention", "what is not judged within that time"),
         (config("documents", cleanup_policy="compact"), "warning", "retention", "before it was judged"),
     ],
 )
