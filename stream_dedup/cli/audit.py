@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stream_dedup.cli.options import (
-    JsonOption,
-    Settings,
-    command,
-)
+from stream_dedup.cli.options import JsonOption, Settings, command
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import ConfigurationError, FormatError, FutureFormatError
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress

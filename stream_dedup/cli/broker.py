@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stream_dedup.broker import LocalBroker
-from stream_dedup.cli.options import ConfigOption, PartitionsOption, SetOption, command, quiet_settings
+from stream_dedup.cli.options import PartitionsOption, Settings, command
 from stream_dedup.ground.terminal import note
 from stream_dedup.service.signals import stop_on_signals
-
-if TYPE_CHECKING:
-    from stream_dedup.settings.settings import Settings
 
 _LOOK_SECONDS = 0.5
 
 
-@command("broker", example="stream-dedup broker --port 9092 --folder ./kafka")
+@command("broker", example="stream-dedup broker --port 9092 --folder ./kafka", asks_kafka=False)
 def broker_command(
+    settings: Settings,
     port: Annotated[
         int | None, typer.Option("--port", min=1, max=65535, help="Port on 127.0.0.1.  [default: any free one]")
     ] = None,
@@ -28,20 +26,8 @@ def broker_command(
         Path | None, typer.Option("--folder", help="Folder for its data, kept.  [default: a temporary one, deleted]")
     ] = None,
     partitions: PartitionsOption = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
 ) -> int:
     """Run a real Apache Kafka on this machine to play with, with all topics, until Ctrl-C. Needs no Java and no Docker."""
-    settings = quiet_settings(config, assignments)
-    return run_broker(settings, folder, port, partitions)
-
-
-def run_broker(settings: Settings, folder: Path | None, port: int | None, partitions: int | None) -> int:
-    """Start a broker, create the topics on it, say how to use it, and stop it on SIGTERM or Ctrl-C.
-
-    Raises:
-        LocalBrokerError: it cannot be set up, does not start, or ended by itself.
-    """
     from stream_dedup.cli.topics import apply_topics
 
     broker = LocalBroker(folder, port=port, log=note)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stream_dedup.cli.options import BrokersOption, ConfigOption, DocumentFormat, JsonOption, SetOption, assigned, command
+from stream_dedup.cli.options import DocumentFormat, FormatOption, Given, JsonOption, Settings, command
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.plan import Plan, plan_for
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from stream_dedup.fingerprinting import Prints, Recipe
     from stream_dedup.local.offline import OfflineDocument
     from stream_dedup.local.threshold import NearestPairs, ThresholdProposal
-    from stream_dedup.settings.settings import Settings
 
 DOCUMENTS_MIN = 50
 _AT_ONCE = 2_000
@@ -43,69 +42,29 @@ _JUDGING = ("plan", "similarity", "kafka_bootstrap_servers")  # what a proposal 
 
 @command("calibrate", example="stream-dedup calibrate pages.jsonl --svg similarity.svg")
 def calibrate_command(
+    given: Given,
     target: Annotated[
         str,
         typer.Argument(metavar="FILE|DIR|-|TOPIC", help="Documents as `check` takes them, or a topic: its newest are read."),
     ],
-    document_format: Annotated[
-        DocumentFormat, typer.Option("--format", help="auto: by the name; standard input is jsonl.")
-    ] = DocumentFormat.AUTO,
+    document_format: FormatOption = DocumentFormat.AUTO,
     text_field: Annotated[str | None, typer.Option("--text-field", metavar="PATH", help="Field that holds the text.")] = None,
     documents: Annotated[
         int,
         typer.Option("--documents", min=DOCUMENTS_MIN, max=200_000, help="Most documents to read; copies lie near each other."),
     ] = 20_000,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write the histogram there as a picture.")] = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Propose from which similarity on documents are dropped, by a sample of your own, with pairs on either side to read.
 
     Where the sample does not tell, nothing is proposed.
     """
-    overrides = dict(assigned(assignments))
-    overrides |= {} if text_field is None else {"text_field": text_field}
-    overrides |= {} if brokers is None else {"kafka_bootstrap_servers": brokers}
-    return calibrate(overrides, config, target, document_format.value, documents, svg, as_json=as_json)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    """The prints of a sample, and what is compared of each text, packed; rows are documents in their order."""
-
-    prints: Prints
-    scopes: NDArray[np.uint64]
-    names: list[str]
-    packed: list[bytes]
-
-    def text(self, row: int) -> str:
-        """Return the text of a row, as long as it is compared."""
-        return zlib.decompress(self.packed[row]).decode("utf-8", "replace")
-
-
-def calibrate(
-    overrides: Mapping[str, object],
-    config: Path | None,
-    target: str,
-    form: str,
-    documents: int,
-    svg: Path | None,
-    *,
-    as_json: bool,
-) -> int:
-    """Print what the sample says about the threshold; return 0.
-
-    Raises:
-        InputError: there is nothing to read, or too little; the picture cannot be written.
-        ConfigurationError: a setting cannot be used, or the recipe makes no sketches.
-    """
     from stream_dedup.local.offline import check_widths
     from stream_dedup.local.threshold import distinct_rows, nearest_pairs, propose
     from stream_dedup.settings.recipe import recipe_of
 
-    settings, found = _documents(overrides, config, target, form, documents)
+    settings, found = _documents(given, target, document_format.value, documents, text_field)
     recipe, plan = recipe_of(settings), settings.judging_plan
     if not recipe.sketch_bytes:
         raise ConfigurationError(
@@ -132,7 +91,8 @@ def calibrate(
     said = _said(sample, len(rows), pairs, proposal, plan, in_force)
     if proposal.similarity not in (None, in_force):
         of_plan = f" --plan {plan.name}" if is_other_plan else ""
-        said["commands"] = _commands(target, overrides, f"{of_plan} --similarity {said['proposed']['similarity']:.2f}")
+        options = f"{of_plan} --similarity {said['proposed']['similarity']:.2f}"
+        said["commands"] = _commands(target, given.overrides(text_field=text_field), options)
     if svg is not None:
         _write(svg, said["histogram"], proposal.similarity)
     if as_json:
@@ -142,19 +102,32 @@ def calibrate(
     return 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """The prints of a sample, and what is compared of each text, packed; rows are documents in their order."""
+
+    prints: Prints
+    scopes: NDArray[np.uint64]
+    names: list[str]
+    packed: list[bytes]
+
+    def text(self, row: int) -> str:
+        """Return the text of a row, as long as it is compared."""
+        return zlib.decompress(self.packed[row]).decode("utf-8", "replace")
+
+
 def _documents(
-    overrides: Mapping[str, object], config: Path | None, target: str, form: str, most: int
+    given: Given, target: str, form: str, most: int, text_field: str | None
 ) -> tuple[Settings, Iterator[OfflineDocument]]:
     """Return the settings that fit what is read, and the documents."""
     from stream_dedup.cli.check import decode_documents, settings_for
     from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, read_documents
-    from stream_dedup.settings.layers import load_settings
 
     if target != STANDARD_INPUT and not Path(target).exists():
-        settings = load_settings(overrides, config)
+        settings = given.settings(text_field=text_field)
         return settings, _of_topic(settings, target, most)
     files = find_files(target, form)
-    settings = settings_for(files, overrides, config)
+    settings = settings_for(files, given, text_field=text_field)
     return settings, decode_documents(read_documents(files), settings, _Unreadable())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stream_dedup.cli.options import (
-    ConfigOption,
     DocumentFormat,
+    FormatOption,
+    Given,
     JsonOption,
-    SetOption,
+    Settings,
     SimilarityOption,
     StrictOption,
-    assigned,
     command,
 )
 from stream_dedup.cli.remarks import Losses, Remarks, told
@@ -29,21 +29,15 @@ from stream_dedup.ground.terminal import console, note, print_json, print_table,
 if TYPE_CHECKING:
     from stream_dedup.inputs.sources import RawDocument, SourceFile
     from stream_dedup.local.offline import Judged, OfflineDocument
-    from stream_dedup.settings.settings import Settings
 
 
-@command("check", example="stream-dedup check pages.jsonl --text-field body --plan classic")
+@command("check", example="stream-dedup check pages.jsonl --text-field body --plan classic", asks_kafka=False)
 def check_command(
+    given: Given,
     target: Annotated[
         str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, Parquet, Arrow, WARC, text or pages; - is standard input.")
     ],
-    document_format: Annotated[
-        DocumentFormat,
-        typer.Option(
-            "--format",
-            help="auto: by the name (.jsonl, .parquet, .arrow, .txt, .html, .warc; + .gz, .zst); standard input is jsonl.",
-        ),
-    ] = DocumentFormat.AUTO,
+    document_format: FormatOption = DocumentFormat.AUTO,
     lines: Annotated[bool, typer.Option("--lines", help="Plain text, one document a line (= --format lines).")] = False,
     text_field: Annotated[str | None, typer.Option("--text-field", metavar="PATH", help="Field that holds the text.")] = None,
     id_field: Annotated[
@@ -64,17 +58,19 @@ def check_command(
         ),
     ] = None,
     strict: StrictOption = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Find the duplicates in a file with the same core, without Kafka. With --json one object per document."""
+    from stream_dedup.inputs.sources import find_files
+
     chosen = DocumentFormat.LINES if lines else document_format
-    flags = {"text_field": text_field, "id_field": id_field, "recipe": recipe, "plan": plan, "similarity": similarity}
-    overrides = {**assigned(assignments), **{name: value for name, value in flags.items() if value is not None}}
+    files = find_files(target, chosen.value)
+    settings = settings_for(
+        files, given, text_field=text_field, id_field=id_field, recipe=recipe, plan=plan, similarity=similarity
+    )
     if to is not None:
-        return check_into(overrides, config, target, chosen.value, to, rows, is_strict=strict, as_json=as_json)
-    return check_documents(overrides, config, target, chosen.value, rows, is_strict=strict, as_json=as_json)
+        return _check_into(settings, target, files, to, rows, is_strict=strict, as_json=as_json)
+    return _check(settings, target, files, rows, is_strict=strict, as_json=as_json)
 
 
 @dataclass(slots=True)
@@ -98,28 +94,14 @@ class _Result:
             self.rows.append([name or where, judged.reason.label, similarity, str(judged.distance), of, where])
 
 
-def check_documents(
-    overrides: Mapping[str, object],
-    config: Path | None,
-    target: str,
-    form: str,
-    rows_max: int,
-    *,
-    is_strict: bool,
-    as_json: bool,
+def _check(
+    settings: Settings, target: str, files: Sequence[SourceFile], rows_max: int, *, is_strict: bool, as_json: bool
 ) -> int:
-    """Judge every document of `target` in order, print duplicates and totals (or one JSON object each); return the exit code.
-
-    Raises:
-        InputError: there is nothing to read.
-        ConfigurationError: a setting cannot be used.
-    """
-    from stream_dedup.inputs.sources import find_files, read_documents
+    """Judge every document in order, print duplicates and totals (or one JSON object each); return the exit code."""
+    from stream_dedup.inputs.sources import read_documents
     from stream_dedup.local.offline import judge_documents
     from stream_dedup.settings.recipe import recipe_of
 
-    files = find_files(target, form)
-    settings = settings_for(files, overrides, config)
     recipe = recipe_of(settings)
     plan = settings.judging_plan
     result = _Result(rows_max)
@@ -154,11 +136,10 @@ def check_documents(
     return result.lost.exit_code(sum(result.verdicts.values()), is_strict=is_strict)
 
 
-def check_into(
-    overrides: Mapping[str, object],
-    config: Path | None,
+def _check_into(
+    settings: Settings,
     target: str,
-    form: str,
+    files: Sequence[SourceFile],
     folder: Path,
     rows_max: int,
     *,
@@ -168,21 +149,17 @@ def check_into(
     """Judge every document of `target` and write kept rows and duplicates into `folder`; return the exit code.
 
     Raises:
-        InputError: there is nothing to read, or the folder holds something else.
-        ConfigurationError: a setting cannot be used.
+        InputError: it cannot be read twice, or the folder holds something else.
     """
     from functools import partial
 
-    from stream_dedup.inputs.sources import find_files
     from stream_dedup.local.parts import PartedOutput
     from stream_dedup.settings.recipe import recipe_of
 
-    files = find_files(target, form)
     if any(file.path is None for file in files):
         raise InputError("Standard input cannot be gone back to; name a file or a folder with --to.")
     if folder.resolve().is_relative_to(Path(target).resolve()):
         raise InputError(f"{folder} lies in {target}, so it would be read as well; name a folder outside with --to.")
-    settings = settings_for(files, overrides, config)
     recipe, plan = recipe_of(settings), settings.judging_plan
     inputs = ("value_format", "text_is", "text_encoding", "text_field", "id_field", "time_field", "scope_field")
     identity = {
@@ -214,12 +191,13 @@ def check_into(
     return lost.exit_code(counts["kept"] + counts["duplicates"], is_strict=is_strict)
 
 
-def settings_for(files: Sequence[SourceFile], overrides: Mapping[str, object], config: Path | None) -> Settings:
+def settings_for(files: Sequence[SourceFile], given: Given, **flags: object) -> Settings:
     """Return the settings with which these files are read: a line of JSONL is an object, whatever a topic holds."""
     from stream_dedup.inputs.sources import hold_objects, need_packages
     from stream_dedup.settings.layers import load_settings
 
-    settings = load_settings({"value_format": "json", **overrides} if hold_objects(files) else overrides, config)
+    form = {"value_format": "json"} if hold_objects(files) else {}
+    settings = load_settings(form | given.overrides(**flags), given.config)
     for file in files:
         need_packages(file)
     needed = {"text": settings.text_field if settings.text_at is None else settings.text_at, "id": settings.id_field}

@@ -31,15 +31,6 @@ def compile_command(
     Without it each machine compiles once, for a minute of CPU, and each start does where nothing can be written. The
     code is for every x86-64 processor with AVX2, or every 64-bit ARM; any other compiles at start as before.
     """
-    compile_kernels(to, native=native, as_json=as_json)
-    return 0
-
-
-def compile_kernels(to: Path | None, *, native: bool, as_json: bool) -> None:
-    """Compile every kernel in a process of its own and keep them under `to`, or beside the program.
-
-    Raises ConfigurationError if the folder cannot be written to, or if compiling fails.
-    """
     from stream_dedup.machine import compiled
 
     directory = to.absolute() / "kernels" if to is not None else compiled.SHIPPED
@@ -68,7 +59,8 @@ def compile_kernels(to: Path | None, *, native: bool, as_json: bool) -> None:
     processor = target.processor if target is not None else "this machine's processor"
     if as_json:
         print_json({"directory": str(directory), "processor": processor, **made})
-        return
+        return 0
     print(f"{made['kernels']} kernels for {processor} are kept in {directory} ({time.monotonic() - begin:.0f} s).")
     if to is not None:
         print(f"Set STREAM_DEDUP_CACHE_DIR={directory.parent} for the roles, so that they find them; it may be read-only.")
+    return 0

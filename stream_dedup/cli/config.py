@@ -3,60 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_dedup.cli.options import BrokersOption, ConfigOption, JsonOption, SetOption, assigned, command, settings_of
+from stream_dedup.cli.options import Given, JsonOption, command
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.terminal import note, print_json, print_table
 
 if TYPE_CHECKING:
     from stream_dedup.settings.layers import CheckedSettings
-    from stream_dedup.settings.settings import Settings
 
 
 @command("config check", example="stream-dedup config check --config stream-dedup.toml")
-def config_check_command(
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
-    as_json: JsonOption = False,
-) -> int:
+def config_check_command(given: Given, as_json: JsonOption = False) -> int:
     """Check all settings, the key and the Kafka properties, without connecting. All problems at once; 78 if any."""
-    overrides = {**assigned(assignments), "kafka_bootstrap_servers": brokers}
-    return check(overrides, config, as_json=as_json)
-
-
-@command("config show", example="stream-dedup config show --origin")
-def config_show_command(
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
-    origin: Annotated[bool, typer.Option("--origin", help="Also say where each value came from.")] = False,
-    as_json: JsonOption = False,
-) -> int:
-    """Show every setting in force, secrets masked."""
-    show(settings_of(config, assignments, brokers), origin=origin, as_json=as_json)
-    return 0
-
-
-@command("config reference", example="stream-dedup config reference")
-def config_reference_command() -> int:
-    """Print the reference page of all settings, as Markdown."""
-    from stream_dedup.settings.page import reference_page
-
-    sys.stdout.write(reference_page())
-    return 0
-
-
-def check(overrides: Mapping[str, object], file: Path | None, *, as_json: bool) -> int:
-    """Say everything that is wrong with the configuration, without connecting anywhere; return the exit code."""
     from stream_dedup.settings.layers import check_settings
 
-    checked = check_settings(overrides, file)
+    checked = check_settings(given.overrides(), given.config)
     problems = checked.problems + _problems_of_use(checked)
     if as_json:
         print_json({"ok": not problems, "problems": problems})
@@ -68,9 +32,14 @@ def check(overrides: Mapping[str, object], file: Path | None, *, as_json: bool) 
     return ConfigurationError.exit_code if problems else 0
 
 
-def show(settings: Settings, *, origin: bool, as_json: bool) -> None:
-    """Print every setting in force."""
-    shown = list(settings.shown())
+@command("config show", example="stream-dedup config show --origin")
+def config_show_command(
+    given: Given,
+    origin: Annotated[bool, typer.Option("--origin", help="Also say where each value came from.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Show every setting in force, secrets masked."""
+    shown = list(given.settings().shown())
     if as_json:
         print_json(
             {
@@ -78,9 +47,19 @@ def show(settings: Settings, *, origin: bool, as_json: bool) -> None:
                 for one in shown
             }
         )
-        return
+        return 0
     headings = ["setting", "value", "origin"] if origin else ["setting", "value"]
     print_table(headings, [[one.name, one.value, *([str(one.origin)] if origin else [])] for one in shown])
+    return 0
+
+
+@command("config reference", example="stream-dedup config reference")
+def config_reference_command() -> int:
+    """Print the reference page of all settings, as Markdown."""
+    from stream_dedup.settings.page import reference_page
+
+    sys.stdout.write(reference_page())
+    return 0
 
 
 def _problems_of_use(checked: CheckedSettings) -> list[str]:

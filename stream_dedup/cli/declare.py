@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_dedup.cli.options import (
-    BrokersOption,
-    ConfigOption,
-    DryRunOption,
-    JsonOption,
-    SetOption,
-    command,
-    quiet_settings,
-)
+from stream_dedup.cli.options import DryRunOption, JsonOption, Settings, command
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.errors import ConfigurationError, InvariantError
 from stream_dedup.ground.plan import Plan, parse_similarity
@@ -25,11 +17,12 @@ from stream_dedup.index.window import Window
 from stream_dedup.service.ports import addresses
 
 if TYPE_CHECKING:
-    from stream_dedup.settings.settings import Settings
+    from stream_dedup.control.inforce import InForce
 
 
 @command("declare", example="stream-dedup declare --plan wide --window 30d --dry-run")
 def declare_command(
+    settings: Settings,
     plan: Annotated[str | None, typer.Option("--plan", help="Plan from now on: bands, wide, classic, or in numbers.")] = None,
     similarity: Annotated[
         str | None,
@@ -66,81 +59,20 @@ def declare_command(
         typer.Option("--unasked", help="Write a plan that no index was asked about; one that cannot hold it ends with 78."),
     ] = False,
     dry_run: DryRunOption = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Show which plan, window and reading are in force and which copy is better, or change them for all that follows.
 
     Nothing has to stop for it. Every index must hold a plan that may need more memory, so the running ones are asked first.
     """
-    settings = quiet_settings(config, assignments, brokers)
-    indexes = [[url] for url in index] if index else [addresses(settings)]
-    try:
-        code = declare(
-            settings,
-            plan,
-            similarity,
-            window,
-            refresh,
-            better,
-            [] if unasked else indexes,
-            reads=reading,
-            dry_run=dry_run,
-            as_json=as_json,
-        )
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--window") from error
-    return code
-
-
-def declare(
-    settings: Settings,
-    plan: str | None,
-    similarity: str | None,
-    window: str | None,
-    refresh: bool | None,
-    better: str | None,
-    indexes: Sequence[Sequence[str]],
-    *,
-    reads: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> int:
-    """Show what is in force, or change what is named; return 0.
-
-    `indexes`: of each that is asked about its memory the addresses at which it may answer.
-
-    Raises:
-        ConfigurationError: the log is missing, empty or another's, the plan does not fit its prints, it compares no
-            sketches and a similarity is asked of it, an index has too little memory for it, or there is no such rule of what
-            is better.
-        InputError: an index that is to be asked does not answer.
-        ValueError: the window is no time.
-    """
-    from stream_dedup.cli.orders import append, log_names
-    from stream_dedup.control import declaration
-    from stream_dedup.control.inforce import InForce, change_fields
-    from stream_dedup.kafka import read_whole
+    from stream_dedup.cli.orders import append
+    from stream_dedup.control.inforce import change_fields
     from stream_dedup.log.records import Control, encode_control
-    from stream_dedup.settings.recipe import recipe_of
 
     wanted_plan = None if plan is None else parse_plan(plan)
     rule = None if better is None else BetterRule.named(better)
     asked = None if similarity is None else parse_similarity(similarity)
-    names = log_names(settings, [settings.topic_names.begun])
-    recipe = recipe_of(settings)
-    declaration.follow(settings, names, recipe, begins=False)
-    if wanted_plan is not None and wanted_plan.needs_sketch and not recipe.sketch_bytes:
-        raise ConfigurationError(
-            f"The plan {wanted_plan.name} compares sketches, and this log's recipe {recipe.id} makes none; name a plan without "
-            "them, such as wide."
-        )
-    now = InForce()
-    with progress("reading the log", None) as advance:
-        for _, record in read_whole(settings, names.fingerprints, advance):
-            now.fold(record)
+    now = _in_force(settings, wanted_plan)
     if now.plan is None or now.declared is None:
         raise InvariantError("The log was begun, and no plan is in force; the declaration is damaged.")
     plan_then = wanted_plan or now.plan
@@ -148,10 +80,12 @@ def declare(
     becomes = (plan_then, _window(now.window, window, refresh), rule or now.better)
     fields = change_fields(now, *becomes)
     if "plan" in fields and not (plan_then.is_keyed and now.plan.is_keyed and plan_then.tables == now.plan.tables):
-        for addresses in indexes:
-            _ask_for_memory(addresses, plan_then)
+        indexes = [[url] for url in index] if index else [addresses(settings)]
+        for own_addresses in [] if unasked else indexes:
+            _ask_for_memory(own_addresses, plan_then)
+    names = settings.topic_names
     log_offset = append(settings, names, encode_control(Control("plan", fields))) if fields and not dry_run else None
-    first, was, will_be = _reading(settings, reads=reads, dry_run=dry_run)
+    first, was, will_be = _reading(settings, reads=reading, dry_run=dry_run)
     rows = [
         ["plan", _plan(now.declared.plan), _plan(now.plan), _plan(becomes[0])],
         ["window", _told(now.declared.window), _told(now.window), _told(becomes[1])],
@@ -173,6 +107,33 @@ def declare(
     if dry_run and (fields or will_be != was):
         note("Nothing was written (--dry-run).")
     return 0
+
+
+def _in_force(settings: Settings, wanted: Plan | None) -> InForce:
+    """Return what is in force at the log's end.
+
+    Raises:
+        ConfigurationError: the log is missing, empty or another's, or the plan `wanted` does not fit its prints.
+    """
+    from stream_dedup.cli.orders import log_names
+    from stream_dedup.control import declaration
+    from stream_dedup.control.inforce import InForce
+    from stream_dedup.kafka import read_whole
+    from stream_dedup.settings.recipe import recipe_of
+
+    names = log_names(settings, [settings.topic_names.begun])
+    recipe = recipe_of(settings)
+    declaration.follow(settings, names, recipe, begins=False)
+    if wanted is not None and wanted.needs_sketch and not recipe.sketch_bytes:
+        raise ConfigurationError(
+            f"The plan {wanted.name} compares sketches, and this log's recipe {recipe.id} makes none; name a plan without "
+            "them, such as wide."
+        )
+    now = InForce()
+    with progress("reading the log", None) as advance:
+        for _, record in read_whole(settings, names.fingerprints, advance):
+            now.fold(record)
+    return now
 
 
 def _ask_for_memory(addresses: Sequence[str], plan: Plan) -> None:
@@ -226,7 +187,10 @@ def _window(now: Window | None, text: str | None, refresh: bool | None) -> Windo
         return now
     length = now.length_ms if now is not None else None
     if text is not None:
-        parsed = parse_window(text)
+        try:
+            parsed = parse_window(text)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--window") from error
         length = None if parsed is None else round(parsed.total_seconds() * 1000)
     if length is None:
         return None
@@ -238,10 +202,10 @@ def _plan(plan: Plan) -> str:
 
 
 def _told(window: Window | None) -> str:
+    from datetime import timedelta
+
     from stream_dedup.settings.units import as_text
 
     if window is None:
         return "for ever"
-    from datetime import timedelta
-
     return as_text(timedelta(milliseconds=window.length_ms)) + (", since the last duplicate" if window.refresh else "")

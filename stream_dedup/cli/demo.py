@@ -6,11 +6,7 @@ from typing import Annotated
 
 import typer
 
-from stream_dedup.cli.options import (
-    JsonOption,
-    OwnBrokerOption,
-    command,
-)
+from stream_dedup.cli.options import JsonOption, OwnBrokerOption, command
 
 
 @command("demo", example="stream-dedup demo --documents 2000 --seed 7")

@@ -22,25 +22,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stream_dedup.cli.options import (
-    ClassesOption,
-    ContainsOption,
-    JsonOption,
-    Settings,
-    StagesOption,
-    command,
-)
+from stream_dedup.cli.options import ClassesOption, ContainsOption, JsonOption, Settings, StagesOption, command
 from stream_dedup.ground.document import UNREADABLE, Headers, Message, UnreadableHeaders
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table
 
 if TYPE_CHECKING:
-    from stream_dedup.kafka import (
-        Bounds,
-        GroupStamp,
-        Output,
-        TransactionalOutput,
-    )
+    from stream_dedup.kafka import Bounds, GroupStamp, Output, TransactionalOutput
 
 _AT_ONCE = 1000
 _ATTEMPTS = 5

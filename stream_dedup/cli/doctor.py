@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from stream_dedup.checks.finding import CheckFinding, CheckState, not_checked, ok, refused, warning
-from stream_dedup.cli.options import (
-    BrokersOption,
-    ConfigOption,
-    JsonOption,
-    SetOption,
-    command,
-    quiet_settings,
-)
+from stream_dedup.cli.options import JsonOption, Settings, command
 from stream_dedup.ground.errors import BrokerError, ConfigurationError
 from stream_dedup.ground.terminal import print_json, print_table
 from stream_dedup.service import asking
@@ -32,7 +25,6 @@ if TYPE_CHECKING:
     from stream_dedup.checks.cluster import Facts
     from stream_dedup.fingerprinting import Recipe
     from stream_dedup.kafka import Admin
-    from stream_dedup.settings.settings import Settings
 
 _ANSWER_SECONDS = 5.0
 _ANSWER_BYTES_MAX = 1 << 20
@@ -53,32 +45,11 @@ _OF_THE_CLUSTER = (
 
 
 @command("doctor", example="stream-dedup doctor --bootstrap-servers kafka:9093 --set kafka.security.protocol=ssl")
-def doctor_command(
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
-    as_json: JsonOption = False,
-) -> int:
+def doctor_command(settings: Settings, as_json: JsonOption = False) -> int:
     """Look at everything that must hold: settings, clients, this machine, topics, offsets, recipe, volume. Changes nothing.
 
     The roles hold the same checks at their start. Ends with 78 if anything is refused.
     """
-    settings = quiet_settings(config, assignments, brokers)
-    return show_doctor(settings, as_json=as_json)
-
-
-def examine(settings: Settings) -> list[CheckFinding]:
-    """Return what every check finds, in the order in which they are shown."""
-    from stream_dedup.checks.machine import check_machine
-    from stream_dedup.checks.recipe import check_recipe
-
-    recipe, findings = check_recipe(settings)
-    findings += check_machine(settings, None)
-    return [*findings, *_of_kafka(settings, recipe), *_search(settings)]
-
-
-def show_doctor(settings: Settings, *, as_json: bool) -> int:
-    """Print what every check finds; return the exit code, 78 if anything is refused."""
     findings = examine(settings)
     counts = {state: sum(one.state is state for one in findings) for state in CheckState}
     if as_json:
@@ -92,6 +63,16 @@ def show_doctor(settings: Settings, *, as_json: bool) -> int:
         print()
         print(", ".join(f"{count} {state.value}" for state, count in counts.items()))
     return ConfigurationError.exit_code if counts[CheckState.REFUSED] else 0
+
+
+def examine(settings: Settings) -> list[CheckFinding]:
+    """Return what every check finds, in the order in which they are shown."""
+    from stream_dedup.checks.machine import check_machine
+    from stream_dedup.checks.recipe import check_recipe
+
+    recipe, findings = check_recipe(settings)
+    findings += check_machine(settings, None)
+    return [*findings, *_of_kafka(settings, recipe), *_search(settings)]
 
 
 def _of_kafka(settings: Settings, recipe: Recipe | None) -> Iterator[CheckFinding]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from stream_dedup.cli.options import BrokersOption, ConfigOption, JsonOption, SetOption, command, quiet_settings
+from stream_dedup.cli.options import Given, JsonOption, Settings, command
 from stream_dedup.ground.document import DeadLetter, Message, Reason
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
@@ -21,56 +21,27 @@ from stream_dedup.ground.terminal import console, print_json, print_table
 if TYPE_CHECKING:
     from stream_dedup.fingerprinting import Recipe
     from stream_dedup.inputs.decoder import DecodedDocument
-    from stream_dedup.settings.settings import Settings
 
 _GONE = "Name a document that is still there, or give a file with its text."
 
 
 @command("explain", example="stream-dedup explain documents-3@8812 documents-0@17")
 def explain_command(
+    given: Given,
     first: Annotated[str, typer.Argument(metavar="A", help="A file, or a record's position: documents-3@8812.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
     rows: Annotated[int, typer.Option("--rows", min=0, help="Show so many of the features that differ most.")] = 20,
     plan: Annotated[str | None, typer.Option("--plan", help="Plan to judge with, instead of PLAN.")] = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Say why two documents are duplicates or not: distance, threshold, blocks, and the features that differ most."""
-    flags = {} if plan is None else {"plan": plan}
-    settings = quiet_settings(config, assignments, brokers, **flags)
-    return explain(settings, first, second, rows, as_json=as_json)
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """One of the two: what it is called, what it holds, its print as a number, and its sketch, empty if there is none."""
-
-    name: str
-    document: DecodedDocument
-    number: int
-    digest: bytes
-    features: int
-    is_empty: bool
-    sketch: bytes
-
-
-def explain(settings: Settings, first: str, second: str, rows: int, *, as_json: bool) -> int:
-    """Compare two documents, each a file or a record's position, and print why the verdict is what it is; return 0.
-
-    Raises:
-        InputError: one of them is neither, or cannot be read.
-        BrokerError: Kafka failed.
-        ConfigurationError: the plan is wider than the recipe's prints.
-    """
     from stream_dedup.fingerprinting import Fingerprinter, number_of
     from stream_dedup.local.offline import check_widths
     from stream_dedup.settings.recipe import recipe_of
 
+    settings = given.quiet_settings(plan=plan)
     recipe = recipe_of(settings)
-    plan = settings.judging_plan
-    check_widths(recipe, plan)
+    check_widths(recipe, settings.judging_plan)
     documents = [_read(settings, one, takes_vectors=recipe.method.takes_vectors) for one in (first, second)]
     prints = Fingerprinter(recipe).fingerprint([document.text for document in documents])
     sides = [
@@ -85,7 +56,7 @@ def explain(settings: Settings, first: str, second: str, rows: int, *, as_json: 
         )
         for row, (name, document) in enumerate(zip((first, second), documents, strict=True))
     ]
-    found = compare(recipe, plan, sides[0], sides[1], rows)
+    found = compare(recipe, settings.judging_plan, sides[0], sides[1], rows)
     found["rule"] = settings.better
     found["better"] = found["verdict"] == "duplicate" and _is_better(settings, sides[1], sides[0])
     if as_json:
@@ -93,6 +64,19 @@ def explain(settings: Settings, first: str, second: str, rows: int, *, as_json: 
     else:
         _print(found)
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One of the two: what it is called, what it holds, its print as a number, and its sketch, empty if there is none."""
+
+    name: str
+    document: DecodedDocument
+    number: int
+    digest: bytes
+    features: int
+    is_empty: bool
+    sketch: bytes
 
 
 def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> dict[str, Any]:

@@ -6,12 +6,7 @@ from typing import Annotated
 
 import typer
 
-from stream_dedup.cli.options import (
-    DryRunOption,
-    JsonOption,
-    Settings,
-    command,
-)
+from stream_dedup.cli.options import DryRunOption, JsonOption, Settings, command
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import note, print_json, print_table, progress

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stream_dedup.cli.options import BrokersOption, ConfigOption, JsonOption, SetOption, VolumeOption, command, quiet_settings
+from stream_dedup.cli.options import JsonOption, Settings, VolumeArgument, VolumeOption, command
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, FormatError, FutureFormatError, InputError, VolumeError
 from stream_dedup.ground.plan import Plan
 from stream_dedup.ground.terminal import console, note, print_json, print_table, progress
@@ -22,55 +22,67 @@ if TYPE_CHECKING:
     from stream_dedup.index.snapshot import Manifest
     from stream_dedup.index.store import RocksStore
     from stream_dedup.kafka import LogReader
-    from stream_dedup.settings.settings import Settings
 
 _RECORDS_AT_ONCE = 64
 _SILENCE_SECONDS = 30.0
 
 
-# -- snapshot and restore
-
-
-@command("index stats", example="stream-dedup index stats --hottest 20 --no-digest")
+@command("index stats", example="stream-dedup index stats --hottest 20 --no-digest", asks_kafka=False)
 def index_stats_command(
-    volume: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="The index's directory.  [default: INDEX_DIR]", show_default=False)
-    ] = None,
+    settings: Settings,
+    volume: VolumeArgument = None,
     hottest: Annotated[int, typer.Option("--hottest", min=0, help="Show so many of the fullest buckets.")] = 10,
     digest: Annotated[
         bool, typer.Option("--digest/--no-digest", help="Compute the state digest: one pass over the volume.")
     ] = True,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Print what an index holds: entries, bytes, buckets, offsets, recipe, plan, state digest. Also while it runs."""
-    settings = quiet_settings(config, assignments)
-    return show_stats(volume or Path(settings.index_dir), hottest, with_digest=digest, as_json=as_json)
+    from stream_dedup.index import report
+    from stream_dedup.index.index import LogIndex
+    from stream_dedup.index.store import RocksStore
+
+    directory = volume or Path(settings.index_dir)
+    store = RocksStore(directory, read_only=True)
+    try:
+        index = LogIndex(store)
+        found = report.stats(index, hottest) | report.of_digest(_digest_of(store) if digest else None)
+    finally:
+        store.close()
+    if as_json:
+        print_json({"volume": str(directory), **found})
+    else:
+        _print_stats(directory, found)
+    return 0
 
 
-@command("index snapshot", example="stream-dedup index snapshot /backup/index --volume /data/index")
+@command("index snapshot", example="stream-dedup index snapshot /backup/index --volume /data/index", asks_kafka=False)
 def index_snapshot_command(
+    settings: Settings,
     target: Annotated[Path, typer.Argument(metavar="SNAPSHOT", help="An empty or a new directory.")],
     volume: VolumeOption = None,
     wait: Annotated[str, typer.Option("--wait", metavar="TIME", help="How long the running index may take to answer.")] = "60s",
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Copy an index's volume, also while it runs, with a manifest: log offset, recipe, plan, state digest, checksums."""
+    from stream_dedup.index import snapshot
     from stream_dedup.settings.units import parse_duration
 
-    settings = quiet_settings(config, assignments)
     try:
         seconds = parse_duration(wait).total_seconds()
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--wait") from error
-    return take_snapshot(volume or Path(settings.index_dir), target, seconds, as_json=as_json)
+    started = time.monotonic()
+    directory = volume or Path(settings.index_dir)
+    with progress(f"copying {directory}", None) as advance:
+        manifest = snapshot.take(directory, target, wait_seconds=seconds, advance=lambda size: advance(0, size))
+    _print_manifest(manifest, target, time.monotonic() - started, as_json=as_json)
+    return 0
 
 
 @command("index restore", example="stream-dedup index restore /backup/index /data/index")
 def index_restore_command(
+    settings: Settings,
     source: Annotated[Path, typer.Argument(metavar="SNAPSHOT", help="A directory that `index snapshot` wrote.")],
     volume: Annotated[
         Path | None,
@@ -80,22 +92,23 @@ def index_restore_command(
         bool,
         typer.Option("--offline", help="Do not ask Kafka whether the snapshot follows this log; the index does at its start."),
     ] = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Make an index volume of a snapshot, so that a new replica need not read the whole log."""
-    settings = quiet_settings(config, assignments, brokers)
-    directory = volume or Path(settings.index_dir)
-    return restore_snapshot(settings, source, directory, offline=offline, as_json=as_json)
+    from stream_dedup.index import snapshot
+
+    started, directory = time.monotonic(), volume or Path(settings.index_dir)
+    log = None if offline else _log_name(settings)
+    with progress(f"restoring {source}", snapshot.read_manifest(source).bytes) as advance:
+        manifest = snapshot.restore(source, directory, log=log, advance=lambda size: advance(0, size))
+    _print_manifest(manifest, directory, time.monotonic() - started, as_json=as_json)
+    return 0
 
 
 @command("index verify", example="stream-dedup index verify --snapshot /backup/index")
 def index_verify_command(
-    volume: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="The index's directory.  [default: INDEX_DIR]", show_default=False)
-    ] = None,
+    settings: Settings,
+    volume: VolumeArgument = None,
     snapshot: Annotated[
         Path | None, typer.Option("--snapshot", metavar="DIR", help="Begin with a snapshot instead of the log's first record.")
     ] = None,
@@ -108,38 +121,38 @@ def index_verify_command(
     work: Annotated[
         Path | None, typer.Option("--work", metavar="DIR", help="Where the fold's own volume is put.  [default: TMPDIR]")
     ] = None,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Fold the log again and compare with the volume: state digest, answers stored and sent. Ends with 1 if they differ."""
-    settings = quiet_settings(config, assignments, brokers)
+    from stream_dedup.index.store import RocksStore
+
     directory = volume or Path(settings.index_dir)
-    return verify_index(settings, directory, snapshot, first, end, work, as_json=as_json)
-
-
-def take_snapshot(volume: Path, target: Path, wait_seconds: float, *, as_json: bool) -> int:
-    """Take a snapshot of the index at `volume` and print what it holds; return 0."""
-    from stream_dedup.index import snapshot
-
-    started = time.monotonic()
-    with progress(f"copying {volume}", None) as advance:
-        manifest = snapshot.take(volume, target, wait_seconds=wait_seconds, advance=lambda size: advance(0, size))
-    _print_manifest(manifest, target, time.monotonic() - started, as_json=as_json)
-    return 0
-
-
-def restore_snapshot(settings: Settings, source: Path, volume: Path, *, offline: bool, as_json: bool) -> int:
-    """Make an index volume of a snapshot of this cluster's log (any log if `offline`), and print what it holds; return 0."""
-    from stream_dedup.index import snapshot
-
-    started = time.monotonic()
-    log = None if offline else _log_name(settings)
-    with progress(f"restoring {source}", snapshot.read_manifest(source).bytes) as advance:
-        manifest = snapshot.restore(source, volume, log=log, advance=lambda size: advance(0, size))
-    _print_manifest(manifest, volume, time.monotonic() - started, as_json=as_json)
-    return 0
+    store = RocksStore(directory, read_only=True)
+    try:
+        state = _read(store)
+        applied = state.meta.applied
+        end = applied if end is None else end
+        first = 0 if first is None else first
+        if not 0 <= first <= end <= applied:
+            raise InputError(
+                f"The volume {directory} has applied the log up to offset {applied}, and --from {first} --to {end} is no part "
+                "of that; name offsets in their order, up to there."
+            )
+        name = _log_name(settings)
+        if state.log is not None and state.log != name:
+            raise ConfigurationError(
+                f"The volume {directory} follows the log {state.log!r}, and this cluster's is {name!r}; verify it where it "
+                "belongs."
+            )
+        with tempfile.TemporaryDirectory(prefix="stream-dedup-verify-", dir=work) as folder:
+            result = _fold_and_compare(settings, store, state, Path(folder) / "fold", snapshot, first, end, name)
+    finally:
+        store.close()
+    if as_json:
+        print_json({"volume": str(directory), "from": first, "to": end, **asdict(result)})
+    else:
+        _print_comparison(directory, first, end, result)
+    return 1 if result.differences else 0
 
 
 def _print_manifest(manifest: Manifest, where: Path, seconds: float, *, as_json: bool) -> None:
@@ -174,28 +187,6 @@ def _log_name(settings: Settings) -> str:
             "STREAM_DEDUP_TOPIC_PREFIX as the roles have it."
         )
     return f"{admin.cluster_id()}/{found[names.fingerprints][0].hex()}"
-
-
-# -- stats
-
-
-def show_stats(volume: Path, hottest: int, *, with_digest: bool, as_json: bool) -> int:
-    """Print what the index at `volume` holds, read beside the role that may be writing to it; return 0."""
-    from stream_dedup.index import report
-    from stream_dedup.index.index import LogIndex
-    from stream_dedup.index.store import RocksStore
-
-    store = RocksStore(volume, read_only=True)
-    try:
-        index = LogIndex(store)
-        found = report.stats(index, hottest) | report.of_digest(_digest_of(store) if with_digest else None)
-    finally:
-        store.close()
-    if as_json:
-        print_json({"volume": str(volume), **found})
-    else:
-        _print_stats(volume, found)
-    return 0
 
 
 def _digest_of(store: RocksStore) -> StateDigest:
@@ -236,53 +227,6 @@ def _print_stats(volume: Path, found: dict[str, Any]) -> None:
             ["hottest: table", "key", "entries"],
             [[str(one["table"]), one["key"], f"{one['entries']:,}"] for one in buckets["hottest"]],
         )
-
-
-# -- verify
-
-
-def verify_index(
-    settings: Settings, volume: Path, base: Path | None, first: int | None, end: int | None, work: Path | None, *, as_json: bool
-) -> int:
-    """Fold the log again and compare; print what differs; return 0 if nothing does, 1 if something does.
-
-    `base` is a snapshot to begin with instead of the log's first record; answers are compared from log offset `first` on,
-    and the fold ends before `end`.
-
-    Raises:
-        ConfigurationError: the volume follows another log, or the log lacks records.
-        InputError: `first` or `end` are not within what the volume has applied.
-        StoreError: the volume is damaged.
-        BrokerError: Kafka failed.
-    """
-    from stream_dedup.index.store import RocksStore
-
-    store = RocksStore(volume, read_only=True)
-    try:
-        state = _read(store)
-        applied = state.meta.applied
-        end = applied if end is None else end
-        first = 0 if first is None else first
-        if not 0 <= first <= end <= applied:
-            raise InputError(
-                f"The volume {volume} has applied the log up to offset {applied}, and --from {first} --to {end} is no part of "
-                "that; name offsets in their order, up to there."
-            )
-        name = _log_name(settings)
-        if state.log is not None and state.log != name:
-            raise ConfigurationError(
-                f"The volume {volume} follows the log {state.log!r}, and this cluster's is {name!r}; verify it where it "
-                "belongs."
-            )
-        with tempfile.TemporaryDirectory(prefix="stream-dedup-verify-", dir=work) as folder:
-            result = _fold_and_compare(settings, store, state, Path(folder) / "fold", base, first, end, name)
-    finally:
-        store.close()
-    if as_json:
-        print_json({"volume": str(volume), "from": first, "to": end, **asdict(result)})
-    else:
-        _print_comparison(volume, first, end, result)
-    return 1 if result.differences else 0
 
 
 def _read(store: RocksStore) -> contents.Contents:

@@ -22,16 +22,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_dedup.cli.options import (
-    BrokersOption,
-    ConfigOption,
-    DocumentFormat,
-    JsonOption,
-    SetOption,
-    StrictOption,
-    command,
-    quiet_settings,
-)
+from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, Settings, StrictOption, command
 from stream_dedup.cli.remarks import Losses, say_passed_over
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
@@ -41,7 +32,6 @@ if TYPE_CHECKING:
     from stream_dedup.cli.journal import Journal, Reached
     from stream_dedup.inputs.sources import RawDocument, SourceFile
     from stream_dedup.kafka import LoadProducer
-    from stream_dedup.settings.settings import Settings
 
 _PROBLEMS_NAMED = 5
 _INTERRUPTED = 130
@@ -50,15 +40,10 @@ CHECKPOINT_SECONDS = 1.0
 
 @command("load", example="stream-dedup load pages.jsonl.gz --key-field url")
 def load_command(
+    settings: Settings,
     target: Annotated[str, typer.Argument(metavar="FILE|DIR|-", help="JSONL, Parquet, WARC, text or pages; - is stdin.")],
     topic: Annotated[str | None, typer.Option("--topic", help="Topic to write to.  [default: documents]")] = None,
-    document_format: Annotated[
-        DocumentFormat,
-        typer.Option(
-            "--format",
-            help="auto: by the name (.jsonl, .parquet, .arrow, .txt, .html, .warc; + .gz, .zst); standard input is jsonl.",
-        ),
-    ] = DocumentFormat.AUTO,
+    document_format: FormatOption = DocumentFormat.AUTO,
     key_field: Annotated[
         str | None,
         typer.Option(
@@ -69,40 +54,12 @@ def load_command(
     again: Annotated[
         bool, typer.Option("--again", help="Begin anew where an earlier run was stopped, instead of going on.")
     ] = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Write documents from files into `documents`, for a first try or a backfill. Stopped, it goes on when it is run again.
 
     A line of JSONL becomes a record's value as it is. A text file becomes one record, whose key is its path, a page of a WARC
     file one whose key is its URL.
-    """
-    settings = quiet_settings(config, assignments, brokers)
-    key_field = key_field or settings.id_field
-    return load_documents(
-        settings, target, topic, document_format.value, key_field, again=again, is_strict=strict, as_json=as_json
-    )
-
-
-def load_documents(
-    settings: Settings,
-    target: str,
-    topic: str | None,
-    form: str,
-    key_field: str | None,
-    *,
-    again: bool = False,
-    is_strict: bool = False,
-    as_json: bool,
-) -> int:
-    """Send every document of `target` that an earlier run did not (`again`: every one) and return the exit code.
-
-    Raises:
-        InputError: there is nothing to read.
-        ConfigurationError: the topic does not exist (it is never created by accident).
-        BrokerError: Kafka does not answer, or some documents were not acknowledged.
     """
     from stream_dedup.cli.journal import Journal
     from stream_dedup.inputs.sources import find_files
@@ -114,7 +71,7 @@ def load_documents(
             "load cannot frame values for a schema registry, because it knows no schema id; load plain JSON into a filter with "
             "STREAM_DEDUP_VALUE_FORMAT=json, or let the producer with the schema send the documents."
         )
-    files = find_files(target, form)
+    files = find_files(target, document_format.value)
     found = Admin(settings).topic_ids([topic])
     if topic not in found:
         raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
@@ -122,18 +79,15 @@ def load_documents(
     # Not the addresses of the brokers: one cluster has many, and the topic's id is its own.
     # Standard input cannot be gone back to, and several may be loaded at once.
     where = [f"-{os.getpid()}" if file.path is None else str(Path(target).resolve()) for file in files[:1]]
+    how = [document_format.value, key_field or settings.id_field or "", settings.value_format]
     try:
-        journal = Journal(
-            settings.state_dir / "load",
-            [*where, topic, found[topic][0].hex(), form, key_field or "", settings.value_format],
-            again=again,
-        )
+        journal = Journal(settings.state_dir / "load", [*where, topic, found[topic][0].hex(), *how], again=again)
     except OSError as error:
         raise InputError(
             f"The folder {settings.state_dir}, which keeps how far a load came, cannot be written: {error.strerror}. Name "
             "another one with STREAM_DEDUP_STATE_DIR."
         ) from error
-    loading = Loading(settings, topic, key_field, LoadProducer(settings), journal, is_strict)
+    loading = Loading(settings, topic, key_field, LoadProducer(settings), journal, strict)
     return loading.run(files, as_json=as_json)
 
 
@@ -313,7 +267,7 @@ def record_of(settings: Settings, document: RawDocument, key_field: str | None) 
     from stream_dedup.inputs.sources import key_of
 
     if document.form == "jsonl":
-        key = key_of(document.fields, key_field)
+        key = key_of(document.fields, key_field or settings.id_field)
         return (None if key is None else key.encode("utf-8", "replace")), document.raw
     name = document.name.encode("utf-8", "surrogateescape")
     raw = base64.b64encode(document.raw) if settings.text_encoding == "base64" else document.raw

@@ -11,7 +11,7 @@ import enum
 import inspect
 import logging
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,11 +29,48 @@ else:
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """What `--config`, `--set` and `-b` say, of which the settings are made."""
+
+    config: Path | None = None
+    assignments: Sequence[str] = ()
+    brokers: str | None = None
+
+    def overrides(self, **flags: object) -> dict[str, object]:
+        """Return the settings that were given on the command line; of the flags those that are not None, above `--set`."""
+        own = {"kafka_bootstrap_servers": self.brokers, **flags}
+        return {**assigned(self.assignments), **{name: value for name, value in own.items() if value is not None}}
+
+    def arguments(self) -> list[str]:
+        """Return them as they are written on a command line."""
+        config = [] if self.config is None else ["--config", str(self.config)]
+        brokers = [] if self.brokers is None else ["--bootstrap-servers", self.brokers]
+        return [*config, *(part for text in self.assignments for part in ("--set", text)), *brokers]
+
+    def settings(self, **flags: object) -> Settings:
+        """Return the settings of a command: its flags above the environment, that above the file."""
+        from stream_dedup.settings.layers import load_settings
+
+        return load_settings(self.overrides(**flags), self.config)
+
+    def quiet_settings(self, **flags: object) -> Settings:
+        """Do the same for a command that is not a role, which logs warnings and errors only."""
+        from stream_dedup.service import logs
+
+        settings = self.settings(**flags)
+        is_debug = settings.log_level == "debug"
+        logs.configure("debug" if is_debug else "warning", settings.log_format)
+        # librdkafka warns of whatever it will try again; a command says at its end whether it worked.
+        logs.kafka_logger().setLevel(logging.DEBUG if is_debug else logging.ERROR)
+        return settings
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """A command as it is stated: its whole name, an example, and the function with its options, help and action.
 
-    An action whose first parameter is `settings` gets those of `--config`, `--set` and, if it `asks_kafka`, `-b`, which every
-    such command has.
+    An action whose first parameter is `settings` has the options `--config`, `--set` and, if it `asks_kafka`, `-b`, and gets
+    the settings that they say. One whose first parameter is `given` has them too, and makes the settings itself.
     """
 
     name: str
@@ -45,8 +82,8 @@ class Command:
         """Let `app` offer it, in a panel of the overview; what the action returns is the exit code."""
         hints = typing.get_type_hints(self.action, include_extras=True)
         parameters = [one.replace(annotation=hints[one.name]) for one in inspect.signature(self.action).parameters.values()]
-        takes_settings = bool(parameters) and parameters[0].name == "settings"
-        if takes_settings:
+        takes = parameters[0].name if parameters and parameters[0].name in ("settings", "given") else None
+        if takes is not None:
             shared = {"config": ConfigOption, "assignments": SetOption}
             if self.asks_kafka:
                 shared["brokers"] = BrokersOption
@@ -58,9 +95,9 @@ class Command:
             del parameters[0]
 
         def run(**options: Any) -> None:
-            if takes_settings:
-                shared_values = (options.pop("config"), options.pop("assignments"), options.pop("brokers", None))
-                options["settings"] = quiet_settings(*shared_values)
+            if takes is not None:
+                given = Given(options.pop("config"), options.pop("assignments") or [], options.pop("brokers", None))
+                options[takes] = given if takes == "given" else given.quiet_settings()
             raise typer.Exit(self.action(**options))
 
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -119,6 +156,13 @@ OwnBrokerOption = Annotated[
         "--broker", envvar="BROKER", metavar="HOST:PORT", help="Use this Kafka.  [default: a local one, set up for you]"
     ),
 ]
+FormatOption = Annotated[
+    DocumentFormat,
+    typer.Option(
+        "--format",
+        help="auto: by the name (.jsonl, .parquet, .arrow, .txt, .html, .warc; + .gz, .zst); standard input is jsonl.",
+    ),
+]
 SimilarityOption = Annotated[
     str | None, typer.Option("--similarity", metavar="SHARE", help="From which similarity on two texts are near: 0.65, or 65%.")
 ]
@@ -159,34 +203,18 @@ StagesOption = Annotated[
 ClassesOption = Annotated[list[str] | None, typer.Option("--class", help="Only letters of this class of error.")]
 ContainsOption = Annotated[str, typer.Option("--contains", metavar="TEXT", help="Only letters whose reason has this text.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and change nothing.")]
+VolumeArgument = Annotated[
+    Path | None, typer.Argument(metavar="DIR", help="The index's directory.  [default: INDEX_DIR]", show_default=False)
+]
 VolumeOption = Annotated[
     Path | None, typer.Option("--volume", metavar="DIR", help="The index's directory.  [default: INDEX_DIR]")
 ]
 
 
-def settings_of(config: Path | None, assignments: list[str] | None, brokers: str | None = None, **flags: object) -> Settings:
-    """Return the settings of a command: its flags above the environment, that above the file."""
-    from stream_dedup.settings.layers import load_settings
-
-    return load_settings({**assigned(assignments), "kafka_bootstrap_servers": brokers, **flags}, config)
-
-
-def quiet_settings(config: Path | None, assignments: list[str] | None, brokers: str | None = None, **flags: object) -> Settings:
-    """Do the same for a command that is not a role: of the log, whoever typed it sees warnings and errors only."""
-    from stream_dedup.service import logs
-
-    settings = settings_of(config, assignments, brokers, **flags)
-    is_debug = settings.log_level == "debug"
-    logs.configure("debug" if is_debug else "warning", settings.log_format)
-    # librdkafka warns of whatever it will try again; a command says at its end whether it worked.
-    logs.kafka_logger().setLevel(logging.DEBUG if is_debug else logging.ERROR)
-    return settings
-
-
-def assigned(assignments: list[str] | None) -> dict[str, object]:
+def assigned(assignments: Sequence[str]) -> dict[str, object]:
     """Return what `--set NAME=VALUE` options say; names may be written as in the environment or with hyphens."""
     found: dict[str, object] = {}
-    for text in assignments or []:
+    for text in assignments:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise typer.BadParameter(f"write NAME=VALUE, not {printable(text)!r}", param_hint="--set")

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_dedup.cli.options import (
-    JsonOption,
-    command,
-)
+from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.tables import FittedTable
 from stream_dedup.ground.terminal import console, print_json

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from stream_dedup.cli.dropped import on_output, record_at, source_of
-from stream_dedup.cli.options import BrokersOption, ConfigOption, DryRunOption, JsonOption, SetOption, command, quiet_settings
+from stream_dedup.cli.options import DryRunOption, JsonOption, Settings, command
 from stream_dedup.ground.document import LogPlace, Message, Reason
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.failpoints import Failpoints
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from stream_dedup.cli.orders import OrderSurroundings
     from stream_dedup.control.release import Trace
     from stream_dedup.kafka import Output, TransactionalOutput
-    from stream_dedup.settings.settings import Settings
 
 _ATTEMPTS = 3
 _GONE = "Take the document from duplicates, and send it to whoever reads unique by other means."
@@ -26,6 +25,7 @@ _GONE = "Take the document from duplicates, and send it to whoever reads unique 
 
 @command("release", example="stream-dedup release documents-3@8812 --dry-run")
 def release_command(
+    settings: Settings,
     position: Annotated[
         str,
         typer.Argument(
@@ -34,13 +34,9 @@ def release_command(
         ),
     ],
     dry_run: DryRunOption = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Send a document that was wrongly dropped to `unique` after all, once, however often this is run."""
-    settings = quiet_settings(config, assignments, brokers)
     from stream_dedup.cli.orders import OrderSurroundings
 
     released = release(settings, position, OrderSurroundings.of_process(), dry_run=dry_run)

@@ -17,11 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stream_dedup.cli.options import (
-    JsonOption,
-    Settings,
-    command,
-)
+from stream_dedup.cli.options import JsonOption, Settings, command
 from stream_dedup.ground.better import BETTER_LABELS
 from stream_dedup.ground.document import Headers, LogPlace, Message, Reason, Verdict
 from stream_dedup.ground.errors import ConfigurationError

@@ -6,26 +6,14 @@ import importlib
 import logging
 import os
 import threading
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
-from stream_dedup.cli.options import (
-    BrokersOption,
-    Command,
-    ConfigOption,
-    FirstStartOption,
-    SetOption,
-    StopWithParentOption,
-    command,
-    settings_of,
-)
+from stream_dedup.cli.options import Command, FirstStartOption, Given, Settings, StopWithParentOption, command
 from stream_dedup.ground.errors import ConfigurationError, GoneError, NoAnswerError, StreamDedupError
 from stream_dedup.ground.extras import lacking
 from stream_dedup.service.signals import stop_on_signals
-
-if TYPE_CHECKING:
-    from stream_dedup.settings.settings import Settings
 
 Role = Literal["worker", "index", "insights", "search", "console"]
 MODULES: Final[dict[Role, str]] = {
@@ -39,27 +27,17 @@ MODULES: Final[dict[Role, str]] = {
 
 @command("run worker", example="stream-dedup run worker --set value_format=json --set text_field=page.body")
 def run_worker_command(
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
-    first_start: FirstStartOption = None,
-    stop_with_parent: StopWithParentOption = False,
+    given: Given, first_start: FirstStartOption = None, stop_with_parent: StopWithParentOption = False
 ) -> int:
     """Fingerprint documents, ask the index, and write each to `unique` or `duplicates` in a transaction."""
-    settings = settings_of(config, assignments, brokers, first_start=first_start)
-    return run_role("worker", settings, stop_with_parent=stop_with_parent)
+    return run_role("worker", given.settings(first_start=first_start), stop_with_parent=stop_with_parent)
 
 
 def _of_role(role: Role, does: str, example: str) -> Command:
     """Return the command of a role that has the common options and no others."""
 
-    def run_it(
-        config: ConfigOption = None,
-        assignments: SetOption = None,
-        brokers: BrokersOption = None,
-        stop_with_parent: StopWithParentOption = False,
-    ) -> int:
-        return run_role(role, settings_of(config, assignments, brokers), stop_with_parent=stop_with_parent)
+    def run_it(given: Given, stop_with_parent: StopWithParentOption = False) -> int:
+        return run_role(role, given.settings(), stop_with_parent=stop_with_parent)
 
     run_it.__doc__ = does
     return command(f"run {role}", example=example)(run_it)
@@ -67,9 +45,7 @@ def _of_role(role: Role, does: str, example: str) -> Command:
 
 @command("run all", example="stream-dedup run all --bootstrap-servers localhost:9092")
 def run_all_command(
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
+    given: Given,
     first_start: FirstStartOption = None,
     insights: Annotated[bool, typer.Option("--insights", help="Run insights too, on the second port after HTTP_PORT.")] = False,
     search: Annotated[
@@ -87,16 +63,9 @@ def run_all_command(
     """
     from stream_dedup.cli.supervise import supervise
 
-    settings = settings_of(config, assignments, brokers, first_start=first_start)
-    common: list[str] = []
-    if config is not None:
-        common += ["--config", str(config)]
-    for text in assignments or []:
-        common += ["--set", text]
-    if brokers is not None:
-        common += ["--bootstrap-servers", brokers]
     worker_only = ["--first-start"] if first_start else []
-    return supervise(settings, common, worker_only, with_insights=insights, with_search=search)
+    settings = given.settings(first_start=first_start)
+    return supervise(settings, given.arguments(), worker_only, with_insights=insights, with_search=search)
 
 
 RUN_COMMANDS = (

@@ -16,16 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_dedup.cli.options import (
-    BrokersOption,
-    ConfigOption,
-    DocumentFormat,
-    JsonOption,
-    SetOption,
-    StrictOption,
-    command,
-    quiet_settings,
-)
+from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, Settings, StrictOption, command
 from stream_dedup.cli.remarks import Losses, say_passed_over
 from stream_dedup.ground.document import NONCE_BYTES, DeadLetter, Message, Reason
 from stream_dedup.ground.errors import ConfigurationError, InputError
@@ -35,7 +26,6 @@ from stream_dedup.ground.terminal import note, print_json, print_table, progress
 if TYPE_CHECKING:
     from stream_dedup.kafka import LogAppender
     from stream_dedup.log.records import Source
-    from stream_dedup.settings.settings import Settings
     from stream_dedup.worker.prepare import Preparer
 
 _DOCUMENTS_AT_ONCE = 5000
@@ -46,11 +36,9 @@ Advance = Callable[[int, int], None]
 
 @command("seed", example="stream-dedup seed delivered.jsonl.gz --key-field url")
 def seed_command(
+    settings: Settings,
     target: Annotated[str, typer.Argument(metavar="FILE|DIR|-|TOPIC", help="Documents as `load` takes them, or a topic.")],
-    document_format: Annotated[
-        DocumentFormat,
-        typer.Option("--format", help="auto: by the name (.jsonl, .parquet, .arrow, .txt; + .gz), standard input is jsonl."),
-    ] = DocumentFormat.AUTO,
+    document_format: FormatOption = DocumentFormat.AUTO,
     key_field: Annotated[
         str | None,
         typer.Option(
@@ -60,35 +48,9 @@ def seed_command(
         ),
     ] = None,
     strict: StrictOption = False,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    brokers: BrokersOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Make documents that were delivered elsewhere count as kept: copies of them are duplicates. Run again, it goes on."""
-    settings = quiet_settings(config, assignments, brokers)
-    key_field = key_field or settings.id_field
-    return seed(settings, target, document_format.value, key_field, is_strict=strict, as_json=as_json)
-
-
-@dataclass(slots=True)
-class _Totals:
-    seeded: int = 0
-    resumed: int = 0
-    empty: int = 0
-    lost: Losses = field(default_factory=lambda: Losses(_PROBLEMS_NAMED))
-    passed_over: Counter[str] = field(default_factory=Counter)
-    records: int = 0
-
-
-def seed(settings: Settings, target: str, form: str, key_field: str | None, *, is_strict: bool = False, as_json: bool) -> int:
-    """Append the documents of a file, folder, standard input or topic as seeds; return the exit code.
-
-    Raises:
-        InputError: there is nothing to read there.
-        ConfigurationError: the log is missing or another's, or the topic is the filter's own source.
-        BrokerError: Kafka failed; run it again, it goes on.
-    """
     from stream_dedup.cli.orders import log_names
     from stream_dedup.control import declaration
     from stream_dedup.control.seed import SeedProgress
@@ -123,7 +85,9 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None, *, i
     totals = _Totals()
     is_interrupted = False
     with progress(f"seeding from {target}", None) as advance:
-        sources = _of_files(settings, target, form, key_field, totals) if is_file else _of_topic(settings, target)
+        sources = (
+            _of_files(settings, target, document_format.value, key_field, totals) if is_file else _of_topic(settings, target)
+        )
         try:
             for source, messages in sources:
                 _append(source, messages, done.of(source), preparer, appender, totals, advance)
@@ -134,7 +98,17 @@ def seed(settings: Settings, target: str, form: str, key_field: str | None, *, i
             appender.flush()
     _print(totals, as_json=as_json)
     read = totals.seeded + totals.resumed + totals.empty
-    return _INTERRUPTED if is_interrupted else totals.lost.exit_code(read, is_strict=is_strict)
+    return _INTERRUPTED if is_interrupted else totals.lost.exit_code(read, is_strict=strict)
+
+
+@dataclass(slots=True)
+class _Totals:
+    seeded: int = 0
+    resumed: int = 0
+    empty: int = 0
+    lost: Losses = field(default_factory=lambda: Losses(_PROBLEMS_NAMED))
+    passed_over: Counter[str] = field(default_factory=Counter)
+    records: int = 0
 
 
 def _topic(settings: Settings, target: str) -> list[str]:

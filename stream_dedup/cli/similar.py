@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stream_dedup.cli.options import ConfigOption, JsonOption, SetOption, command, quiet_settings
+from stream_dedup.cli.options import JsonOption, Settings, command
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
@@ -26,13 +26,13 @@ from stream_dedup.service.ports import addresses
 
 if TYPE_CHECKING:
     from stream_dedup.fingerprinting import Content, Fingerprinter, Recipe
-    from stream_dedup.settings.settings import Settings
 
 _BATCH = 1000
 
 
-@command("similar", example="stream-dedup similar page.txt --index http://localhost:8081 --limit 5")
+@command("similar", example="stream-dedup similar page.txt --index http://localhost:8081 --limit 5", asks_kafka=False)
 def similar_command(
+    settings: Settings,
     target: Annotated[
         str, typer.Argument(metavar="TEXT|FILE|-", help="A text, a file that holds one, or - for standard input.")
     ],
@@ -51,8 +51,6 @@ def similar_command(
     ] = None,
     scope: Annotated[str | None, typer.Option("--scope", help="Among documents with this value of SCOPE_FIELD.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Show at most so many.")] = 100,
-    config: ConfigOption = None,
-    assignments: SetOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Find the kept documents that are near a text as a whole: id, position, distance in bits, time. Nearest first.
@@ -60,20 +58,19 @@ def similar_command(
     For documents that hold a sentence or two among much else, take `find`.
     A text of a few words is found only where a document is that very text.
     """
+    from stream_dedup.inputs.fields import scope_number
+
     if sum(one is not None for one in (index, volume, documents)) > 1:
         raise typer.BadParameter("give one of --index, --volume and --in")
-    settings = quiet_settings(config, assignments)
-    return find_similar(
-        settings,
-        target,
-        as_text=as_text,
-        index=index,
-        volume=volume,
-        documents=documents,
-        scope=scope,
-        limit=limit,
-        as_json=as_json,
-    )
+    text, own_scope = read_text(settings, target, as_text=as_text)
+    fingerprinter, wanted = print_of(settings, text, (own_scope or 0) if scope is None else scope_number(scope))
+    if documents is not None:
+        answer = scan_files(settings, fingerprinter, documents, wanted, limit)
+    elif volume is not None:
+        answer = look_into(volume, wanted, limit)
+    else:
+        answer = ask_index(settings, index, wanted, limit)
+    return show(wanted, answer, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,29 +317,3 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
             "document that is this very text, nothing before and nothing after it, is found. Give more of the document."
         )
     return 0
-
-
-def find_similar(
-    settings: Settings,
-    target: str,
-    *,
-    as_text: bool,
-    index: str | None,
-    volume: Path | None,
-    documents: str | None,
-    scope: str | None,
-    limit: int,
-    as_json: bool,
-) -> int:
-    """Find what is near a text, where the arguments say, and print it; return 0."""
-    from stream_dedup.inputs.fields import scope_number
-
-    text, own_scope = read_text(settings, target, as_text=as_text)
-    fingerprinter, wanted = print_of(settings, text, (own_scope or 0) if scope is None else scope_number(scope))
-    if documents is not None:
-        answer = scan_files(settings, fingerprinter, documents, wanted, limit)
-    elif volume is not None:
-        answer = look_into(volume, wanted, limit)
-    else:
-        answer = ask_index(settings, index, wanted, limit)
-    return show(wanted, answer, as_json=as_json)

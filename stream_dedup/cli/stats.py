@@ -22,11 +22,7 @@ from typing import Annotated, Any
 import typer
 
 from stream_dedup.cli.estimate import Place, Runs, Span, places, share, total
-from stream_dedup.cli.options import (
-    JsonOption,
-    Settings,
-    command,
-)
+from stream_dedup.cli.options import JsonOption, Settings, command
 from stream_dedup.ground.document import Message, TopicPartitionKey, Verdict
 from stream_dedup.ground.errors import ConfigurationError, FormatError
 from stream_dedup.ground.terminal import note, print_json, print_table, progress

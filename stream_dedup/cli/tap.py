@@ -14,12 +14,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from stream_dedup.cli.options import (
-    JsonOption,
-    Outlet,
-    Settings,
-    command,
-)
+from stream_dedup.cli.options import JsonOption, Outlet, Settings, command
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import console, note, print_json

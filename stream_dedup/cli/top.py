@@ -20,11 +20,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from stream_dedup.cli.options import (
-    JsonOption,
-    Settings,
-    command,
-)
+from stream_dedup.cli.options import JsonOption, Settings, command
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.printable import printable
 from stream_dedup.ground.tables import FittedTable

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from stream_dedup.cli.options import (
-    FitOption,
-    JsonOption,
-    PartitionsOption,
-    Settings,
-    TopicFilesOption,
-    command,
-)
+from stream_dedup.cli.options import FitOption, JsonOption, PartitionsOption, Settings, TopicFilesOption, command
 from stream_dedup.ground.errors import ConfigurationError, TopicExistsError
 from stream_dedup.ground.terminal import print_json, print_table
 from stream_dedup.ground.topics import (

@@ -5,10 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 
-from stream_dedup.cli.options import (
-    JsonOption,
-    command,
-)
+from stream_dedup.cli.options import JsonOption, command
 from stream_dedup.ground.terminal import print_json
 from stream_dedup.ground.version import __version__
 

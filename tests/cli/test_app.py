@@ -178,7 +178,7 @@ def test_a_fault_of_the_program_keeps_its_traceback(run: Callable[..., Any], mon
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("odd\x1b[31m")
 
-    monkeypatch.setattr(config_command, "show", fail)
+    monkeypatch.setattr(config_command, "print_table", fail)
 
     ended = run("config", "show")
 
@@ -193,7 +193,7 @@ def test_ctrl_c_is_no_traceback(run: Callable[..., Any], monkeypatch: pytest.Mon
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(config_command, "show", interrupt)
+    monkeypatch.setattr(config_command, "print_table", interrupt)
 
     ended = run("config", "show")
 
@@ -235,6 +235,9 @@ def test_set_takes_every_way_of_writing_a_name(run: Callable[..., Any]) -> None:
     for name in ("http_port", "http-port", "HTTP_PORT", "STREAM_DEDUP_HTTP_PORT"):
         ended = run("config", "show", "--json", "--set", f"{name}=99")
         assert json.loads(ended.out)["http_port"] == "99"
+
+    ended = run("config", "show", "--json", "--set", "kafka_bootstrap_servers=kafka:9093")
+    assert json.loads(ended.out)["kafka_bootstrap_servers"] == "kafka:9093"
 
     ended = run("config", "show", "--json", "--set", "kafka.client.rack=a=b")
     assert json.loads(ended.out)["kafka.client.rack"] == "a=b"

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from stream_dedup.cli import load as load_command
 from stream_dedup.cli import seed as seed_command
 from stream_dedup.cli.load import record_of
 from stream_dedup.ground.errors import ConfigurationError
@@ -109,18 +106,13 @@ def test_a_seed_of_whole_lines_is_told(
     assert ("Each line is taken whole as its text" in capsys.readouterr().err) is told
 
 
-@pytest.mark.parametrize("name", ["load", "seed"])
-def test_the_key_is_where_the_filter_looks_for_the_id(
-    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+@pytest.mark.parametrize(
+    ("id_field", "key_field", "key"),
+    [(None, None, b"an id"), ("page.url", None, b"http://1/"), ("page.url", "key", b"a key")],
+)
+def test_the_key_is_where_the_filter_looks_for_the_id(id_field: str | None, key_field: str | None, key: bytes) -> None:
     """ID_FIELD counts unless --key-field names another; with neither it is `id`, else `url`."""
-    asked: list[object] = []
-    module, action = {"load": (load_command, "load_documents"), "seed": (seed_command, "seed")}[name]
-    monkeypatch.setattr(module, action, lambda *arguments, **_: asked.append(arguments[-1]) or 0)
-    path, as_json = tmp_path / "a.jsonl", ["--set", "value_format=json"]
-    path.write_text("{}\n")
+    fields = {"id": "an id", "url": "http://2/", "key": "a key", "page": {"url": "http://1/"}}
+    document = RawDocument("a.jsonl:1", json.dumps(fields).encode(), "jsonl", fields)
 
-    for more in ([], ["--set", "id_field=page.url"], ["--set", "id_field=page.url", "--key-field", "key"]):
-        assert run(name, path, *as_json, *more).code == 0
-
-    assert asked == [None, "page.url", "key"]
+    assert record_of(Settings(id_field=id_field), document, key_field)[0] == key
