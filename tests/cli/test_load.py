@@ -115,4 +115,5 @@ def test_the_key_is_where_the_filter_looks_for_the_id(id_field: str | None, key_
     fields = {"id": "an id", "url": "http://2/", "key": "a key", "page": {"url": "http://1/"}}
     document = RawDocument("a.jsonl:1", json.dumps(fields).encode(), "jsonl", fields)
 
-    assert record_of(Settings(id_field=id_field), document, key_field)[0] == key
+    settings = json_settings(**({} if id_field is None else {"id_field": id_field}))
+    assert record_of(settings, document, key_field)[0] == key
