@@ -213,6 +213,7 @@ def _print_stats(volume: Path, found: dict[str, Any]) -> None:
         ["log records", f"{found['rejected_records']:,} rejected, {found['ignored_control_records']:,} passed over"],
         ["bytes", f"{found['bytes']['disk']:,} on disk, {found['bytes']['memory']:,} in memory{per_entry}"],
         ["buckets", f"{buckets['used']:,} used of {buckets['all']:,}"],
+        ["full blocks", f"{buckets['full_blocks']:,}, of which the plan asks only the first and the last representatives"],
         ["chain", found["chain"]],
     ]
     if digest is not None:

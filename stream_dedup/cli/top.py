@@ -122,6 +122,7 @@ class TopRow:
     applied_offset: float | None = None
     representatives: float | None = None
     index_bytes: float | None = None
+    full_blocks: float | None = None
     candidates_mean: float | None = None
     insights_records_rate: float | None = None
     insights_lag_records: float | None = None
@@ -196,6 +197,7 @@ def row_of(address: str, before: RoleReading | str, now: RoleReading | str) -> T
         log_records_rate=rate("index_applied_offset"),
         applied_offset=now.total("index_applied_offset"),
         representatives=now.total("index_entries"),
+        full_blocks=now.total("full_blocks"),
         index_bytes=now.total("index_size_bytes"),
         candidates_mean=_ratio(moved("candidates_sum"), moved("candidates_count")),
         insights_records_rate=rate("insights_records_total"),
@@ -263,6 +265,7 @@ _COLUMNS: Mapping[str, Mapping[str, Callable[[TopRow], str]]] = {
         "applied": lambda row: _whole(row.applied_offset),
         "representatives": lambda row: _whole(row.representatives),
         "candidates": lambda row: _number(row.candidates_mean),
+        "full blocks": lambda row: _whole(row.full_blocks),
         "size": lambda row: "" if row.index_bytes is None else f"{row.index_bytes / 1e6:,.0f} MB",
     },
     "insights": {

@@ -17,23 +17,25 @@ class BucketSizes:
 
     `sizes`: (n, how many buckets hold more than n / 2 and up to n entries), n being powers of two; `hottest`: (table, key,
     entries) of the longest ones, longest first. In a scope other than the common one a key is mixed with the scope.
+    `full`: how many blocks more entries share than the plan asks of one.
     """
 
     buckets: int
     used: int
     sizes: tuple[tuple[int, int], ...]
     hottest: tuple[tuple[int, int, int], ...]
+    full: int = 0
 
     @classmethod
-    def of(cls, table: int, lengths: NDArray[np.integer[Any]], most: int) -> Self:
-        """Return those of one table, whose buckets are so long, with the `most` longest."""
+    def of(cls, table: int, lengths: NDArray[np.integer[Any]], most: int, full: int = 0) -> Self:
+        """Return those of one table, whose buckets are so long, with the `most` longest; so many blocks are `full`."""
         used = lengths[lengths > 0]
         classes = np.bincount(np.frexp(used - 0.5)[1]).tolist() if len(used) else []
         sizes = tuple((1 << power, count) for power, count in enumerate(classes) if count)
         most = min(most, len(lengths))
         longest = np.argpartition(lengths, len(lengths) - most)[len(lengths) - most :].tolist() if most else []
         hottest = ((table, bucket, int(lengths[bucket])) for bucket in longest if lengths[bucket])
-        return cls(len(lengths), len(used), sizes, _longest_first(hottest))
+        return cls(len(lengths), len(used), sizes, _longest_first(hottest), full)
 
     @classmethod
     def together(cls, parts: Iterable[BucketSizes], most: int) -> Self:
@@ -44,7 +46,7 @@ class BucketSizes:
             sizes.update(dict(part.sizes))
         hottest = _longest_first(one for part in parts for one in part.hottest)[:most]
         buckets, used = sum(part.buckets for part in parts), sum(part.used for part in parts)
-        return cls(buckets, used, tuple(sorted(sizes.items())), hottest)
+        return cls(buckets, used, tuple(sorted(sizes.items())), hottest, sum(part.full for part in parts))
 
 
 def _longest_first(hottest: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:

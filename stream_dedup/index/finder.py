@@ -241,6 +241,10 @@ class RowFinder:
         sealed = np.diff(self._heads(number)).reshape(-1, GROUP).max(axis=1)
         return int((sealed + self.table.open_heads[number, : len(sealed), 1]).max())
 
+    def fuller(self, number: int, most: int) -> int:
+        """Return how many keys of one table have more than `most` rows, as far as tags tell them apart."""
+        return int(finder_kernels.count_fuller(self.table, number, most, np.zeros(TAGS, np.int64)))
+
     def buckets(self, number: int) -> int:
         """Return how many buckets one table has."""
         return int(self.table.masks[number]) + 1

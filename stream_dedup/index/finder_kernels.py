@@ -389,3 +389,27 @@ def count_open(table: Any, number: int, lengths: Any) -> None:
         block = int64(open_heads[number, group, 0]) * UNIT
         for place in range(block, block + int64(open_heads[number, group, 1])):
             lengths[(group << GROUP_BITS) + (int64(open_tags[place]) & (GROUP - 1))] += 1
+
+
+@kernel
+def count_fuller(table: Any, number: int, most: int, counts: Any) -> int:
+    """Return how many tags occur more than `most` times in a bucket of one table; `counts` (tags,) int64 stays zeros."""
+    heads, tags, more = table.heads[number], table.tags, table.more
+    open_heads, open_tags = table.open_heads[number], table.open_tags
+    base, found = number * (tags.shape[0] // table.heads.shape[0]), int64(0)
+    for bucket in range(int64(table.masks[number]) + 1):
+        begin, end = base + int64(heads[bucket]), base + int64(heads[bucket + 1])
+        block, length = int64(open_heads[bucket >> GROUP_BITS, 0]) * UNIT, int64(open_heads[bucket >> GROUP_BITS, 1])
+        if end - begin + length <= most:
+            continue
+        for step in range(2):  # once to count, once to leave zeros
+            for place in range(begin, end):
+                tag = (int64(tags[place]) << 4) | int64(half_of(more, place))
+                counts[tag] = counts[tag] + 1 if step == 0 else 0
+                found += step == 0 and counts[tag] == most + 1
+            for place in range(block, block + length):
+                if int64(open_tags[place]) & (GROUP - 1) == bucket & (GROUP - 1):
+                    tag = int64(open_tags[place]) >> 4
+                    counts[tag] = counts[tag] + 1 if step == 0 else 0
+                    found += step == 0 and counts[tag] == most + 1
+    return int(found)

@@ -344,7 +344,8 @@ class LogIndex:
                     counted = tables.plan
                     parts.clear()
                 lengths, count = tables.bucket_lengths(len(parts)), tables.tables
-            parts.append(BucketSizes.of(len(parts), lengths, most))
+                full = tables.full_blocks(len(parts))
+            parts.append(BucketSizes.of(len(parts), lengths, most, full))
             if len(parts) == count:
                 break
         return BucketSizes.together(parts, most)
@@ -387,6 +388,7 @@ class LogIndex:
                 "ignored_control_records": state.ignored,
                 "candidates": 0 if tables is None else tables.candidates,
                 "hottest_bucket": 0 if tables is None else tables.look_at_buckets(),
+                "full_blocks": 0 if tables is None else tables.full_blocks(),
                 "bytes_in_memory": 0 if tables is None else tables.bytes_used,
                 "bytes_mapped": 0 if tables is None else tables.bytes_mapped,
                 "bytes_on_disk": self._store.size_bytes(),

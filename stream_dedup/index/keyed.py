@@ -124,6 +124,14 @@ class Keyed:
         """Bytes that lie in files."""
         return self.finder.bytes_in_file
 
+    def full_blocks(self, number: int) -> int:
+        """Return how many keys of one table more entries have than are asked, as far as tags tell keys apart.
+
+        Entries that were removed count until the rows are laid out anew.
+        """
+        asked = self._tables.asked
+        return self.finder.fuller(number, asked) if asked else 0
+
     def lengths(self, number: int) -> NDArray[np.int64]:
         """Return how many entries each bucket of one table holds, (B,)."""
         return self.finder.lengths(number)

@@ -48,6 +48,8 @@ from stream_dedup.index.rows import (
     Settled,
     StoredRows,
     no_columns,
+    same_digest,
+    same_position,
     take_rows,
 )
 
@@ -160,7 +162,7 @@ class Neighbours:
         found = Found(count)
         tags = np.empty(count, np.uint32)
         slot_kernels.tag_digests(batch.digests, batch.scopes, tags)
-        same = self._find(_BY_DIGEST, tags, batch, _same_digest)
+        same = self._find(_BY_DIGEST, tags, batch, same_digest)
         buckets = self._tables.keys(batch)
         best, bits = np.full(count, NONE), np.zeros(count, np.int64)
         self._search(batch, buckets, np.flatnonzero((same < 0) & (features >= floor)), best, bits)
@@ -179,14 +181,14 @@ class Neighbours:
         """Return, for each document, the live entry at its own source position and with its value digest, or -1."""
         tags = np.empty(len(batch.scopes), np.uint32)
         slot_kernels.tag_positions(batch.sources, batch.offsets, batch.values, tags)
-        found = self._find(_BY_POSITION, tags, batch, _same_position)
+        found = self._find(_BY_POSITION, tags, batch, same_position)
         return np.where(found < 0, -1, self._columns.rows.numbers[found].astype(np.int64) + self._base)
 
     def find_digests(self, batch: Columns) -> NDArray[np.int64]:
         """Return, for each document, the live entry with its text digest in its scope, or -1."""
         tags = np.empty(len(batch.scopes), np.uint32)
         slot_kernels.tag_digests(batch.digests, batch.scopes, tags)
-        found = self._find(_BY_DIGEST, tags, batch, _same_digest)
+        found = self._find(_BY_DIGEST, tags, batch, same_digest)
         return np.where(found < 0, -1, self._columns.rows.numbers[found].astype(np.int64) + self._base)
 
     def find_digest(self, text_digest: bytes, scope: int) -> int:
@@ -283,7 +285,7 @@ class Neighbours:
         if isinstance(self._tables, Blocked):
             self._in_files = False
             self._columns.to_memory()
-        self._longest, self._next_table = np.zeros(self._tables.count, np.int64), 0
+        (self._longest, self._full), self._next_table = np.zeros((2, self._tables.count), np.int64), 0
 
     def _fit(self, rows: int, full: int) -> None:
         """Move to files what the budget does not hold of so many rows, `full` of them in the plan's tables.
@@ -330,9 +332,14 @@ class Neighbours:
 
     def look_at_buckets(self) -> int:
         """Look at the buckets of the next table; return the most that a look-up reads of one, in any table as last seen."""
-        self._longest[self._next_table] = self._tables.longest(self._next_table)
-        self._next_table = (self._next_table + 1) % self._tables.count
+        number = self._next_table
+        self._longest[number], self._full[number] = self._tables.longest(number), self.full_blocks(number)
+        self._next_table = (number + 1) % self._tables.count
         return int(self._longest.max())
+
+    def full_blocks(self, table: int | None = None) -> int:
+        """Return how many blocks of a table more entries share than are asked; without a table of all, as last seen."""
+        return int(self._full.sum()) if table is None else self._tables.full_blocks(table)
 
     def _find(
         self, number: int, tags: NDArray[np.uint32], batch: Columns, same: Callable[[Columns, Columns], Any]
@@ -484,14 +491,3 @@ def _keys_of(tags: NDArray[np.uint32]) -> NDArray[np.uint64]:
     keys = np.empty(len(tags), np.uint64)
     slot_kernels.keys_of_tags(tags, keys)
     return keys
-
-
-def _same_digest(one: Columns, other: Columns) -> NDArray[np.bool_]:
-    same: NDArray[np.bool_] = np.logical_and((one.digests == other.digests).all(axis=1), one.scopes == other.scopes)
-    return same
-
-
-def _same_position(one: Columns, other: Columns) -> NDArray[np.bool_]:
-    same: NDArray[np.bool_] = np.logical_and(one.sources == other.sources, one.offsets == other.offsets)
-    same &= one.values == other.values
-    return same

@@ -44,6 +44,7 @@ def stats(index: LogIndex, hottest: int = 10) -> dict[str, Any]:
         "buckets": {
             "all": buckets.buckets,
             "used": buckets.used,
+            "full_blocks": buckets.full,
             "sizes": [{"up_to": size, "buckets": count} for size, count in buckets.sizes],
             "hottest": [{"table": table, "key": f"{key:x}", "entries": count} for table, key, count in buckets.hottest],
         },

@@ -200,3 +200,16 @@ def new_walking(tables: int) -> Walking:
     values = SKETCH_VALUES + JUDGING_VALUES
     agree, seen = np.empty((CROWD + 1, values), np.uint8), np.empty(values, np.int64)
     return Walking(np.empty((tables, 4), np.int64), rows, distances, agree, seen)
+
+
+def same_digest(one: Columns, other: Columns) -> NDArray[np.bool_]:
+    """Return which rows have the same text in the same scope."""
+    same: NDArray[np.bool_] = np.logical_and((one.digests == other.digests).all(axis=1), one.scopes == other.scopes)
+    return same
+
+
+def same_position(one: Columns, other: Columns) -> NDArray[np.bool_]:
+    """Return which rows have the same source position and value."""
+    same: NDArray[np.bool_] = np.logical_and(one.sources == other.sources, one.offsets == other.offsets)
+    same &= one.values == other.values
+    return same

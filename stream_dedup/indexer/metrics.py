@@ -75,6 +75,12 @@ class IndexMetrics(RoleMetrics):
             registry=self.registry,
         )
 
+        self._full_blocks = Gauge(
+            "stream_dedup_full_blocks",
+            "Blocks that more representatives share than the plan asks of one: only the first and the last are compared. Of "
+            "the tables one is looked at each second, in turn.",
+            registry=self.registry,
+        )
         self._behind = Gauge(
             "stream_dedup_representatives_behind_records",
             "Log records applied since the topic representatives held all that it is owed; 0 while it does.",
@@ -121,6 +127,7 @@ class IndexMetrics(RoleMetrics):
         self._memory.labels("memory").set(statistics["bytes_in_memory"])
         self._memory.labels("file").set(statistics["bytes_mapped"])
         self._hottest.set(statistics["hottest_bucket"])
+        self._full_blocks.set(statistics["full_blocks"])
         for name, counter in (("rejected", self._rejected), ("ignored_control_records", self._ignored)):
             counter.inc(statistics[name] - self._passed_over_before[name])
             self._passed_over_before[name] = statistics[name]

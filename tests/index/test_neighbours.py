@@ -370,6 +370,31 @@ def test_a_look_at_the_buckets_looks_at_one_table(is_sealed: bool) -> None:
     assert tables.look_at_buckets() < 300
 
 
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_blocks_that_more_share_than_are_asked_are_counted(is_sealed: bool) -> None:
+    """A block of 60 is not full, one of 65 is; none is where all are asked. (Tags tell keys apart but for a chance.)"""
+    chance = np.random.default_rng(int(os.environ["TEST_SEED"]))
+    columns = no_columns(2, 300, SKETCH_BYTES)
+    columns.prints[:] = chance.integers(0, 1 << 63, (300, 2), np.uint64)
+    columns.sketches[:] = chance.integers(0, 256, (300, SKETCH_BYTES), np.uint8)
+    columns.sketches[:60, :5], columns.sketches[:65, 5:10], columns.sketches[:, 10:15] = 1, 2, 3
+    columns.sketches[100:170, 5:10] = 4
+    tables = Neighbours(PLANS["bands"], 2, strangers, values=SKETCH_BYTES)
+    if is_sealed:
+        tables.load([stored(columns.prints, np.arange(300, dtype=np.uint32))._replace(sketches=columns.sketches)], 300, 300)
+    else:
+        tables.add(columns, np.ones(300, np.bool_))
+
+    for _ in range(2):  # what is counted leaves no trace
+        assert [tables.full_blocks(table) for table in range(20)] == [0] * 5 + [2, 1] + [0] * 13
+    assert tables.full_blocks() == 0
+    for _ in range(20):
+        tables.look_at_buckets()
+    assert tables.full_blocks() == 3
+    tables.change_plan(PLANS["wide"])
+    assert tables.full_blocks(0) == tables.full_blocks() == 0
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_the_earliest_of_a_batch_wins_whatever_table_has_it(first: int) -> None:
     """Two strangers in one batch, each in reach of a third document by another table: it is a copy of the earlier one."""

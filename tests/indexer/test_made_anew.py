@@ -19,7 +19,7 @@ def test_a_log_created_again_ends_the_index(topic_id: bytes, ends: bool) -> None
     """Its client would read on in the new log from the offset of the old one, into a volume that is of the old one."""
     now = iter(range(0, 100_000, 20))
     index: Any = Indexer.__new__(Indexer)
-    statistics = {"bytes_in_memory": 0, "bytes_mapped": 0, "representatives_full": 0, "hottest_bucket": 0}
+    statistics = {"bytes_in_memory": 0, "bytes_mapped": 0, "representatives_full": 0, "hottest_bucket": 0, "full_blocks": 0}
     fields: dict[str, Any] = {
         "_monotonic": lambda: float(next(now)),
         "_next_gauges": 0.0,

@@ -135,6 +135,7 @@ FIGURES = {
     "bytes_in_memory": 1000,
     "bytes_mapped": 24,
     "hottest_bucket": 5,
+    "full_blocks": 6,
     "candidates": 35,
     "evicted_window": 2,
     "evicted_forget": 1,
@@ -163,6 +164,7 @@ def test_the_index_s_metrics_move() -> None:
     assert value(found, "index_applied_offset") == 77
     assert [value(found, "index_memory_bytes", where=where) for where in ("memory", "file")] == [1000, 24]
     assert value(found, "index_hottest_bucket_entries") == 5
+    assert value(found, "full_blocks") == 6
     assert value(found, "build_info", version=__version__, recipe="words:128:y") == 1
     assert value(found, "build_info", version=__version__, recipe="") is None
 
@@ -214,6 +216,7 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
         "stream_dedup_bytes": {"verdict"},
         "stream_dedup_index_restored_empty": set(),
         "stream_dedup_index_hottest_bucket_entries": set(),
+        "stream_dedup_full_blocks": set(),
         "stream_dedup_index_memory_bytes": {"where"},
         "stream_dedup_dead_letters": {"stage"},
         "stream_dedup_distance_bits": {"le"},
