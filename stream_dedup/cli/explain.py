@@ -163,7 +163,13 @@ def _reason(recipe: Recipe, plan: Plan, one: _Side, other: _Side) -> tuple[Reaso
         asked = (
             f"They are {100 * share:.0f} % alike, and at least {plan.similarity} % is asked for; " if plan.similarity else ""
         )
-        return reason, f"{asked}{distance} of {plan.width} bits differ, and up to {threshold} may."
+        crowd = (
+            f" Beside others that resemble them, {plan.crowd} % of what these do not share is asked for too: `similar` says it "
+            "of an index."
+            if plan.crowd
+            else ""
+        )
+        return reason, f"{asked}{distance} of {plan.width} bits differ, and up to {threshold} may.{crowd}"
     if plan.similarity and alike(one.sketch, other.sketch) < plan.alike_min:
         return None, f"They are {100 * share:.0f} % alike, and at least {plan.similarity} % is asked for."
     if distance > threshold:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from stream_dedup.fingerprinting import Content, Fingerprinter, Recipe
 
 _BATCH = 1000
+_APART_SHOWN = 5
 
 
 @command("similar", example="stream-dedup similar page.txt --index http://localhost:8081 --limit 5", asks_kafka=False)
@@ -283,6 +284,7 @@ def scan_files(settings: Settings, fingerprinter: Fingerprinter, target: str, wa
         "by_digest_only": is_short,
         "total": len(found),
         "found": found[:limit],
+        "apart": [],
     }
 
 
@@ -294,6 +296,11 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
     """
     try:
         found, total, is_short, floor = answer["found"], answer["total"], answer["by_digest_only"], answer["floor"]
+        apart = [
+            f"{one['id'] or one['position']} is {one['similarity']:.2f} alike; of what {one['others']} others do not share, "
+            f"{one['crowd']:.2f}: not a copy."
+            for one in answer["apart"][:_APART_SHOWN]
+        ]
         rows = [[str(one["distance"]), one["id"], one["position"], one["time"] or "", one.get("log", "")] for one in found]
     except (KeyError, TypeError) as error:
         raise FormatError(
@@ -311,6 +318,10 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
         if is_short
         else f"{total:,} {'document' if total == 1 else 'documents'} {what}{more}."
     )
+    for sentence in apart:
+        note(sentence)
+    if len(answer["apart"]) > len(apart):
+        note(f"So are {len(answer['apart']) - len(apart):,} more: --json has them all.")
     if is_short:
         note(
             f"The text has {wanted.features} features (words and the like), and below {floor} a print says too little: only a "

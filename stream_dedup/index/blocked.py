@@ -17,7 +17,7 @@ from stream_dedup.index.blocks import Tables
 from stream_dedup.index.budget import Budget, Mapped
 from stream_dedup.index.finder import Each
 from stream_dedup.index.keyed import check_read, with_own_row
-from stream_dedup.index.rows import Columns, HeldRows, Known, Settled, gathered, new_chains
+from stream_dedup.index.rows import ALONE, Columns, HeldRows, Known, Reached, Settled, gathered, new_chains
 from stream_dedup.index.table_kernels import SIZES, UNIT, Table
 
 _UNITS_MIN: Final = 1024
@@ -92,15 +92,15 @@ class Blocked:
                 done = table_kernels.add_open(self._tables, table, held, rows, keys, done)
         self.opened += len(rows)
 
-    def collect(self, held: HeldRows, wanted: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (rows, distances) of everything within reach of one document; a row may come from several tables."""
+    def collect(self, held: HeldRows, wanted: Columns) -> Reached:
+        """Return everything within reach of one document; a row may come from several tables."""
         held, buckets, (first, length) = with_own_row(held, wanted), self.keys(wanted)[0], self._scratch()
 
-        def fill(rows: NDArray[np.int64], distances: NDArray[np.int64]) -> int:
-            count = 0
+        def fill(reached: Reached) -> int:
+            reached.others[:], reached.shares[:], count = 0, ALONE, 0
             for number, table in enumerate(self.parts):
                 count = table_kernels.collect(
-                    self._tables, table, held, wanted, buckets[number], first, length, rows, distances, count
+                    self._tables, table, held, wanted, buckets[number], first, length, reached.rows, reached.distances, count
                 )
             return count
 

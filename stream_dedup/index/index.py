@@ -46,7 +46,7 @@ from stream_dedup.index.copies import CopyCounts
 from stream_dedup.index.declaration import Declaration
 from stream_dedup.index.digest import StateDigest, state_digest
 from stream_dedup.index.entries import Entries
-from stream_dedup.index.look_up import Entry, Similar, asked_limbs, check_sketch, described
+from stream_dedup.index.look_up import Entry, Similar, asked_limbs, check_sketch, described, described_apart
 from stream_dedup.index.neighbours import Neighbours
 from stream_dedup.index.owed import Owed
 from stream_dedup.index.state import IndexState
@@ -316,11 +316,14 @@ class LogIndex:
             number = tables.find_digest(text_digest, scope)
             if not is_short:
                 check_sketch(state.plan, tables, sketch)
-            near = [] if is_short else tables.within_reach(limbs, scope, features, sketch)
+            alike = [] if is_short else tables.alike(limbs, scope, features, sketch)
+            near = [(one.distance, one.entry) for one in alike if one.share >= tables.plan.crowd]
+            apart = [one for one in alike if one.share < tables.plan.crowd and one.entry != number][:most]
             # The same text has the same print, unless the entry is short: then only its digest was kept to be compared.
             found = ([(0, number)] if number >= 0 else []) + [one for one in near if one[1] != number]
             shown = tuple(described(entries, state.sources, found[:most]))
-            return Similar(self._applied, shown, len(found), by_digest_only=is_short)
+            told = described_apart(entries, state.sources, apart, sketch)
+            return Similar(self._applied, shown, len(found), by_digest_only=is_short, apart=told)
 
     def memory_for(self, plan: Plan) -> PlanMemory:
         """Return what the live entries need under a plan, and what there is. Safe from any thread; changes nothing."""

@@ -21,9 +21,11 @@ from stream_dedup.index.rows import (
     Columns,
     HeldRows,
     Known,
+    Reached,
     Settled,
     gathered,
     new_chains,
+    new_reached,
     new_walking,
     no_columns,
     no_row_taken,
@@ -74,7 +76,8 @@ class Keyed:
         """Fill `settled` with what becomes of a batch, and return how many documents become entries."""
         held, chains = with_own_row(held, batch), new_chains(len(known.tags), self.count)
         walking = new_walking(self.count)
-        count = int(keyed_kernels.settle(self._tables, self.finder.table, held, batch, known, keys, chains, walking, settled))
+        tables, table = self._tables, self.finder.table
+        count = int(keyed_kernels.settle(tables, table, held, batch, known, keys, chains, walking, new_reached(1), settled))
         check_read(held)
         return count
 
@@ -82,18 +85,12 @@ class Keyed:
         """Add rows (k,), later than all there, with their keys (k, T)."""
         self.finder.add(rows, keys)
 
-    def collect(self, held: HeldRows, wanted: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (rows, distances) of everything near one document, in log order."""
+    def collect(self, held: HeldRows, wanted: Columns) -> Reached:
+        """Return all that is like one document, in log order, also what its crowd turns away."""
         held, keys = with_own_row(held, wanted), self.keys(wanted)
         newer = (int(NONE), new_chains(0, self.count), np.empty(0, np.int64))
-        walking = new_walking(self.count)
-
-        def fill(rows: NDArray[np.int64], distances: NDArray[np.int64]) -> int:
-            return int(
-                walk_kernels.walk(self._tables, self.finder.table, held, wanted, 0, keys, newer, walking, rows, distances)
-            )
-
-        found = gathered(fill)
+        walking, tables, table = new_walking(self.count), self._tables, self.finder.table
+        found = gathered(lambda reached: int(walk_kernels.walk(tables, table, held, wanted, 0, keys, newer, walking, reached)))
         check_read(held)
         return found
 

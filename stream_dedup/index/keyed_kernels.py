@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from stream_dedup.ground.sketch import CROWD
 from stream_dedup.index.finder_kernels import (
     GROUP_BITS,
     bucket_of,
@@ -228,15 +227,14 @@ def _first_in_batch(tables: Any, batch: Any, doc: int, number: int, key: Any, ke
 
 @kernel
 def settle(
-    tables: Any, table: Any, held: Any, batch: Any, known: Any, keys: Any, chains: Any, walking: Any, settled: Any
+    tables: Any, table: Any, held: Any, batch: Any, known: Any, keys: Any, chains: Any, walking: Any, reached: Any, settled: Any
 ) -> int:
     """Judge documents in order, each seeing those before it, as `near_kernels.settle` does; chains begin with the earliest.
 
-    `walking` is the scratch of `walk_kernels.walk`.
+    `walking` and `reached`, which has room for one, are those of `walk_kernels.walk`.
     """
     floor, next_row, same, best, best_distance, tags = known
     seen, heads, tails, links, backs = chains
-    one, its_distance = walking.rows[CROWD:], walking.distances[CROWD:]
     outcome, found, distance, made = settled
     mask = int64(seen.shape[0] - 1)
     count = 0
@@ -268,8 +266,8 @@ def settle(
                     row = next_row + first
             if row != NONE and tables.asked > 0:
                 newer = (next_row, chains, made)
-                is_found = walk(tables, table, held, batch, doc, keys, newer, walking, one, its_distance) > 0
-                row, bits = (one[0], its_distance[0]) if is_found else (NONE, int64(0))
+                is_found = walk(tables, table, held, batch, doc, keys, newer, walking, reached) > 0
+                row, bits = (reached.rows[0], reached.distances[0]) if is_found else (NONE, int64(0))
             if row != NONE:
                 outcome[doc] = OUTCOME_NEAR
                 found[doc] = row

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from stream_dedup.ground.document import LogPlace, Position, Reason
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.plan import Plan
+from stream_dedup.ground.sketch import per_cent
 from stream_dedup.index.entries import Entries
 from stream_dedup.index.neighbours import Neighbours
+from stream_dedup.index.rows import Alike
 from stream_dedup.index.sources import Sources
 
 
@@ -34,16 +36,32 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Apart:
+    """An entry that is like a text as other pages of its site are: no copy.
+
+    `similarity`, and `share` of what so many `others` of its crowd do not share with the text, in per cent.
+    """
+
+    distance: int
+    entry: Entry
+    similarity: int
+    others: int
+    share: int
+
+
+@dataclass(frozen=True, slots=True)
 class Similar:
     """What a look-up found: (distance in bits, entry) by distance, of `total`; `applied` is the log offset it holds for.
 
-    `by_digest_only`: the text is below the floor of features, so only an equal text could be found.
+    `by_digest_only`: the text is below the floor of features, so only an equal text could be found. `apart`: what the crowd
+    turns away.
     """
 
     applied: int
     found: tuple[tuple[int, Entry], ...]
     total: int
     by_digest_only: bool
+    apart: tuple[Apart, ...] = ()
 
 
 def asked_limbs(tables: Neighbours, limbs: Sequence[int] | NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -64,6 +82,15 @@ def check_sketch(plan: Plan | None, tables: Neighbours, sketch: bytes) -> None:
             f"The index holds sketches of {tables.values} bytes, and one of {len(sketch)} was asked for; send the one that "
             "the recipe makes of the text, which its log declares."
         )
+
+
+def described_apart(entries: Entries, sources: Sources, found: Sequence[Alike], sketch: bytes) -> tuple[Apart, ...]:
+    """Return what is to be said of entries that the crowd turns away from the text with such a sketch."""
+    details = described(entries, sources, [(one.distance, one.entry) for one in found])
+    return tuple(
+        Apart(distance, entry, per_cent(sketch, entry.sketch), one.others, one.share)
+        for one, (distance, entry) in zip(found, details, strict=True)
+    )
 
 
 def described(entries: Entries, sources: Sources, found: Sequence[tuple[int, int]]) -> list[tuple[int, Entry]]:

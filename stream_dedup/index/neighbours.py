@@ -43,6 +43,7 @@ from stream_dedup.index.rows import (
     OUTCOME_SHORT,
     REMOVED,
     SHORT,
+    Alike,
     Columns,
     Known,
     Settled,
@@ -201,24 +202,28 @@ class Neighbours:
     def within_reach(
         self, print_limbs: NDArray[np.uint64], scope: int, features: int | None = None, sketch: bytes = b""
     ) -> list[tuple[int, int]]:
-        """Return (distance, entry) of everything within the plan's reach in a scope, nearest and then lowest first.
+        """Return (distance, entry) of everything within the plan's reach in a scope, nearest and then lowest first."""
+        found = self.alike(print_limbs, scope, features, sketch)
+        return [(one.distance, one.entry) for one in found if one.share >= self.plan.crowd]
 
-        Without `features`, the text is taken to be as long as whatever it is compared with. `sketch` as long as those held.
+    def alike(
+        self, print_limbs: NDArray[np.uint64], scope: int, features: int | None = None, sketch: bytes = b""
+    ) -> list[Alike]:
+        """Return the same, and what the crowd turns away: that has a share below the plan's `crowd`.
 
-        Raises:
-            InvariantError: a plan that looks at sketches is asked without one.
+        Without `features`, the text is taken to be as long as what it is compared with; InvariantError without a sketch.
         """
         wanted = no_columns(self.limbs, 1, self.values)
         if sketch or self.plan.needs_sketch:
             if len(sketch) != self.values:
-                raise InvariantError(f"A sketch of {len(sketch)} values was looked up among sketches of {self.values}.")
+                raise InvariantError(f"A sketch of {len(sketch)} bytes was looked up among sketches of {self.values}.")
             wanted.sketches[0] = np.frombuffer(sketch, np.uint8)
-        wanted.prints[0] = print_limbs
-        wanted.scopes[0] = scope
+        wanted.prints[0], wanted.scopes[0] = print_limbs, scope
         wanted.features[0] = FEATURES_UNKNOWN if features is None else features
-        rows, distances = self._tables.collect(self._columns.rows, wanted)
+        rows, *told = self._tables.collect(self._columns.rows, wanted)
         entries = self._columns.rows.numbers[rows].astype(np.int64) + self._base
-        return sorted(set(zip(distances.tolist(), entries.tolist(), strict=True)))
+        distances, others, shares = (column.tolist() for column in told)
+        return sorted(set(map(Alike, distances, entries.tolist(), others, shares)))
 
     def add(self, columns: Columns, full: NDArray[np.bool_]) -> None:
         """Add entries without judging them; no live one has the digest or position of any. `full` (n,): has neighbours."""

@@ -73,6 +73,11 @@ def similar(index: LogIndex, found: Similar) -> dict[str, Any]:
         "by_digest_only": found.by_digest_only,
         "total": found.total,
         "found": [_entry(distance, entry) for distance, entry in found.found],
+        "apart": [
+            _entry(one.distance, one.entry)
+            | {"similarity": one.similarity / 100, "others": one.others, "crowd": one.share / 100}
+            for one in found.apart
+        ],
     }
 
 

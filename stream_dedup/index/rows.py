@@ -20,6 +20,7 @@ OUTCOME_NEW: Final = 0
 OUTCOME_SHORT: Final = 1
 OUTCOME_DIGEST: Final = 2
 OUTCOME_NEAR: Final = 3
+ALONE: Final = 255  # in place of a share: nobody else is a candidate
 REMOVED: Final = 0
 SHORT: Final = 1
 FULL: Final = 2
@@ -150,17 +151,6 @@ class Chains(NamedTuple):
     backs: NDArray[np.int32]
 
 
-def gathered(fill: Callable[[NDArray[np.int64], NDArray[np.int64]], int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the (rows, distances) that `fill` writes into room for them; it returns how many there are, room or not."""
-    room = 256
-    while True:
-        rows, distances = np.empty(room, np.int64), np.empty(room, np.int64)
-        count = fill(rows, distances)
-        if count <= room:
-            return rows[:count], distances[:count]
-        room = count
-
-
 def new_chains(count: int, tables: int) -> Chains:
     """Return chains for a batch of `count` documents, by the keys of so many tables."""
     seen = np.full(2 << count.bit_length(), -1, np.int64)
@@ -182,9 +172,9 @@ class Settled(NamedTuple):
 class Walking(NamedTuple):
     """Scratch of a walk through the candidates of a document, in T tables, over sketches with V values in both parts.
 
-    `cursors` (T, 4) int64: where it stands in each table; of the crowd, and of one more, who is found: `rows`,
-    `distances` (CROWD + 1,) int64; of the crowd, and of one more, who is judged by it: `agree` (CROWD + 1, V) uint8, which
-    values are the document's. `seen` (V,) int64: how often each is in the crowd.
+    `cursors` (T, 4) int64: where it stands in each table; of the crowd `rows`, `distances` (CROWD,) int64; of the crowd, and of
+    one more, who is judged by it: `agree` (CROWD + 1, V) uint8, which values are the document's. `seen` (V,) int64: how often
+    each is in the crowd.
     """
 
     cursors: NDArray[np.int64]
@@ -194,9 +184,47 @@ class Walking(NamedTuple):
     seen: NDArray[np.int64]
 
 
+class Reached(NamedTuple):
+    """Rows that are like a document, (n,) each: how many bits apart, by how many others judged, and their share of the rest.
+
+    `shares`, of what the others do not share, are per cents, or `ALONE` where there are no others; below the plan's `crowd` a
+    row is not near.
+    """
+
+    rows: NDArray[np.int64]
+    distances: NDArray[np.int64]
+    others: NDArray[np.int64]
+    shares: NDArray[np.int64]
+
+
+class Alike(NamedTuple):
+    """An entry that is like a document, as `Reached` tells it of its row."""
+
+    distance: int
+    entry: int
+    others: int
+    share: int
+
+
+def new_reached(count: int) -> Reached:
+    """Return room for so many rows."""
+    return Reached(*np.empty((4, count), np.int64))
+
+
+def gathered(fill: Callable[[Reached], int]) -> Reached:
+    """Return the rows that `fill` writes into room for them; it returns how many there are, room or not."""
+    room = 256
+    while True:
+        reached = new_reached(room)
+        count = fill(reached)
+        if count <= room:
+            return Reached(*(column[:count] for column in reached))
+        room = count
+
+
 def new_walking(tables: int) -> Walking:
     """Return scratch for walks through so many tables."""
-    rows, distances = np.empty((2, CROWD + 1), np.int64)
+    rows, distances = np.empty((2, CROWD), np.int64)
     values = SKETCH_VALUES + JUDGING_VALUES
     agree, seen = np.empty((CROWD + 1, values), np.uint8), np.empty(values, np.int64)
     return Walking(np.empty((tables, 4), np.int64), rows, distances, agree, seen)

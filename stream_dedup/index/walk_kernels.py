@@ -16,7 +16,7 @@ from stream_dedup.ground.sketch import CROWD, CROWD_SCEPTICS, FIRST_WEIGHT, JUDG
 from stream_dedup.index.finder_kernels import last_passing, next_passing, row_at
 from stream_dedup.index.key_kernels import counts, near_if_found, near_if_found_held, shares
 from stream_dedup.index.near_kernels import take_sketch
-from stream_dedup.index.rows import NONE
+from stream_dedup.index.rows import ALONE, NONE
 from stream_dedup.machine.compiled import kernel
 
 int64: Any = np.int64
@@ -107,8 +107,8 @@ def _compare(one: Any, other: Any, agree: Any) -> None:
 
 
 @kernel
-def _stands_out(tables: Any, agree: Any, seen: Any, others: int, own: int) -> Any:
-    """Return whether a candidate shares enough of what `others` of the crowd do not: `ground.sketch.own_share`, compiled.
+def _own_share(agree: Any, seen: Any, others: int, own: int) -> int:
+    """Return what a candidate shares of what `others` of the crowd do not, in per cent: `ground.sketch.own_share`, compiled.
 
     `seen` counts how often a value of the crowd is the document's; `own` is 1 where the candidate is one of them, else 0.
     """
@@ -124,20 +124,31 @@ def _stands_out(tables: Any, agree: Any, seen: Any, others: int, own: int) -> An
         weight = min(_FIRST_WEIGHT * most, _JUDGING_WEIGHT * (most - seen[at] + own * is_equal)) ** 2
         whole += weight
         have += (_JUDGING_WEIGHT * is_equal - 1) * weight
-    return others == 0 or 100 * have >= tables.crowd * _FIRST_WEIGHT * whole
+    return int(max(int64(0), 100 * have // (_FIRST_WEIGHT * whole)))
 
 
 @kernel
-def walk(
-    tables: Any, table: Any, held: Any, batch: Any, doc: int, keys: Any, newer: Any, walking: Any, found: Any, distances: Any
-) -> int:
-    """Write the rows near a document, in log order, to `found` (n,) int64, and how far each is; return how many there are.
+def _judge(tables: Any, agree: Any, seen: Any, others: int, own: int, row: int, apart: int, reached: Any, count: int) -> int:
+    """Write a candidate that is alike to `reached`, if it is near or all are wanted; return how many there are now."""
+    share = int64(_own_share(agree, seen, others, own)) if others > 0 else int64(ALONE)
+    if share < tables.crowd and reached.rows.shape[0] == 1:
+        return count
+    if count < reached.rows.shape[0]:
+        reached.rows[count], reached.distances[count] = row, apart
+        reached.others[count], reached.shares[count] = others, share
+    return count + 1
 
-    With room for one it ends at the first. `newer`: which row the first entry has that the batch has made, the batch's chains,
-    and which documents became entries; `walking` is scratch.
+
+@kernel
+def walk(tables: Any, table: Any, held: Any, batch: Any, doc: int, keys: Any, newer: Any, walking: Any, reached: Any) -> int:
+    """Write the rows near a document, in log order, to `reached` (`rows.Reached`); return how many there are.
+
+    With room for one it ends at the first. With room for more it writes those too that are alike and that the crowd turns away.
+    `newer`: which row the first entry has that the batch has made, the batch's chains, and which documents became entries;
+    `walking` is scratch.
     """
     cursors, rows, apart, agrees, seen = walking
-    next_row, count, candidates, room = newer[0], int64(0), int64(0), found.shape[0]
+    next_row, count, candidates, room = newer[0], int64(0), int64(0), reached.rows.shape[0]
     for number in range(keys.shape[1]):
         cursors[number, _HELD] = cursors[number, _CHAIN] = 0
         cursors[number, _LEFT] = tables.asked - tables.asked_last
@@ -164,34 +175,31 @@ def walk(
             distance = int64(near_if_found_held(tables, held, row, batch, doc))
         else:
             distance = int64(near_if_found(tables, batch, newer[2][row - next_row], doc))
-        if tables.crowd > 0 and candidates < _CROWD:
+        if tables.crowd == 0:
+            if distance >= 0:
+                count = int64(_judge(tables, agrees[_CROWD], seen, 0, 0, row, distance, reached, count))
+        elif candidates < _CROWD:
             _mark(held, batch, doc, row, newer, agrees[candidates])
             for at in range(seen.shape[0]):
                 seen[at] += agrees[candidates, at]
             rows[candidates], apart[candidates] = row, distance
             candidates += 1
             if candidates == _CROWD:
-                count = int64(_judge_crowd(tables, walking, candidates, found, distances))
+                count = int64(_judge_crowd(tables, walking, candidates, reached))
         elif distance >= 0:
-            if tables.crowd > 0:
-                _mark(held, batch, doc, row, newer, agrees[_CROWD])
-            if tables.crowd == 0 or _stands_out(tables, agrees[_CROWD], seen, _CROWD, 0):
-                if count < room:
-                    found[count], distances[count] = row, distance
-                count += 1
-    if tables.crowd > 0 and candidates < _CROWD:
-        count = int64(_judge_crowd(tables, walking, candidates, found, distances))
+            _mark(held, batch, doc, row, newer, agrees[_CROWD])
+            count = int64(_judge(tables, agrees[_CROWD], seen, _CROWD, 0, row, distance, reached, count))
+    if 0 < candidates < _CROWD:
+        count = int64(_judge_crowd(tables, walking, candidates, reached))
     return int(count)
 
 
 @kernel
-def _judge_crowd(tables: Any, walking: Any, candidates: int, found: Any, distances: Any) -> int:
-    """Write those of the crowd that are near, each judged by the others, to `found` and `distances`; return how many."""
+def _judge_crowd(tables: Any, walking: Any, candidates: int, reached: Any) -> int:
+    """Judge those of the crowd that are alike, each by the others, as `_judge` does; return how many are written."""
     _, rows, apart, agrees, seen = walking
-    count = 0
+    count = int64(0)
     for at in range(candidates):
-        if apart[at] >= 0 and _stands_out(tables, agrees[at], seen, candidates - 1, 1):
-            if count < found.shape[0]:
-                found[count], distances[count] = rows[at], apart[at]
-            count += 1
-    return count
+        if apart[at] >= 0 and (count == 0 or reached.rows.shape[0] > 1):
+            count = int64(_judge(tables, agrees[at], seen, candidates - 1, 1, rows[at], apart[at], reached, count))
+    return int(count)

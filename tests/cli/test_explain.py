@@ -26,6 +26,13 @@ def files(tmp_path: Path) -> Callable[[str, str], tuple[Path, Path]]:
 CASES = {
     "the same text": (PAGE, PAGE.upper() + "  ", "duplicate", "exact", "the same text"),
     "nearly the same": (PAGE, edited(PAGE), "duplicate", "near", "alike, and at least 65 % is asked for; "),
+    "nearly the same, in a crowd": (
+        PAGE,
+        edited(PAGE),
+        "duplicate",
+        "near",
+        "40 % of what these do not share is asked for too",
+    ),
     "another text": (PAGE, OTHER, "unique", None, "alike, and at least 65 % is asked for."),
     "a short one": (PAGE, "a few words", "unique", None, "fewer than 48 features"),
     "an empty one": (PAGE, " ", "unique", None, "no text once it is normalised"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ from stream_dedup.log import records
 from stream_dedup.service.health import Health
 from stream_dedup.service.http import HttpServer
 from tests.cli.test_check import OTHER, PAGE, edited, jsonl, text
-from tests.index.logs import APPEND_MS, Doc, batch, declare
+from tests.index.logs import APPEND_MS, Doc, batch, control, declare
 
 FAR = text()
 TEXTS = {"http://a/": PAGE, "http://b/": OTHER, "http://c/": "just a few words"}
@@ -32,12 +33,9 @@ TEXTS = {"http://a/": PAGE, "http://b/": OTHER, "http://c/": "just a few words"}
 FILES = ("pages.jsonl", "pages.parquet")
 
 
-@pytest.fixture
-def volume(tmp_path: Path) -> Path:
-    """An index of three pages, made as a worker and an index make it."""
-    recipe = Recipe()
-    prints = Fingerprinter(recipe).fingerprint(list(TEXTS.values()))
-    docs = [
+def documents(texts: dict[str, str]) -> list[Doc]:
+    prints = Fingerprinter(Recipe()).fingerprint(list(texts.values()))
+    return [
         Doc(
             0,
             row,
@@ -48,8 +46,15 @@ def volume(tmp_path: Path) -> Path:
             id=name.encode(),
             sketch=prints.sketches[row].tobytes(),
         )
-        for row, name in enumerate(TEXTS)
+        for row, name in enumerate(texts)
     ]
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Path:
+    """An index of three pages, made as a worker and an index make it."""
+    recipe = Recipe()
+    docs = documents(TEXTS)
     index = LogIndex(RocksStore(tmp_path / "state" / "index"))
     index.bind("cluster/0123")
     declaration = declare(PLANS["wide"], recipe=recipe.id, floor=recipe.floor, mode=int(Mode.ENFORCE))
@@ -130,6 +135,31 @@ def test_what_is_found_can_be_read(run: Callable[..., Any], volume: Path) -> Non
 
     assert ended.out.splitlines()[1].split() == ["0", "http://a/", "documents-0@0", "2026-09-21T14:13:15.000Z", "1/0"]
     assert ended.err == f"1 document within reach of {PLANS['wide'].id}.\n"
+
+
+def test_a_page_of_a_large_site_is_told_from_a_copy(run: Callable[..., Any], tmp_path: Path) -> None:
+    """What is alike by the template alone is no copy, and a sentence says why; a copy of a page is one."""
+    template = text().split()
+    pages = {f"http://site/{number}": " ".join([*template[:160], *text().split()[:30]]) for number in range(14)}
+    recipe = Recipe()
+    index = LogIndex(RocksStore(tmp_path / "index"))
+    index.bind("cluster/0123")
+    strict = declare(PLANS["bands"].with_similarity(95), recipe=recipe.id, floor=recipe.floor, mode=int(Mode.ENFORCE))
+    log = [strict, batch(documents(pages)[:13], recipe=recipe.id), control("plan", plan=PLANS["bands"].to_fields())]
+    index.apply([(offset, APPEND_MS, record) for offset, record in enumerate(log)])
+    index.close()
+    another, copied = pages["http://site/13"], pages["http://site/7"].split()
+    copy = " ".join([*copied[:100], "word", *copied[101:]])
+
+    told = run("similar", another, "--volume", tmp_path / "index")
+    said = json.loads(run("similar", another, "--volume", tmp_path / "index", "--json").out)
+    assert told.out == ""
+    assert re.search(r"0\.[6-9]\d alike; of what 12 others do not share, 0\.[0-3]\d: not a copy\.\n", told.err)
+    assert "more: --json has them all." in told.err
+    assert (said["total"], len(said["apart"]) > 5) == (0, True)
+    assert all(one["crowd"] < 0.4 < 0.65 <= one["similarity"] and one["others"] == 12 for one in said["apart"])
+    found_of_copy = json.loads(run("similar", copy, "--volume", tmp_path / "index", "--json").out)
+    assert [one["id"] for one in found_of_copy["found"]] == ["http://site/7"]
 
 
 def test_a_few_words_are_found_only_as_a_whole_text(run: Callable[..., Any], volume: Path) -> None:

@@ -64,7 +64,7 @@ def test_what_left_is_counted_by_verdict_reason_and_stage() -> None:
     assert value(found, "distance_bits_count") == 2
     assert value(found, "distance_bits_sum") == 9
     assert value(found, "similarity_count") == 1, "of an exact copy none is told"
-    assert value(found, "similarity_sum") == 0.75
+    assert value(found, "similarity_sum") == 0.6
     samples = [sample for metric in found.collect() for sample in metric.samples]
     out = sum(one.value for one in samples if one.name.endswith(("documents_total", "dead_letters_total")))
     assert out == len(batch)
