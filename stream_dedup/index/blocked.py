@@ -17,7 +17,7 @@ from stream_dedup.index.blocks import Tables
 from stream_dedup.index.budget import Budget, Mapped
 from stream_dedup.index.finder import Each
 from stream_dedup.index.keyed import check_read, with_own_row
-from stream_dedup.index.rows import ALONE, Columns, HeldRows, Known, Reached, Settled, gathered, new_chains
+from stream_dedup.index.rows import ALONE, AlikeRows, Columns, HeldRows, Known, Settled, gathered, new_chains
 from stream_dedup.index.table_kernels import SIZES, UNIT, Table
 
 _UNITS_MIN: Final = 1024
@@ -92,11 +92,11 @@ class Blocked:
                 done = table_kernels.add_open(self._tables, table, held, rows, keys, done)
         self.opened += len(rows)
 
-    def collect(self, held: HeldRows, wanted: Columns) -> Reached:
+    def collect(self, held: HeldRows, wanted: Columns) -> AlikeRows:
         """Return everything within reach of one document; a row may come from several tables."""
         held, buckets, (first, length) = with_own_row(held, wanted), self.keys(wanted)[0], self._scratch()
 
-        def fill(reached: Reached) -> int:
+        def fill(reached: AlikeRows) -> int:
             reached.others[:], reached.shares[:], count = 0, ALONE, 0
             for number, table in enumerate(self.parts):
                 count = table_kernels.collect(

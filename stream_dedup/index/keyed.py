@@ -18,17 +18,17 @@ from stream_dedup.index.finder import Each, RowFinder
 from stream_dedup.index.rows import (
     FULL,
     NONE,
+    AlikeRows,
     Columns,
     HeldRows,
     Known,
-    Reached,
     Settled,
     gathered,
     new_chains,
-    new_reached,
     new_walking,
     no_columns,
     no_row_taken,
+    room_for_alike,
 )
 
 _PASSED: Final = 64
@@ -77,7 +77,7 @@ class Keyed:
         held, chains = with_own_row(held, batch), new_chains(len(known.tags), self.count)
         walking = new_walking(self.count)
         tables, table = self._tables, self.finder.table
-        count = int(keyed_kernels.settle(tables, table, held, batch, known, keys, chains, walking, new_reached(1), settled))
+        count = int(keyed_kernels.settle(tables, table, held, batch, known, keys, chains, walking, room_for_alike(1), settled))
         check_read(held)
         return count
 
@@ -85,7 +85,7 @@ class Keyed:
         """Add rows (k,), later than all there, with their keys (k, T)."""
         self.finder.add(rows, keys)
 
-    def collect(self, held: HeldRows, wanted: Columns) -> Reached:
+    def collect(self, held: HeldRows, wanted: Columns) -> AlikeRows:
         """Return all that is like one document, in log order, also what its crowd turns away."""
         held, keys = with_own_row(held, wanted), self.keys(wanted)
         newer = (int(NONE), new_chains(0, self.count), np.empty(0, np.int64))

@@ -184,7 +184,7 @@ class Walking(NamedTuple):
     seen: NDArray[np.int64]
 
 
-class Reached(NamedTuple):
+class AlikeRows(NamedTuple):
     """Rows that are like a document, (n,) each: how many bits apart, by how many others judged, and their share of the rest.
 
     `shares`, of what the others do not share, are per cents, or `ALONE` where there are no others; below the plan's `crowd` a
@@ -198,7 +198,7 @@ class Reached(NamedTuple):
 
 
 class Alike(NamedTuple):
-    """An entry that is like a document, as `Reached` tells it of its row."""
+    """An entry that is like a document, as `AlikeRows` tells it of its row."""
 
     distance: int
     entry: int
@@ -206,19 +206,19 @@ class Alike(NamedTuple):
     share: int
 
 
-def new_reached(count: int) -> Reached:
+def room_for_alike(count: int) -> AlikeRows:
     """Return room for so many rows."""
-    return Reached(*np.empty((4, count), np.int64))
+    return AlikeRows(*np.empty((4, count), np.int64))
 
 
-def gathered(fill: Callable[[Reached], int]) -> Reached:
+def gathered(fill: Callable[[AlikeRows], int]) -> AlikeRows:
     """Return the rows that `fill` writes into room for them; it returns how many there are, room or not."""
     room = 256
     while True:
-        reached = new_reached(room)
+        reached = room_for_alike(room)
         count = fill(reached)
         if count <= room:
-            return Reached(*(column[:count] for column in reached))
+            return AlikeRows(*(column[:count] for column in reached))
         room = count
 
 

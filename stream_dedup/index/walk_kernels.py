@@ -141,7 +141,7 @@ def _judge(tables: Any, agree: Any, seen: Any, others: int, own: int, row: int, 
 
 @kernel
 def walk(tables: Any, table: Any, held: Any, batch: Any, doc: int, keys: Any, newer: Any, walking: Any, reached: Any) -> int:
-    """Write the rows near a document, in log order, to `reached` (`rows.Reached`); return how many there are.
+    """Write the rows near a document, in log order, to `reached` (`rows.AlikeRows`); return how many there are.
 
     With room for one it ends at the first. With room for more it writes those too that are alike and that the crowd turns away.
     `newer`: which row the first entry has that the batch has made, the batch's chains, and which documents became entries;

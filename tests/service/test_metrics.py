@@ -140,6 +140,8 @@ FIGURES = {
     "evicted_window": 2,
     "evicted_forget": 1,
     "evicted_retract": 0,
+    "rejected": 4,
+    "ignored_control_records": 5,
 }
 
 
@@ -165,6 +167,7 @@ def test_the_index_s_metrics_move() -> None:
     assert [value(found, "index_memory_bytes", where=where) for where in ("memory", "file")] == [1000, 24]
     assert value(found, "index_hottest_bucket_entries") == 5
     assert value(found, "full_blocks") == 6
+    assert [value(found, f"{name}_total") for name in ("rejected_records", "ignored_orders")] == [4, 5]
     assert value(found, "build_info", version=__version__, recipe="words:128:y") == 1
     assert value(found, "build_info", version=__version__, recipe="") is None
 
@@ -217,6 +220,8 @@ def test_names_are_the_contract_s_and_no_label_grows_with_the_crawl() -> None:
         "stream_dedup_index_restored_empty": set(),
         "stream_dedup_index_hottest_bucket_entries": set(),
         "stream_dedup_full_blocks": set(),
+        "stream_dedup_rejected_records": set(),
+        "stream_dedup_ignored_orders": set(),
         "stream_dedup_index_memory_bytes": {"where"},
         "stream_dedup_dead_letters": {"stage"},
         "stream_dedup_distance_bits": {"le"},
