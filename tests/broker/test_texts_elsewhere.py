@@ -6,12 +6,15 @@ import gzip
 import json
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.broker.harness import Filter, Outcome, Role, header, peak_bytes, wait_until
 from tests.broker.test_operating import text
+from tests.broker.test_orders import run
+from tests.broker.test_search import is_ready
 from tests.inputs.store_server import Pages, Reply, serving
 
 pytestmark = pytest.mark.broker
@@ -43,10 +46,10 @@ def record(number: int, uri: str) -> tuple[int, bytes, bytes, list[Any]]:
     return 0, b"%d" % number, json.dumps({"uri": uri}).encode(), []
 
 
-def gauge(worker: Role) -> str:
-    with urllib.request.urlopen(f"{worker.address()}/metrics", timeout=10) as answer:  # noqa: S310 - our own address
+def measured(role: Role, name: str) -> str:
+    with urllib.request.urlopen(f"{role.address()}/metrics", timeout=10) as answer:  # noqa: S310 - our own address
         lines = answer.read().decode().splitlines()
-    return next(line.split()[1] for line in lines if line.startswith("stream_dedup_texts_away "))
+    return next(line.split()[1] for line in lines if line.startswith(f"{name} "))
 
 
 def test_one_that_is_away_holds_and_every_record_leaves_once(make_filter: Callable[..., Filter], pages: Pages) -> None:
@@ -63,7 +66,7 @@ def test_one_that_is_away_holds_and_every_record_leaves_once(make_filter: Callab
     worker = crawl.start("worker")
     worker.says("texts that lie elsewhere are away; the records wait")
     wait_until(lambda: crawl.committed() == AWAY, "what was read before it is committed")
-    wait_until(lambda: gauge(worker) == "1.0", "the gauge says so")
+    wait_until(lambda: measured(worker, "stream_dedup_texts_away") == "1.0", "the gauge says so")
     worker.kill()
 
     worker = crawl.start("worker")
@@ -71,7 +74,7 @@ def test_one_that_is_away_holds_and_every_record_leaves_once(make_filter: Callab
     assert crawl.committed() == AWAY
     pages.by_path[f"/pages/{AWAY}"] = Reply(text(AWAY).encode())
     crawl.wait_until_committed(count)
-    wait_until(lambda: gauge(worker) == "0.0", "the gauge says so")
+    wait_until(lambda: measured(worker, "stream_dedup_texts_away") == "0.0", "the gauge says so")
     assert worker.stop() == 0
     outcome = Outcome(crawl)
     outcome.check()
@@ -81,6 +84,40 @@ def test_one_that_is_away_holds_and_every_record_leaves_once(make_filter: Callab
     assert {one.key: header(one, "dedup.error.class") for one in outcome.dead} == {b"11": "NotFound", b"12": "AddressRefused"}
     assert all(pages.url in header(one, "__dlq.errors.message") for one in outcome.dead)
     assert "/secret" not in pages.asked
+
+
+def test_one_that_never_comes_holds_nobody_and_comes_by_redrive(
+    make_filter: Callable[..., Filter], pages: Pages, tmp_path: Path
+) -> None:
+    """One address answers 401 and one drips, among others that come: their records are dead letters, those behind them leave,
+    and a search has all of it, also what was sent back."""
+    crawl = elsewhere(make_filter, pages, text_patience="3s")
+    for number in range(COUNT):
+        pages.by_path[f"/pages/{number}"] = Reply(text(number).encode())
+    pages.by_path["/pages/7"] = Reply(status=401)
+    pages.by_path["/pages/30"] = Reply(worse=pages.silent)
+    count = crawl.produce(record(number, f"{pages.url}/pages/{number}") for number in range(COUNT))
+    crawl.start("index")
+    worker = crawl.start("worker")
+    crawl.wait_until_committed(count)
+    outcome = Outcome(crawl)
+    outcome.check()
+    assert outcome.reasons() == {"new": COUNT - 2, "dead:fetch": 2}
+    assert {one.key: header(one, "dedup.error.class") for one in outcome.dead} == {b"7": "GivenUp", b"30": "GivenUp"}
+    assert worker.process.poll() is None
+
+    for number in (7, 30):
+        pages.by_path[f"/pages/{number}"] = Reply(text(number).encode())
+    search = crawl.start("search", STREAM_DEDUP_SEARCH_DIR=str(tmp_path / "search"))
+    wait_until(lambda: is_ready(search), "the search has read what left")
+    sent = json.loads(run(crawl, "dlq", "redrive", "--class", "GivenUp", "--yes", "--json")[0])
+    assert sent["letters"] == 2
+    crawl.wait_until_committed(count + 2)
+    # The place up to which it has read stands in the engine too.
+    wait_until(
+        lambda: measured(search, "stream_dedup_search_documents") == f"{COUNT + 1}.0", "the search has what was sent back"
+    )
+    assert measured(search, "stream_dedup_search_without_text_total") == "0.0"
 
 
 def test_large_texts_stay_within_the_worker_s_memory(make_filter: Callable[..., Filter], pages: Pages) -> None:
