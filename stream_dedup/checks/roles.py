@@ -82,6 +82,9 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
         BrokerError: Kafka does not answer.
     """
     names, now_ms = settings.topic_names, int(time.time() * 1000)
+    members, reads = admin.group_members(settings.group), admin.group_topics(settings.group)
+    if not waiting:
+        return RoleFacts(members, waiting, reads=reads)
     keys = [(names.fingerprints, 0), (names.verdicts, 0)]
     ends = admin.ends(keys)
     asked = {
@@ -95,7 +98,6 @@ def read_roles(admin: Admin, settings: Settings, waiting: int) -> RoleFacts:
     answered = frozenset(offset for offset in found if offset is not None)
     # Replicas answer each in the log's order, so below the first that was read there may be others.
     answered_from = min(answered, default=0) if first > 0 else 0
-    members, reads = admin.group_members(settings.group), admin.group_topics(settings.group)
     return RoleFacts(members, waiting, asked, answered, answered_from, reads)
 
 

@@ -13,19 +13,18 @@ Invariants: a letter is sent back at most once, whoever is killed when; nothing 
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stream_dedup.cli.options import ClassesOption, ContainsOption, JsonOption, Settings, StagesOption, command
-from stream_dedup.ground.document import UNREADABLE, Headers, Message, UnreadableHeaders
+from stream_dedup.ground.document import Headers
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table
+from stream_dedup.proof.letters import Letter, RedriveProgress, letter_of, redrive_group
 
 if TYPE_CHECKING:
     from stream_dedup.kafka import Bounds, GroupStamp, Output, TransactionalOutput
@@ -34,7 +33,6 @@ _AT_ONCE = 1000
 _ATTEMPTS = 5
 # Kafka keeps 4096 bytes of metadata unless the broker says otherwise.
 _METADATA_MAX = 4000
-_METADATA = re.compile(r"stream-dedup left=([0-9,-]*)\Z")
 
 
 @command("dlq show", example="stream-dedup dlq show --stage decode --limit 20")
@@ -56,7 +54,7 @@ def dlq_show_command(
     shown: list[Letter] = []
     counts: Counter[tuple[str, str]] = Counter()
     for letter in _letters(settings, topic, bounds):
-        if letter.is_meant(wanted):
+        if wanted.takes(letter):
             counts[letter.stage, letter.error_class] += 1
             if limit is None or len(shown) < limit:
                 shown.append(letter)
@@ -103,8 +101,8 @@ def dlq_redrive_command(
     wanted = Filter(tuple(stages or ()), tuple(classes or ()), contains)
     topic, partitions = _topic(settings)
     _, source_partitions = _existing(settings, settings.topic_names.documents)
-    transactions = TransactionalOutput(settings, _group(settings), "redrive") if yes else None
-    stamp = GroupStamp(settings, _group(settings))
+    transactions = TransactionalOutput(settings, redrive_group(settings.group), "redrive") if yes else None
+    stamp = GroupStamp(settings, redrive_group(settings.group))
     totals: Counter[str] = Counter()
     rows: list[Letter] = []
     try:
@@ -123,18 +121,6 @@ def dlq_redrive_command(
     return 0
 
 
-def _lacks() -> tuple[str, ...]:
-    """Return the headers that say of a letter that it is not the whole record."""
-    from stream_dedup.log import headers
-
-    return (
-        headers.ERROR_TRUNCATED,
-        headers.ERROR_KEY_TRUNCATED,
-        headers.ERROR_HEADERS_DROPPED,
-        headers.ERROR_HEADERS_UNREADABLE,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Filter:
     """Which letters are meant; empty means all."""
@@ -143,83 +129,13 @@ class Filter:
     classes: tuple[str, ...] = ()
     contains: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """A dead letter. `size` is the full size of its value; `is_cut` says that the letter lacks a part of its record."""
-
-    message: Message
-    topic: str
-    partition: int | None
-    offset: int | None
-    stage: str
-    error_class: str
-    why: str
-    size: int
-    is_cut: bool
-
-    @property
-    def source(self) -> str:
-        """Where it came from, as text; empty if its headers do not say."""
-        return "" if self.partition is None else f"{self.topic}-{self.partition}@{self.offset}"
-
-    def is_meant(self, wanted: Filter) -> bool:
-        """Return whether a filter lets it through."""
+    def takes(self, letter: Letter) -> bool:
+        """Return whether a letter is meant."""
         return (
-            (not wanted.stages or self.stage in wanted.stages)
-            and (not wanted.classes or self.error_class in wanted.classes)
-            and wanted.contains.lower() in self.why.lower()
+            (not self.stages or letter.stage in self.stages)
+            and (not self.classes or letter.error_class in self.classes)
+            and self.contains.lower() in letter.why.lower()
         )
-
-
-@dataclass(slots=True)
-class RedriveProgress:
-    """What is settled in one partition of the dead letters: all below `offset` but what is in `left`."""
-
-    offset: int = 0
-    left: set[int] = field(default_factory=set)
-
-    @classmethod
-    def parse(cls, offset: int | None, metadata: str | None) -> RedriveProgress:
-        """Return what a committed offset says.
-
-        Raises:
-            ConfigurationError: it was not written by this command.
-        """
-        if offset is None:
-            return cls()
-        found = _METADATA.match(metadata or "")
-        if found is None:
-            raise ConfigurationError(
-                "A committed offset of the group for sending dead letters back carries metadata that this program does not "
-                f"write: {metadata!r:.100}. Delete that group's offsets if it is nobody else's; then all letters count as not "
-                "sent back."
-            )
-        left: set[int] = set()
-        for run in filter(None, found[1].split(",")):
-            first, _, last = run.partition("-")
-            left.update(range(int(first), int(last or first) + 1))
-        return cls(offset, left)
-
-    @property
-    def metadata(self) -> str:
-        """The text to commit with the offset: runs of what is left."""
-        runs = []
-        for _, group in itertools.groupby(enumerate(sorted(self.left)), key=lambda pair: pair[1] - pair[0]):
-            ones = [one for _, one in group]
-            runs.append(str(ones[0]) if len(ones) == 1 else f"{ones[0]}-{ones[-1]}")
-        return "stream-dedup left=" + ",".join(runs)
-
-    def is_settled(self, offset: int) -> bool:
-        """Return whether a letter was sent back."""
-        return offset < self.offset and offset not in self.left
-
-    def after(self, sent: Iterable[int], passed: Iterable[int]) -> RedriveProgress:
-        """Return what is settled once some letters are sent back; others that stand before the last of them are left."""
-        gone = set(sent)
-        end = max(self.offset, max(gone, default=-1) + 1)
-        left = (self.left | {one for one in passed if self.offset <= one < end}) - gone
-        return RedriveProgress(end, left)
 
 
 @dataclass(slots=True)
@@ -275,7 +191,7 @@ class _Redrive:
                 continue
             why = self._unfit(letter)
             is_full = self.limit is not None and len(chosen) + sent >= self.limit
-            if why or is_full or not letter.is_meant(self.wanted):
+            if why or is_full or not self.wanted.takes(letter):
                 passed.append(offset)
                 if why:
                     totals[why] += 1
@@ -304,35 +220,6 @@ class _Redrive:
                 f"{result.why} Nothing of this step was sent. See max.message.bytes and the timestamp bounds of that topic."
             )
         return result.outcome is Outcome.COMMITTED
-
-
-def letter_of(message: Message) -> Letter:
-    """Return what a record of the dead letters says of itself."""
-    from stream_dedup.log import headers
-    from stream_dedup.proof.content import split_dead_letter
-
-    _, own = split_dead_letter(message.headers)
-
-    def text(name: str) -> str:
-        return headers.text_of(own, name)
-
-    def number(name: str) -> int | None:
-        found = text(name)
-        return int(found) if found.isascii() and found.isdigit() and len(found) < 19 else None
-
-    part, offset, full = number(headers.DLQ_PARTITION), number(headers.DLQ_OFFSET), number(headers.ERROR_TRUNCATED)
-    is_whole = part is not None and offset is not None
-    return Letter(
-        message,
-        text(headers.DLQ_TOPIC),
-        part if is_whole else None,
-        offset if is_whole else None,
-        text(headers.ERROR_STAGE),
-        text(headers.ERROR_CLASS),
-        text(headers.DLQ_MESSAGE),
-        len(message.value or b"") if full is None else full,
-        isinstance(message, UnreadableHeaders) or text(headers.ERROR_CLASS) == UNREADABLE or any(map(text, _lacks())),
-    )
 
 
 def original(letter: Letter) -> Output:
@@ -376,14 +263,10 @@ def _existing(settings: Settings, topic: str) -> tuple[bytes, int]:
     return found[topic]
 
 
-def _group(settings: Settings) -> str:
-    return f"{settings.group}-redrive"
-
-
 def _progress(settings: Settings, topic: str, partitions: int) -> dict[int, RedriveProgress]:
     from stream_dedup.kafka import group_offsets
 
-    found = group_offsets(settings, _group(settings), topic, partitions)
+    found = group_offsets(settings, redrive_group(settings.group), topic, partitions)
     progress: dict[int, RedriveProgress] = defaultdict(RedriveProgress)
     progress.update({part: RedriveProgress.parse(one.offset, one.metadata) for part, one in found.items()})
     return progress

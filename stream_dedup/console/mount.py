@@ -6,10 +6,12 @@ import http.client
 import json
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from stream_dedup.console.app import ConsolePages
-from stream_dedup.console.outputs import OutputRecords, OutputsFollower, lag_of
+from stream_dedup.console.attention import Attention
+from stream_dedup.console.outputs import OutputRecords, OutputsFollower, waiting
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.ground import plan as plans
 from stream_dedup.ground.errors import StreamDedupError
@@ -26,7 +28,14 @@ def sources_of(settings: Settings, stop: threading.Event) -> ConsoleSources:
     Whoever has a full-text index puts its `find`, `group` and `groups` in before the pages are served.
     """
     records = OutputRecords(settings)
-    sources = ConsoleSources(lag=lag_of(settings, records.kafka))
+    attention = Attention(settings, records.kafka)
+    sources = ConsoleSources(
+        away=records.silence,
+        lag=lambda: int(records.kafka.ask(partial(waiting, settings))),
+        remarks=attention.remarks,
+        letters=attention.letters,
+        events=attention.events,
+    )
     follower = OutputsFollower(settings, records, sources.recent, stop)
     sources.opened = records.opened
     sources.trouble = follower.trouble

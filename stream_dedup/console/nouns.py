@@ -133,10 +133,50 @@ class HostFigures:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What `doctor` would say: `level` is `ok`, `warning` or `failure`."""
+    """What deserves a look: `level` is `warning`, or `not checked` for what could not be looked at; `link`: its page."""
 
     level: str
     text: str
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterKind:
+    """Dead letters of one stage and class; `waiting` of them were not sent back, which `command` would do."""
+
+    stage: str
+    error_class: str
+    count: int
+    waiting: int
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListedLetter:
+    """One dead letter, which lies `at`; `source`: where its record lay, or nothing if it does not say.
+
+    `is_cut`: it lacks a part of its record, so it cannot be sent back.
+    """
+
+    at: str
+    source: str
+    stage: str
+    error_class: str
+    why: str
+    size: int
+    time_ms: int
+    is_sent_back: bool
+    is_cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """The newest `read` dead letters, all that are held if `is_whole`: counted by kind, and the newest of them listed."""
+
+    read: int
+    is_whole: bool
+    kinds: tuple[LetterKind, ...] = ()
+    letters: tuple[ListedLetter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +189,10 @@ class Minute:
 
 @dataclass(frozen=True, slots=True)
 class NowFigures:
-    """The last hour. `per_second`: over the last minute; `histogram`: duplicates by similarity, in 20 bins of .05."""
+    """The last hour. `per_second`: over the last minute; `histogram`: duplicates by similarity, in 20 bins of .05.
+
+    `is_whole`: all that left in this hour was looked at, not only the newest; `is_minute_whole`: the same of the last minute.
+    """
 
     minutes: tuple[Minute, ...]
     per_second: float
@@ -159,3 +202,5 @@ class NowFigures:
     latency_p99_ms: int | None
     histogram: tuple[int, ...]
     newest_ms: int
+    is_whole: bool = True
+    is_minute_whole: bool = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from typing import Final
@@ -29,6 +29,7 @@ _logger = structlog.get_logger("stream_dedup.console")
 
 TURN_RECORDS: Final = 1_000
 TURN_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 1.5
 _HEADERS_MAX: Final = 40
 _HEADER_CHARACTERS_MAX: Final = 500
 
@@ -79,6 +80,14 @@ class OutputRecords:
         self._lock = threading.Lock()
         self._decoder: Decoder | None = None
 
+    def silence(self) -> str:
+        """Return that Kafka does not answer, and why, after `ANSWER_SECONDS` at most; nothing if it does."""
+        try:
+            why = self.kafka.ask(lambda admin: admin.silence(self._names.unique, ANSWER_SECONDS))
+        except ConfigurationError as error:
+            return str(error)
+        return why and f"Kafka at {self._settings.kafka_bootstrap_servers} does not answer ({why})."
+
     def decision(self, message: Message, seen_ms: int, *, is_live: bool = False) -> Decision:
         """Return the decision that a record of an output is."""
         identifier, _, _ = self._decoded(message)
@@ -94,7 +103,7 @@ class OutputRecords:
         key, offset = self._place(at)
         low, high = self.kafka.ask(lambda admin: admin.ends([key])[key])
         spans = {key: [(offset, offset + 1)]} if low <= offset < high else {}
-        message = next(iter(_all(sample(self._settings, spans))), None)
+        message = next(iter(all_of(sample(self._settings, spans))), None)
         if message is None:
             held = f"{key[0]}-{key[1]} holds offsets {low} to {high - 1}"
             return Opened(at, "", "", f"{held}; {offset} is not kept any more (retention), or never was.")
@@ -176,49 +185,48 @@ class OutputsFollower(threading.Thread):
             ConfigurationError: a topic is missing.
             BrokerError: Kafka failed; what was not seen is looked at in the next turn.
         """
-        ends = self._records.kafka.ask(self._ends)
+        names = self._settings.topic_names
+        ends = self._records.kafka.ask(partial(ends_of, (names.unique, names.duplicates)))
         most = max(1, TURN_RECORDS // len(ends))
         # An end below what was seen is another topic of the same name: it is read anew.
         begins = {key: self._seen[key] if self._seen.get(key, high + 1) <= high else low for key, (low, high) in ends.items()}
         spans = {key: [(max(low, begins[key], high - most), high)] for key, (low, high) in ends.items() if begins[key] < high}
         is_live = bool(self._seen)
         seen_ms = int(time.time() * 1000)
-        found = _all(sample(self._settings, spans))
+        found = all_of(sample(self._settings, spans))
+        passed_over = {key for key, [(first, _)] in spans.items() if first > begins[key]}
         self._seen = {key: high for key, (_, high) in ends.items()}
         decisions = [
             self._records.decision(one, seen_ms if is_live else one.timestamp_ms or seen_ms, is_live=is_live) for one in found
         ]
-        self._recent.saw(sorted(decisions, key=lambda one: one.time_ms))
-
-    def _ends(self, admin: Admin) -> dict[TopicPartitionKey, tuple[int, int]]:
-        names = self._settings.topic_names
-        topics = (names.unique, names.duplicates)
-        states = admin.describe(topics)
-        for topic in topics:
-            if topic not in states:
-                raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
-        return admin.ends([(topic, partition) for topic in topics for partition in range(states[topic].partitions)])
+        oldest: dict[TopicPartitionKey, int] = dict.fromkeys(passed_over, seen_ms)
+        for one in decisions:
+            if (key := (one.topic, one.partition)) in oldest:
+                oldest[key] = min(oldest[key], one.seen_ms)
+        self._recent.saw(sorted(decisions, key=lambda one: one.time_ms), max(oldest.values(), default=0))
 
 
-def lag_of(settings: Settings, kafka: KeptAdmin) -> Callable[[], int]:
-    """Return what counts the source records that no worker has committed yet."""
+def ends_of(topics: Sequence[str], admin: Admin) -> dict[TopicPartitionKey, tuple[int, int]]:
+    """Return (first offset held, end) of each partition of some topics.
 
-    def counted(admin: Admin) -> int:
-        topic = settings.topic_names.documents
-        states = admin.describe([topic])
-        if topic not in states:
+    Raises:
+        ConfigurationError: one of them does not exist.
+    """
+    found = admin.topic_ids(topics)
+    for topic in topics:
+        if topic not in found:
             raise ConfigurationError(f"The topic {topic} does not exist; create it with: stream-dedup topics apply")
-        keys = [(topic, partition) for partition in range(states[topic].partitions)]
-        ends, done = admin.ends(keys), admin.committed(settings.group)
-        return sum(max(0, high - max(low, done[key][0] if key in done else low)) for key, (low, high) in ends.items())
-
-    def lag() -> int:
-        return int(kafka.ask(counted))
-
-    return lag
+    return admin.ends([(topic, partition) for topic in topics for partition in range(found[topic][1])])
 
 
-def _all(records: object) -> list[Message]:
+def waiting(settings: Settings, admin: Admin) -> int:
+    """Return how many source records no worker has committed yet."""
+    ends, done = ends_of((settings.topic_names.documents,), admin), admin.committed(settings.group)
+    return sum(max(0, high - max(low, done[key][0] if key in done else low)) for key, (low, high) in ends.items())
+
+
+def all_of(records: object) -> list[Message]:
+    """Return all of what a generator of records gives, which is closed."""
     with closing(records) as found:  # type: ignore[type-var]
         return list(found)  # type: ignore[call-overload, no-any-return]
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 from stream_dedup.console import differences
-from stream_dedup.console.nouns import Decision, DocumentGroup, Opened, Remark
+from stream_dedup.console.nouns import DUPLICATES, Decision, DocumentGroup, HostFigures, Opened
 from stream_dedup.console.recent import filter_of
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.ground.errors import InputError, StreamDedupError
@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 ROWS: Final = 50
 FOUND_MAX: Final = 20
+HOSTS_MAX: Final = 200
 CLUE_CHARACTERS_MAX: Final = 8_000
 POSITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-\d{1,9}@\d{1,18}\Z", re.ASCII)
 _EMPTY: Final = "No decision has been seen yet: nothing has left on unique or duplicates since this console reads them."
@@ -60,39 +61,49 @@ async def _asked(notices: list[str], call: Calling, source: Callable[[], T] | No
         return otherwise
 
 
-def _begin(sources: ConsoleSources) -> list[str]:
-    trouble = sources.trouble()
-    notices = [f"Decisions do not come in: {trouble}"] if trouble else []
-    return notices if sources.recent.remembered or trouble else [*notices, _EMPTY]
+async def _reach(sources: ConsoleSources, call: Calling) -> tuple[list[str], ConsoleSources]:
+    """Return the first notice of a page, and the sources that answer: while Kafka does not, that is said once."""
+    notices: list[str] = []
+    away = await _asked(notices, call, sources.away, "", "Whether Kafka answers is not known", "")
+    return ([away], sources.without_kafka()) if away else (notices, sources)
+
+
+async def _begin(sources: ConsoleSources, call: Calling) -> tuple[list[str], ConsoleSources]:
+    """Do the same for a page of decisions, and say why there are none."""
+    notices, answering = await _reach(sources, call)
+    trouble = "" if notices else sources.trouble()
+    if trouble:
+        notices.append(f"Decisions do not come in: {trouble}")
+    elif not notices and not sources.recent.remembered:
+        notices.append(_EMPTY)
+    return notices, answering
 
 
 async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with the figures of the last hour."""
+    """Answer with the figures of the last hour. `remarks` is None where nobody could look."""
     del query
-    notices = _begin(sources)
+    notices, sources = await _begin(sources, call)
     figures = sources.recent.now()
-    none: Sequence[Remark] = []
-    lag = await _asked(notices, call, sources.lag, "Nobody here knows the lag.", "The lag is not known", None)
-    remarks = await _asked(notices, call, sources.remarks, "", "The checks of doctor could not be run", none)
+    lag = await _asked(notices, call, sources.lag, "", "The lag is not known", None)
+    remarks = await _asked(notices, call, sources.remarks, "", "What to look at is not known", None)
     threshold = await _asked(notices, call, sources.threshold, "", "The threshold is not known", None)
-    duplicates = sum(figures.by_reason.get(one, 0) for one in ("exact", "near", "unchanged", "revised"))
+    duplicates = sum(figures.by_reason.get(one, 0) for one in DUPLICATES)
     return {
         "notices": [one for one in notices if one],
         "figures": figures,
         "duplicates": duplicates,
         "lag": lag,
-        "remarks": list(remarks),
+        "remarks": remarks if remarks is None else list(remarks),
         "threshold": threshold,
     }
 
 
 async def decisions(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
     """Answer with the newest decisions that the filters take."""
-    del call
     wanted = filter_of(query)
     before = _number(query, "before")
     found = sources.recent.select(wanted, ROWS + 1, before)
-    notices = _begin(sources)
+    notices, _ = await _begin(sources, call)
     if not found and sources.recent.remembered:
         notices.append(f"None of the {sources.recent.remembered:,} decisions remembered is as asked.")
     return {
@@ -107,7 +118,7 @@ async def decisions(sources: ConsoleSources, query: Query, call: Calling) -> dic
 async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
     """Answer with one decision: both texts, what differs, the witnesses, and where everything lies."""
     at = _position(query)
-    notices: list[str] = []
+    notices, sources = await _reach(sources, call)
     known = sources.recent.at(at)
     own = await _open(sources, call, at, notices)
     if own.is_forgotten:
@@ -115,7 +126,7 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
     known = known or own.decision
     if known is None:
         why = " ".join(notices) or own.why or "it is a source record; its decision lies on unique or duplicates."
-        raise PageError(404, f"There is no decision at {at}: {why}")
+        raise PageError(503 if notices else 404, f"There is no decision at {at}: {why}")
     kept = None
     if known.of_position:
         kept = await _open(sources, call, known.of_position, notices, is_named_by_record=True)
@@ -141,7 +152,7 @@ async def _open(
     sources: ConsoleSources, call: Calling, at: str, notices: list[str], *, is_named_by_record: bool = False
 ) -> Opened:
     """Open a record. A position that a record names may be nonsense; that is said beside it."""
-    lacking = Opened(at, "", "", "Nobody here can read texts.")
+    lacking = Opened(at, "", "", "Texts cannot be read here now.")
     opened = sources.opened
     if opened is None:
         return lacking
@@ -186,7 +197,7 @@ async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[s
     order = query.get("order", "largest")
     if order not in ("largest", "newest"):
         raise InputError(f"Groups are listed largest or newest first; order={order!r:.40} is neither.")
-    notices = _begin(sources)
+    notices, _ = await _begin(sources, call)
     listing = sources.groups
     found: Sequence[DocumentGroup] = []
     if listing is None:
@@ -205,7 +216,7 @@ async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[s
 async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
     """Answer with one kept document and its copies."""
     at = _position(query)
-    notices: list[str] = []
+    notices, sources = await _reach(sources, call)
     lookup = sources.group
     if lookup is None:
         found = next((one for one in sources.recent.groups() if one.position == at), None)
@@ -218,20 +229,29 @@ async def group(sources: ConsoleSources, query: Query, call: Calling) -> dict[st
 
 
 async def hosts(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with what each host sent and wasted."""
+    """Answer with what each host sent and wasted, the most eventful first. `is_told`: somebody tells events."""
     del query
-    notices = _begin(sources)
-    found: Any
-    if sources.hosts is None:
-        found = sources.recent.hosts()
-    else:
-        found = await _asked(notices, call, sources.hosts, "", "The hosts are not known", [])
+    notices, sources = await _begin(sources, call)
+    told = await _asked(notices, call, sources.events, "", "What goes on at hosts is not known", None)
+    events = told or {}
+    found = {one.host: one for one in sources.recent.hosts()}
+    found |= {host: HostFigures(host, 0, 0, 0, 0) for host in events if host not in found}
+    rows = [replace(one, events=tuple(events.get(one.host, ()))) for one in found.values()]
+    rows.sort(key=lambda one: not one.events)
     return {
-        "notices": notices,
-        "hosts": list(found)[:200],
-        "is_whole": sources.hosts is not None,
+        "notices": [one for one in notices if one],
+        "hosts": rows[:HOSTS_MAX],
+        "is_told": told is not None,
         "remembered": sources.recent.remembered,
     }
+
+
+async def dead_letters(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+    """Answer with the dead letters: how many of each kind, the newest of them, and what sends them back."""
+    del query
+    notices, sources = await _reach(sources, call)
+    letters = await _asked(notices, call, sources.letters, "", "The dead letters are not known", None)
+    return {"notices": [one for one in notices if one], "letters": letters}
 
 
 async def index(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
@@ -274,5 +294,6 @@ PAGES: Final[dict[str, PageAnswer]] = {
     "groups": groups,
     "group": group,
     "hosts": hosts,
+    "dead-letters": dead_letters,
     "index": index,
 }

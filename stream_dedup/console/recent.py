@@ -112,11 +112,13 @@ class Recent:
         self._latencies: deque[int] = deque(maxlen=_LATENCIES)
         self._now_ms = now_ms
         self._number = 0
+        self._whole_since_ms = 0
 
-    def saw(self, decisions: Iterable[Decision]) -> None:
-        """Take in decisions, the older first."""
+    def saw(self, decisions: Iterable[Decision], whole_since_ms: int = 0) -> None:
+        """Take in decisions, the older first; others of before `whole_since_ms` were passed over."""
         now = self._now_ms()
         with self._lock:
+            self._whole_since_ms = max(self._whole_since_ms, min(whole_since_ms, now))
             for one in decisions:
                 self._number += 1
                 seen = min(one.seen_ms or now, now)  # at the start it is the record's time, which may be any
@@ -161,6 +163,7 @@ class Recent:
             lately = sum(count for second, count in self._seconds if now // 1000 - 60 < second <= now // 1000)
             latencies = sorted(self._latencies)
             decisions = list(self._decisions)
+            whole_since = self._whole_since_ms
         by_reason: Counter[str] = Counter()
         for one in minutes:
             by_reason.update(one.counts)
@@ -177,6 +180,8 @@ class Recent:
             _percentile(latencies, 0.99),
             tuple(bins),
             decisions[-1].seen_ms if decisions else 0,
+            whole_since <= minutes[0].begin_ms,
+            whole_since <= now - 60_000,
         )
 
     def groups(self, order: str = "largest") -> list[DocumentGroup]:

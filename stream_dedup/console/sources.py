@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
-from stream_dedup.console.nouns import DocumentGroup, FoundDocument, HostFigures, Opened, Remark
+from stream_dedup.console.nouns import DeadLetters, DocumentGroup, FoundDocument, Opened, Remark
 from stream_dedup.console.recent import Recent
 
 
@@ -15,19 +15,27 @@ class ConsoleSources:
     """The sources of the pages. Each may take seconds and is called in a thread; each raises `StreamDedupError` with a sentence
     where it cannot answer. None: there is no such source here.
 
-    `trouble` says what keeps decisions from coming, or nothing. `opened` gives a record by its position, with its text or why
-    there is none. `find` takes a clue and how many documents at most; `groups` takes `largest` or `newest` and how many.
-    `threshold`: similarity from which on the plan in force calls two documents near, or None if it asks for none.
+    `away` says that Kafka does not answer, or nothing; a page asks it first, and then nothing else of Kafka. `trouble` says,
+    without waiting, what keeps decisions from coming, or nothing. `opened` gives a record by its position, with its text or
+    why there is none. `find` takes a clue and how many documents at most; `groups` takes `largest` or `newest` and how many.
+    `events`: what goes on at each host, None where nobody tells it. `threshold`: similarity from which on the plan in force
+    calls two documents near, or None if it asks for none.
     """
 
     recent: Recent = field(default_factory=Recent)
+    away: Callable[[], str] = str
     trouble: Callable[[], str] = str
     opened: Callable[[str], Opened] | None = None
     find: Callable[[str, int], Sequence[FoundDocument]] | None = None
     group: Callable[[str], DocumentGroup | None] | None = None
     groups: Callable[[str, int], Sequence[DocumentGroup]] | None = None
-    hosts: Callable[[], Sequence[HostFigures]] | None = None
+    events: Callable[[], Mapping[str, Sequence[str]] | None] | None = None
+    letters: Callable[[], DeadLetters] | None = None
     index: Callable[[], Mapping[str, Any]] | None = None
     lag: Callable[[], int] | None = None
     remarks: Callable[[], Sequence[Remark]] | None = None
     threshold: Callable[[], float | None] | None = None
+
+    def without_kafka(self) -> Self:
+        """Return those that stand while Kafka does not answer."""
+        return replace(self, opened=None, lag=None, remarks=None, letters=None, events=None)

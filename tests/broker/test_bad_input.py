@@ -21,8 +21,8 @@ from confluent_kafka import KafkaError, Producer
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.cli.audit import examine
-from stream_dedup.cli.dlq import letter_of
 from stream_dedup.ground.document import Headers
+from stream_dedup.proof.letters import letter_of
 from tests.broker.harness import Filter, Outcome, fingerprint_of, header, wait_until
 from tests.broker.latin1 import Latin1
 from tests.broker.test_main_path import LONG

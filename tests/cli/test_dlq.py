@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.cli.dlq import Filter, RedriveProgress, letter_of, original
+from stream_dedup.cli.dlq import Filter, original
 from stream_dedup.ground.document import DeadLetter, Headers, Message, Position, UnreadableHeaders
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.log import headers
+from stream_dedup.proof.letters import RedriveProgress, letter_of
 
 
 def dead(found: Headers, value: bytes | None = b"{", timestamp_ms: int | None = 1234) -> Message:
@@ -81,11 +82,11 @@ def test_filters_look_at_stage_class_and_reason() -> None:
     """All that are given must fit; upper and lower case are the same in the reason."""
     letter = letter_of(dead([]))
 
-    assert letter.is_meant(Filter())
-    assert letter.is_meant(Filter(("size", "decode"), ("JSONDecodeError",), "no json"))
-    assert not letter.is_meant(Filter(("size",)))
-    assert not letter.is_meant(Filter((), ("ValueError",)))
-    assert not letter.is_meant(Filter((), (), "timestamp"))
+    assert Filter().takes(letter)
+    assert Filter(("size", "decode"), ("JSONDecodeError",), "no json").takes(letter)
+    assert not Filter(("size",)).takes(letter)
+    assert not Filter((), ("ValueError",)).takes(letter)
+    assert not Filter((), (), "timestamp").takes(letter)
 
 
 def test_progress_settles_each_letter_once() -> None:

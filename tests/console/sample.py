@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stream_dedup.console.nouns import Decision, FoundDocument, Opened, Remark
+from stream_dedup.console.nouns import DeadLetters, Decision, FoundDocument, LetterKind, ListedLetter, Opened, Remark
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.ground.errors import InputError
@@ -28,6 +28,35 @@ INDEX = {
     "bytes": {"disk": 9_500_000, "memory": 4_100_000},
     "buckets": {"all": 65_536, "used": 21_004, "sizes": [{"up_to": 1, "buckets": 18_000}, {"up_to": 4, "buckets": 3_004}]},
 }
+
+EVENTS = ("mirror.example", "nearly all that it sends is dropped in favour of other ids (60 documents)")
+
+
+def letter(place: int, **given: object) -> ListedLetter:
+    """Return the dead letter of that place."""
+    fields: dict[str, object] = {
+        "at": f"dlq.documents-0@{place}",
+        "source": f"documents-0@{7 * place}",
+        "stage": "decode",
+        "error_class": "JSONDecodeError",
+        "why": "The value is no JSON: Expecting ',' delimiter at character 3,021.",
+        "size": 4_000 + place,
+        "time_ms": HOUR_MS - place * 60_000,
+        "is_sent_back": False,
+        "is_cut": False,
+    }
+    return ListedLetter(**(fields | given))  # type: ignore[arg-type]
+
+
+LETTERS = DeadLetters(
+    8,
+    True,
+    (
+        LetterKind("decode", "JSONDecodeError", 6, 5, "stream-dedup dlq redrive --stage decode --class JSONDecodeError"),
+        LetterKind("fetch", "GivenUp", 2, 1, "stream-dedup dlq redrive --stage fetch --class GivenUp"),
+    ),
+    tuple(letter(place, is_sent_back=place == 3) for place in range(6)),
+)
 
 
 def decision(place: int, reason: str | None = None, **given: object) -> Decision:
@@ -109,6 +138,11 @@ def sources(count: int = 500, **given: object) -> ConsoleSources:
         "index": lambda: INDEX,
         "lag": lambda: 42,
         "threshold": lambda: 0.65,
-        "remarks": lambda: [Remark("warning", "The topic insights is not read by anybody.")],
+        "remarks": lambda: [
+            Remark("warning", "Dead letters that were not sent back: 6 (stage decode, fetch).", "dead-letters"),
+            Remark("warning", f"{EVENTS[0]}: {EVENTS[1]}", f"decisions?host={EVENTS[0]}"),
+        ],
+        "letters": lambda: LETTERS,
+        "events": lambda: {EVENTS[0]: (EVENTS[1],), "silent.example": (EVENTS[1],)},
     }
     return ConsoleSources(**(fields | given))  # type: ignore[arg-type]

@@ -8,15 +8,16 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
+from stream_dedup.console import outputs
 from stream_dedup.console.calls import BoundedCalls
-from stream_dedup.console.outputs import OutputRecords, OutputsFollower, lag_of
+from stream_dedup.console.outputs import OutputRecords, OutputsFollower, waiting
 from stream_dedup.console.recent import Recent
-from stream_dedup.ground.document import TopicPartitionKey
+from stream_dedup.ground.document import Message, TopicPartitionKey
 from stream_dedup.ground.errors import BrokerError
 from stream_dedup.kafka import KeptAdmin, admin
 from stream_dedup.service.kept import KeptAnswer
@@ -35,10 +36,10 @@ class FakeAdmin:
     def __init__(self, _: Settings) -> None:
         type(self).made += 1
 
-    def describe(self, names: Sequence[str]) -> dict[str, object]:
+    def topic_ids(self, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
         if self.is_away:
             raise BrokerError("away")
-        return {name: SimpleNamespace(partitions=1) for name in names}
+        return dict.fromkeys(names, (b"", 1))
 
     def ends(self, keys: Iterable[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
         return dict.fromkeys(keys, (0, 0))
@@ -55,7 +56,7 @@ def test_one_client_asks_until_it_fails(monkeypatch: pytest.MonkeyPatch) -> None
     """Each has threads and memory of its own; after a failure another one asks."""
     records = OutputRecords(Settings())
     records.kafka = KeptAdmin(Settings(), FakeAdmin)  # type: ignore[arg-type]
-    follower, lag = follower_of(records), lag_of(Settings(), records.kafka)
+    follower, lag = follower_of(records), partial(records.kafka.ask, partial(waiting, Settings()))
 
     for _ in range(OUTAGES):
         follower.turn()
@@ -70,6 +71,43 @@ def test_one_client_asks_until_it_fails(monkeypatch: pytest.MonkeyPatch) -> None
     follower.turn()
     follower.turn()
     assert FakeAdmin.made == 3
+
+
+def test_records_that_were_passed_over_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start and in a flood, of each partition; from when on all were seen is the time of the oldest that was."""
+    ends = {("unique", 0): (0, 30), ("duplicates", 0): (0, 5000)}
+    told: list[int] = []
+
+    def read(_: Settings, spans: dict[TopicPartitionKey, list[tuple[int, int]]]) -> Iterator[Message]:
+        for (topic, part), [(first, last)] in spans.items():
+            yield from (Message(topic, part, offset, b"k", b"{}", 1_000 + offset, []) for offset in range(first, last))
+
+    records = OutputRecords(Settings())
+    monkeypatch.setattr(records.kafka, "ask", lambda _: ends)
+    monkeypatch.setattr(outputs, "sample", read)
+    follower = follower_of(records)
+    monkeypatch.setattr(follower._recent, "saw", lambda _, whole_since_ms: told.append(whole_since_ms))
+
+    before_ms = int(time.time() * 1000)
+    follower.turn()
+    ends["duplicates", 0] = (0, 5100)
+    follower.turn()
+    ends["duplicates", 0] = (0, 9000)
+    follower.turn()
+
+    assert told[:2] == [1_000 + 4_500, 0]
+    assert told[2] >= before_ms
+
+
+def test_a_broker_that_is_away_is_told_within_two_seconds() -> None:
+    """Nobody listens there; a page that asks first has its sentence, and the client stays for the next question."""
+    records = OutputRecords(Settings(kafka_bootstrap_servers="127.0.0.1:1"))
+
+    assert outputs.ANSWER_SECONDS < 2
+    assert records.silence() == "Kafka at 127.0.0.1:1 does not answer (Connection refused)."
+    client = records.kafka._admin
+    assert records.silence()
+    assert client is records.kafka._admin is not None
 
 
 @pytest.fixture
@@ -109,7 +147,7 @@ def test_ten_outages_leave_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(admin, name, 0.05)
     nobody = Settings(kafka_bootstrap_servers="127.0.0.1:1")
     records = OutputRecords(nobody)
-    follower, lag = follower_of(records), lag_of(nobody, records.kafka)
+    follower, lag = follower_of(records), partial(records.kafka.ask, partial(waiting, nobody))
     before = len(list(TASKS.iterdir()))
 
     for _ in range(OUTAGES):

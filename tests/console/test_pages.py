@@ -36,6 +36,7 @@ ADDRESSES = (
     "groups",
     "group?at=documents-0@1",
     "hosts",
+    "dead-letters",
     "index",
 )
 
@@ -200,21 +201,93 @@ def test_what_is_away_is_a_sentence() -> None:
         lag=dead,
         find=dead,
         groups=dead,
-        hosts=dead,
+        letters=dead,
+        events=dead,
         group=dead,
         remarks=dead,
         threshold=dead,
     )
     for given, said in (
-        (ConsoleSources(), r"No decision has been seen yet|not searched here|not told where"),
+        (ConsoleSources(), r"No decision has been seen yet|not searched here|not told where|Dead letters"),
         (away, "does not answer"),
     ):
         with serving(given) as port:
             for address in ADDRESSES:
                 status, page, _ = get(port, address)
-                assert re.search(said + r"|No copies of|Nobody here can read", page), address
+                assert re.search(said + r"|No copies of|Texts cannot be read here", page), address
                 assert status == (200 if not re.match("decision\\?|group\\?", address) else status), address
                 assert status in (200, 404, 503)
+
+
+def test_a_dead_broker_is_said_once_and_asked_nothing_more() -> None:
+    """Whatever a page shows; what waits for an answer that does not come would take seconds each, and say the same."""
+    asked: list[object] = []
+    said = "Kafka at kafka:9092 does not answer (Connection refused)."
+
+    def dead(*given: object) -> Any:
+        asked.append(given)
+        raise BrokerError(said)
+
+    recent = sources().recent
+    given = ConsoleSources(
+        recent=recent, away=lambda: said, trouble=dead, opened=dead, lag=dead, letters=dead, events=dead, remarks=dead
+    )
+    with serving(given) as port:
+        for address in ADDRESSES:
+            _, page, _ = get(port, address)
+            assert page.count(said) == (not address.startswith(("find", "index"))), address
+        assert asked == []
+        assert "Nothing could be looked at here" in get(port, "")[1]
+        assert json.loads(get(port, "now.json")[1])["remarks"] is None
+        assert get(port, "decision?at=unique-0@900")[0] == 503
+
+
+def test_nothing_to_look_at_is_said_only_by_who_looked() -> None:
+    """A page that could not look gives no all-clear; one that looked and found something leads there."""
+    clear = "no dead letter waits"
+    with serving(sources()) as port:
+        page = get(port, "")[1]
+    assert clear not in page
+    assert '<a href="dead-letters">Look</a>' in page
+    for remarks, is_clear in ((None, False), (list, True)):
+        with serving(sources(remarks=remarks)) as port:
+            assert (clear in get(port, "")[1]) == is_clear
+
+
+def test_dead_letters_with_what_sends_them_back() -> None:
+    """Each kind with its count and command; each letter with its reason and where its record lay."""
+    with serving(sources()) as port:
+        page, twin = get(port, "dead-letters")[1], json.loads(get(port, "dead-letters.json")[1])
+
+    assert "stream-dedup dlq redrive --stage fetch --class GivenUp" in page
+    assert "documents-0@14" in page
+    assert page.count('<td class="extra">yes</td>') == 1
+    assert [one["waiting"] for one in twin["letters"]["kinds"]] == [5, 1]
+
+
+def test_figures_of_the_newest_say_so() -> None:
+    """Where more left than was looked at, no figure passes for that of the hour."""
+    recent = Recent(now_ms=lambda: HOUR_MS)
+    recent.saw([decision(place) for place in range(350)], HOUR_MS - 1_000)
+    with serving(sources(0, recent=recent)) as port:
+        page, twin = get(port, "")[1], json.loads(get(port, "now.json")[1])
+
+    assert "Of the last hour, the newest" in page
+    assert "Decided in the last hour" not in page
+    assert "at least" in page
+    assert (twin["figures"]["total"], twin["figures"]["is_whole"]) == (350, False)
+
+
+def test_a_host_that_only_signals_name_is_listed_first() -> None:
+    """One that vanished sends little, so it is seldom among the decisions remembered."""
+    with serving(sources()) as port:
+        hosts = json.loads(get(port, "hosts.json")[1])["hosts"]
+    assert {one["host"] for one in hosts[:2]} == {"mirror.example", "silent.example"}
+    assert [bool(one["events"]) for one in hosts] == [True, True, False, False]
+    with serving(sources(events=dict)) as port:
+        assert "Going on" in get(port, "hosts")[1]
+    with serving(sources(events=None)) as port:
+        assert "Going on" not in get(port, "hosts")[1]
 
 
 def test_what_was_forgotten_is_gone_though_it_is_remembered() -> None:

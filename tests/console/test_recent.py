@@ -70,6 +70,22 @@ def test_minutes_that_lie_ahead_push_none_of_this_hour_out() -> None:
     assert recent.now().total == 2 * MINUTES + 5
 
 
+def test_what_was_passed_over_counts_for_an_hour() -> None:
+    """Only then have all figures of the hour seen everything again."""
+    now = HOUR_MS
+    recent = Recent(now_ms=lambda: now)
+
+    assert recent.now().is_whole
+    recent.saw([decision(1)], HOUR_MS - 70_000)
+    assert (recent.now().is_whole, recent.now().is_minute_whole) == (False, True)
+    now += MINUTES * 60_000
+    assert recent.now().is_whole
+    recent.saw([], now + 1_000_000)
+    assert not recent.now().is_whole
+    now += MINUTES * 60_000
+    assert recent.now().is_whole
+
+
 def test_figures_of_the_hour() -> None:
     """Reasons, latencies, and a histogram in which a similarity of 1 has its place."""
     figures = sources().recent.now()

@@ -1,0 +1,189 @@
+"""What deserves a look, from Kafka: roles that are not at work, dead letters, hosts where something goes on.
+
+Invariants: nothing joins a group or commits; of the dead letters at most `LETTERS` are read and of the host signals at most
+`SIGNALS`, the newest; what was found is kept for `KEEP_SECONDS`, however many ask; what cannot be looked at is said.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, Generic, TypeVar
+from urllib.parse import urlencode
+
+from stream_dedup.checks.finding import CheckState
+from stream_dedup.checks.roles import check_roles, read_roles
+from stream_dedup.console.nouns import DeadLetters, LetterKind, ListedLetter, Remark
+from stream_dedup.console.outputs import all_of, ends_of, waiting
+from stream_dedup.ground.document import TopicPartitionKey
+from stream_dedup.ground.errors import StreamDedupError
+from stream_dedup.kafka import KeptAdmin, sample
+from stream_dedup.proof.letters import Letter, RedriveProgress, letter_of, redrive_group
+from stream_dedup.settings.settings import Settings
+
+LETTERS: Final = 2_000
+SIGNALS: Final = 1_000
+KEEP_SECONDS: Final = 30.0
+_LISTED: Final = 50
+_HOSTS_SAID: Final = 10
+_DAY_MS: Final = 86_400_000
+
+T = TypeVar("T")
+
+
+def time_ms() -> int:
+    """Return the time now, in milliseconds since 1970."""
+    return int(time.time() * 1000)
+
+
+class Attention:
+    """What deserves a look in one deployment, as far as Kafka knows it."""
+
+    def __init__(self, settings: Settings, kafka: KeptAdmin, now_ms: Callable[[], int] = time_ms) -> None:
+        self._settings = settings
+        self._kafka = kafka
+        self._now_ms = now_ms
+        self.letters = _Kept(self._read_letters)
+        """The dead letters. Raises StreamDedupError: they cannot be read."""
+        self.events = _Kept(self._read_events)
+        """What goes on at each host, by the signals of the last day; None where nobody writes any. Raises as `letters`."""
+        self.remarks = _Kept(self._look)
+        """What to look at; each look that fails is a remark itself."""
+
+    def _look(self) -> Sequence[Remark]:
+        found: list[Remark] = []
+        looks: tuple[Callable[[], Sequence[Remark]], ...] = (self._of_roles, self._of_letters, self._of_hosts)
+        for look in looks:
+            try:
+                found += look()
+            except StreamDedupError as error:
+                found.append(Remark("not checked", str(error)))
+        return found
+
+    def _of_roles(self) -> Sequence[Remark]:
+        settings = self._settings
+        facts = self._kafka.ask(lambda admin: read_roles(admin, settings, waiting(settings, admin)))
+        findings = check_roles(settings, settings.topic_names, facts)
+        return [Remark(one.state.value, one.sentence) for one in findings if one.state is not CheckState.OK]
+
+    def _of_letters(self) -> Sequence[Remark]:
+        letters = self.letters()
+        count = sum(one.waiting for one in letters.kinds)
+        if not count:
+            return []
+        stages = ", ".join(dict.fromkeys(one.stage or "-" for one in letters.kinds if one.waiting))
+        many = f"{'' if letters.is_whole else 'of the newest '}{count:,}"
+        return [Remark("warning", f"Dead letters that were not sent back: {many} (stage {stages}).", "dead-letters")]
+
+    def _of_hosts(self) -> Sequence[Remark]:
+        events = {host: said for host, said in (self.events() or {}).items() if said}
+        found = [
+            Remark("warning", f"{host}: {'; '.join(said)}", "decisions?" + urlencode({"host": host}))
+            for host, said in list(events.items())[:_HOSTS_SAID]
+        ]
+        more = len(events) - len(found)
+        return [*found, Remark("warning", f"Something goes on at {more:,} hosts more.", "hosts")] if more else found
+
+    def _read_letters(self) -> DeadLetters:
+        topic, group = self._settings.topic_names.dead_letters, redrive_group(self._settings.group)
+        ends = self._kafka.ask(partial(ends_of, (topic,)))
+        committed = self._kafka.ask(lambda admin: admin.committed(group))
+        progress = {key: RedriveProgress.parse(*committed.get(key, (None, None))) for key in ends}
+        spans, is_whole = _newest(ends, LETTERS)
+        letters = [letter_of(one) for one in all_of(sample(self._settings, spans))]
+        letters.sort(key=lambda one: one.message.timestamp_ms or 0, reverse=True)
+
+        def is_sent(one: Letter) -> bool:
+            return progress[topic, one.message.partition].is_settled(one.message.offset)
+
+        counts = Counter((one.stage, one.error_class) for one in letters)
+        left = Counter((one.stage, one.error_class) for one in letters if not is_sent(one))
+        kinds = tuple(
+            LetterKind(stage, kind, count, left[stage, kind], _redrive(stage, kind))
+            for (stage, kind), count in counts.most_common()
+        )
+        listed = tuple(_listed(one, is_sent=is_sent(one)) for one in letters[:_LISTED])
+        return DeadLetters(len(letters), is_whole, kinds, listed)
+
+    def _read_events(self) -> Mapping[str, tuple[str, ...]] | None:
+        topic = self._settings.topic_names.host_signals
+        ends = self._kafka.ask(lambda admin: ends_of((topic,), admin) if admin.topic_ids([topic]) else {})
+        spans, _ = _newest(ends, SIGNALS)
+        since = self._now_ms() - _DAY_MS
+        found: dict[str, tuple[str, ...]] = {}
+        messages = all_of(sample(self._settings, spans))
+        for one in messages:
+            host = (one.key or b"").decode("utf-8", "replace")
+            found.pop(host, None)
+            if (one.timestamp_ms or 0) >= since and (said := _events(one.value)):
+                found[host] = said
+        return found if messages else None
+
+
+class _Kept(Generic[T]):
+    """What `make` returned, kept for `KEEP_SECONDS`; one thread at a time makes it, and the others wait for that."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._kept: tuple[float, T] | None = None
+
+    def __call__(self) -> T:
+        with self._lock:
+            if self._kept is None or time.monotonic() >= self._kept[0]:
+                self._kept = None
+                made = self._make()
+                self._kept = time.monotonic() + KEEP_SECONDS, made
+            return self._kept[1]
+
+
+def _newest(
+    ends: Mapping[TopicPartitionKey, tuple[int, int]], most: int
+) -> tuple[dict[TopicPartitionKey, list[tuple[int, int]]], bool]:
+    """Return the newest offsets of each partition, `most` of all together; and whether that is all there are."""
+    each = max(1, most // max(1, len(ends)))
+    spans = {key: [(max(low, high - each), high)] for key, (low, high) in ends.items() if low < high}
+    return spans, all(high - low <= each for low, high in ends.values())
+
+
+def _redrive(stage: str, kind: str) -> str:
+    wanted = [("--stage", stage), ("--class", kind)]
+    return shlex.join(["stream-dedup", "dlq", "redrive", *(part for pair in wanted if pair[1] for part in pair)])
+
+
+def _listed(letter: Letter, *, is_sent: bool) -> ListedLetter:
+    one = letter.message
+    at = f"{one.topic}-{one.partition}@{one.offset}"
+    return ListedLetter(
+        at,
+        letter.source,
+        letter.stage,
+        letter.error_class,
+        letter.why,
+        letter.size,
+        one.timestamp_ms or 0,
+        is_sent,
+        letter.is_cut,
+    )
+
+
+def _events(raw: bytes | None) -> tuple[str, ...]:
+    """Return what a signal says goes on; nothing for one that says it wrongly, as a newer version might."""
+    try:
+        events = json.loads(raw or b"{}").get("events", [])
+        return tuple(_event(one["event"], int(one["documents"]), str(one.get("position", ""))) for one in events)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return ()
+
+
+def _event(kind: str, documents: int, position: str) -> str:
+    if kind == "vanishing":
+        return f"nearly all that it sends is dropped in favour of other ids ({documents:,} documents)"
+    if kind == "one-page":
+        return f"about {documents:,} of its ids fell on one document, at {position[:300]}"
+    return f"{kind:.40} ({documents:,} documents)"

@@ -1,0 +1,171 @@
+"""What the console says deserves a look, from what Kafka holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from stream_dedup.checks.roles import RoleFacts
+from stream_dedup.console import attention
+from stream_dedup.console.attention import Attention
+from stream_dedup.ground.document import DeadLetter, Message, Position, TopicPartitionKey
+from stream_dedup.ground.errors import BrokerError
+from stream_dedup.kafka import KeptAdmin
+from stream_dedup.log import headers
+from stream_dedup.settings.settings import Settings
+
+NOW_MS = 1_764_000_000_000
+DAY_MS = 86_400_000
+
+
+class FakeCluster:
+    """Topics of one partition with what they hold; `committed` as Kafka tells it; what is `away` fails."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, list[Message]] = {"documents": [], "dlq.documents": [], "host-signals": []}
+        self.redriven: dict[TopicPartitionKey, tuple[int, str | None]] = {}
+        self.roles = RoleFacts(workers=1, waiting=0)
+        self.away = ""
+        self.reads = 0
+
+    def topic_ids(self, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
+        return {name: (b"", 1) for name in names if name in self.topics}
+
+    def ends(self, keys: Sequence[TopicPartitionKey]) -> dict[TopicPartitionKey, tuple[int, int]]:
+        if any(topic == self.away for topic, _ in keys):
+            raise BrokerError(f"{self.away} is away.")
+        return {key: (0, len(self.topics[key[0]])) for key in keys}
+
+    def committed(self, group: str) -> dict[TopicPartitionKey, tuple[int, str | None]]:
+        return self.redriven if group.endswith("-redrive") else {}
+
+    def read(self, _: Settings, spans: dict[TopicPartitionKey, list[tuple[int, int]]]) -> Iterator[Message]:
+        self.reads += 1
+        for (topic, _part), [(first, last)] in spans.items():
+            yield from self.topics[topic][first:last]
+
+    def add_letter(self, stage: str, kind: str) -> None:
+        letters = self.topics["dlq.documents"]
+        own = headers.of_dead_letter(DeadLetter(stage, kind, "Why."), Position("documents", b"", 0, 7), "group", 1)
+        letters.append(Message("dlq.documents", 0, len(letters), b"key", b"{", NOW_MS + len(letters), own))
+
+    def add_signal(self, host: str, events: list[Any] | None, time_ms: int = NOW_MS) -> None:
+        signals = self.topics["host-signals"]
+        value = None if events is None else json.dumps({"host": host, "events": events}).encode()
+        signals.append(Message("host-signals", 0, len(signals), host.encode(), value, time_ms, []))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    cluster = FakeCluster()
+    monkeypatch.setattr(attention, "sample", cluster.read)
+    monkeypatch.setattr(attention, "read_roles", lambda *_: cluster.roles)
+    return cluster
+
+
+@pytest.fixture
+def looking(cluster: FakeCluster) -> Callable[[], Attention]:
+    """Return what looks anew, as after the time for which findings are kept."""
+    make: Any = lambda _: cluster  # noqa: E731
+    return lambda: Attention(Settings(), KeptAdmin(Settings(), make), lambda: NOW_MS)
+
+
+def said(looking: Callable[[], Attention]) -> list[str]:
+    return [one.text for one in looking().remarks()]
+
+
+def test_a_system_in_order_has_nothing_to_look_at(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
+    """Also where nobody writes host signals; that is another answer than that nothing goes on."""
+    assert said(looking) == []
+    assert looking().events() is None
+    cluster.add_signal("calm.example", [])
+    assert looking().events() == {}
+    del cluster.topics["host-signals"]
+    assert (said(looking), looking().events()) == ([], None)
+
+
+def test_records_that_wait_for_nobody_are_said(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
+    """A dead worker and a dead index, in the words of doctor."""
+    cluster.roles = RoleFacts(workers=0, waiting=12, asked={5: 60_000})
+
+    worker, index = said(looking)
+
+    assert "12 records of documents wait, and no worker is a member" in worker
+    assert "Log offset 5 of fingerprints is without an answer" in index
+
+
+def test_dead_letters_count_until_they_are_sent_back(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
+    """By kind, each with the command that sends it back; what a filter left behind still counts."""
+    for kind in ("decode", "decode", "fetch"):
+        cluster.add_letter(kind, "Bad class")
+    assert said(looking) == ["Dead letters that were not sent back: 3 (stage decode, fetch)."]
+    cluster.redriven = {("dlq.documents", 0): (2, "stream-dedup left=1")}
+
+    found = looking().letters()
+
+    assert [(one.stage, one.count, one.waiting) for one in found.kinds] == [("decode", 2, 1), ("fetch", 1, 1)]
+    assert found.kinds[0].command == "stream-dedup dlq redrive --stage decode --class 'Bad class'"
+    assert [(one.at, one.source, one.is_sent_back) for one in found.letters] == [
+        ("dlq.documents-0@2", "documents-0@7", False),
+        ("dlq.documents-0@1", "documents-0@7", False),
+        ("dlq.documents-0@0", "documents-0@7", True),
+    ]
+    cluster.redriven = {("dlq.documents", 0): (3, "stream-dedup left=")}
+    assert said(looking) == []
+
+
+def test_of_many_dead_letters_the_newest_are_read(
+    cluster: FakeCluster, looking: Callable[[], Attention], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the page says that there are more."""
+    monkeypatch.setattr(attention, "LETTERS", 2)
+    for _ in range(3):
+        cluster.add_letter("decode", "X")
+
+    found = looking().letters()
+
+    assert (found.read, found.is_whole, found.letters[-1].at) == (2, False, "dlq.documents-0@1")
+    assert said(looking) == ["Dead letters that were not sent back: of the newest 2 (stage decode)."]
+
+
+def test_hosts_are_told_as_their_latest_signal_has_them(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
+    """What ended, was forgotten, lies a day back or is nonsense is not said."""
+    vanishing = [{"event": "vanishing", "documents": 60}]
+    cluster.add_signal("gone.example", vanishing)
+    cluster.add_signal(
+        "page.example", [{"event": "one-page", "documents": 25, "position": "documents-0@8", "of": "https://x/"}]
+    )
+    for host, events in (("ended.example", []), ("forgotten.example", None)):
+        cluster.add_signal(host, vanishing)
+        cluster.add_signal(host, events)
+    cluster.add_signal("old.example", vanishing, NOW_MS - DAY_MS - 1)
+    cluster.add_signal("odd.example", [7])
+
+    assert said(looking) == [
+        "gone.example: nearly all that it sends is dropped in favour of other ids (60 documents)",
+        "page.example: about 25 of its ids fell on one document, at documents-0@8",
+    ]
+
+
+def test_a_look_that_fails_is_said_beside_the_others(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
+    """Nothing passes for in order that was not looked at."""
+    cluster.add_signal("gone.example", [{"event": "vanishing", "documents": 60}])
+    cluster.away = "dlq.documents"
+
+    found = looking().remarks()
+
+    assert [(one.level, one.text) for one in found[:1]] == [("not checked", "dlq.documents is away.")]
+    assert found[1].link == "decisions?host=gone.example"
+
+
+def test_however_many_ask_it_is_looked_once(cluster: FakeCluster, looking: Callable[[], Attention]) -> None:
+    """Within the time for which findings are kept."""
+    cluster.add_letter("decode", "X")
+    one = looking()
+
+    assert len({id(one.letters()) for _ in range(5)}) == 1
+    one.remarks()
+    assert cluster.reads == 2
