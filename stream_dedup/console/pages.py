@@ -116,7 +116,7 @@ async def decisions(sources: ConsoleSources, query: Query, call: Calling) -> dic
 
 
 async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with one decision: both texts, what differs, the witnesses, and where everything lies."""
+    """Answer with one decision: how alike, both texts, what differs, and where everything lies."""
     at = _position(query)
     notices, sources = await _reach(sources, call)
     known = sources.recent.at(at)
@@ -133,7 +133,16 @@ async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict
     if kept is not None and kept.is_forgotten:
         known = known.without_kept_id()
         own = replace(own, decision=known)
-    values = {"notices": notices, "decision": known, "own": own, "kept": kept, "release": release_command(known)}
+    # An index that is away is told on other pages; this one needs it for half a sentence.
+    threshold = await _asked([], call, sources.threshold, "", "", None) if known.similarity is not None else None
+    values = {
+        "notices": notices,
+        "decision": known,
+        "own": own,
+        "kept": kept,
+        "release": release_command(known),
+        "threshold": threshold,
+    }
     return values | await call(lambda: _compared(sources, known, own, kept))
 
 

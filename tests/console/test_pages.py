@@ -102,6 +102,21 @@ def test_a_decision_shows_both_texts_and_what_differs() -> None:
     assert 'href="group?at=documents-0%401"' in page
 
 
+def test_a_decision_is_told_for_people_first() -> None:
+    """Its document is the title, then come how alike from which on, and the texts; what machines want is folded behind."""
+    address = "decision?at=duplicates-2@8"
+    with serving(sources()) as port:
+        page = get(port, address)[1]
+    assert "<title>https://mirror.example/articles/8 " in page
+    places = [
+        page.index(one) for one in ("0.78 alike: from 0.65 on a text is a copy.", "<ins>", "<summary>", "0123456789abcdef")
+    ]
+    assert places == sorted(places)
+    for threshold in (0.8, None):
+        with serving(sources(threshold=lambda threshold=threshold: threshold)) as port:
+            assert "0.78 alike." in get(port, address)[1], "another plan judged it, or one without a similarity"
+
+
 def test_the_live_part_is_rows_only() -> None:
     """What the script fetches is a stretch of the table."""
     with serving(sources()) as port:
