@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from bench import quality, sites
+    from stream_dedup.ground.plan import Plan
 
 
 @command("bench quality", example="python -m bench quality --corpus corpora --plan classic")
@@ -30,6 +32,7 @@ def bench_quality_command(
         Path | None, typer.Option("--corpus", metavar="DIR", help="Folder of NAME.jsonl and NAME.pairs.tsv files.")
     ] = None,
     sites: Annotated[bool, typer.Option("--sites", help="Measure large sites that are made up.")] = False,
+    edits: Annotated[bool, typer.Option("--edits", help="With --corpus, measure what is missed of edited texts.")] = False,
     presets: Annotated[list[str] | None, typer.Option("--preset", help="Recipes to measure.  [default: all]")] = None,
     plans: Annotated[list[str] | None, typer.Option("--plan", help="Plans to measure.  [default: all with a name]")] = None,
     keys: Annotated[int, typer.Option("--keys", min=1, help="Hash keys to measure with, the public one first.")] = 1,
@@ -65,7 +68,9 @@ def bench_quality_command(
     named, chosen = presets_named(presets or []), tuple(map(parse_plan, plans or PLANS))
     out = out_of(target)
     figures: dict[str, object] = {"keys": keys, "seed": seed}
-    if corpus is not None:
+    if corpus is not None and edits:
+        figures |= show_edits(corpus, chosen[0], keys, seed, out)
+    elif corpus is not None:
         figures |= show_corpora(QualityOptions(corpus, named, chosen, keys, seed), out, with_peers=peers)
     if sites:
         from bench.sites import LANGUAGES, SIZES, TEMPLATES, SiteOptions
@@ -106,6 +111,26 @@ def show_corpora(options: quality.QualityOptions, out: Console, *, with_peers: b
     out.print("Documents of the sets that were dropped, of all, by the exact Jaccard with the nearest document kept before:")
     _bands(report).print_to(out)
     return report.as_json()
+
+
+def show_edits(corpus: Path, plan: Plan, keys: int, seed: int, out: Console) -> dict[str, object]:
+    """Measure edited texts with one plan and print the tables; return the figures."""
+    from bench.edits import CONTAINED, EditFinding, StrangerFinding, measure_edits
+
+    findings = list(measure_edits(corpus, plan, keys, seed))
+    contained = [f"contained from {least}" for least in CONTAINED]
+    table = table_of("", "words", "texts", "exact Jaccard", f"found by {plan.name}", *contained)
+    strangers = table_of("taken of a million pairs", "pairs", *contained)
+    for one in findings:
+        if isinstance(one, EditFinding):
+            span, shares = f"{one.words[0]} to {one.words[1]}", [number(share, 3) for share in one.contained]
+            table.add_row(one.kind, span, number(one.texts), number(one.jaccard, 2), number(one.found, 3), *shares)
+        elif isinstance(one, StrangerFinding):
+            strangers.add_row(one.name, number(one.pairs), *(number(rate, 1) for rate in one.taken_of_a_million))
+    table.print_to(out)
+    out.print()
+    strangers.print_to(out)
+    return {"edits": [asdict(one) for one in findings]}
 
 
 def show_sites(options: sites.SiteOptions, out: Console) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Self
@@ -64,10 +64,20 @@ def append(settings: Settings, names: TopicNames, raw: bytes) -> int:
     Raises:
         BrokerError: Kafka did not acknowledge it; whether it is there is not known.
     """
+    return append_all(settings, names, [raw])[0]
+
+
+def append_all(settings: Settings, names: TopicNames, raws: Sequence[bytes]) -> list[int]:
+    """Append records to the log, in their order, and return their offsets.
+
+    Raises:
+        BrokerError: Kafka did not acknowledge all; which of the others are there is not known.
+    """
     offsets: list[int] = []
     appender = LogAppender(settings, names.fingerprints, "order")
-    appender.send(raw, None, offsets.append)
+    for raw in raws:
+        appender.send(raw, None, offsets.append)
     appender.flush()
-    if not offsets:
+    if len(offsets) != len(raws):
         raise BrokerError(f"A record of {names.fingerprints} was sent and not acknowledged; run the same command again.")
-    return offsets[0]
+    return offsets

@@ -1,7 +1,9 @@
-"""`release`: a document wrongly dropped goes to `unique` after all. The steps and their order: `control.release`."""
+"""`release`: documents wrongly dropped go to `unique` after all. The steps and their order: `control.release`."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -23,24 +25,49 @@ _ATTEMPTS = 3
 _GONE = "Take the document from duplicates, and send it to whoever reads unique by other means."
 
 
-@command("release", example="stream-dedup release documents-3@8812 --dry-run")
+@command("release", example="stream-dedup release --host shop.example --below 0.8 --dry-run")
 def release_command(
     settings: Settings,
     position: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="POSITION|ID",
             help="Where it lies in documents (documents-3@8812, 3@8812) or on duplicates (duplicates-3@17), or its id.",
+            show_default=False,
         ),
-    ],
+    ] = None,
+    host: Annotated[str | None, typer.Option("--host", help="All that were dropped of this host, instead of one.")] = None,
+    of: Annotated[
+        str | None, typer.Option("--of", metavar="ID|POSITION", help="All that were dropped for this kept document.")
+    ] = None,
+    below: Annotated[
+        str | None, typer.Option("--below", metavar="SHARE", help="All that were dropped with less similarity, such as 0.8.")
+    ] = None,
+    reasons: Annotated[
+        list[str] | None, typer.Option("--reason", help="Of many, those dropped for this reason.  [default: near]")
+    ] = None,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Send a document that was wrongly dropped to `unique` after all, once, however often this is run."""
+    """Send what was wrongly dropped to `unique` after all, once, however often this is run.
+
+    One document, or with --host, --of and --below all on `duplicates` that meet each of those given.
+    """
     from stream_dedup.cli.orders import OrderSurroundings
 
-    released = release(settings, position, OrderSurroundings.of_process(), dry_run=dry_run)
-    _print(settings.topic_names, released, dry_run=dry_run, as_json=as_json)
+    is_many = not host is of is below is None
+    if (position is None) != is_many:
+        raise typer.BadParameter("name one document, or give --host, --of or --below", param_hint="POSITION|ID")
+    if reasons and not is_many:
+        raise typer.BadParameter("it goes with --host, --of or --below", param_hint="--reason")
+    around = OrderSurroundings.of_process()
+    if position is not None:
+        _print(settings.topic_names, release(settings, position, around, dry_run=dry_run), dry_run=dry_run, as_json=as_json)
+        return 0
+    from stream_dedup.cli.release_many import ReleaseFilter, release_many, show_many
+
+    wanted = ReleaseFilter.of_options(host, of, below, reasons or [Reason.NEAR.label])
+    show_many(settings.topic_names, release_many(settings, wanted, around, dry_run=dry_run), dry_run=dry_run, as_json=as_json)
     return 0
 
 
@@ -52,6 +79,150 @@ class Released(NamedTuple):
     written: bool
 
 
+class ReleaseOrder:
+    """Releases of one filter, between its checks and its end: what the log says, the order, the records on `unique`.
+
+    A dry run writes nothing. Close it: its transactional id is taken.
+    """
+
+    def __init__(self, settings: Settings, around: OrderSurroundings, *, dry_run: bool) -> None:
+        """Check that the filter is there and delivers, and take the transactional id.
+
+        Raises:
+            ConfigurationError: a topic is missing, the log is another's, or nothing leaves.
+        """
+        from stream_dedup.cli.orders import log_names
+        from stream_dedup.control import declaration
+
+        self.settings, self.around, self.names = settings, around, settings.topic_names
+        names = self.names
+        if not settings.judging_mode.delivers:
+            raise ConfigurationError("In shadow mode nothing leaves, so there is nothing to release. Nothing was written.")
+        log_names(settings, [names.documents, names.unique, names.duplicates], around.make_admin)
+        self.recipe = around.recipe_of(settings)
+        declaration.follow(settings, names, self.recipe, begins=False, read=around.read_whole)
+        self.admin = around.make_admin(settings)
+        self.topic_id, self.partitions = self.admin.topic_ids([names.documents])[names.documents]
+        self._failpoints = Failpoints(around.failpoint)
+        self._dry_run = dry_run
+        self._transactions: TransactionalOutput | None = None
+
+    def begin(self) -> None:
+        """Take the transactional id, unless nothing is to be written."""
+        if not self._dry_run:
+            self._transactions = self.around.make_transactions(self.settings, f"{self.settings.group}-release", "release")  # 1
+
+    def close(self) -> None:
+        """Close the producer."""
+        if self._transactions is not None:
+            self._transactions.close()
+
+    def trace(self, traces: Sequence[Trace]) -> None:
+        """Take in what the log says of these documents."""
+        from stream_dedup.control.release import Traces
+
+        looked_for = Traces(self.topic_id, self.recipe.id, traces)
+        with self.around.progress("looking for it in the log", None) as advance:
+            for log_offset, record in self.around.read_whole(self.settings, self.names.fingerprints, advance):  # 2
+                looked_for.fold(log_offset, record)
+
+    def carry_out(self, documents: Sequence[tuple[Message, Trace]]) -> int:
+        """Append a release of each document that has none, write to `unique` what is not there, and return how many were.
+
+        Raises:
+            InputError: `unique` does not hold any more what would tell; nothing was written.
+            ConfigurationError: `unique` refuses a record; of these documents none was written.
+            BrokerError: Kafka failed; run it again, it goes on.
+        """
+        if self._transactions is None:
+            return 0
+        new = [trace for _, trace in documents if not trace.releases]
+        if new:
+            self._append(new)  # 3
+            self._failpoints.hit("release.appended", 1)
+        self._check_tellable(documents)
+        why = ""
+        for _ in range(_ATTEMPTS):
+            there = self._released_on_unique([trace for _, trace in documents])  # 4
+            missing = [(message, trace) for message, trace in documents if not trace.released_at & there]
+            if not missing:
+                return 0
+            result = self._transactions.run(  # 5
+                [self._output(*one) for one in missing],
+                [],
+                b"",
+                reached=lambda step: self._failpoints.hit(f"release.{step}", 1),
+            )
+            if result.outcome.name == "COMMITTED":
+                self._failpoints.hit("release.after-commit", 1)
+                return len(missing)
+            why = result.why
+            if result.refused:
+                raise ConfigurationError(
+                    f"The topic {self.names.unique} refuses the record: {why} Correct the topic's settings with: stream-dedup "
+                    "topics apply; then run this again."
+                )
+        raise BrokerError(
+            f"What is released could not be written to {self.names.unique}: {why} Run the same command again; it goes on."
+        )
+
+    def _append(self, traces: Sequence[Trace]) -> None:
+        from stream_dedup.cli.orders import append_all
+        from stream_dedup.log.records import Release, encode_release
+
+        ends = {one.partition: self.admin.end_offset(self.names.unique, one.partition) for one in traces}
+        raws = [encode_release(Release(one.judged[-1][2], ends[one.partition])) for one in traces]
+        for trace, log_offset in zip(traces, append_all(self.settings, self.names, raws), strict=True):
+            trace.releases.append((log_offset, ends[trace.partition]))
+
+    def _check_tellable(self, documents: Sequence[tuple[Message, Trace]]) -> None:
+        """Refuse where `unique` does not reach back to a release."""
+        lows = {trace.partition: self._low(trace.partition) for _, trace in documents}
+        for message, trace in documents:
+            first, low = min(one for _, one in trace.releases), lows[trace.partition]
+            if low > first:
+                raise InputError(
+                    f"{self.names.unique}-{trace.partition} holds nothing below {low} any more, and a release of "
+                    f"{message.topic}-{message.partition}@{message.offset} began at {first}: whether it left then cannot be "
+                    "told. Nothing was written."
+                )
+
+    def _released_on_unique(self, traces: Sequence[Trace]) -> set[str]:
+        """Return the places of releases that records of `unique` name, from where these began."""
+        from stream_dedup.log import headers
+
+        first: defaultdict[int, list[int]] = defaultdict(list)
+        for one in traces:
+            first[one.partition] += [unique_from for _, unique_from in one.releases]
+        found = set()
+        for partition, begins in first.items():
+            end = self.admin.end_offset(self.names.unique, partition)
+            records = self.around.read_partition(self.settings, self.names.unique, partition, min(begins), until=end)
+            found |= {headers.text_of(one.headers, headers.LOG) for one in records}
+        return found
+
+    def _low(self, partition: int) -> int:
+        from stream_dedup.kafka import LogReader
+
+        reader = LogReader(self.settings, self.names.unique, "release", partition)
+        try:
+            return reader.watermarks()[0]
+        finally:
+            reader.close()
+
+    def _output(self, message: Message, trace: Trace) -> Output:
+        from stream_dedup.fingerprinting import format_prints, width_of
+        from stream_dedup.kafka import Output
+        from stream_dedup.log import headers
+
+        document, recipe = trace.judged[-1][2], self.recipe.id
+        (fingerprint,) = format_prints(document.prints, width_of(document.recipe, document.prints.shape[1]))
+        place = LogPlace(trace.releases[0][0], 0)
+        own = headers.of_verdict(document.position(0), Reason.RELEASED, recipe, fingerprint, place)
+        passed = headers.passed_on(message.headers) + own
+        return Output(self.names.unique, message.partition, message.key, message.value, message.timestamp_ms, passed)
+
+
 def release(settings: Settings, text: str, around: OrderSurroundings, *, dry_run: bool) -> Released:
     """Release a document (`dropped` says how it may be named), once, however often it is asked.
 
@@ -60,39 +231,23 @@ def release(settings: Settings, text: str, around: OrderSurroundings, *, dry_run
         InputError: there is no such document any more, or it is not a duplicate; then nothing was written.
         BrokerError: Kafka failed; run it again, it goes on.
     """
-    from stream_dedup.cli.orders import log_names
-    from stream_dedup.control import declaration
     from stream_dedup.control.release import Trace
     from stream_dedup.worker.prepare import value_digest
 
-    names = settings.topic_names
-    if not settings.judging_mode.delivers:
-        raise ConfigurationError("In shadow mode nothing leaves, so there is nothing to release. Nothing was written.")
-    log_names(settings, [names.documents, names.unique, names.duplicates], around.make_admin)
-    recipe = around.recipe_of(settings)
-    declaration.follow(settings, names, recipe, begins=False, read=around.read_whole)
-    admin = around.make_admin(settings)
-    topic_id, _ = admin.topic_ids([names.documents])[names.documents]
-    partition, offset = source_of(around, settings, text, topic_id, recipe.key)
-    message = record_at(around, settings, names.documents, partition, offset, _GONE)
-    failpoints = Failpoints(around.failpoint)
-    transactions = None if dry_run else around.make_transactions(settings, f"{settings.group}-release", "release")  # 1
+    order = ReleaseOrder(settings, around, dry_run=dry_run)
+    partition, offset = source_of(around, settings, text, order.topic_id, order.recipe.key)
+    message = record_at(around, settings, order.names.documents, partition, offset, _GONE)
+    order.begin()
     try:
-        trace = Trace(topic_id, partition, offset, value_digest(message.value), recipe.id)
-        with around.progress("looking for it in the log", None) as advance:
-            for log_offset, record in around.read_whole(settings, names.fingerprints, advance):  # 2
-                trace.fold(log_offset, record)
+        trace = Trace(partition, offset, value_digest(message.value))
+        order.trace([trace])
         if not trace.releases:
             _check_was_dropped(around, settings, message, trace)
-            if transactions is not None:
-                _append_release(around, settings, message, trace)  # 3
-                failpoints.hit("release.appended", 1)
-        written = transactions is not None and _write(around, settings, message, trace, transactions, failpoints)
+        written = order.carry_out([(message, trace)])
     finally:
-        if transactions is not None:
-            transactions.close()
+        order.close()
     released_at = trace.releases[0][0] if trace.releases else None
-    return Released(f"{names.documents}-{partition}@{offset}", released_at, written)
+    return Released(f"{order.names.documents}-{partition}@{offset}", released_at, bool(written))
 
 
 def _check_was_dropped(around: OrderSurroundings, settings: Settings, message: Message, trace: Trace) -> None:
@@ -115,82 +270,6 @@ def _check_was_dropped(around: OrderSurroundings, settings: Settings, message: M
             f"{name} is not in {names.duplicates}: its verdict has not left yet, or that topic does not hold it any more. "
             "Nothing was written."
         )
-
-
-def _append_release(around: OrderSurroundings, settings: Settings, message: Message, trace: Trace) -> None:
-    from stream_dedup.cli.orders import append
-    from stream_dedup.log.records import Release, encode_release
-
-    names = settings.topic_names
-    unique_from = around.make_admin(settings).end_offset(names.unique, message.partition)
-    document = trace.judged[-1][2]
-    log_offset = append(settings, names, encode_release(Release(document, unique_from)))
-    trace.releases.append((log_offset, unique_from))
-
-
-def _write(
-    around: OrderSurroundings,
-    settings: Settings,
-    message: Message,
-    trace: Trace,
-    transactions: TransactionalOutput,
-    failpoints: Failpoints,
-) -> bool:
-    """Write the document to `unique`, unless it is there; return whether it had to be written."""
-    from stream_dedup.kafka import Outcome
-    from stream_dedup.log import headers
-
-    names, admin = settings.topic_names, around.make_admin(settings)
-    first = min(unique_from for _, unique_from in trace.releases)
-    low = _low(settings, names.unique, message.partition)
-    if low > first:
-        raise InputError(
-            f"{names.unique}-{message.partition} holds nothing below {low} any more, and a release of {message.topic}-"
-            f"{message.partition}@{message.offset} began at {first}: whether it left then cannot be told. Nothing was written."
-        )
-    output = _output(names, message, trace)
-    why = ""
-    for _ in range(_ATTEMPTS):
-        end = admin.end_offset(names.unique, message.partition)
-        for one in around.read_partition(settings, names.unique, message.partition, first, until=end):  # 4
-            if headers.text_of(one.headers, headers.LOG) in trace.released_at:
-                return False
-        result = transactions.run(  # 5
-            [output], [], b"", reached=lambda step: failpoints.hit(f"release.{step}", 1)
-        )
-        if result.outcome is Outcome.COMMITTED:
-            failpoints.hit("release.after-commit", 1)
-            return True
-        why = result.why
-        if result.refused:
-            raise ConfigurationError(
-                f"The topic {names.unique} refuses the record: {why} Correct the topic's settings with: stream-dedup topics "
-                "apply; then run this again."
-            )
-    raise BrokerError(f"The document could not be written to {names.unique}: {why} Run the same command again; it goes on.")
-
-
-def _low(settings: Settings, topic: str, partition: int) -> int:
-    from stream_dedup.kafka import LogReader
-
-    reader = LogReader(settings, topic, "release", partition)
-    try:
-        return reader.watermarks()[0]
-    finally:
-        reader.close()
-
-
-def _output(names: TopicNames, message: Message, trace: Trace) -> Output:
-    from stream_dedup.fingerprinting import format_prints, width_of
-    from stream_dedup.kafka import Output
-    from stream_dedup.log import headers
-
-    document = trace.judged[-1][2]
-    (fingerprint,) = format_prints(document.prints, width_of(document.recipe, document.prints.shape[1]))
-    position = document.position(0)
-    own = headers.of_verdict(position, Reason.RELEASED, trace.recipe, fingerprint, LogPlace(trace.releases[0][0], 0))
-    passed = headers.passed_on(message.headers) + own
-    return Output(names.unique, message.partition, message.key, message.value, message.timestamp_ms, passed)
 
 
 def _print(names: TopicNames, released: Released, *, dry_run: bool, as_json: bool) -> None:

@@ -46,7 +46,7 @@ def tap_command(
     topics = [topic for outlet, topic in by_outlet.items() if outlet in outlets or not outlets]
     out = console()
     shown = 0
-    id_of = _ids(settings)
+    id_of = ids_of(settings)
     try:
         if not as_json:
             note(f"Verdicts from {', '.join(topics)}; Ctrl-C ends.")
@@ -89,7 +89,7 @@ class Tapped:
     message: str | None
 
 
-def _ids(settings: Settings) -> Callable[[Message], bytes | None]:
+def ids_of(settings: Settings) -> Callable[[Message], bytes | None]:
     """Return what finds a record's id as the worker does: at ID_FIELD, else its key; its key too where that cannot be read."""
     if settings.id_field is None:
         return lambda message: message.key

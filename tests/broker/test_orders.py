@@ -162,6 +162,59 @@ def test_a_release_is_written_once_wherever_it_is_killed(make_filter: Callable[.
         assert why in " ".join(run(crawl, "release", position, code=code)[1].split())
 
 
+def test_many_are_released_once_wherever_it_is_killed(make_filter: Callable[..., Filter]) -> None:
+    """All near copies of a host, killed after each step and repeated: each leaves one record in `unique`, as it came."""
+    crawl = make_filter(partitions=2)
+    crawl.start("index")
+    crawl.start("worker")
+    crawl.produce([(number % 2, b"https://a.example/%d" % number, text.encode(), []) for number, text in enumerate(TEXTS[:4])])
+    crawl.wait_until_committed(4)
+    near = {
+        b"https://Shop.example:443/%d" % number: (number % 2, " ".join([*TEXTS[number // 2].split()[:-1], f"other{number}"]))
+        for number in range(6)
+    }
+    other = " ".join([*TEXTS[3].split()[:-1], "otherwise"])
+    crawl.produce([(part, key, text.encode(), [("kept", b"yes")]) for key, (part, text) in near.items()])
+    crawl.produce([(0, b"https://shop.example/exact", TEXTS[0].encode(), []), (1, b"https://b.example/", other.encode(), [])])
+    crawl.wait_until_committed(12)
+    shop = ("release", "--host", "shop.example")
+
+    dry = told(crawl, *shop, "--dry-run")
+    assert (dry["found"], dry["would_be_written"], dry["written"], dry["hosts"]) == (6, 6, 0, {"shop.example": 6})
+    assert len(dry["examples"]) == 6
+    assert told(crawl, *shop, "--below", "0.3", "--dry-run")["found"] == 0
+    assert told(crawl, *shop, "--reason", "exact", "--dry-run")["found"] == 1
+    for step in ("appended", "before-commit", "after-commit"):
+        killed(crawl, f"release.{step}", *shop)
+    again = told(crawl, *shop)
+    assert (again["found"], again["released_before"], again["written"], again["refused"]) == (6, 6, 0, {})
+    assert told(crawl, "release", "https://Shop.example:443/3")["written"] is False
+    of_one = told(crawl, "release", "--of", "https://a.example/3", "--below", "100%")
+    assert (of_one["found"], of_one["written"]) == (1, 1)
+    shown = run(crawl, "release", "--of", "https://a.example/3")
+    assert "released before 1" in " ".join(shown[0].split())
+    assert "Nothing was written." in shown[1]
+
+    outcome = Outcome(crawl)
+    outcome._check_verdicts()
+    released = [one for one in outcome.unique if header(one, "dedup.reason") == "released"]
+    assert {one.key: (one.partition, (one.value or b"").decode()) for one in released} == near | {
+        b"https://b.example/": (1, other)
+    }
+    assert len(released) == len({header(one, "dedup.log") for one in released}) == 7
+    assert [header(one, "kept") for one in released].count("yes") == 6
+    assert sum(isinstance(records.decode(one.value), records.Release) for one in outcome.log) == 7
+
+    for given, code, why in (
+        ((), 2, "name one document, or give --host"),
+        (("1@0", "--host", "a.example"), 2, "name one document, or give --host"),
+        (("1@0", "--reason", "near"), 2, "it goes with --host"),
+        (("--host", "a.example", "--reason", "new"), 78, "Nothing is dropped for the reason 'new'"),
+        (("--below", "high"), 78, "A similarity is written as a share"),
+    ):
+        assert why in " ".join(run(crawl, "release", *given, code=code)[1].split())
+
+
 def test_a_release_takes_what_a_person_sees(make_filter: Callable[..., Filter]) -> None:
     """A position on `duplicates`, as `tap` shows it, and an id name the document as well as its own position does."""
     crawl = make_filter(partitions=2)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_dedup.cli.tap import Tapped, _ids, lines
+from stream_dedup.cli.tap import Tapped, ids_of, lines
 from stream_dedup.cli.tap import describe as describe_with
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import DeadLetter, Headers, LogPlace, Message, Position, Reason, Representative
@@ -116,12 +116,12 @@ def test_today_is_shown_by_the_clock() -> None:
 
 def test_the_id_is_the_one_that_the_worker_reads() -> None:
     """At the id's field where there is one, though the text is a page that nobody takes apart here; else the key."""
-    find = _ids(Settings(value_format="json", id_field="page.url", text_field="page.html", text_is="html"))
+    find = ids_of(Settings(value_format="json", id_field="page.url", text_field="page.html", text_is="html"))
     value = b'{"page": {"url": "https://a.example/", "html": "<p>x"}}'
 
     assert find(Message("unique", 0, 0, None, value, None, [])) == b"https://a.example/"
     assert find(Message("unique", 0, 0, b"k", b"no JSON", None, [])) == b"k"
-    assert _ids(Settings())(Message("unique", 0, 0, b"k", value, None, [])) == b"k"
+    assert ids_of(Settings())(Message("unique", 0, 0, b"k", value, None, [])) == b"k"
 
 
 HEADER_NAMES = st.sampled_from(

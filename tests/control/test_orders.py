@@ -9,7 +9,7 @@ import pytest
 
 from stream_dedup.control.forget import KnownId, log_form
 from stream_dedup.control.inforce import InForce, change_fields
-from stream_dedup.control.release import Trace
+from stream_dedup.control.release import Trace, Traces
 from stream_dedup.control.seed import SeedProgress, file_source
 from stream_dedup.ground.better import BetterRule
 from stream_dedup.ground.document import NO_TOPIC_ID
@@ -137,7 +137,8 @@ def test_seeding_goes_on_behind_what_the_log_has(tmp_path: Path) -> None:
 def test_a_trace_holds_every_place_that_judged_a_document_and_its_releases() -> None:
     """By topic id, partition, offset and value; other values there, other partitions and other recipes are passed over."""
     wanted = Doc(1, 5, 77, b"d" * 16, 1 << 100, id=b"i", features=9, scope=4)
-    trace = Trace(TOPIC_ID, 1, 5, 77, RECIPE)
+    trace, other = Trace(1, 5, 77), Trace(0, 5, 77)
+    traces = Traces(TOPIC_ID, RECIPE, [trace, other])
     log = [
         declare(WIDE),
         batch([Doc(0, 5, 77, bytes(16), 0), wanted]),
@@ -149,9 +150,10 @@ def test_a_trace_holds_every_place_that_judged_a_document_and_its_releases() -> 
         None,
     ]
     for offset, raw in enumerate(log):
-        trace.fold(offset, decoded(raw))
+        traces.fold(offset, decoded(raw))
 
     assert trace.verdicts_at == {"1/1", "6/0"}
+    assert (other.verdicts_at, other.releases) == ({"1/0"}, [])
     assert (trace.released_at, trace.releases) == ({"4/0"}, [(4, 40)])
     document = trace.judged[-1][2]
     assert (len(document), document.sources[0].epoch, document.sources[0].committed) == (1, 0, 0)
