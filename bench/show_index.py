@@ -65,13 +65,16 @@ def bench_index_command(
     from dataclasses import replace
 
     from bench.index import IndexOptions
-    from stream_dedup.cli.plan import read_size
     from stream_dedup.ground.plan import parse as parse_plan
+    from stream_dedup.settings.units import parse_size
 
     chosen = [parse_plan(plan) for plan in plans or ["bands"]]
     if corpus is not None:
         return _show_nearness(corpus, chosen, seed)
-    room, other = (None if size is None else read_size(size) for size in (memory, reopen))
+    try:
+        room, other = (None if size is None else parse_size(size) for size in (memory, reopen))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--memory, --reopen-with") from error
     first = IndexOptions(
         documents,
         chosen[0],

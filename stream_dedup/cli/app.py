@@ -32,7 +32,6 @@ from stream_dedup.cli.group import group_command
 from stream_dedup.cli.index import index_restore_command, index_snapshot_command, index_stats_command, index_verify_command
 from stream_dedup.cli.load import load_command
 from stream_dedup.cli.options import Command, command
-from stream_dedup.cli.plan import plan_command
 from stream_dedup.cli.release import release_command
 from stream_dedup.cli.replay import replay_command
 from stream_dedup.cli.rewind import rewind_command
@@ -123,7 +122,6 @@ PANELS: Final[dict[str, tuple[Command | Group, ...]]] = {
             config_reference_command,
         ),
         doctor_command,
-        plan_command,
         calibrate_command,
         compile_command,
         version_command,

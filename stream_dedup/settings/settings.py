@@ -423,8 +423,8 @@ class Settings(BaseModel):
     index_memory: Annotated[Size, Field(ge=512 << 20)] | None = Field(
         default=None,
         description="Most memory that the index may take, such as `8GB`; without it, what its entries need. The rest lies "
-        "in files in `index_dir`, which makes looking up slower; when what must be in memory does not fit "
-        "(`stream-dedup plan` says how much), the index stops and says so.",
+        "in files in `index_dir`, which makes looking up slower; when what must be in memory does not fit (with `bands` a "
+        "third), the index stops and says so.",
     )
     http_host: str = Field(
         default="127.0.0.1",

@@ -1,11 +1,16 @@
-"""Plans: their text, their fields, their limits, and the predicate that specifies the index."""
+"""Plans: their text, their fields, their limits, the predicate that specifies the index, and what their page says they find."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import os
 import random
+import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -239,6 +244,30 @@ def test_guaranteed_distances_of_the_literature() -> None:
     assert [Plan(64, 5, 0, 5, key_blocks=2).distance_guaranteed, Plan(64, 6, 0, 9, key_blocks=3).distance_guaranteed] == [3, 3]
     assert [plan.distance_guaranteed for plan in (CLASSIC, Plan(64, 4, 1, 9), WIDE, Plan(128, 0, 0, 18))] == [3, 7, 15, 18]
     assert [plan.probes for plan in (CLASSIC, Plan(64, 4, 1, 9), WIDE, Plan(128, 0, 0, 18))] == [4, 17 * 4, 17 * 8, 1]
+    assert (Plan(64, 6, 0, 3, key_blocks=3).tables, set(Plan(64, 6, 0, 3, key_blocks=3).key_bits)) == (20, {31, 32, 33})
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_named_plans_find_what_their_page_says(name: str) -> None:
+    """Of 1,000 random pairs of each similarity as many, or as chance allows once in a million draws."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "plans.md").read_text(encoding="utf-8")
+    (headings,) = re.findall(r"^\| plan \| surely .*$", page, re.MULTILINE)
+    (row,) = re.findall(rf"^\| `{name}` \| \d+ bits? \|.*$", page, re.MULTILINE)
+    surely, *said = [cell.strip() for cell in row.strip("|").split("|")][1:]
+    similarities = [float(cell) for cell in headings.strip("|").split("|")[2:]]
+    dice, plan = np.random.default_rng(int(os.environ["TEST_SEED"])), PLANS[name]
+
+    assert int(surely.split()[0]) == plan.distance_guaranteed
+    for similarity, share in zip(similarities, map(float, said), strict=True):
+        differing = 0.8 * math.acos(2 * similarity / (1 + similarity)) / math.pi
+        hits = 0
+        for _ in range(1000):
+            difference = sum(1 << bit for bit in np.flatnonzero(dice.random(128) < differing).tolist())
+            values, others = np.concatenate([dice.integers(0, 256, (2, 80)), dice.integers(0, 16, (2, 80))], axis=1)
+            pair = values, np.where(dice.random(160) < similarity, values, others)
+            sketches = tuple(bytes([*one[:80], *(one[80::2] | one[81::2] << 4)]) for one in pair)
+            hits += plan.within_reach(0, difference, (100, 100), sketches)
+        assert abs(hits - 1000 * share) < 5 * math.sqrt(1000 * share * (1 - share)) + 3
 
 
 def test_a_similarity_is_written_as_a_share_or_in_per_cent() -> None:
