@@ -75,11 +75,7 @@ def commands_command() -> int:
 
 PANELS: Final[dict[str, tuple[Command | Group, ...]]] = {
     "Run the filter": (
-        Group(
-            "run",
-            "Run a role of the filter until SIGTERM or Ctrl-C.",
-            *RUN_COMMANDS,
-        ),
+        Group("run", "Run a role of the filter until SIGTERM or Ctrl-C.", *RUN_COMMANDS),
         demo_command,
         broker_command,
         load_command,

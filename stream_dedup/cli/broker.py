@@ -10,6 +10,7 @@ import typer
 
 from stream_dedup.broker import LocalBroker
 from stream_dedup.cli.options import PartitionsOption, Settings, command
+from stream_dedup.cli.topics import apply_topics
 from stream_dedup.ground.terminal import note
 from stream_dedup.service.signals import stop_on_signals
 
@@ -28,16 +29,13 @@ def broker_command(
     partitions: PartitionsOption = None,
 ) -> int:
     """Run a real Apache Kafka on this machine to play with, with all topics, until Ctrl-C. Needs no Java and no Docker."""
-    from stream_dedup.cli.topics import apply_topics
-
     broker = LocalBroker(folder, port=port, log=note)
     try:
         with stop_on_signals() as stop:
             note("Starting Apache Kafka; the first time its parts are fetched, which takes a while.")
             broker.start()
             apply_topics(
-                settings.model_copy(update={"kafka_bootstrap_servers": broker.bootstrap, "kafka": {}}),
-                partitions=partitions,
+                settings.model_copy(update={"kafka_bootstrap_servers": broker.bootstrap, "kafka": {}}), partitions=partitions
             )
             sys.stdout.write(_how_to_use(broker.bootstrap, settings.topic_prefix))
             sys.stdout.flush()

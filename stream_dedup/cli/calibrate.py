@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stream_dedup.cli.options import DocumentFormat, FormatOption, Given, JsonOption, Settings, command
+from stream_dedup.cli.check import decode_documents, settings_for
+from stream_dedup.cli.options import DocumentFormat, FormatOption, Given, JsonOption, Settings, TextFieldOption, command
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, InputError
 from stream_dedup.ground.plan import Plan, plan_for
@@ -48,7 +49,7 @@ def calibrate_command(
         typer.Argument(metavar="FILE|DIR|-|TOPIC", help="Documents as `check` takes them, or a topic: its newest are read."),
     ],
     document_format: FormatOption = DocumentFormat.AUTO,
-    text_field: Annotated[str | None, typer.Option("--text-field", metavar="PATH", help="Field that holds the text.")] = None,
+    text_field: TextFieldOption = None,
     documents: Annotated[
         int,
         typer.Option("--documents", min=DOCUMENTS_MIN, max=200_000, help="Most documents to read; copies lie near each other."),
@@ -120,7 +121,6 @@ def _documents(
     given: Given, target: str, form: str, most: int, text_field: str | None
 ) -> tuple[Settings, Iterator[OfflineDocument]]:
     """Return the settings that fit what is read, and the documents."""
-    from stream_dedup.cli.check import decode_documents, settings_for
     from stream_dedup.inputs.sources import STANDARD_INPUT, find_files, read_documents
 
     if target != STANDARD_INPUT and not Path(target).exists():

@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ from stream_dedup.cli.options import (
     Settings,
     SimilarityOption,
     StrictOption,
+    TextFieldOption,
     command,
 )
 from stream_dedup.cli.remarks import Losses, Remarks, told
@@ -39,7 +41,7 @@ def check_command(
     ],
     document_format: FormatOption = DocumentFormat.AUTO,
     lines: Annotated[bool, typer.Option("--lines", help="Plain text, one document a line (= --format lines).")] = False,
-    text_field: Annotated[str | None, typer.Option("--text-field", metavar="PATH", help="Field that holds the text.")] = None,
+    text_field: TextFieldOption = None,
     id_field: Annotated[
         str | None, typer.Option("--id-field", metavar="PATH", help="Field that holds the id.  [default: id, else url]")
     ] = None,
@@ -137,22 +139,13 @@ def _check(
 
 
 def _check_into(
-    settings: Settings,
-    target: str,
-    files: Sequence[SourceFile],
-    folder: Path,
-    rows_max: int,
-    *,
-    is_strict: bool,
-    as_json: bool,
+    settings: Settings, target: str, files: Sequence[SourceFile], folder: Path, rows_max: int, *, is_strict: bool, as_json: bool
 ) -> int:
     """Judge every document of `target` and write kept rows and duplicates into `folder`; return the exit code.
 
     Raises:
         InputError: it cannot be read twice, or the folder holds something else.
     """
-    from functools import partial
-
     from stream_dedup.local.parts import PartedOutput
     from stream_dedup.settings.recipe import recipe_of
 

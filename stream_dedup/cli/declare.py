@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlencode
 
 import typer
 
@@ -14,6 +16,7 @@ from stream_dedup.ground.plan import Plan, parse_similarity
 from stream_dedup.ground.plan import parse as parse_plan
 from stream_dedup.ground.terminal import note, print_json, print_table, progress
 from stream_dedup.index.window import Window
+from stream_dedup.service.asking import ask_role
 from stream_dedup.service.ports import addresses
 
 if TYPE_CHECKING:
@@ -143,10 +146,6 @@ def _ask_for_memory(addresses: Sequence[str], plan: Plan) -> None:
         ConfigurationError: it cannot.
         InputError: it does not answer.
     """
-    from urllib.parse import urlencode
-
-    from stream_dedup.service.asking import ask_role
-
     remedy = (
         "Nothing was written: an index whose memory does not hold the plan of its log ends with 78 until it has more, so each "
         "is asked first. Name every replica with --index http://HOST:PORT, or write the plan without an answer with --unasked."
@@ -202,8 +201,6 @@ def _plan(plan: Plan) -> str:
 
 
 def _told(window: Window | None) -> str:
-    from datetime import timedelta
-
     from stream_dedup.settings.units import as_text
 
     if window is None:

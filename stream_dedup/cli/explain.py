@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from stream_dedup.cli.dropped import record_at
 from stream_dedup.cli.options import Given, JsonOption, Settings, command
+from stream_dedup.ground.better import BetterRule, beats
 from stream_dedup.ground.document import DeadLetter, Message, Reason
 from stream_dedup.ground.errors import InputError
 from stream_dedup.ground.plan import Plan
@@ -128,7 +130,6 @@ def compare(recipe: Recipe, plan: Plan, one: _Side, other: _Side, rows: int) -> 
 
 def _is_better(settings: Settings, copy: _Side, kept: _Side) -> bool:
     """Return whether the second, as a copy of the first, is better than it by the settings' rule."""
-    from stream_dedup.ground.better import BetterRule, beats
     from stream_dedup.worker.ranks import HostRanks
 
     ranks = HostRanks.read(settings.host_ranks)
@@ -220,7 +221,6 @@ def document_in(settings: Settings, path: Path, *, takes_vectors: bool) -> Decod
 
 
 def _read_record(settings: Settings, topic: str | None, partition: int, offset: int, *, takes_vectors: bool) -> DecodedDocument:
-    from stream_dedup.cli.dropped import record_at
     from stream_dedup.cli.orders import OrderSurroundings
 
     topic = settings.topic_names.documents if topic is None else topic

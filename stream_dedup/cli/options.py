@@ -135,8 +135,7 @@ class DocumentFormat(enum.StrEnum):
 
 
 ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", help="Settings file (TOML or YAML); else STREAM_DEDUP_CONFIG."),
+    Path | None, typer.Option("--config", metavar="FILE", help="Settings file (TOML or YAML); else STREAM_DEDUP_CONFIG.")
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -147,8 +146,7 @@ SetOption = Annotated[
     ),
 ]
 BrokersOption = Annotated[
-    str | None,
-    typer.Option("--bootstrap-servers", "-b", metavar="HOST:PORT", help="First brokers to ask."),
+    str | None, typer.Option("--bootstrap-servers", "-b", metavar="HOST:PORT", help="First brokers to ask.")
 ]
 OwnBrokerOption = Annotated[
     str | None,
@@ -163,6 +161,7 @@ FormatOption = Annotated[
         help="auto: by the name (.jsonl, .parquet, .arrow, .txt, .html, .warc; + .gz, .zst); standard input is jsonl.",
     ),
 ]
+TextFieldOption = Annotated[str | None, typer.Option("--text-field", metavar="PATH", help="Field that holds the text.")]
 SimilarityOption = Annotated[
     str | None, typer.Option("--similarity", metavar="SHARE", help="From which similarity on two texts are near: 0.65, or 65%.")
 ]
@@ -176,8 +175,7 @@ FiguresOption = Annotated[
 FitOption = Annotated[
     bool,
     typer.Option(
-        "--fit-brokers",
-        help="Lower replicas and min.insync.replicas to the brokers there are. For a broker to play with.",
+        "--fit-brokers", help="Lower replicas and min.insync.replicas to the brokers there are. For a broker to play with."
     ),
 ]
 PartitionsOption = Annotated[
@@ -185,16 +183,13 @@ PartitionsOption = Annotated[
     typer.Option("--partitions", min=1, max=10_000, help="Partitions of documents and the outputs where they are created."),
 ]
 TopicFilesOption = Annotated[
-    Path | None,
-    typer.Option("--from", metavar="FOLDER", help="Your own copy of the topic files instead of the packaged one."),
+    Path | None, typer.Option("--from", metavar="FOLDER", help="Your own copy of the topic files instead of the packaged one.")
 ]
 StopWithParentOption = Annotated[bool, typer.Option("--stop-with-parent", hidden=True)]
 FirstStartOption = Annotated[
     bool | None,
     typer.Option(
-        "--first-start",
-        help="Confirm that a group without committed offsets may begin at the beginning.",
-        show_default=False,
+        "--first-start", help="Confirm that a group without committed offsets may begin at the beginning.", show_default=False
     ),
 ]
 StagesOption = Annotated[

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stream_dedup.cli.options import JsonOption, Settings, command
+from stream_dedup.cli.options import DryRunOption, JsonOption, Settings, command
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.log import epochs
@@ -29,7 +29,7 @@ def rewind_command(
         list[str],
         typer.Argument(metavar="PARTITION@OFFSET", help="Where to read on: 3@8812 or documents-3@8812; several at once."),
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written, and change nothing.")] = False,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Have partitions of `documents` read again from an offset on, while no worker runs. What left already leaves again.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stream_dedup.cli.load import hint_of_pages, record_of
 from stream_dedup.cli.options import DocumentFormat, FormatOption, JsonOption, Settings, StrictOption, command
 from stream_dedup.cli.remarks import Losses, say_passed_over
 from stream_dedup.ground.document import NONCE_BYTES, DeadLetter, Message, Reason
@@ -130,7 +131,6 @@ def _topic(settings: Settings, target: str) -> list[str]:
 def _of_files(
     settings: Settings, target: str, form: str, key_field: str | None, totals: _Totals
 ) -> Iterator[tuple[Source, Iterator[Message]]]:
-    from stream_dedup.cli.load import hint_of_pages, record_of
     from stream_dedup.control.seed import file_source
     from stream_dedup.inputs.sources import find_files, read_documents
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stream_dedup.cli.check import decode_documents
 from stream_dedup.cli.options import JsonOption, Settings, command
 from stream_dedup.ground.document import DeadLetter
 from stream_dedup.ground.errors import ConfigurationError, FormatError, InputError
@@ -236,7 +237,6 @@ def scan_files(settings: Settings, fingerprinter: Fingerprinter, target: str, wa
         InputError: there is nothing to read.
         ConfigurationError: the plan is wider than the recipe's prints.
     """
-    from stream_dedup.cli.check import decode_documents
     from stream_dedup.fingerprinting import number_of
     from stream_dedup.inputs.sources import find_files, hold_objects, read_documents
     from stream_dedup.local.offline import check_widths

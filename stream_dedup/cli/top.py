@@ -31,12 +31,7 @@ from stream_dedup.service.ports import addresses
 _ANSWER_SECONDS = 5.0
 _ANSWER_BYTES_MAX = 16 << 20
 _Labels = frozenset[tuple[str, str]]
-_KNOWN_BY = {
-    "worker": "documents_total",
-    "index": "index_entries",
-    "insights": "insights_hosts",
-    "search": "search_documents",
-}
+_KNOWN_BY = {"worker": "documents_total", "index": "index_entries", "insights": "insights_hosts", "search": "search_documents"}
 # Of the roles of `run all`; not everybody runs insights and a search.
 _ALWAYS = 2
 

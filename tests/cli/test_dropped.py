@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stream_dedup.cli import dropped, explain
+from stream_dedup.cli import explain
 from stream_dedup.cli.dropped import SourcePlace, source_of
 from stream_dedup.cli.orders import OrderSurroundings
 from stream_dedup.control import rewind
@@ -47,6 +47,6 @@ def test_explain_reads_the_topic_that_a_position_names(text: str, topic: str, mo
         asked.append((name, partition, offset))
         return Message(name, partition, offset, b"key", b"some words", None, [])
 
-    monkeypatch.setattr(dropped, "record_at", record_at)
+    monkeypatch.setattr(explain, "record_at", record_at)
     explain._read(RENAMED, text, takes_vectors=False)
     assert asked == [(topic, 1, 3)]
