@@ -24,10 +24,10 @@ from stream_dedup.cli.options import ClassesOption, ContainsOption, JsonOption, 
 from stream_dedup.ground.document import Headers
 from stream_dedup.ground.errors import BrokerError, ConfigurationError, InputError
 from stream_dedup.ground.terminal import note, print_json, print_table
-from stream_dedup.proof.letters import Letter, RedriveProgress, letter_of, redrive_group
 
 if TYPE_CHECKING:
     from stream_dedup.kafka import Bounds, GroupStamp, Output, TransactionalOutput
+    from stream_dedup.proof.letters import Letter, RedriveProgress
 
 _AT_ONCE = 1000
 _ATTEMPTS = 5
@@ -97,6 +97,7 @@ def dlq_redrive_command(
     Correct first what made them dead letters: each is judged as a new document, and may become a dead letter again.
     """
     from stream_dedup.kafka import GroupStamp, TransactionalOutput, topic_bounds
+    from stream_dedup.proof.letters import redrive_group
 
     wanted = Filter(tuple(stages or ()), tuple(classes or ()), contains)
     topic, partitions = _topic(settings)
@@ -241,6 +242,7 @@ def original(letter: Letter) -> Output:
 
 def _letters(settings: Settings, topic: str, bounds: Mapping[int, Bounds]) -> Iterator[Letter]:
     from stream_dedup.kafka import SpanReader
+    from stream_dedup.proof.letters import letter_of
 
     reader = SpanReader(settings, topic, bounds)
     for messages in reader.read():
@@ -265,6 +267,7 @@ def _existing(settings: Settings, topic: str) -> tuple[bytes, int]:
 
 def _progress(settings: Settings, topic: str, partitions: int) -> dict[int, RedriveProgress]:
     from stream_dedup.kafka import group_offsets
+    from stream_dedup.proof.letters import RedriveProgress, redrive_group
 
     found = group_offsets(settings, redrive_group(settings.group), topic, partitions)
     progress: dict[int, RedriveProgress] = defaultdict(RedriveProgress)
