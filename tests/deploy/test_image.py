@@ -97,7 +97,7 @@ def test_the_image_has_the_bytecode_of_what_the_roles_import(tmp_path: Path) -> 
 
     kept = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.pyc")}
     library = Path(os.__file__).parent
-    for module in (library / "argparse.py", *(ROOT / "stream_dedup" / name for name in ROLES)):
+    for module in (library / "json" / "decoder.py", *(ROOT / "stream_dedup" / name for name in ROLES)):
         assert any(one.startswith(module.with_suffix("").as_posix().lstrip("/") + ".") for one in kept), module
 
 

@@ -80,9 +80,11 @@ def test_protoc_has_nothing_of_ours_and_bounds(started: list[dict[str, Any]]) ->
 
 @LINUX
 def test_a_child_that_takes_more_memory_or_time_than_it_may_is_ended() -> None:
-    hungry = start_child([sys.executable, "-c", "bytearray(1 << 30)"], 512 << 20, stderr=subprocess.DEVNULL)
+    program = "import sys; sys.stdin.read(); bytearray(1 << 30)"  # it begins when its limit is set
+    hungry = start_child([sys.executable, "-c", program], 512 << 20, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
     busy = start_child([sys.executable, "-c", "while True: pass"], 1 << 30, 1)
-    assert hungry.wait(60) == 1
+    hungry.communicate(timeout=60)
+    assert hungry.returncode == 1
     assert busy.wait(60) in (-signal.SIGXCPU, -signal.SIGKILL)
 
 

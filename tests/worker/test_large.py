@@ -24,7 +24,7 @@ def test_memory_goes_back_after_a_large_batch(count: int, value_bytes: int, give
     messages = Messages.of([Message("documents", 0, offset, None, value, None, []) for offset in range(count)])
     flow = SimpleNamespace(admit=lambda _: [], in_flight=1)
     freed = memory.FreedMemory(1 << 50, 32 << 20)
-    questions = Questions(context(flow), mock.Mock(), mock.Mock(), freed, None)
+    questions = Questions(context(flow), mock.Mock(), mock.Mock(), mock.Mock(), freed, None)
 
     with mock.patch.object(memory, "give_back") as give_back:
         questions.ask(InFlight(messages, [None] * count, [None] * count, [], b"", {}))
