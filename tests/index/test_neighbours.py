@@ -27,7 +27,6 @@ from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.ground.sketch import NOT_COMPARED, SKETCH_BYTES, SKETCH_VALUES, per_cent
 from stream_dedup.index import blocked, budget, finder, keyed, near_kernels, neighbours, slot_kernels, table_kernels
 from stream_dedup.index.blocks import addresses_of, tables_of, to_limbs
-from stream_dedup.index.held import bytes_for
 from stream_dedup.index.neighbours import Neighbours
 from stream_dedup.index.rows import (
     FEATURES_UNKNOWN,
@@ -553,40 +552,6 @@ def test_memory_per_entry_is_as_the_module_says() -> None:
 
     assert tables.live == 50_000
     assert 60 < (tables.bytes_used - empty) / 50_000 < 230
-
-
-class Tight(budget.Budget):
-    """Holds what has to be in memory, and nothing that may lie in files."""
-
-    def room(self, bytes_needed: int) -> int:
-        """Return that there is none."""
-        return -bytes_needed
-
-    def demand(self, bytes_needed: int) -> None:
-        """Refuse nothing."""
-
-
-def test_a_budget_is_told_what_the_arrays_hold_at_most(tmp_path: Path) -> None:
-    """What the least budget is told from bounds an index that grows, and is not far off."""
-    dice = np.random.default_rng(int(os.environ["TEST_SEED"]))
-    plan, count, shares = PLANS["bands"], 1_200_000, []
-    columns = no_columns(2, count, 120)
-    columns.sketches[:] = dice.integers(0, 256, (count, 120), np.uint8)
-    columns.prints[:], columns.digests[:] = dice.integers(0, 1 << 64, (2, count, 2), np.uint64)
-    columns.offsets[:] = np.arange(count)
-    index = Neighbours(plan, 2, lambda numbers: take_rows(columns, numbers), budget=Tight(1, tmp_path), values=120)
-    for first in range(0, count, 5_000):
-        part = take_rows(columns, slice(first, first + 5_000))
-        index.add(part, np.ones(5_000, np.bool_))
-        index.judge(take_rows(part, slice(0, 1)), np.full(1, 100, np.uint32), 1)  # which sorts when it is due
-        shares.append(
-            index.bytes_used
-            / bytes_for(plan.tables, index.live, index.live, 16, in_files=True, open_share=1 / neighbours.MERGED_AGAIN_IN_FILES)
-        )
-
-    assert max(shares[-40:]) < 1.0
-    assert min(shares[-40:]) > 0.7
-    assert index.bytes_mapped > 150 * index.live
 
 
 def test_a_bucket_of_a_million_costs_what_it_holds() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stream_dedup.checks.reading import check_reading, reading_of
-from stream_dedup.cli.tap import _ids
+from stream_dedup.cli.tap import ids_of
 from stream_dedup.ground.document import DeadLetter, Headers, Message, Reason
 from stream_dedup.ground.errors import ConfigurationError, TextAwayError
 from stream_dedup.ground.messages import Messages
@@ -177,7 +177,7 @@ def test_who_fetches_nothing_says_so_and_knows_the_id(pages: Pages) -> None:
     assert isinstance(found, DeadLetter)
     assert found.message == f"The text lies at {pages.url}/a?..., and is not fetched here."
     assert by.id_of(record) == b"one"
-    assert _ids(settings_for(pages))(record) == b"one"
+    assert ids_of(settings_for(pages))(record) == b"one"
     assert by.id_of(message(b"{")) == b"key"
     assert pages.asked == []
 
