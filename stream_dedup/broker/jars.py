@@ -6,9 +6,9 @@ at all, because it is fetched aside, verified there and then moved; two processe
 fetch once.
 
 `jars.lock` names every jar by its Maven coordinate, so nothing is resolved on the user's machine: what runs there is what
-was tried here. Kafka's own archive is not on Maven Central. Who raises a version writes the list anew:
+was tried here. The resolver is needed only to write the list anew:
 
-    python -m tests.broker_room.write_lock
+    python -m stream_dedup.broker.jars
 
 The cache is `broker/jars` under `STREAM_DEDUP_CACHE_DIR`, or else under the user's cache directory (`platformdirs`). It
 may be filled by hand on a machine without a network: the files keep their Maven names.
@@ -17,20 +17,19 @@ may be filled by hand on a machine without a network: the files keep their Maven
 from __future__ import annotations
 
 import hashlib
-import http.client
 import os
 import re
 import shutil
-import ssl
 import subprocess
 import tempfile
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import filelock
 import platformdirs
@@ -39,7 +38,13 @@ from stream_dedup.ground.errors import LocalBrokerError
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 
-CENTRAL = "https://repo1.maven.org/maven2"
+# kafka-clients stands beside kafka_2.13 because the resolver's mediation otherwise picks 3.8.0 for it. Kafka's own jars
+# bring the SLF4J 1.7 interface but no logger; this binding matches that interface.
+ROOTS = (
+    "org.apache.kafka:kafka-clients:4.3.1",
+    "org.apache.kafka:kafka_2.13:4.3.1",
+    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.5",
+)
 JAVA_VERSION_MIN = 17  # what Kafka 4 asks of a broker (KIP-1013)
 FETCHED_AT_ONCE = 4
 ATTEMPTS = 3
@@ -63,12 +68,6 @@ class Jar:
         """The name by Maven's convention, `artifact-version.jar`."""
         _, artifact, version = self.coordinate.split(":")
         return f"{artifact}-{version}.jar"
-
-    @property
-    def path(self) -> str:
-        """Where it lies in a Maven repository."""
-        group, artifact, version = self.coordinate.split(":")
-        return f"{group.replace('.', '/')}/{artifact}/{version}/{self.file_name}"
 
     def matches(self, path: Path) -> bool:
         """Return whether the file consists of exactly the pinned bytes."""
@@ -100,6 +99,17 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
             )
         jars[jar.file_name] = jar
     return tuple(jars.values())
+
+
+def render_lock(jars: Iterable[Jar]) -> str:
+    """Return the text of a lock file; `parse_lock` reads it back."""
+    lines = [
+        "# The jars of the local broker: Maven coordinate, SHA-256 and size in bytes of each.",
+        "# Written by `python -m stream_dedup.broker.jars` from:",
+        *(f"#   {root}" for root in ROOTS),
+    ]
+    ordered = sorted(jars, key=lambda jar: jar.coordinate)
+    return "\n".join([*lines, *(f"{jar.coordinate} sha256:{jar.sha256} {jar.size_bytes}" for jar in ordered)]) + "\n"
 
 
 def pinned_jars() -> tuple[Jar, ...]:
@@ -168,6 +178,19 @@ def find_java(log: Callable[[str], None] | None = None) -> Path:
     )
 
 
+def resolve_roots() -> tuple[Jar, ...]:
+    """Resolve and fetch `ROOTS` with everything they need, and return what a new lock file has to pin.
+
+    Raises:
+        LocalBrokerError: something could not be fetched, or the `broker` extra is not installed.
+    """
+    maven = _maven()
+    with tempfile.TemporaryDirectory() as repository, _sentences("the list of jars"), _trusting_what_the_system_trusts():
+        context = maven.MavenContext(repo_cache=Path(repository), timeout=FETCH_TIMEOUT_SECONDS)
+        roots, others = context.resolver.resolve([context.create_dependency(root) for root in ROOTS])
+        return tuple(_pin(dependency) for dependency in [*roots, *others])
+
+
 def _missing(jars: Sequence[Jar], folder: Path) -> list[Jar]:
     """Return the jars that the folder lacks, after verifying those that it has."""
     missing = [jar for jar in jars if not (folder / jar.file_name).exists()]
@@ -206,8 +229,8 @@ def _fetch_missing(jars: Sequence[Jar], folder: Path, log: Callable[[str], None]
 
 def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
     """Fetch several at once; the first failure, or Ctrl-C, drops those that have not begun."""
-    with ThreadPoolExecutor(FETCHED_AT_ONCE) as threads:
-        fetches = [threads.submit(_fetch, jar, incoming, folder) for jar in jars]
+    with _trusting_what_the_system_trusts(), ThreadPoolExecutor(FETCHED_AT_ONCE) as threads:
+        fetches = [threads.submit(_fetch, jar, incoming, folder / jar.file_name) for jar in jars]
         try:
             for fetch in as_completed(fetches):
                 fetch.result()
@@ -216,40 +239,75 @@ def _fetch_all(jars: Sequence[Jar], incoming: Path, folder: Path) -> None:
             raise
 
 
-def _what_the_system_trusts() -> ssl.SSLContext:
-    """Return the certificates of the operating system, which pip takes too: a company's proxy signs with one of its own."""
+@contextmanager
+def _trusting_what_the_system_trusts() -> Iterator[None]:
+    """Take the certificates of the operating system too, as pip does: a company's proxy signs with one of its own."""
     try:
         import truststore  # noqa: PLC0415 - an optional extra
     except ImportError as error:
         raise LocalBrokerError(_EXTRA_MISSING.format(what="truststore, to fetch the jars of Apache Kafka")) from error
-    return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    truststore.inject_into_ssl()
+    try:
+        yield
+    finally:
+        truststore.extract_from_ssl()
 
 
-def _fetch(jar: Jar, incoming: Path, folder: Path) -> None:
+def _fetch(jar: Jar, incoming: Path, destination: Path) -> None:
     """Fetch one jar aside, and move it to its place only if it has the pinned bytes."""
-    fetched = incoming / jar.file_name
-    trust = _what_the_system_trusts()  # of its own: it lets one connection begin at a time
+    maven = _maven()
     for attempt in range(1, ATTEMPTS + 1):
+        # A folder of its own: the downloader writes in place and takes what is there for whole.
+        repository = incoming / f"{jar.file_name}-{attempt}"
+        context = maven.MavenContext(repo_cache=repository, timeout=FETCH_TIMEOUT_SECONDS)
         try:
-            with urllib.request.urlopen(f"{CENTRAL}/{jar.path}", timeout=FETCH_TIMEOUT_SECONDS, context=trust) as answer:  # noqa: S310
-                content = answer.read(jar.size_bytes + 1)
+            with _sentences(jar.coordinate, destination.parent):
+                fetched: Path = context.create_dependency(jar.coordinate).artifact.resolve()
             break
-        except (OSError, http.client.HTTPException) as error:
+        except LocalBrokerError:
             if attempt == ATTEMPTS:
-                is_answer = isinstance(error, urllib.error.HTTPError)
-                what = "was refused by Maven Central or by a proxy on the way" if is_answer else "could not be fetched"
-                raise LocalBrokerError(
-                    f"{jar.coordinate} {what}: {error}. Check the network and the proxy settings, or try again later. Or fill "
-                    f"{folder} from a machine that can."
-                ) from error
+                raise
             time.sleep(attempt)
-    fetched.write_bytes(content)
     if not jar.matches(fetched):
         raise LocalBrokerError(
             f"What was fetched as {jar.coordinate} does not have the SHA-256 that jars.lock pins and was thrown away; "
             "try again, and if it stays so, ask whoever runs the proxy or mirror between here and Maven Central."
         )
-    fetched.replace(folder / jar.file_name)
+    fetched.replace(destination)
+
+
+@contextmanager
+def _sentences(what: str, folder: Path | None = None) -> Iterator[None]:
+    """Turn what the downloader raises into our error; `folder` is what can be filled by hand instead."""
+    otherwise = "" if folder is None else f" Or fill {folder} from a machine that can."
+    try:
+        yield
+    except OSError as error:  # requests' errors are OSErrors
+        raise LocalBrokerError(
+            f"{what} could not be fetched from Maven Central: {error}. Check the network and the proxy settings.{otherwise}"
+        ) from error
+    except RuntimeError as error:
+        raise LocalBrokerError(
+            f"{what} was refused by Maven Central or by a proxy on the way: {error}. Try again later.{otherwise}"
+        ) from error
+
+
+def _maven() -> ModuleType:
+    try:
+        import jgo.maven  # noqa: PLC0415 - an optional extra
+    except ImportError as error:
+        raise LocalBrokerError(_EXTRA_MISSING.format(what="jgo, to fetch the jars of Apache Kafka")) from error
+    return jgo.maven
+
+
+def _pin(dependency: Any) -> Jar:
+    path: Path = dependency.artifact.resolve()
+    content = path.read_bytes()
+    coordinate = f"{dependency.groupId}:{dependency.artifactId}:{dependency.version}"
+    jar = Jar(coordinate, hashlib.sha256(content).hexdigest(), len(content))
+    if path.name != jar.file_name:
+        raise LocalBrokerError(f"{coordinate} is kept as {path.name}; jars.lock knows neither classifiers nor other types.")
+    return jar
 
 
 def _installed_javas() -> Iterator[Path]:
@@ -272,3 +330,18 @@ def _java_version(java: Path) -> int | None:
 
 def _say_nothing(_sentence: str) -> None:
     pass
+
+
+def main() -> None:
+    """Write `jars.lock` anew and say what changed; review the difference before committing it."""
+    before = set(pinned_jars()) if LOCK_FILE.exists() else set()
+    after = set(resolve_roots())
+    LOCK_FILE.write_text(render_lock(after), encoding="utf-8")
+    for sign, jars in (("-", before - after), ("+", after - before)):
+        for jar in sorted(jars, key=lambda jar: jar.coordinate):
+            print(sign, jar.coordinate, jar.sha256)
+    print(f"{len(after)} jars, {sum(jar.size_bytes for jar in after):,} bytes.")
+
+
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import http.server
-import importlib
 import os
 import socket
 import ssl
@@ -21,7 +20,6 @@ from stream_dedup.broker import jars
 from stream_dedup.broker.jars import Jar
 from stream_dedup.ground.errors import LocalBrokerError
 from tests.broker.certificates import Authority
-from tests.broker_room import write_lock
 
 CONTENT = {"org.example:one:1.0": b"the first jar " * 4096, "org.example.deep:two:2.1": b"the second jar " * 4096}
 POM = """<project><modelVersion>4.0.0</modelVersion>
@@ -60,6 +58,7 @@ def filled(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelf]:
+    core = pytest.importorskip("jgo.maven._core")
     folder = tmp_path / "shelf"
     for coordinate, content in CONTENT.items():
         group, artifact, version = coordinate.split(":")
@@ -71,7 +70,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelf]:
     with Shelf(folder) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        monkeypatch.setattr(jars, "CENTRAL", f"http://127.0.0.1:{server.server_address[1]}")
+        monkeypatch.setattr(core, "DEFAULT_REMOTE_REPOS", {"here": f"http://127.0.0.1:{server.server_address[1]}"})
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         monkeypatch.setattr(jars, "ATTEMPTS", 1)
         yield server
@@ -90,9 +89,9 @@ def test_the_pinned_list_holds_every_root_and_nothing_but_coordinates() -> None:
     text = jars.LOCK_FILE.read_text(encoding="utf-8")
     pinned = jars.parse_lock(text)
 
-    assert set(write_lock.ROOTS) <= {jar.coordinate for jar in pinned}
+    assert set(jars.ROOTS) <= {jar.coordinate for jar in pinned}
     assert len(pinned) > 40
-    assert text == write_lock.rendered(pinned)
+    assert text == jars.render_lock(pinned)
     assert "/" not in text
 
 
@@ -123,8 +122,8 @@ def test_a_damaged_lock_is_refused_with_its_line(line: str, said: str) -> None:
 
 
 def test_a_full_cache_needs_no_downloader(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all jars in place the class path names them in the lock's order, and nothing is fetched."""
-    without(monkeypatch, "truststore")
+    """With all jars in place the class path names them in the lock's order, and jgo is not asked for."""
+    without(monkeypatch, "jgo", "jgo.maven")
 
     assert [filled / "one-1.0.jar", filled / "two-2.1.jar"] == jars.class_path(PINNED, filled)
 
@@ -176,14 +175,14 @@ def test_the_list_is_written_from_the_roots_and_what_they_need(
     shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The maintainer's command follows the roots' dependencies, pins what it fetched and prints what changed."""
-    core = importlib.import_module("jgo.maven._core")
-    monkeypatch.setattr(core, "DEFAULT_REMOTE_REPOS", {"here": f"http://127.0.0.1:{shelf.server_address[1]}"})
     lock = tmp_path / "jars.lock"
     lock.write_text("org.example:old:0.9 sha256:" + "0" * 64 + " 7\n")
+    monkeypatch.setattr(jars, "LOCK_FILE", lock)
+    monkeypatch.setattr(jars, "ROOTS", ("org.example:one:1.0",))
 
-    write_lock.main(lock, ("org.example:one:1.0",))
+    jars.main()
 
-    assert set(jars.parse_lock(lock.read_text())) == set(PINNED)
+    assert set(jars.pinned_jars()) == set(PINNED)
     signs = [line.split()[:2] for line in capsys.readouterr().out.splitlines()[:3]]
     assert signs == [["-", "org.example:old:0.9"], ["+", "org.example.deep:two:2.1"], ["+", "org.example:one:1.0"]]
 
@@ -231,8 +230,10 @@ def test_certificates_that_the_system_trusts_are_enough(shelf: Shelf, tmp_path: 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     shelf.socket = context.wrap_socket(shelf.socket, server_side=True)
-    monkeypatch.setattr(jars, "CENTRAL", f"https://127.0.0.1:{shelf.server_address[1]}")
-    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    core = pytest.importorskip("jgo.maven._core")
+    monkeypatch.setattr(core, "DEFAULT_REMOTE_REPOS", {"here": f"https://127.0.0.1:{shelf.server_address[1]}"})
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
 
     monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
     with pytest.raises(LocalBrokerError, match="CERTIFICATE_VERIFY_FAILED"):
@@ -246,6 +247,7 @@ def test_certificates_that_the_system_trusts_are_enough(shelf: Shelf, tmp_path: 
 
 def test_without_a_network_the_error_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that cannot be made names the jar and says what to check."""
+    pytest.importorskip("jgo")
     monkeypatch.setattr(jars, "ATTEMPTS", 1)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # kept and not listening: a connection is refused
@@ -260,7 +262,7 @@ def test_without_a_network_the_error_says_so(tmp_path: Path, monkeypatch: pytest
 
 def test_without_the_extra_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Missing jars and no downloader: the command that installs it is in the error."""
-    without(monkeypatch, "truststore")
+    without(monkeypatch, "jgo", "jgo.maven")
 
     with pytest.raises(LocalBrokerError, match=r"pip install 'stream-dedup\[broker\]'"):
         jars.class_path(PINNED, tmp_path / "jars")
