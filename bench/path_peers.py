@@ -22,7 +22,7 @@ from stream_dedup.settings.environment import child_environment
 PLAIN: Final = "plain"
 QUIX: Final = "quix"
 FAUST: Final = "faust"
-_ROOT: Final = Path(__file__).parents[2]
+_ROOT: Final = Path(__file__).parents[1]
 _ASK_SECONDS: Final = 60.0
 _VERSIONS: Final = """
 import json, sys

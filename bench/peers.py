@@ -31,7 +31,7 @@ from typing import Any, Final, Self
 from stream_dedup.ground.errors import InputError, StreamDedupError
 
 ENVIRONMENT: Final = ".venv-peers"
-_ROOT: Final = Path(__file__).parents[2]
+_ROOT: Final = Path(__file__).parents[1]
 _ANSWER_SECONDS_MAX: Final = 3600.0
 
 

@@ -83,6 +83,7 @@ def use_index() -> None:
         index.judge(batch, batch.features, 48)
         index.find_positions(batch)
         index.bucket_lengths(0)
+        index.look_at_buckets()
         index.within_reach(batch.prints[0], 0, None, bytes(SKETCH_BYTES))
         if isinstance(index._tables, Keyed):
             index._tables.finder.merge(0)

@@ -26,7 +26,8 @@ from stream_dedup.log import frame, records
 from tests.index.logs import APPEND_MS, RandomLog, control
 
 ROOT = Path(__file__).parent.parent.parent
-FORMATS = {
+FORMATS: dict[str, tuple[str, ...]] = {
+    "stream_dedup/ground/sketch.py": ("SKETCH_BYTES",),
     "stream_dedup/log/records.py": ("MAGIC = ", "VERSION = "),
     "stream_dedup/log/answers.py": ("MAGIC = ", "VERSION = "),
 }
