@@ -13,6 +13,7 @@ from stream_dedup.cli import audit, replay
 from stream_dedup.ground.document import Headers, Message
 from stream_dedup.kafka import LoadProducer, Output
 from stream_dedup.proof.findings import Kind
+from stream_dedup.proof.letters import RedriveProgress
 from tests.broker.harness import Filter, Outcome, header, synthetic
 
 pytestmark = pytest.mark.broker
@@ -149,7 +150,7 @@ def test_dead_letters_go_back_once(
     again_all = run("dlq", "redrive", "--class", shown[0]["class"], "--yes")[0]
     assert (again_all["letters"], again_all["sent_before"]) == (2, 3)
     assert audit.examine(crawl.settings).findings.shown == []
-    assert letters.RedriveProgress.parse(9, "stream-dedup left=1,4-6").left == {1, 4, 5, 6}
+    assert RedriveProgress.parse(9, "stream-dedup left=1,4-6").left == {1, 4, 5, 6}
 
 
 def test_each_damage_is_named(make_filter: Callable[..., Filter]) -> None:
