@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -583,9 +584,14 @@ def metrics_of(role: Role) -> str:
         return str(answer.read().decode())
 
 
-def threads_of(one: Role) -> int:
-    """Return how many threads a role has now."""
-    return len(list(Path(f"/proc/{one.process.pid}/task").iterdir()))
+def threads_of(one: Role) -> Counter[str]:
+    """Return how many threads of each name a role has now; none once it has ended."""
+    names: Counter[str] = Counter()
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{one.process.pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # it ended between two looks
+                names[(task / "comm").read_text().strip()] += 1
+    return names
 
 
 def peak_bytes(one: Role) -> int:
