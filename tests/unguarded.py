@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from stream_dedup.kafka import SourceConsumer
-from stream_dedup.worker.surroundings import WorkerSurroundings
+from stream_dedup.worker.dependencies import WorkerDependencies
 
 
 class _Unguarded:
@@ -24,8 +24,8 @@ class _Unguarded:
         return self._inner.run(outputs, offsets, self._sources[-1].stamp(), **more)
 
 
-def unguarded(around: WorkerSurroundings) -> WorkerSurroundings:
-    """Return the same surroundings, in which a worker's transactions do not look at what came with the batch."""
+def unguarded(around: WorkerDependencies) -> WorkerDependencies:
+    """Return the same dependencies, in which a worker's transactions do not look at what came with the batch."""
     sources: list[SourceConsumer] = []
 
     def make_source(*given: Any) -> SourceConsumer:

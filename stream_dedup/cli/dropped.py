@@ -16,7 +16,7 @@ from stream_dedup.ground.printable import printable
 from stream_dedup.ground.topics import TopicNames
 
 if TYPE_CHECKING:
-    from stream_dedup.cli.orders import OrderSurroundings
+    from stream_dedup.cli.orders import OrderDependencies
     from stream_dedup.log.records import LogRecord
     from stream_dedup.settings.settings import Settings
 
@@ -30,7 +30,7 @@ class SourcePlace(NamedTuple):
     offset: int
 
 
-def source_of(around: OrderSurroundings, settings: Settings, text: str, topic_id: bytes, key: bytes) -> SourcePlace:
+def source_of(around: OrderDependencies, settings: Settings, text: str, topic_id: bytes, key: bytes) -> SourcePlace:
     """Return where the document lies that `text` names; `key` is the recipe's, `topic_id` that of `documents`.
 
     Raises:
@@ -47,7 +47,7 @@ def source_of(around: OrderSurroundings, settings: Settings, text: str, topic_id
     return _of_id(around, settings, text, topic_id, key)
 
 
-def record_at(around: OrderSurroundings, settings: Settings, topic: str, partition: int, offset: int, gone: str) -> Message:
+def record_at(around: OrderDependencies, settings: Settings, topic: str, partition: int, offset: int, gone: str) -> Message:
     """Return the committed record at a position; `gone` says what to do if it is not held any more.
 
     Raises:
@@ -77,7 +77,7 @@ def record_at(around: OrderSurroundings, settings: Settings, topic: str, partiti
     return found
 
 
-def on_output(around: OrderSurroundings, settings: Settings, topic: str, message: Message, places: set[str]) -> Message | None:
+def on_output(around: OrderDependencies, settings: Settings, topic: str, message: Message, places: set[str]) -> Message | None:
     """Return the record of an output that one of these places in the log decided; outputs keep timestamps."""
     from stream_dedup.log import headers
 
@@ -87,7 +87,7 @@ def on_output(around: OrderSurroundings, settings: Settings, topic: str, message
     return None
 
 
-def _of_output(around: OrderSurroundings, settings: Settings, partition: int, offset: int) -> SourcePlace:
+def _of_output(around: OrderDependencies, settings: Settings, partition: int, offset: int) -> SourcePlace:
     from stream_dedup.control.rewind import POSITION_FORM
     from stream_dedup.log import headers
 
@@ -108,7 +108,7 @@ def _of_output(around: OrderSurroundings, settings: Settings, partition: int, of
     return SourcePlace(int(found["partition"]), int(found["offset"]))
 
 
-def _of_id(around: OrderSurroundings, settings: Settings, text: str, topic_id: bytes, key: bytes) -> SourcePlace:
+def _of_id(around: OrderDependencies, settings: Settings, text: str, topic_id: bytes, key: bytes) -> SourcePlace:
     from stream_dedup.control.forget import log_form
 
     names = settings.topic_names
@@ -161,7 +161,7 @@ def the_dropped(
     return dropped[0]
 
 
-def _is_dropped(around: OrderSurroundings, settings: Settings, place: SourcePlace, decided: set[str]) -> bool:
+def _is_dropped(around: OrderDependencies, settings: Settings, place: SourcePlace, decided: set[str]) -> bool:
     names = settings.topic_names
     try:
         message = record_at(around, settings, names.documents, *place, "")

@@ -221,10 +221,10 @@ def document_in(settings: Settings, path: Path, *, takes_vectors: bool) -> Decod
 
 
 def _read_record(settings: Settings, topic: str | None, partition: int, offset: int, *, takes_vectors: bool) -> DecodedDocument:
-    from stream_dedup.cli.orders import OrderSurroundings
+    from stream_dedup.cli.orders import OrderDependencies
 
     topic = settings.topic_names.documents if topic is None else topic
-    message = record_at(OrderSurroundings(), settings, topic, partition, offset, _GONE)
+    message = record_at(OrderDependencies(), settings, topic, partition, offset, _GONE)
     return _decode(settings, message, f"{topic}-{partition}@{offset}", takes_vectors=takes_vectors)
 
 

@@ -23,8 +23,8 @@ Advance = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class OrderSurroundings:
-    """What a command that changes the filter finds around it: Kafka, the recipe, a progress bar. A test hands in its own."""
+class OrderDependencies:
+    """What a command that changes the filter depends on: Kafka, the recipe, a progress bar. A test hands in its own."""
 
     failpoint: str | None = None
     make_admin: Callable[[Settings], Admin] = Admin

@@ -17,7 +17,7 @@ from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.ground.topics import TopicNames
 
 if TYPE_CHECKING:
-    from stream_dedup.cli.orders import OrderSurroundings
+    from stream_dedup.cli.orders import OrderDependencies
     from stream_dedup.control.release import Trace
     from stream_dedup.kafka import Output, TransactionalOutput
 
@@ -53,14 +53,14 @@ def release_command(
 
     One document, or with --host, --of and --below all on `duplicates` that meet each of those given.
     """
-    from stream_dedup.cli.orders import OrderSurroundings
+    from stream_dedup.cli.orders import OrderDependencies
 
     is_many = not host is of is below is None
     if (position is None) != is_many:
         raise typer.BadParameter("name one document, or give --host, --of or --below", param_hint="POSITION|ID")
     if reasons and not is_many:
         raise typer.BadParameter("it goes with --host, --of or --below", param_hint="--reason")
-    around = OrderSurroundings.of_process()
+    around = OrderDependencies.of_process()
     if position is not None:
         _print(settings.topic_names, release(settings, position, around, dry_run=dry_run), dry_run=dry_run, as_json=as_json)
         return 0
@@ -85,7 +85,7 @@ class ReleaseOrder:
     A dry run writes nothing. Close it: its transactional id is taken.
     """
 
-    def __init__(self, settings: Settings, around: OrderSurroundings, *, dry_run: bool) -> None:
+    def __init__(self, settings: Settings, around: OrderDependencies, *, dry_run: bool) -> None:
         """Check that the filter is there and delivers, and take the transactional id.
 
         Raises:
@@ -223,7 +223,7 @@ class ReleaseOrder:
         return Output(self.names.unique, message.partition, message.key, message.value, message.timestamp_ms, passed)
 
 
-def release(settings: Settings, text: str, around: OrderSurroundings, *, dry_run: bool) -> Released:
+def release(settings: Settings, text: str, around: OrderDependencies, *, dry_run: bool) -> Released:
     """Release a document (`dropped` says how it may be named), once, however often it is asked.
 
     Raises:
@@ -250,7 +250,7 @@ def release(settings: Settings, text: str, around: OrderSurroundings, *, dry_run
     return Released(f"{order.names.documents}-{partition}@{offset}", released_at, bool(written))
 
 
-def _check_was_dropped(around: OrderSurroundings, settings: Settings, message: Message, trace: Trace) -> None:
+def _check_was_dropped(around: OrderDependencies, settings: Settings, message: Message, trace: Trace) -> None:
     """Refuse what did not leave on `duplicates`, or has left on `unique` as well."""
     from stream_dedup.log import headers
 

@@ -20,7 +20,7 @@ from stream_dedup.ground.printable import printable
 from stream_dedup.ground.terminal import note, print_json, print_table
 
 if TYPE_CHECKING:
-    from stream_dedup.cli.orders import OrderSurroundings
+    from stream_dedup.cli.orders import OrderDependencies
     from stream_dedup.control.release import Trace
     from stream_dedup.ground.topics import TopicNames
     from stream_dedup.settings.settings import Settings
@@ -93,7 +93,7 @@ class ManyReleased:
         return self.found - self.before - self.written - self.refused.total()
 
 
-def release_many(settings: Settings, wanted: ReleaseFilter, around: OrderSurroundings, *, dry_run: bool) -> ManyReleased:
+def release_many(settings: Settings, wanted: ReleaseFilter, around: OrderDependencies, *, dry_run: bool) -> ManyReleased:
     """Release what meets a filter, each document once, however often this is run.
 
     Raises:

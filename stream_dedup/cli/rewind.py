@@ -17,7 +17,7 @@ from stream_dedup.ground.terminal import note, print_json, print_table
 from stream_dedup.log import epochs
 
 if TYPE_CHECKING:
-    from stream_dedup.cli.orders import OrderSurroundings
+    from stream_dedup.cli.orders import OrderDependencies
     from stream_dedup.control import rewind
     from stream_dedup.kafka import Admin
 
@@ -36,15 +36,15 @@ def rewind_command(
 
     Other tools must not set the group's offsets: only this raises the epoch that tells the index of it.
     """
-    from stream_dedup.cli.orders import OrderSurroundings
+    from stream_dedup.cli.orders import OrderDependencies
 
-    changes = rewind_group(settings, positions, OrderSurroundings.of_process(), dry_run=dry_run)
+    changes = rewind_group(settings, positions, OrderDependencies.of_process(), dry_run=dry_run)
     _print(settings.topic_names.documents, changes, is_written=not dry_run, as_json=as_json)
     return 0
 
 
 def rewind_group(
-    settings: Settings, texts: Sequence[str], around: OrderSurroundings, *, dry_run: bool
+    settings: Settings, texts: Sequence[str], around: OrderDependencies, *, dry_run: bool
 ) -> list[rewind.OffsetChange]:
     """Set the group's committed offsets back as the texts (`PARTITION@OFFSET`) say, and return what was changed.
 

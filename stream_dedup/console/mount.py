@@ -6,13 +6,15 @@ import http.client
 import json
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from stream_dedup.console.app import ConsolePages
 from stream_dedup.console.attention import Attention
 from stream_dedup.console.outputs import OutputRecords, OutputsFollower, waiting
-from stream_dedup.console.sources import ConsoleSources
+from stream_dedup.console.recent import Recent
+from stream_dedup.console.sources import ConsoleSources, TextAnswers
 from stream_dedup.ground import plan as plans
 from stream_dedup.ground.errors import StreamDedupError
 from stream_dedup.service import asking
@@ -22,26 +24,30 @@ _ANSWER_SECONDS: Final = 5.0
 _ANSWER_BYTES_MAX: Final = 4_000_000
 
 
-def sources_of(settings: Settings, stop: threading.Event) -> ConsoleSources:
-    """Return what Kafka and the index tell, and begin to read the newest decisions until `stop` is set. Nothing is waited for.
+def sources_of(settings: Settings, stop: threading.Event, engine: TextAnswers | None = None) -> ConsoleSources:
+    """Return what Kafka, the index and the full-text engine tell, if there is one; nothing is waited for.
 
-    Whoever has a full-text index puts its `find`, `group` and `groups` in before the pages are served.
+    The newest decisions are read until `stop` is set.
     """
     records = OutputRecords(settings)
     attention = Attention(settings, records.kafka)
+    recent = Recent() if engine is None else Recent(as_shown=engine.as_shown)
+    follower = OutputsFollower(settings, records, recent, stop)
+    index = None if settings.console_index is None else index_at(settings.console_index)
     sources = ConsoleSources(
+        recent=recent,
         away=records.silence,
+        trouble=follower.trouble,
+        opened=records.opened if engine is None else lambda at: engine.unless_forgotten(records.opened(at)),
         lag=lambda: int(records.kafka.ask(partial(waiting, settings))),
         remarks=attention.remarks,
         letters=attention.letters,
         events=attention.events,
+        index=index,
+        threshold=None if index is None else threshold_in(index),
     )
-    follower = OutputsFollower(settings, records, sources.recent, stop)
-    sources.opened = records.opened
-    sources.trouble = follower.trouble
-    if settings.console_index is not None:
-        sources.index = index_at(settings.console_index)
-        sources.threshold = threshold_in(sources.index)
+    if engine is not None:
+        sources = replace(sources, find=engine.find, group=engine.group, groups=engine.groups)
     follower.start()
     return sources
 

@@ -97,14 +97,19 @@ def _similarity(name: str, text: str) -> float | None:
 
 
 class Recent:
-    """What was decided lately. `saw` is called by whoever reads the outputs.
+    """The decisions that `saw` was told of lately.
 
-    `as_shown` is set by whoever knows what was forgotten: it returns a decision as it may be listed, or None, or raises
-    `StreamDedupError` as long as it does not know. Figures count whatever came.
+    `as_shown` returns a decision as it may be listed, None for one of a document that was forgotten, or raises
+    `StreamDedupError` while it does not know. The figures count each decision.
     """
 
-    def __init__(self, keep: int = KEEP, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
-        self.as_shown: Callable[[Decision], Decision | None] = lambda one: one
+    def __init__(
+        self,
+        keep: int = KEEP,
+        now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+        as_shown: Callable[[Decision], Decision | None] = lambda one: one,
+    ) -> None:
+        self._as_shown = as_shown
         self._lock = threading.Lock()
         self._decisions: deque[Decision] = deque(maxlen=keep)
         self._minutes: dict[int, Counter[str]] = {}
@@ -209,7 +214,7 @@ class Recent:
     def _newest_first(self) -> list[Decision]:
         with self._lock:
             decisions = list(reversed(self._decisions))
-        return [shown for one in decisions if (shown := self.as_shown(one)) is not None]
+        return [shown for one in decisions if (shown := self._as_shown(one)) is not None]
 
 
 def _group(position: str, found: list[Decision]) -> DocumentGroup:

@@ -1,16 +1,35 @@
-"""Where the pages get what they show. Whoever mounts the console says what there is; a page says what there is not."""
+"""Where the pages get what they show. `mount` says what there is; a page says what there is not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
-from stream_dedup.console.nouns import DeadLetters, DocumentGroup, FoundDocument, Opened, Remark
+from stream_dedup.console.nouns import DeadLetters, Decision, DocumentGroup, FoundDocument, Opened, Remark
 from stream_dedup.console.recent import Recent
 
 
-@dataclass(slots=True)
+class TextAnswers(Protocol):
+    """What a full-text engine tells the console; each call raises StreamDedupError where it cannot answer."""
+
+    def find(self, text: str, limit: int) -> Sequence[FoundDocument]:
+        """Return at most `limit` documents that hold a clue, best first."""
+
+    def group(self, named: str) -> DocumentGroup | None:
+        """Return the group of an id or position, or None."""
+
+    def groups(self, order: str, limit: int) -> Sequence[DocumentGroup]:
+        """Return at most `limit` groups, the `largest` or `newest` first."""
+
+    def unless_forgotten(self, record: Opened) -> Opened:
+        """Return a record as it may be shown."""
+
+    def as_shown(self, decision: Decision) -> Decision | None:
+        """Return a decision as it may be listed, or None."""
+
+
+@dataclass(frozen=True, slots=True)
 class ConsoleSources:
     """The sources of the pages. Each may take seconds and is called in a thread; each raises `StreamDedupError` with a sentence
     where it cannot answer. None: there is no such source here.

@@ -45,11 +45,8 @@ from stream_dedup.kafka import (
 )
 from stream_dedup.log import answers
 from stream_dedup.log.records import DOCUMENTS_MAX
-from stream_dedup.service.collector import collect_rarely
 from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
-from stream_dedup.service.waits import Waits
-from stream_dedup.service.watch import Watch
+from stream_dedup.service.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.index")
@@ -67,28 +64,22 @@ def run(settings: Settings, stop: threading.Event) -> None:
         ConfigurationError: something must be changed by an operator (exit 78).
         StreamDedupError: the index cannot go on; a restart replays the log from where the volume stands.
     """
-    surroundings = IndexerSurroundings.of_process()
+    around = IndexerDependencies.of_process()
     metrics = IndexMetrics()
-    health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
-    health.startup(0.0, "opening the volume")
     api = IndexApi()
-    hosts = settings.http_allowed_hosts
-    server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, api.routes(), hosts)
-    server.start()
-    try:
-        Failpoints(surroundings.failpoint)  # one that is none is told at once, also where Kafka is waited for
-        with Watch(settings, settings.topic_names.fingerprints, Waits(health, _logger)) as watch:
-            if watch.wait(stop):
-                indexer = watch.begin(stop, lambda: Indexer(settings, metrics, health, api, surroundings))
-                collect_rarely()
-                indexer.run(stop)
-    finally:
-        server.stop()
+    topic = settings.topic_names.fingerprints
+    frame = RoleFrame(topic, "opening the volume", metrics.registry, _logger, api.routes(), around.failpoint)
+
+    def make(role: RunningRole) -> Callable[[], None]:
+        indexer = role.watch.begin(stop, lambda: Indexer(settings, metrics, role.health, api, around))
+        return lambda: indexer.run(stop)
+
+    run_role(settings, stop, frame, make)
 
 
 @dataclass(frozen=True)
-class IndexerSurroundings:
-    """What an index finds around it: its host, the clock, Kafka's clients, its volume and its log."""
+class IndexerDependencies:
+    """What an index depends on: its host, the clock, Kafka's clients, its volume and its log."""
 
     host: str
     failpoint: str | None
@@ -115,15 +106,15 @@ class Indexer:
     """One index: `run` is its loop."""
 
     def __init__(
-        self, settings: Settings, metrics: IndexMetrics, health: Health, api: IndexApi, surroundings: IndexerSurroundings
+        self, settings: Settings, metrics: IndexMetrics, health: Health, api: IndexApi, dependencies: IndexerDependencies
     ) -> None:
         """Open the volume and Kafka's clients, and announce from where answers come if the volume is new."""
         self._metrics = metrics
         self._api = api
         self._health = health
-        self._monotonic = surroundings.monotonic
-        self._logger = surroundings.logger
-        self._failpoints = Failpoints(surroundings.failpoint)
+        self._monotonic = dependencies.monotonic
+        self._logger = dependencies.logger
+        self._failpoints = Failpoints(dependencies.failpoint)
         self._memory = settings.index_memory
         self._warned: set[str] = set()
         self._announced_at: int | None = None
@@ -132,32 +123,32 @@ class Indexer:
         self._recipe = ""
         names = settings.topic_names
         # Kafka is asked before the volume is opened: where it goes away meanwhile, nothing is to be undone.
-        admin = surroundings.make_admin(settings)
-        found = surroundings.check_topics("index", settings, names, admin)
+        admin = dependencies.make_admin(settings)
+        found = dependencies.check_topics("index", settings, names, admin)
         log_id = f"{admin.cluster_id()}/{found[names.fingerprints].topic_id.hex()}"
         self._log = names.fingerprints
         self._log_topic_id = found[names.fingerprints].topic_id
         self._lives = TopicLives(
-            lambda: surroundings.make_admin(settings).topic_ids([names.fingerprints]),
-            surroundings.make_thread("asking"),
-            surroundings.monotonic,
+            lambda: dependencies.make_admin(settings).topic_ids([names.fingerprints]),
+            dependencies.make_thread("asking"),
+            dependencies.monotonic,
             self._logger,
         )
-        client = f"index-{surroundings.host}"
+        client = f"index-{dependencies.host}"
         self._name = client.encode()
-        self._log_reader = surroundings.make_log_reader(settings, names.fingerprints, client)
+        self._log_reader = dependencies.make_log_reader(settings, names.fingerprints, client)
         low, self._catch_up_to = self._log_reader.watermarks()
-        self._writer = surroundings.make_verdict_writer(settings, names.verdicts, f"{client}-verdicts")
+        self._writer = dependencies.make_verdict_writer(settings, names.verdicts, f"{client}-verdicts")
         folder = Path(settings.index_dir)
-        store, budget = surroundings.open_store(folder), Budget(self._memory or 0, folder)
+        store, budget = dependencies.open_store(folder), Budget(self._memory or 0, folder)
         self._index = LogIndex(store, budget, health.beat, publishes=settings.representatives)
         try:
             self._begin(folder, log_id, low, names.fingerprints)
-            self._publisher = self._make_publisher(settings, log_id, admin, client, surroundings)
+            self._publisher = self._make_publisher(settings, log_id, admin, client, dependencies)
         except BaseException:
             self._index.close()
             raise
-        self._desk = surroundings.make_desk(folder)
+        self._desk = dependencies.make_desk(folder)
         api.serve(self._index)
         self._logger.info("index started", folder=str(folder), applied=self._index.applied, log_end=self._catch_up_to)
 
@@ -188,7 +179,7 @@ class Indexer:
         self._log_reader.start(applied)
 
     def _make_publisher(
-        self, settings: Settings, log_id: str, admin: Admin, client: str, surroundings: IndexerSurroundings
+        self, settings: Settings, log_id: str, admin: Admin, client: str, dependencies: IndexerDependencies
     ) -> Publisher | None:
         if not settings.representatives:
             return None
@@ -202,10 +193,10 @@ class Indexer:
             self._failpoints,
             self._logger,
             self._monotonic,
-            surroundings.make_thread,
-            surroundings.make_transactions,
-            surroundings.make_last_reader,
-            surroundings.pace,
+            dependencies.make_thread,
+            dependencies.make_transactions,
+            dependencies.make_last_reader,
+            dependencies.pace,
         )
         self._metrics.representatives_behind(publisher.behind)
         return publisher

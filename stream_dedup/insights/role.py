@@ -13,7 +13,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
 import structlog
 
@@ -25,10 +25,7 @@ from stream_dedup.insights.metrics import InsightsMetrics
 from stream_dedup.insights.page import Console
 from stream_dedup.insights.stream import HostStream
 from stream_dedup.kafka import Admin, Lives, is_another
-from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
-from stream_dedup.service.waits import Waits
-from stream_dedup.service.watch import Watch
+from stream_dedup.service.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.settings import Settings
 
 _logger = structlog.get_logger("stream_dedup.insights")
@@ -47,32 +44,19 @@ def run(settings: Settings, stop: threading.Event) -> None:
         StreamDedupError: the role cannot go on; a restart goes on where its table stands.
     """
     metrics = InsightsMetrics()
-    health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
-    health.startup(0.0, "asking for the topics")
     console = Console()
-    hosts = settings.http_allowed_hosts
-    server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, console.routes(), hosts)
-    server.start()
-    try:
-        with Watch(settings, settings.topic_names.insights, Waits(health, _logger)) as watch:
-            if watch.wait(stop):
-                ids = watch.begin(stop, lambda: check_topics(Admin(settings), settings.topic_names))
-                asyncio.run(_main(settings, ids, metrics, health, console, watch, stop))
-    finally:
-        server.stop()
+    frame = RoleFrame(settings.topic_names.insights, "asking for the topics", metrics.registry, _logger, console.routes())
+
+    def make(role: RunningRole) -> Callable[[], None]:
+        ids = role.watch.begin(stop, lambda: check_topics(Admin(settings), settings.topic_names))
+        return lambda: asyncio.run(_main(ids, metrics, console, role))
+
+    run_role(settings, stop, frame, make)
 
 
-async def _main(
-    settings: Settings,
-    ids: Lives,
-    metrics: InsightsMetrics,
-    health: Health,
-    console: Console,
-    watch: Watch,
-    stop: threading.Event,
-) -> None:
-    role = _Insights(settings, settings.topic_names, ids, Admin(settings), metrics, health, console, watch)
-    await role.run(stop)
+async def _main(ids: Lives, metrics: InsightsMetrics, console: Console, role: RunningRole) -> None:
+    # Faust's parts want the loop that they will run in, so they are made inside it.
+    await _Insights(ids, metrics, console, role).run(role.stop)
 
 
 def check_topics(admin: Admin, names: TopicNames) -> Lives:
@@ -97,24 +81,14 @@ def check_topics(admin: Admin, names: TopicNames) -> Lives:
 
 
 class _Insights:
-    def __init__(
-        self,
-        settings: Settings,
-        names: TopicNames,
-        ids: Lives,
-        admin: Admin,
-        metrics: InsightsMetrics,
-        health: Health,
-        console: Console,
-        watch: Watch,
-    ) -> None:
-        self._settings = settings
+    def __init__(self, ids: Lives, metrics: InsightsMetrics, console: Console, role: RunningRole) -> None:
+        self._settings = settings = role.settings
+        self._names = names = settings.topic_names
+        self._admin = Admin(settings)
+        self._health = role.health
+        self._watch = role.watch
         self._ids = ids
-        self._watch = watch
-        self._names = names
-        self._admin = admin
         self._metrics = metrics
-        self._health = health
         self._console = console
         self._interval_seconds = settings.insights_interval.total_seconds()
         self._ledger = HostLedger(

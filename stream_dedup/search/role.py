@@ -40,12 +40,9 @@ from stream_dedup.search.kept_texts import OutputText, OutputTexts
 from stream_dedup.search.metrics import SearchMetrics
 from stream_dedup.search.take_downs import TakeDown, TakeDowns, key_of, take_downs_of
 from stream_dedup.search.texts import TextIndex
-from stream_dedup.service.collector import collect_rarely
 from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
 from stream_dedup.service.memory import give_back
-from stream_dedup.service.waits import Waits
-from stream_dedup.service.watch import Watch
+from stream_dedup.service.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 
@@ -72,37 +69,29 @@ def run(settings: Settings, stop: threading.Event) -> None:
         StreamDedupError: the search cannot go on; a restart reads on from the engine's last commit.
     """
     os.nice(_NICENESS)  # a worker or index on the same machine comes first
-    surroundings = SearchSurroundings.of_process()
+    around = SearchDependencies.of_process()
     metrics = SearchMetrics()
-    health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
-    health.startup(0.0, "opening the full-text engine")
     answers = FinderPlace()
     api = SearchApi(answers, settings.console_token_file, metrics.answered, settings.console_prefix)
-    sources = sources_of(settings, stop)
-    sources.find, sources.group, sources.groups = answers.find, answers.group, answers.groups
-    if (opened := sources.opened) is not None:
-        sources.opened = lambda at: answers.unless_forgotten(opened(at))
-    sources.recent.as_shown = answers.as_shown
+    sources = sources_of(settings, stop, answers)
     routes = [*api.routes(), *pages_of(settings, sources).routes()]
-    server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry, routes, settings.http_allowed_hosts)
-    server.start()
-    _logger.info("console started", address=f"http://{settings.http_host}:{server.port}/")
+    topic = settings.topic_names.unique
+    frame = RoleFrame(topic, "opening the full-text engine", metrics.registry, _logger, routes, around.failpoint)
+
+    def make(role: RunningRole) -> Callable[[], None]:
+        filler = role.watch.begin(stop, lambda: TextFiller(settings, metrics, role.health, role.watch.is_silent, around))
+        answers.serve(filler.finder)
+        return lambda: filler.run(stop)
+
     try:
-        Failpoints(surroundings.failpoint)
-        with Watch(settings, settings.topic_names.unique, Waits(health, _logger)) as watch:
-            if watch.wait(stop):
-                filler = watch.begin(stop, lambda: TextFiller(settings, metrics, health, watch.is_silent, surroundings))
-                collect_rarely()
-                answers.serve(filler.finder)
-                filler.run(stop)
+        run_role(settings, stop, frame, make)
     finally:
         answers.serve(None)
-        server.stop()
 
 
 @dataclass(frozen=True)
-class SearchSurroundings:
-    """What a search finds around it: its host, the clocks, Kafka's clients."""
+class SearchDependencies:
+    """What a search depends on: its host, the clocks, Kafka's clients."""
 
     host: str
     failpoint: str | None
@@ -128,34 +117,34 @@ class TextFiller:
         metrics: SearchMetrics,
         health: Health,
         is_silent: Callable[[], bool],
-        surroundings: SearchSurroundings,
+        dependencies: SearchDependencies,
     ) -> None:
         """Open the engine, and read on from where it stands."""
         self._settings = settings
         self._metrics = metrics
         self._health = health
         self._is_silent = is_silent
-        self._surroundings = surroundings
-        self._logger = surroundings.logger
-        self._failpoints = Failpoints(surroundings.failpoint)
+        self._dependencies = dependencies
+        self._logger = dependencies.logger
+        self._failpoints = Failpoints(dependencies.failpoint)
         recipe = recipe_of(settings)
         self._languages: Languages = recipe.languages
-        self._texts = surroundings.make_texts(settings)
+        self._texts = dependencies.make_texts(settings)
         names = settings.topic_names
         self._topics = (names.unique, names.duplicates, names.fingerprints)
         self._log = (names.fingerprints, 0)
         self._log_ids = (settings.log_ids, recipe.key)
         self._is_text_kept = settings.search_texts == "engine"
         # Kafka is asked before the folder is opened: where it goes away meanwhile, nothing is to be undone.
-        self._kafka = KeptAdmin(settings, surroundings.make_admin)
+        self._kafka = KeptAdmin(settings, dependencies.make_admin)
         self._made_for = self._kafka.ask(self._what_it_is_for)
         ends = self._kafka.ask(lambda admin: admin.ends(self._partitions(admin)))
         self._catch_up_to = {key: high for key, (_, high) in ends.items()}
         self._behind_at_start = 0
-        self._reader = surroundings.make_reader(settings, f"search-{surroundings.host}")
+        self._reader = dependencies.make_reader(settings, f"search-{dependencies.host}")
 
         def now_ms() -> int:
-            return int(surroundings.now_seconds() * 1000)
+            return int(dependencies.now_seconds() * 1000)
 
         self._engine = TextIndex(settings.search_dir, now_ms)
         try:
@@ -172,7 +161,7 @@ class TextFiller:
         self._stop = threading.Event()
         self._away: AwayError | None = None  # why documents wait
         self._ask_again_at = self._quiet_until = 0.0
-        self._next_commit = surroundings.monotonic() + _COMMIT_BEHIND_SECONDS
+        self._next_commit = dependencies.monotonic() + _COMMIT_BEHIND_SECONDS
         self._next_look = self._next_drop = 0.0
         id_key = recipe.key if settings.log_ids == "digest" else None
         self.finder = Finder(self._engine, self._languages, self._texts.at, id_key, self._take_downs)
@@ -229,7 +218,7 @@ class TextFiller:
             while not stop.is_set():
                 self._turn()
             if self._engine.added:
-                self._commit(self._surroundings.monotonic())
+                self._commit(self._dependencies.monotonic())
             self._logger.info("search stopped", documents=self._engine.documents)
         finally:
             self._reader.close()
@@ -246,7 +235,7 @@ class TextFiller:
             else:
                 documents.append(message)
         self._add_all(documents)
-        now = self._surroundings.monotonic()
+        now = self._dependencies.monotonic()
         if found:
             self._take_down(found, log_offset, now)
         if self._waiting and now >= self._ask_again_at and not self._behind({self._log: self._catch_up_to[self._log]}):
@@ -286,18 +275,18 @@ class TextFiller:
     def _add_all(self, documents: Sequence[Message]) -> None:
         """Add documents; from the first one on that cannot be read now they wait, and are read again."""
         added = 0
-        until = self._surroundings.monotonic() + _TEXT_SECONDS
+        until = self._dependencies.monotonic() + _TEXT_SECONDS
 
         def is_hurried() -> bool:
             self._health.beat()
-            return self._stop.is_set() or self._surroundings.monotonic() >= until
+            return self._stop.is_set() or self._dependencies.monotonic() >= until
 
         try:
             for found in self._texts.of_each(documents, is_hurried):
                 self._health.beat()
                 self._add(documents[added], found)
                 added += 1
-                until = self._surroundings.monotonic() + _TEXT_SECONDS
+                until = self._dependencies.monotonic() + _TEXT_SECONDS
         except AwayError as error:
             self._wait(documents[added:], error)
         else:
@@ -313,7 +302,7 @@ class TextFiller:
             following[one.topic, one.partition] = one.offset
         self._reader.start({self._log: following.pop(self._log)})
         self._waiting = following
-        self._ask_again_at = self._surroundings.monotonic() + _ASK_AGAIN_SECONDS
+        self._ask_again_at = self._dependencies.monotonic() + _ASK_AGAIN_SECONDS
         if self._stop.is_set():
             return
         if self._away is None:
@@ -355,7 +344,7 @@ class TextFiller:
     def _tell_of_no_text(self, message: Message, why: str) -> None:
         """Say that a document is found by its id and in its group, and not by its words; say it in the log once a minute."""
         self._metrics.without_text()
-        now = self._surroundings.monotonic()
+        now = self._dependencies.monotonic()
         if now >= self._quiet_until:
             self._quiet_until = now + _QUIET_SECONDS
             at = f"{message.topic}-{message.partition}@{message.offset}"
@@ -425,5 +414,5 @@ class TextFiller:
     def _drop_the_old(self, now: float) -> None:
         keep = self._settings.search_keep
         if keep is not None:
-            self._engine.drop_before(int((self._surroundings.now_seconds() - keep.total_seconds()) * 1000))
+            self._engine.drop_before(int((self._dependencies.now_seconds() - keep.total_seconds()) * 1000))
             self._commit(now)

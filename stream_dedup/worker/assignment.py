@@ -20,7 +20,7 @@ from stream_dedup.kafka.source import generation
 from stream_dedup.log import epochs
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import startup
-from stream_dedup.worker.surroundings import WorkerContext
+from stream_dedup.worker.dependencies import WorkerContext
 
 _QUESTIONS = 3
 

@@ -23,8 +23,8 @@ from stream_dedup.log import records
 from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.budget import RecordSizes, WorkerBudget
+from stream_dedup.worker.dependencies import IntakePace, WorkerContext
 from stream_dedup.worker.prepare import InFlight, Preparer
-from stream_dedup.worker.surroundings import IntakePace, WorkerContext
 
 _WAIT_SECONDS = 0.1
 _PREPARED_SECONDS = 0.003

@@ -9,8 +9,8 @@ from stream_dedup.ground.errors import BrokerError, FormatError, GoneError
 from stream_dedup.kafka import LogAppender, VerdictReader
 from stream_dedup.log import answers
 from stream_dedup.service.memory import FreedMemory
+from stream_dedup.worker.dependencies import WorkerContext
 from stream_dedup.worker.prepare import InFlight, Part
-from stream_dedup.worker.surroundings import WorkerContext
 
 _ANSWERS_MAX = 1000
 _LATE_SECONDS = 3.0

@@ -1,372 +1,208 @@
-"""Role one, the worker: a loop that carries events from Kafka to `flow` and its decisions back.
+"""Role one, the worker: how it is put together. Its loop, with the table of its states, is in `worker.loop`."""
 
-Its parts: `intake` reads and prepares, `questions` asks the log and hears the index, `delivery` runs the transactions,
-`assignment` knows which partitions are read and from where. What more than one part must do is done here: `settle`, an abort.
-
-A batch passes these failpoints, in this order:
-
-    consumed -> appended -> append-acked -> verdict-in -> begin -> outputs -> flushed -> offsets -> before-commit
-    -> after-commit
-
-States. Beside the batches in flight, whose states `flow` knows, four things are so or not:
-
-    P  a batch is being prepared, in a thread of its own
-    A  more was read ahead of its turn
-    T  a transaction runs, in a thread of its own
-    R  the committed offsets must be read again, before anything is read on
-
-    P  A  T  R
-    -  -  -  -   nothing to do, or all that was read waits for its verdicts
-    P  -  -  -   the only batch, or the others wait for their verdicts
-    P  A  -  -   the same, and the next one is read
-    -  -  T  -   all that was read is in flight
-    P  -  T  -   preparing and committing at once
-    P  A  T  -   as much at once as there is
-    -  -  -  R   nothing is in flight
-
-    The other combinations do not exist, but for two moments in which A is without P: the rest of a batch that was cut off waits
-    for room in flight, or the worker is to end. Else A begins to be prepared as soon as what came before it is in flight.
-    R is alone because what sets it settles or aborts first, which ends P, A and T, and drops what is in flight.
-
-Events, and what each does:
-
-    records are there        read, if there is room: -> P, or A if P
-    a batch is prepared      it goes in flight, its questions to the log; P ends, then its rest or A begins: -> P
-    a slice of time is over  as if the batch were prepared; what is left of it comes before A
-    verdicts come            the flow learns them; once the oldest batches have theirs: -> T
-    T commits                the flow forgets its batches; T ends
-    T does not commit        abort: P, A and all in flight are forgotten, and the committed offsets read again now
-    partitions come or go    settle; the flow learns it; what was read and not prepared is read again at the next read
-    partitions are lost      settle; all in flight is dropped: -> R, if others are left
-    a generation was missed  settle; all in flight is dropped: -> R, if there was any
-    a stale verdict          settle; the partition's records are dropped, and read again from its committed offset
-    a new topic of answers   settle; all in flight is dropped, and the committed offsets read again now
-    a stop                   P ends with the stretch in work; what is in flight is delivered, for a while; the rest, A and R are
-                             left to the next owner
-
-    settle: wait until P and T have ended. If T does not commit then: -> R. What was in A is read again at the next read.
-
-Invariants: one thread owns all clients but the producers of transactions. While the worker waits it keeps polling, so that it
-stays in its group. Nothing is committed but through `flow.ready`.
-"""
+# ruff: noqa: PLW0108 - a part is given what the worker does, and the worker is made from its parts
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import NamedTuple
 
 from stream_dedup.control.beginnings import Beginnings
-from stream_dedup.fingerprinting import Recipe
+from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.document import NONCE_BYTES
-from stream_dedup.ground.errors import BrokerError
 from stream_dedup.ground.failpoints import Failpoints
-from stream_dedup.kafka import Patience, VerdictReader
-from stream_dedup.service.collector import collect_rarely
-from stream_dedup.service.health import Health
-from stream_dedup.service.http import HttpServer
+from stream_dedup.kafka import LogAppender, Patience, TransactionalOutput, VerdictReader
 from stream_dedup.service.memory import FreedMemory
-from stream_dedup.service.waits import Waits
-from stream_dedup.service.watch import Watch
+from stream_dedup.service.running import RoleFrame, RunningRole, run_role
 from stream_dedup.settings.recipe import recipe_of
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import identity
 from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.awaited import Awaited
-from stream_dedup.worker.budget import budget_of
+from stream_dedup.worker.budget import WorkerBudget, budget_of
 from stream_dedup.worker.delivery import Delivery
+from stream_dedup.worker.dependencies import WorkerContext, WorkerDependencies
 from stream_dedup.worker.flow import Flow
 from stream_dedup.worker.insights import counter_of
 from stream_dedup.worker.intake import Intake
+from stream_dedup.worker.loop import Worker, WorkerParts
 from stream_dedup.worker.metrics import WorkerMetrics
 from stream_dedup.worker.outputs import OutputWriter, warm_up
-from stream_dedup.worker.prepare import InFlight, Preparer
+from stream_dedup.worker.prepare import Preparer
 from stream_dedup.worker.questions import Questions
 from stream_dedup.worker.ranks import HostRanks
 from stream_dedup.worker.startup import SourceCluster
-from stream_dedup.worker.surroundings import WorkerContext, WorkerSurroundings
-
-_IDLE_SECONDS = 0.1
-_ANSWER_SECONDS = 0.003
-_FULL_SECONDS = 0.02
-_LAG_SECONDS = 1.0
-_ABORT_PAUSE_SECONDS = 0.5
 
 
-def run(settings: Settings, stop: threading.Event, surroundings: WorkerSurroundings | None = None) -> None:
+def run(settings: Settings, stop: threading.Event, dependencies: WorkerDependencies | None = None) -> None:
     """Run a worker until `stop` is set; what is in flight is finished first.
 
     Raises:
         ConfigurationError: something must be changed by an operator (exit 78).
         StreamDedupError: the worker cannot go on; a restart begins at the committed offsets.
     """
-    surroundings = surroundings or WorkerSurroundings.of_process()
+    around = dependencies or WorkerDependencies.of_process()
     recipe = recipe_of(settings)
     metrics = WorkerMetrics(recipe.id)
-    health = Health(stalled_after_seconds=settings.livez_after.total_seconds())
-    health.startup(0.0, "connecting")
-    server = HttpServer(settings.http_host, settings.http_port, health, metrics.registry)
-    server.start()
-    waits = Waits(health, surroundings.logger)
-    try:
-        Failpoints(surroundings.failpoint)  # one that is none is told at once, also where Kafka is waited for
-        with surroundings.make_watch(settings, settings.topic_names.documents, waits) as watch:
-            if watch.wait(stop):
-                worker = Worker(settings, recipe, metrics, health, waits, watch, stop, surroundings)
-                collect_rarely()
-                worker.run()
-    finally:
-        server.stop()
+    frame = RoleFrame(
+        settings.topic_names.documents,
+        "connecting",
+        metrics.registry,
+        around.logger,
+        failpoint=around.failpoint,
+        make_watch=around.make_watch,
+    )
+    run_role(settings, stop, frame, lambda running: build_worker(running, recipe, metrics, around).run)
 
 
-class Worker:
-    """One worker: `run` is its loop."""
+def build_worker(running: RunningRole, recipe: Recipe, metrics: WorkerMetrics, around: WorkerDependencies) -> Worker:
+    """Look at the topics, load the recipe, make Kafka's clients and the parts that use them, and return the worker.
 
-    def __init__(
-        self,
-        settings: Settings,
-        recipe: Recipe,
-        metrics: WorkerMetrics,
-        health: Health,
-        waits: Waits,
-        watch: Watch,
-        stop: threading.Event,
-        surroundings: WorkerSurroundings,
-    ) -> None:
-        """Look at the topics, load the recipe, and make Kafka's clients and the parts that use them."""
-        self._surroundings = surroundings
-        self._clock = surroundings.clock
-        self._logger = logger = surroundings.logger
-        self._delivers = settings.judging_mode.delivers
-        self._watch = watch
-        self._stop = stop
-        self._awaited = Awaited(waits)
-        self._metrics = metrics
-        self._health = health
-        failpoints = Failpoints(surroundings.failpoint)
-        names = settings.topic_names
-        patience = Patience(watch.is_silent, stop, health.beat)
-        cluster = watch.begin(stop, lambda: surroundings.inspect(settings, names, recipe))
-        beginnings = watch.begin(stop, lambda: self._open_beginnings(settings, cluster))
-        health.startup(0.3, "loading the recipe")
-        fingerprinter = surroundings.make_fingerprinter(recipe)
-        budget = budget_of(settings, surroundings.resident_bytes(), logger)
-        memory = FreedMemory(budget.limit_bytes, budget.part_bytes)
-        self._allowance = Allowance(Amount(settings.batch_documents, budget.part_bytes))
-        # The clients' queues are part of the budget.
-        settings = budget.settings_for_clients(settings, cluster.record_bytes_max)
-        health.startup(0.8, "joining the group")
-        self._identity = identity.claim(settings)
-        client = self._identity.name
-        nonce = surroundings.random_bytes(NONCE_BYTES)
-        pace = surroundings.pace
-        self._flow = Flow(settings.batches_in_flight, settings.batch_documents, nonce, pace.record_documents)
-        context = WorkerContext(self._flow, stop, health.beat, metrics, failpoints, self._clock, logger)
-        preparer = Preparer(
-            surroundings.make_decoder(settings, takes_vectors=recipe.method.takes_vectors),
-            fingerprinter,
-            nonce,
-            cluster.record_bytes_max,
-            settings.judging_mode,
-            digests_ids=settings.log_ids == "digest",
-            slow_bytes=pace.slow_bytes,
-            record_documents=pace.record_documents,
-            ahead_bytes=budget.ahead_bytes,
-            ranks=HostRanks.read(settings.host_ranks),
-        )
-        warm_up()
-        outputs = OutputWriter(
-            names.unique,
-            names.duplicates,
-            names.dead_letters,
-            settings.group,
-            recipe.id,
-            cluster.dead_bytes_max,
-            settings.judging_mode,
-        )
+    Raises:
+        ConfigurationError, BrokerError: the topics, the folder or a client are not as they must be.
+    """
+    settings, health, watch, stop, logger = running.settings, running.health, running.watch, running.stop, around.logger
+    names = settings.topic_names
+    patience = Patience(watch.is_silent, stop, health.beat)
+    cluster = watch.begin(stop, lambda: around.inspect(settings, names, recipe))
+    beginnings = watch.begin(stop, lambda: _open_beginnings(settings, cluster, around))
+    health.startup(0.3, "loading the recipe")
+    fingerprinter = around.make_fingerprinter(recipe)
+    budget = budget_of(settings, around.resident_bytes(), logger)
+    allowance = Allowance(Amount(settings.batch_documents, budget.part_bytes))
+    # The clients' queues are part of the budget.
+    settings = budget.settings_for_clients(settings, cluster.record_bytes_max)
+    health.startup(0.8, "joining the group")
+    claimed = identity.claim(settings)
+    client = claimed.name
+    nonce = around.random_bytes(NONCE_BYTES)
+    flow = Flow(settings.batches_in_flight, settings.batch_documents, nonce, around.pace.record_documents)
+    context = WorkerContext(flow, stop, health.beat, metrics, Failpoints(around.failpoint), around.clock, logger)
+    warm_up()
 
-        def hear() -> VerdictReader:
-            return surroundings.make_verdicts(settings, names.verdicts, f"{client}-verdicts")
+    clients = _open_clients(running, settings, client, around)
+    hosts = counter_of(settings, client, metrics.insights)
+    # What more than one part must do is the worker's, which exists once its parts do.
+    assignment = Assignment(
+        context,
+        settings,
+        cluster,
+        beginnings,
+        lambda listener: around.make_source(settings, names.documents, client, listener, patience),
+        around.make_admin,
+        around.make_thread("asking"),
+        lambda: worker.settle(),
+        lambda: worker.hear_anew(),
+        patience,
+    )
+    memory = FreedMemory(budget.limit_bytes, budget.part_bytes)
+    fail_open = None if settings.fail_open is None else settings.fail_open.total_seconds()
+    delivers = settings.judging_mode.delivers
+    writer = _make_writer(settings, recipe, cluster)
+    committing = around.make_thread("committing")
+    delivery = Delivery(
+        context,
+        writer,
+        clients.transactions,
+        clients.appender,
+        committing,
+        allowance,
+        lambda *, rereads: worker.abort(rereads=rereads),
+        hosts,
+        patience,
+        delivers=delivers,
+    )
+    preparer = _make_preparer(settings, recipe, cluster, fingerprinter, nonce, budget, around)
+    preparing = around.make_thread("preparing")
+    intake = Intake(
+        context,
+        assignment.source,
+        assignment,
+        preparer,
+        preparing,
+        budget,
+        allowance,
+        lambda batch: worker.take_in(batch),
+        around.pace,
+        around.make_event(),
+    )
+    questions = Questions(context, clients.appender, clients.hear, clients.verdicts, memory, fail_open)
+    parts = WorkerParts(assignment, intake, questions, delivery, allowance, hosts, Awaited(running.waits), claimed)
+    worker = Worker(context, parts, running, around, delivers=delivers)
+    what = {"topic": names.documents, "group": settings.group, "state": str(settings.state_dir)}
+    logger.info("worker started", name=client, recipe=recipe.id, plan=cluster.plan.id, **what)
+    return worker
 
-        verdicts = watch.begin(stop, hear)  # their end is read before anything is asked, so that no answer can be missed
-        appender = surroundings.make_appender(settings, names.fingerprints, f"{client}-log")
-        transactions = surroundings.make_transactions(
+
+class _Clients(NamedTuple):
+    hear: Callable[[], VerdictReader]
+    verdicts: VerdictReader
+    appender: LogAppender
+    transactions: TransactionalOutput
+
+
+def _open_clients(running: RunningRole, settings: Settings, client: str, around: WorkerDependencies) -> _Clients:
+    """Make what asks the log, hears the index and writes the outputs; `client` is the worker's name."""
+    names = settings.topic_names
+
+    def hear() -> VerdictReader:
+        return around.make_verdicts(settings, names.verdicts, f"{client}-verdicts")
+
+    return _Clients(
+        hear,
+        running.watch.begin(running.stop, hear),  # their end is read before anything is asked, so that no answer can be missed
+        around.make_appender(settings, names.fingerprints, f"{client}-log"),
+        around.make_transactions(
             settings,
             f"{settings.group}-{client}",
             f"{client}-outputs",
             in_turns=True,
-            patience=Patience(watch.is_silent, stop),
-        )
-        self._hosts = counter_of(settings, client, metrics.insights)
-        self._assignment = Assignment(
-            context,
-            settings,
-            cluster,
-            beginnings,
-            lambda listener: surroundings.make_source(settings, names.documents, client, listener, patience),
-            surroundings.make_admin,
-            surroundings.make_thread("asking"),
-            self.settle,
-            self._hear_anew,
-            patience,
-        )
-        self._source = self._assignment.source
-        fail_open = None if settings.fail_open is None else settings.fail_open.total_seconds()
-        self._questions = Questions(context, appender, hear, verdicts, memory, fail_open)
-        self._delivery = Delivery(
-            context,
-            outputs,
-            transactions,
-            appender,
-            surroundings.make_thread("committing"),
-            self._allowance,
-            self._abort,
-            self._hosts,
-            patience,
-            delivers=self._delivers,
-        )
-        self._intake = Intake(
-            context,
-            self._source,
-            self._assignment,
-            preparer,
-            surroundings.make_thread("preparing"),
-            budget,
-            self._allowance,
-            self._take_in,
-            pace,
-            surroundings.make_event(),
-        )
-        self._next_lag = 0.0
-        logger.info(
-            "worker started",
-            name=client,
-            recipe=recipe.id,
-            plan=cluster.plan.id,
-            topic=names.documents,
-            group=settings.group,
-            state=str(settings.state_dir),
-        )
+            patience=Patience(running.watch.is_silent, running.stop),
+        ),
+    )
 
-    # -- the loop
 
-    def _open_beginnings(self, settings: Settings, cluster: SourceCluster) -> Beginnings:
-        """Read what was begun, and write down what stands there once; made again it is the same."""
-        found = self._surroundings.make_beginnings(settings, cluster.names, cluster.log_id, cluster.source_id)
-        found.open(cluster.source_partitions)
-        found.hold_reading()
-        return found
+def _open_beginnings(settings: Settings, cluster: SourceCluster, around: WorkerDependencies) -> Beginnings:
+    """Read what was begun, and write down what stands there once; made again it is the same."""
+    found = around.make_beginnings(settings, cluster.names, cluster.log_id, cluster.source_id)
+    found.open(cluster.source_partitions)
+    found.hold_reading()
+    return found
 
-    def run(self) -> None:
-        """Turn until the worker is to stop; then deliver what is in flight, for a while, and leave the group."""
-        try:
-            while not self._stop.is_set():
-                self._turn(reads=True)
-            until = self._clock.monotonic() + self._surroundings.drain_seconds
-            self._intake.hurry()
-            while (self._intake.is_preparing or self._flow.in_flight) and self._clock.monotonic() < until:
-                self._turn(reads=False)
-            self._logger.info("worker stopped", dropped_in_flight=self._flow.in_flight)
-        except BrokerError as error:
-            if not (self._stop.is_set() and self._watch.is_silent()):
-                raise
-            self._logger.warning("worker stopped while Kafka was away; the next owner reads on", reason=str(error))
-        finally:
-            seconds = self._surroundings.close_seconds
-            try:
-                # In a thread that can be left behind: leaving the group waits for a coordinator that may be gone.
-                self._surroundings.make_thread("closing").call(self._close, seconds)
-            except TimeoutError:
-                self._logger.warning("the clients did not close in time and are left behind", waited_seconds=seconds)
-            finally:
-                self._identity.release()
 
-    def _turn(self, *, reads: bool) -> None:
-        self._health.beat()
-        self._intake.turn(reads=reads)
-        self._questions.poll()
-        self._questions.hear(self._seconds_to_hear())
-        if self._flow.stale():
-            self._assignment.resolve_stale()
-        self._delivery.go_on()
-        self._do_chores()
-        if reads:
-            self._intake.rest()
+def _make_preparer(
+    settings: Settings,
+    recipe: Recipe,
+    cluster: SourceCluster,
+    fingerprinter: Fingerprinter,
+    nonce: bytes,
+    budget: WorkerBudget,
+    around: WorkerDependencies,
+) -> Preparer:
+    return Preparer(
+        around.make_decoder(settings, takes_vectors=recipe.method.takes_vectors),
+        fingerprinter,
+        nonce,
+        cluster.record_bytes_max,
+        settings.judging_mode,
+        digests_ids=settings.log_ids == "digest",
+        slow_bytes=around.pace.slow_bytes,
+        record_documents=around.pace.record_documents,
+        ahead_bytes=budget.ahead_bytes,
+        ranks=HostRanks.read(settings.host_ranks),
+    )
 
-    def _seconds_to_hear(self) -> float:
-        """Return how long answers are waited for: not at all if none is due, and longer if nothing else can be done."""
-        is_running = self._delivery.is_running
-        is_due = self._flow.awaits if is_running else self._flow.in_flight and not self._flow.ready()
-        if not is_due:
-            return 0.0
-        return _ANSWER_SECONDS if self._intake.wanted() or is_running or self._intake.is_preparing else _FULL_SECONDS
 
-    def _close(self) -> None:
-        self._delivery.leave()
-        self._intake.leave()
-        self._source.close()
-        self._questions.close()
-        self._hosts.close()
-        self._delivery.close()
-
-    # -- what more than one part must do
-
-    def settle(self) -> None:
-        """Wait until no batch is prepared and no transaction runs: the flow must not change under them.
-
-        What they leave to be read again is read later.
-        """
-        self._intake.finish()
-        while not self._delivery.wait_until_none_runs(_IDLE_SECONDS, rereads=False):
-            self._health.beat()
-
-    def _abort(self, *, rereads: bool) -> None:
-        """Drop all that is in flight, and what is prepared or read behind it."""
-        self._intake.forget()
-        dropped = self._flow.drop_all()
-        if rereads and not self._stop.is_set():
-            self._assignment.reread(dropped)
-        else:
-            self._assignment.reread_later()
-        if not self._stop.is_set():
-            self._clock.sleep(_ABORT_PAUSE_SECONDS)
-
-    def _hear_anew(self) -> None:
-        """Answers come in another topic of the same name: what waits for one may have had it in the one that is gone."""
-        if self._questions.begin_anew():
-            self._logger.warning("the topic of answers was created again; what waits for one is asked anew")
-            self.settle()
-            self._abort(rereads=True)
-
-    def _take_in(self, batch: InFlight) -> None:
-        """Take in flight a batch that is prepared."""
-        self._delivery.retract_timed(batch)
-        self._questions.ask(batch)
-
-    # -- now and then
-
-    def _do_chores(self) -> None:
-        self._hosts.send()
-        now = self._clock.monotonic()
-        if now >= self._next_lag:
-            self._next_lag = now + _LAG_SECONDS
-            self._show(now)
-        self._assignment.look_at_topics(soon=self._questions.are_late, is_deaf=bool(self._questions.deaf))
-
-    def _show(self, now: float) -> None:
-        """Set the gauges, and what the health pages say."""
-        owned = self._flow.owned()
-        for key in owned:
-            lag = self._source.lag(key, self._flow.committed_offset(key))
-            if lag is not None:
-                self._metrics.lag(key[0], key[1], lag)
-        self._metrics.in_flight(self._flow.in_flight, self._flow.documents_in_flight, self._flow.held_bytes)
-        self._metrics.allowed(self._allowance.now.documents)
-        self._metrics.unemitted(self._flow.unemitted if self._delivers else 0)
-        self._health.startup(1.0, "started")
-        self._metrics.unanswered(self._awaited.look(self._flow, self._questions.deaf, now))
-        if not self._assignment.has_joined:
-            self._health.ready(False, "joining the group, or waiting for it to say what is read here")
-        elif owned:
-            self._health.ready(True, f"{len(owned)} partitions, {self._flow.in_flight} batches in flight")
-        else:
-            self._health.ready(True, "a member of the group without partitions")
+def _make_writer(settings: Settings, recipe: Recipe, cluster: SourceCluster) -> OutputWriter:
+    names = settings.topic_names
+    return OutputWriter(
+        names.unique,
+        names.duplicates,
+        names.dead_letters,
+        settings.group,
+        recipe.id,
+        cluster.dead_bytes_max,
+        settings.judging_mode,
+    )

@@ -40,7 +40,7 @@ from stream_dedup.proof.verdicts import AuditedOutputs
 from stream_dedup.settings.environment import child_environment
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import role as worker_role
-from stream_dedup.worker.surroundings import WorkerSurroundings
+from stream_dedup.worker.dependencies import WorkerDependencies
 from tests.broker.latin1 import has_latin1, write_latin1
 from tests.broker.nursery import NURSERY, Forked
 
@@ -138,16 +138,16 @@ def fingerprinter(recipe: Recipe) -> Fingerprinter:
     return _FINGERPRINTERS.setdefault(recipe.id, _FINGERPRINTERS.get(recipe.id) or Fingerprinter(recipe))
 
 
-def run_in_process(name: str, settings: Settings, stop: threading.Event, **surroundings: Any) -> StreamDedupError | None:
+def run_in_process(name: str, settings: Settings, stop: threading.Event, **dependencies: Any) -> StreamDedupError | None:
     """Run a role in this process, which spares a start of Python and of the kernels; return what ended it, if not `stop`.
 
-    `surroundings` are a worker's, where they differ from those of a process.
+    `dependencies` are a worker's, where they differ from those of a process.
     """
     thresholds = gc.get_threshold()
     try:
         if name == "worker":
             worker_role.run(
-                settings, stop, WorkerSurroundings.of_process(**{"make_fingerprinter": fingerprinter} | surroundings)
+                settings, stop, WorkerDependencies.of_process(**{"make_fingerprinter": fingerprinter} | dependencies)
             )
         else:
             indexer.run(settings, stop)

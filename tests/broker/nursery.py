@@ -104,7 +104,7 @@ def _load() -> None:
     """Load what every role loads, and the default recipe's dictionary."""
     from stream_dedup.cli import app, run, warm
     from stream_dedup.fingerprinting import Recipe
-    from stream_dedup.worker import surroundings
+    from stream_dedup.worker import dependencies
     from tests.broker.harness import fingerprinter
 
     del app
@@ -112,7 +112,7 @@ def _load() -> None:
         importlib.import_module(module)
     fingerprinter(Recipe()).fingerprint(["warm 研究 かな"])
     warm.use_index()
-    surroundings.Fingerprinter = fingerprinter  # type: ignore[assignment, misc]
+    dependencies.Fingerprinter = fingerprinter  # type: ignore[assignment, misc]
 
 
 def _main() -> int:

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from stream_dedup.cli.orders import OrderSurroundings
+from stream_dedup.cli.orders import OrderDependencies
 from stream_dedup.cli.rewind import rewind_group
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import BrokerError
@@ -189,7 +189,7 @@ def test_a_commit_while_it_looks_is_noticed(make_filter: Callable[..., Filter]) 
             return found
 
     with pytest.raises(BrokerError, match="changed meanwhile, so a worker was running"):
-        rewind_group(crawl.settings, ["0@2"], OrderSurroundings(make_admin=LookedWhileItMoves), dry_run=False)
+        rewind_group(crawl.settings, ["0@2"], OrderDependencies(make_admin=LookedWhileItMoves), dry_run=False)
 
     assert committed(crawl) == {0: (8, 3)}
 

@@ -24,7 +24,7 @@ from stream_dedup.service import logs
 from stream_dedup.service.signals import stop_on_signals
 from stream_dedup.settings.layers import load_settings
 from stream_dedup.worker import role
-from stream_dedup.worker.surroundings import WorkerSurroundings
+from stream_dedup.worker.dependencies import WorkerDependencies
 from tests.unguarded import unguarded
 
 
@@ -66,7 +66,7 @@ class Held:
 
 def main(file: Path, guard: str) -> None:
     """Run the worker; its first transaction waits until `file` exists."""
-    around = WorkerSurroundings.of_process(make_source=TwoPartitionsFirst)
+    around = WorkerDependencies.of_process(make_source=TwoPartitionsFirst)
     guarded = around if guard == "kept" else unguarded(around)
 
     def make_transactions(*given: Any, **more: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 from stream_dedup.cli import explain
 from stream_dedup.cli.dropped import SourcePlace, source_of
-from stream_dedup.cli.orders import OrderSurroundings
+from stream_dedup.cli.orders import OrderDependencies
 from stream_dedup.control import rewind
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.errors import InputError
@@ -22,7 +22,7 @@ def _nothing(*_: Any) -> Iterator[Any]:
     return iter(())
 
 
-AROUND = OrderSurroundings(read_whole=_nothing, read_partition=_nothing)
+AROUND = OrderDependencies(read_whole=_nothing, read_partition=_nothing)
 
 
 @pytest.mark.parametrize("text", ["documents-11@0", "duplicates-11@3", "other-1@2"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stream_dedup.console.nouns import DeadLetters, Decision, FoundDocument, LetterKind, ListedLetter, Opened, Remark
 from stream_dedup.console.recent import Recent
 from stream_dedup.console.sources import ConsoleSources
@@ -127,9 +129,11 @@ def find(clue: str, most: int) -> list[FoundDocument]:
     ]
 
 
-def sources(count: int = 500, **given: object) -> ConsoleSources:
+def sources(
+    count: int = 500, *, as_shown: Callable[[Decision], Decision | None] = lambda one: one, **given: object
+) -> ConsoleSources:
     """Return the sources of a system that works, with some of them replaced."""
-    recent = Recent(now_ms=lambda: HOUR_MS)
+    recent = Recent(now_ms=lambda: HOUR_MS, as_shown=as_shown)
     recent.saw(decision(place) for place in range(count))
     fields: dict[str, object] = {
         "recent": recent,

@@ -326,27 +326,31 @@ def test_what_was_forgotten_is_gone_though_it_is_remembered() -> None:
 
 def test_what_was_forgotten_is_not_listed() -> None:
     """Neither it, nor its id beside its copies; and nothing is listed as long as nobody knows what was forgotten."""
-    given = sources()
     kept = "https://gone.example/kept"
 
-    def as_shown(one: Decision) -> Decision | None:
+    def as_it_is(one: Decision) -> Decision | None:
+        return one
+
+    def without_it(one: Decision) -> Decision | None:
         return None if one.id == kept else one.without_kept_id() if one.of_id == kept else one
 
     def unknown(_: Decision) -> Decision | None:
         raise StreamDedupError("The search still reads what was forgotten.")
 
+    shown_by = as_it_is
+    given = sources(as_shown=lambda one: shown_by(one))  # noqa: PLW0108 - it changes below
     copy = decision(8, "near", id="https://copy.example/", of_id=kept, headers=(("dedup.of.id", kept), ("crawl", "x")))
     given.recent.saw([decision(1, "new", id=kept, host="gone.example"), copy])
     with serving(given) as port:
         assert "gone.example" in get(port, "hosts.json")[1]
         assert kept in get(port, "decisions.json?id=copy.example")[1]
-        given.recent.as_shown = as_shown
+        shown_by = without_it
         for address in ("decisions", "decisions.json", "decisions.json?id=copy.example", "hosts.json", "groups.json"):
             status, body, _ = get(port, address)
             assert (status, "gone.example" in body) == (200, False), address
         (shown,) = json.loads(get(port, "decisions.json?id=copy.example")[1])["decisions"]
         assert (shown["of_id"], shown["headers"]) == ("", [["crawl", "x"]])
-        given.recent.as_shown = unknown
+        shown_by = unknown
         status, body, _ = get(port, "decisions.json")
         assert (status, json.loads(body)["detail"]) == (503, "The search still reads what was forgotten.")
         assert get(port, "")[0] == 200

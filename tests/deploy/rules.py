@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from stream_dedup.ground.errors import ConfigurationError
 from stream_dedup.ground.topics import read_topics
 from stream_dedup.settings.layers import load_settings
-from stream_dedup.worker.surroundings import DRAIN_SECONDS
+from stream_dedup.worker.dependencies import DRAIN_SECONDS
 
 Manifest = dict[str, Any]
 

@@ -40,8 +40,8 @@ from stream_dedup.log.representatives import Progress
 from stream_dedup.worker import flow, intake, role, startup
 from stream_dedup.worker.assignment import Assignment
 from stream_dedup.worker.delivery import Delivery
+from stream_dedup.worker.dependencies import WorkerDependencies
 from stream_dedup.worker.prepare import Preparer
-from stream_dedup.worker.surroundings import WorkerSurroundings
 from tests.model import kafka, stand_ins
 from tests.model.world import Tuning
 from tests.unguarded import unguarded
@@ -328,12 +328,12 @@ def _unconfirmed(stack: contextlib.ExitStack) -> None:
 
 def _stamp_at_commit(stack: contextlib.ExitStack) -> None:
     """A worker's transactions commit with the group's metadata as it is then."""
-    guarded = stand_ins.surroundings_of_worker
+    guarded = stand_ins.dependencies_of_worker
 
-    def made() -> WorkerSurroundings:
+    def made() -> WorkerDependencies:
         return unguarded(guarded())
 
-    stack.enter_context(mock.patch.object(stand_ins, "surroundings_of_worker", made))
+    stack.enter_context(mock.patch.object(stand_ins, "dependencies_of_worker", made))
 
 
 def _no_topic_id(stack: contextlib.ExitStack) -> None:
@@ -637,7 +637,7 @@ NOT_FOUND = [
     Rule("a producer that may have asked twice is thrown away", _doubts_nothing, ("twice", "lost", "order"), COMMITS),
     Rule("a stale answer nobody committed may be of a topic created again", _set(Assignment, "check_topics", lambda _: None),
          ("alarm",), Tuning(weights={**MANY, "recreate": 20}, aside=False)),
-    Rule("answers that their topic lost are asked for anew", _set(role.Worker, "_hear_anew", lambda _: None), ("stuck",),
+    Rule("answers that their topic lost are asked for anew", _set(role.Worker, "hear_anew", lambda _: None), ("stuck",),
          Tuning(weights={**MANY, "verdicts": 30})),
     Rule("nobody writes representatives who applied less than another before", _whatever_was_applied, ("back",), TOPIC),
     Rule("a worker asks again what was begun", _looks_once, ("twice",), VANISHED),

@@ -19,7 +19,7 @@ from unittest import mock
 
 import numpy as np
 
-from stream_dedup.cli.orders import OrderSurroundings
+from stream_dedup.cli.orders import OrderDependencies
 from stream_dedup.control import beginnings
 from stream_dedup.fingerprinting.recipe import Prints
 from stream_dedup.ground.addresses import TextAddress
@@ -37,7 +37,7 @@ from stream_dedup.kafka import TopicState, client, transaction
 from stream_dedup.log import records
 from stream_dedup.settings.settings import Settings
 from stream_dedup.worker import startup
-from stream_dedup.worker.surroundings import IntakePace, WorkerSurroundings
+from stream_dedup.worker.dependencies import IntakePace, WorkerDependencies
 from tests.model import kafka
 from tests.model.scheduler import Fiber
 
@@ -365,7 +365,7 @@ def _read_partition(
         yield Message(topic, partition, one.offset, one.key, one.value, one.timestamp_ms, one.headers)
 
 
-def surroundings_of_worker() -> WorkerSurroundings:
+def dependencies_of_worker() -> WorkerDependencies:
     """Return what stands around a worker."""
     tuning = WORLD.tuning
     twins: dict[str, Any] = {
@@ -389,10 +389,10 @@ def surroundings_of_worker() -> WorkerSurroundings:
         ),
         "logger": Log(),
     }
-    return WorkerSurroundings(**twins)
+    return WorkerDependencies(**twins)
 
 
-def surroundings_of_index(slot: str) -> indexer.IndexerSurroundings:
+def dependencies_of_index(slot: str) -> indexer.IndexerDependencies:
     """Return what stands around an index in a slot."""
     twins: dict[str, Any] = {
         "monotonic": Time().monotonic,
@@ -405,14 +405,14 @@ def surroundings_of_index(slot: str) -> indexer.IndexerSurroundings:
         "pace": PublisherPace(rows=2, gap=0.05, look=0.3, patience=1.0, rest=0.3),
         "logger": Log(),
     }
-    return indexer.IndexerSurroundings(slot, None, **twins)
+    return indexer.IndexerDependencies(slot, None, **twins)
 
 
 def _transactions(*given: Any, **more: Any) -> transaction.TransactionalOutput:
     return transaction.TransactionalOutput(*given, **more, monotonic=Time().monotonic, make_thread=SideThread)  # type: ignore[arg-type]
 
 
-def surroundings_of_operator() -> OrderSurroundings:
+def dependencies_of_operator() -> OrderDependencies:
     """Return what stands around a command that an operator types."""
     twins: dict[str, Any] = {
         "make_admin": Admin,
@@ -422,7 +422,7 @@ def surroundings_of_operator() -> OrderSurroundings:
         "recipe_of": lambda _: RECIPE,
         "progress": lambda *_: contextlib.nullcontext(lambda *_: None),
     }
-    return OrderSurroundings(**twins)
+    return OrderDependencies(**twins)
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ from stream_dedup.index import layout
 from stream_dedup.indexer import role as indexer
 from stream_dedup.log import records
 from stream_dedup.log.begun import encode_reading
+from stream_dedup.service.running import RunningRole
 from stream_dedup.service.waits import Waits
 from stream_dedup.worker import role
 from tests.model import kafka, stand_ins
@@ -410,20 +411,14 @@ class World:
         def body() -> None:
             if slot.startswith("worker"):
                 waits = Waits(stand_ins.Health(), stand_ins.SILENT)
-                process.role = role.Worker(
-                    settings,
-                    stand_ins.RECIPE,
-                    stand_ins.SILENT,
-                    stand_ins.Health(),
-                    waits,
-                    stand_ins.ANSWERS,
-                    process,
-                    stand_ins.surroundings_of_worker(),
-                )  # type: ignore[attr-defined, arg-type]
+                running = RunningRole(settings, stand_ins.Health(), waits, stand_ins.ANSWERS, process)  # type: ignore[arg-type]
+                process.role = role.build_worker(  # type: ignore[attr-defined]
+                    running, stand_ins.RECIPE, stand_ins.SILENT, stand_ins.dependencies_of_worker()
+                )
                 process.role.run()  # type: ignore[attr-defined]
             else:
                 process.role = indexer.Indexer(
-                    settings, stand_ins.SILENT, stand_ins.Health(), stand_ins.SILENT, stand_ins.surroundings_of_index(slot)
+                    settings, stand_ins.SILENT, stand_ins.Health(), stand_ins.SILENT, stand_ins.dependencies_of_index(slot)
                 )  # type: ignore[attr-defined, arg-type]
                 process.role.run(process)  # type: ignore[attr-defined]
 
@@ -777,7 +772,7 @@ class World:
         """Release a document; whoever was interrupted types the command again, which happens at healing."""
         if wanted[0] == self.broker.topics[self.names.documents].id:
             settings = stand_ins.settings_of("operator", self.batch_documents, tuple(self.tuning.settings.items()))
-            release(settings, wanted[1], stand_ins.surroundings_of_operator(), dry_run=False)
+            release(settings, wanted[1], stand_ins.dependencies_of_operator(), dry_run=False)
         self.releases.remove(wanted)
 
     def _on_rewind(self, chance: random.Random) -> None:
@@ -819,7 +814,7 @@ class World:
         self.say("operator", f"rewind {' '.join(texts)}")
         for _ in range(20):
             try:
-                rewind_group(settings, texts, stand_ins.surroundings_of_operator(), dry_run=False)
+                rewind_group(settings, texts, stand_ins.dependencies_of_operator(), dry_run=False)
             except (InputError, BrokerError, ConfigurationError) as error:
                 self.say("operator", str(error))
                 if not is_repair:

@@ -13,7 +13,7 @@ from stream_dedup.ground.document import Headers, Message, TopicPartitionKey
 from stream_dedup.log.records import Control, encode_control
 from stream_dedup.search.kept_texts import OutputTexts
 from stream_dedup.search.metrics import SearchMetrics
-from stream_dedup.search.role import SearchSurroundings, TextFiller
+from stream_dedup.search.role import SearchDependencies, TextFiller
 from stream_dedup.service.health import Health
 from stream_dedup.settings.settings import Settings
 
@@ -54,7 +54,7 @@ class MemoryOutputs:
         own = self.records[topic, part]
         own.append(Message(topic, part, len(own), None, value, time_ms, []))
 
-    def surroundings(self, **changed: Any) -> SearchSurroundings:
+    def dependencies(self, **changed: Any) -> SearchDependencies:
         given: dict[str, Any] = {
             "host": "here",
             "failpoint": None,
@@ -62,7 +62,7 @@ class MemoryOutputs:
             "make_texts": NoTexts,
             "make_reader": lambda _, __: MemoryReader(self),
         }
-        return SearchSurroundings(**given | changed)
+        return SearchDependencies(**given | changed)
 
 
 class NoTexts(OutputTexts):
@@ -122,7 +122,7 @@ def make_filler(
     **settings: Any,
 ) -> TextFiller:
     own = Settings(search_dir=folder, **settings)
-    return TextFiller(own, SearchMetrics(), health or Health(), lambda: False, outputs.surroundings(**changed or {}))
+    return TextFiller(own, SearchMetrics(), health or Health(), lambda: False, outputs.dependencies(**changed or {}))
 
 
 def crawl(kept: int, copies: int) -> MemoryOutputs:

@@ -13,8 +13,8 @@ from stream_dedup.ground.failpoints import Failpoints
 from stream_dedup.ground.messages import Messages
 from stream_dedup.worker.allowance import Allowance, Amount
 from stream_dedup.worker.budget import WorkerBudget
+from stream_dedup.worker.dependencies import IntakePace, WorkerContext
 from stream_dedup.worker.intake import Intake
-from stream_dedup.worker.surroundings import IntakePace, WorkerContext
 
 MIB = 1 << 20
 AT_ONCE = IntakePace(gather_seconds=0.0)

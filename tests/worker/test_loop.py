@@ -19,10 +19,11 @@ from stream_dedup.ground.messages import Messages
 from stream_dedup.ground.topics import TopicNames
 from stream_dedup.kafka import Outcome, OwnedOffset, Result
 from stream_dedup.log import epochs
+from stream_dedup.service.running import RunningRole
 from stream_dedup.settings.settings import Settings
-from stream_dedup.worker.role import Worker
+from stream_dedup.worker.dependencies import IntakePace, WorkerDependencies
+from stream_dedup.worker.role import build_worker
 from stream_dedup.worker.startup import SourceCluster
-from stream_dedup.worker.surroundings import IntakePace, WorkerSurroundings
 from tests.worker.parts import VirtualClock
 
 KEY = ("documents", 0)
@@ -99,7 +100,7 @@ class Stuck(AtOnce):
 
 
 class Loop:
-    """A worker that reads for so many seconds, and what it was seen to do; `around` are further surroundings."""
+    """A worker that reads for so many seconds, and what it was seen to do; `around` are further dependencies."""
 
     def __init__(self, folder: Path, seconds: float, **around: Any) -> None:
         self.clock, stop = VirtualClock(), threading.Event()
@@ -132,8 +133,9 @@ class Loop:
         settings = Settings(worker_id="worker", state_dir=folder, value_format="json", insights=False)
         health = mock.Mock(beat=self.beats)
         watch = mock.Mock(is_silent=lambda: self.is_away, begin=lambda _, make: make())
-        surroundings = WorkerSurroundings(**(twins | around))
-        self.worker = Worker(settings, RECIPE, mock.MagicMock(), health, mock.Mock(), watch, stop, surroundings)
+        dependencies = WorkerDependencies(**(twins | around))
+        running = RunningRole(settings, health, mock.Mock(), watch, stop)
+        self.worker = build_worker(running, RECIPE, mock.MagicMock(), dependencies)
 
     @property
     def reads(self) -> list[float]:

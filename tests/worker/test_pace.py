@@ -6,7 +6,7 @@ import pytest
 
 from stream_dedup.ground.document import Message
 from stream_dedup.ground.messages import Messages
-from stream_dedup.worker.surroundings import IntakePace
+from stream_dedup.worker.dependencies import IntakePace
 from tests.worker.parts import Aside, VirtualClock, intake_of, roomy_flow
 
 READ_SECONDS = 0.001

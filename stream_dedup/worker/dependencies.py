@@ -1,4 +1,4 @@
-"""What a worker finds around it: Kafka's clients, threads, the clock, chance, and what reads texts. A test hands in its own."""
+"""What a worker depends on: Kafka's clients, threads, the clock, chance, and what reads texts. A test hands in its own."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class IntakePace:
 
 
 @dataclass(frozen=True)
-class WorkerSurroundings:
+class WorkerDependencies:
     """What a worker finds around it, and how long it waits for what may never come."""
 
     failpoint: str | None = None
