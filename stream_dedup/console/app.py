@@ -69,6 +69,7 @@ class ConsolePages:
                 address = "" if name == "now" else name
                 found.append(Route(f"{root}/{address}", partial(self._page, name, answer), methods=["GET"]))
                 found.append(Route(f"{root}/{name}.json", partial(self._twin, answer), methods=["GET"]))
+            found.append(Route(f"{root}/decisions.csv", self._table, methods=["GET"]))
             found += [Route(f"{root}/{name}", partial(self._file, name), methods=["GET"]) for name in _FILES]
         if self._prefix:
             found.append(Route(self._prefix, self._to_root, methods=["GET"]))
@@ -102,6 +103,16 @@ class ConsolePages:
             body = problem(status, str(error))
         # In ASCII, because half of a surrogate pair has no UTF-8.
         return Response(json.dumps(body, default=_plain), status, _HEADERS | _challenge(status), kind)
+
+    async def _table(self, request: Request) -> Response:
+        try:
+            values = await self._values(pages.listed, request)
+        except PageError as error:
+            headers = _HEADERS | _challenge(error.status)
+            return Response(json.dumps(problem(error.status, str(error))), error.status, headers, PROBLEM_TYPE)
+        body = await run_in_threadpool(rendering.table, values["decisions"])
+        headers = _HEADERS | {"Content-Disposition": 'attachment; filename="decisions.csv"'}
+        return Response(body, 200, headers, "text/csv; charset=utf-8")
 
     async def _file(self, name: str, request: Request) -> Response:
         del request

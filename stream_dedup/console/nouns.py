@@ -8,6 +8,7 @@ from typing import Self
 REASONS = ("new", "too-short", "empty", "fail-open", "released", "exact", "near", "unchanged", "revised")
 """Reasons in the order in which pictures stack them; others come after them, under `other`."""
 _OF_ID = "dedup.of.id"
+_SAME_ID = frozenset({"unchanged", "returned", "revised"})
 DUPLICATES = frozenset({"exact", "near", "unchanged", "revised"})
 
 
@@ -118,6 +119,16 @@ class DocumentGroup:
     counted: int | None = None
     best: GroupMember | None = None
 
+    @property
+    def fetched_again(self) -> int:
+        """How many of the members are the kept page itself, fetched once more."""
+        return sum(one.reason in _SAME_ID for one in self.members)
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts the members come from."""
+        return len({one.host for one in self.members})
+
 
 @dataclass(frozen=True, slots=True)
 class HostFigures:
@@ -180,8 +191,8 @@ class DeadLetters:
 
 
 @dataclass(frozen=True, slots=True)
-class Minute:
-    """Decisions of one minute, by reason."""
+class FigureColumn:
+    """Decisions of one column of a picture, from `begin_ms` on, by reason."""
 
     begin_ms: int
     counts: dict[str, int] = field(default_factory=dict)
@@ -189,12 +200,14 @@ class Minute:
 
 @dataclass(frozen=True, slots=True)
 class NowFigures:
-    """The last hour. `per_second`: over the last minute; `histogram`: duplicates by similarity, in 20 bins of .05.
+    """A span that ends now, in columns of `column_minutes` each.
 
-    `is_whole`: all that left in this hour was looked at, not only the newest; `is_minute_whole`: the same of the last minute.
+    `per_second`: over the last minute; `histogram`: duplicates by similarity, in 20 bins of .05.
+    `is_whole`: all that left in this span was looked at, not only the newest; `is_minute_whole`: the same of the last minute.
     """
 
-    minutes: tuple[Minute, ...]
+    columns: tuple[FigureColumn, ...]
+    column_minutes: int
     per_second: float
     total: int
     by_reason: dict[str, int]

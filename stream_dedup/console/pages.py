@@ -13,14 +13,15 @@ from typing import Any, Final, Protocol, TypeVar
 
 from stream_dedup.console import differences
 from stream_dedup.console.nouns import DUPLICATES, Decision, DocumentGroup, HostFigures, Opened
-from stream_dedup.console.recent import filter_of
+from stream_dedup.console.recent import KEEP, SPANS, filter_of
 from stream_dedup.console.sources import ConsoleSources
 from stream_dedup.ground.errors import InputError, StreamDedupError
 
 T = TypeVar("T")
 
 ROWS: Final = 50
-FOUND_MAX: Final = 20
+FOUND_STEP: Final = 20
+FOUND_MAX: Final = 200
 HOSTS_MAX: Final = 200
 CLUE_CHARACTERS_MAX: Final = 8_000
 POSITION: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-\d{1,9}@\d{1,18}\Z", re.ASCII)
@@ -80,10 +81,10 @@ async def _begin(sources: ConsoleSources, call: Calling) -> tuple[list[str], Con
 
 
 async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with the figures of the last hour. `remarks` is None where nobody could look."""
-    del query
+    """Answer with the figures of a span. `remarks` is None where nobody could look."""
+    span = query.get("span", "") or "1h"
+    figures = sources.recent.now(span)
     notices, sources = await _begin(sources, call)
-    figures = sources.recent.now()
     lag = await _asked(notices, call, sources.lag, "", "The lag is not known", None)
     remarks = await _asked(notices, call, sources.remarks, "", "What to look at is not known", None)
     threshold = await _asked(notices, call, sources.threshold, "", "The threshold is not known", None)
@@ -91,6 +92,8 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
     return {
         "notices": [one for one in notices if one],
         "figures": figures,
+        "span": span,
+        "spans": tuple(SPANS),
         "duplicates": duplicates,
         "lag": lag,
         "remarks": remarks if remarks is None else list(remarks),
@@ -99,20 +102,29 @@ async def now(sources: ConsoleSources, query: Query, call: Calling) -> dict[str,
 
 
 async def decisions(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with the newest decisions that the filters take."""
+    """Answer with the newest decisions that the filters take, or (`sort=similarity`) with the most alike."""
     wanted = filter_of(query)
     before = _number(query, "before")
-    found = sources.recent.select(wanted, ROWS + 1, before)
+    sort = query.get("sort", "")
+    if sort not in ("", "similarity"):
+        raise InputError(f"Decisions are sorted by time, or by sort=similarity; sort={sort!r:.40} is neither.")
+    found = sources.recent.select(wanted, ROWS + 1, before, most_alike=bool(sort))
     notices, _ = await _begin(sources, call)
     if not found and sources.recent.remembered:
         notices.append(f"None of the {sources.recent.remembered:,} decisions remembered is as asked.")
     return {
         "notices": notices,
         "decisions": found[:ROWS],
-        "older": found[ROWS - 1].number if len(found) > ROWS else None,
+        "older": found[ROWS - 1].number if len(found) > ROWS and not sort else None,
         "remembered": sources.recent.remembered,
-        "is_live": before is None,
+        "is_live": before is None and not sort,
     }
+
+
+async def listed(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
+    """Answer with all remembered decisions that the filters take, for a table elsewhere."""
+    wanted, is_sorted = filter_of(query), query.get("sort") == "similarity"
+    return {"decisions": await call(lambda: sources.recent.select(wanted, KEEP, most_alike=is_sorted))}
 
 
 async def decision(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
@@ -180,8 +192,9 @@ def release_command(one: Decision) -> str:
 
 
 async def find(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:
-    """Answer with the documents that hold a clue."""
+    """Answer with the documents that hold a clue, the best `most` of them."""
     clue = query.get("q", "")
+    most = min(FOUND_MAX, max(FOUND_STEP, _number(query, "most") or FOUND_STEP))
     if len(clue) > CLUE_CHARACTERS_MAX:
         raise InputError(
             f"The clue has {len(clue):,} characters, and at most {CLUE_CHARACTERS_MAX:,} are looked for here; a sentence or "
@@ -193,12 +206,21 @@ async def find(sources: ConsoleSources, query: Query, call: Calling) -> dict[str
     if search is None:
         notices.append("Texts are not searched here: this role has no full-text index.")
     elif clue.strip():
-        documents = await _asked(notices, call, lambda: search(clue, FOUND_MAX), "", "The search failed", [])
+        documents = await _asked(notices, call, lambda: search(clue, most + 1), "", "The search failed", [])
         if not documents and not notices:
             notices.append("No document holds this clue, or most of it.")
     elif "q" in query:
         notices.append("The clue is empty; paste a sentence or two.")
-    return {"notices": notices, "clue": clue, "documents": list(documents), "most": FOUND_MAX}
+    if any(not one.snippet for one in documents):
+        notices.append("Documents without a snippet are found by their words; their texts cannot be read here now.")
+    return {
+        "notices": notices,
+        "clue": clue,
+        "documents": list(documents)[:most],
+        "most": most,
+        "further": min(FOUND_MAX, most + 2 * FOUND_STEP) if len(documents) > most and most < FOUND_MAX else None,
+        "is_all": len(documents) <= most,
+    }
 
 
 async def groups(sources: ConsoleSources, query: Query, call: Calling) -> dict[str, Any]:

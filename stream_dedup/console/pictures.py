@@ -5,12 +5,13 @@ Each has a title and a description for those who do not see it; the page puts th
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Final
 
 from markupsafe import Markup
 
-from stream_dedup.console.nouns import REASONS, Minute
+from stream_dedup.console.nouns import REASONS, FigureColumn
 
 _WIDTH: Final = 640
 _HEIGHT: Final = 160
@@ -18,8 +19,8 @@ _FOOT: Final = 20
 _LEFT: Final = 44
 
 
-def minutes(found: Sequence[Minute]) -> Markup:
-    """Draw the decisions of each minute as a column, stacked by reason."""
+def columns(found: Sequence[FigureColumn], minutes: int) -> Markup:
+    """Draw the decisions of `minutes` minutes each as a column, stacked by reason. A column says its time and counts."""
     most = max((sum(one.counts.values()) for one in found), default=0)
     total = sum(sum(one.counts.values()) for one in found)
     parts = [_axis(most)]
@@ -27,16 +28,29 @@ def minutes(found: Sequence[Minute]) -> Markup:
     for place, one in enumerate(found):
         height = 0.0
         order = sorted(one.counts, key=lambda reason: REASONS.index(reason) if reason in REASONS else len(REASONS))
+        begins = dt.datetime.fromtimestamp(one.begin_ms / 1000, dt.UTC).strftime("%m-%d %H:%M")
         for reason in order:
             tall = (_HEIGHT - _FOOT - 8) * one.counts[reason] / max(1, most)
             name = reason if reason in REASONS else "other"
             top = _HEIGHT - _FOOT - height - tall
             parts.append(
-                _bar(_LEFT + place * wide + 0.5, top, wide - 1, tall, f"r-{name}", f"{reason}: {one.counts[reason]:,}")
+                _bar(_LEFT + place * wide + 0.5, top, wide - 1, tall, f"r-{name}", f"{begins} {reason}: {one.counts[reason]:,}")
             )
             height += tall
-    parts += [_text(_LEFT, _HEIGHT - 5, f"{len(found)} minutes ago", "start"), _text(_WIDTH, _HEIGHT - 5, "now", "end")]
-    return _svg("Decisions a minute, by reason", f"{total:,} decisions in the last hour; at most {most:,} in a minute.", parts)
+    parts += [
+        _text(_LEFT, _HEIGHT - 5, f"{_span(len(found) * minutes)} ago", "start"),
+        _text(_WIDTH, _HEIGHT - 5, "now", "end"),
+    ]
+    said = f"{total:,} decisions in {_span(len(found) * minutes)}; at most {most:,} in {_span(minutes)}."
+    return _svg("Decisions over time, by reason", said, parts)
+
+
+def _span(minutes: int) -> str:
+    """Return a number of minutes in the largest unit that tells it exactly."""
+    for unit, of in (("day", 1_440), ("hour", 60), ("minute", 1)):
+        if minutes % of == 0:
+            return f"{minutes // of} {unit}{'s' * (minutes != of)}"
+    raise AssertionError
 
 
 def histogram(bins: Sequence[int], threshold: float | None) -> Markup:

@@ -1,4 +1,4 @@
-"""The latest decisions in memory, and the figures of the last hour.
+"""The latest decisions in memory, and figures of up to the last seven days.
 
 Invariants: at most `keep` decisions stay, and at most `MINUTES` minutes of counts, whatever comes; they may be added by one
 thread while others ask.
@@ -6,6 +6,7 @@ thread while others ask.
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time
 from collections import Counter, deque
@@ -13,15 +14,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from stream_dedup.console.nouns import REASONS, Decision, DocumentGroup, GroupMember, HostFigures, Minute, NowFigures
+from stream_dedup.console.nouns import REASONS, Decision, DocumentGroup, FigureColumn, GroupMember, HostFigures, NowFigures
 from stream_dedup.ground.errors import InputError
 
 KEEP: Final = 5_000
-MINUTES: Final = 60
+MINUTES: Final = 7 * 24 * 60
+SPANS: Final = {"15m": 15, "1h": 60, "6h": 360, "1d": 1_440, "7d": MINUTES}
+"""For how long back figures may be asked, in minutes."""
+_COLUMNS_MAX: Final = 60
 BINS: Final = 20
 _LATENCIES: Final = 2_000
 _MEMBERS_MAX: Final = 200
-_FILTERS: Final = ("reason", "verdict", "host", "id", "header", "from", "to")
+_FILTERS: Final = ("reason", "verdict", "host", "id", "header", "from", "to", "until")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class DecisionFilter:
     header: tuple[str, str] | None = None
     similarity_from: float | None = None
     similarity_to: float | None = None
+    until_ms: int | None = None
 
     def takes(self, one: Decision) -> bool:
         """Whether a decision is asked for. A decision without a similarity is none of a range."""
@@ -43,6 +48,8 @@ class DecisionFilter:
             high = 1.0 if self.similarity_to is None else self.similarity_to
             if one.similarity is None or not low <= one.similarity <= high:
                 return False
+        if self.until_ms is not None and one.seen_ms >= self.until_ms:
+            return False
         return (
             self.reason in ("", one.reason, known_reason(one.reason))
             and self.verdict in ("", one.verdict)
@@ -61,7 +68,7 @@ def filter_of(query: Mapping[str, str]) -> DecisionFilter:
     """Read the filters of an address.
 
     Raises:
-        InputError: a similarity is no number from 0 to 1, or a header has no name.
+        InputError: a similarity is no number from 0 to 1, a header has no name, or `until` is no time.
     """
     given = {name: query.get(name, "").strip() for name in _FILTERS}
     long = next((name for name, value in given.items() if len(value) > 500), None)
@@ -81,7 +88,18 @@ def filter_of(query: Mapping[str, str]) -> DecisionFilter:
         header,
         _similarity("from", given["from"]),
         _similarity("to", given["to"]),
+        _time("until", given["until"]),
     )
+
+
+def _time(name: str, text: str) -> int | None:
+    if not text:
+        return None
+    try:
+        time = dt.datetime.fromisoformat(text.replace(" ", "T"))
+        return int((time if time.tzinfo else time.replace(tzinfo=dt.UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise InputError(f"{name} must be a time in UTC such as 2026-11-27 14:05, not {text!r:.40}.") from None
 
 
 def _similarity(name: str, text: str) -> float | None:
@@ -138,8 +156,16 @@ class Recent:
             for minute in sorted(self._minutes)[:-MINUTES]:
                 del self._minutes[minute]
 
-    def select(self, wanted: DecisionFilter, limit: int, before: int | None = None) -> list[Decision]:
-        """Return the newest decisions that are asked for, the newest first; `before`: with a lower number only."""
+    def select(
+        self, wanted: DecisionFilter, limit: int, before: int | None = None, *, most_alike: bool = False
+    ) -> list[Decision]:
+        """Return at most `limit` decisions that are asked for; `before`: with a lower number only.
+
+        The newest come first, or, where `most_alike`, those with the highest similarity.
+        """
+        if most_alike:
+            taken = [one for one in self._newest_first() if one.similarity is not None and wanted.takes(one)]
+            return sorted(taken, key=lambda one: -(one.similarity or 0.0))[:limit]
         found: list[Decision] = []
         for one in self._newest_first():
             if (before is None or one.number < before) and wanted.takes(one):
@@ -157,27 +183,36 @@ class Recent:
         """How many decisions are remembered."""
         return len(self._decisions)
 
-    def now(self) -> NowFigures:
-        """Return the figures of the last hour."""
+    def now(self, span: str = "1h") -> NowFigures:
+        """Return the figures of a span that ends now, in at most 60 columns of whole minutes.
+
+        Raises:
+            InputError: `span` is none of `SPANS`.
+        """
+        if span not in SPANS:
+            raise InputError(f"span must be one of {', '.join(SPANS)}, not {span!r:.40}.")
         now = self._now_ms()
-        this = now // 60_000
+        wide = max(1, SPANS[span] // _COLUMNS_MAX)
+        first = now // 60_000 - SPANS[span] + 1
         with self._lock:
-            minutes = tuple(
-                Minute(minute * 60_000, dict(self._minutes.get(minute, {}))) for minute in range(this - MINUTES + 1, this + 1)
-            )
+            counts = [Counter[str]() for _ in range(SPANS[span] // wide)]
+            for minute, counted in self._minutes.items():
+                if first <= minute < first + SPANS[span]:
+                    counts[(minute - first) // wide].update(counted)
             lately = sum(count for second, count in self._seconds if now // 1000 - 60 < second <= now // 1000)
             latencies = sorted(self._latencies)
-            decisions = list(self._decisions)
+            decisions = [one for one in self._decisions if one.seen_ms >= first * 60_000]
             whole_since = self._whole_since_ms
         by_reason: Counter[str] = Counter()
-        for one in minutes:
-            by_reason.update(one.counts)
+        for one in counts:
+            by_reason.update(one)
         bins = [0] * BINS
         for decision in decisions:
             if decision.is_duplicate and decision.similarity is not None:
                 bins[min(BINS - 1, int(decision.similarity * BINS + 1e-9))] += 1
         return NowFigures(
-            minutes,
+            tuple(FigureColumn((first + at * wide) * 60_000, dict(one)) for at, one in enumerate(counts)),
+            wide,
             lately / 60,
             sum(by_reason.values()),
             dict(sorted(by_reason.items(), key=_rank)),
@@ -185,7 +220,7 @@ class Recent:
             _percentile(latencies, 0.99),
             tuple(bins),
             decisions[-1].seen_ms if decisions else 0,
-            whole_since <= minutes[0].begin_ms,
+            whole_since <= first * 60_000,
             whole_since <= now - 60_000,
         )
 

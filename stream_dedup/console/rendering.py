@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
+import io
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -11,8 +14,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from stream_dedup.console import pictures
 from stream_dedup.console.differences import shown
+from stream_dedup.console.nouns import Decision
 from stream_dedup.ground.printable import printable
 
+_CALCULATED: Final = ("=", "+", "-", "@", "\t", "\r")
 _LATEST_MS: Final = 253_402_300_799_999
 
 
@@ -34,6 +39,33 @@ def environment() -> Environment:
 def page(template: str, values: dict[str, Any]) -> bytes:
     """Return the page as UTF-8; half of a surrogate pair, which no UTF-8 has, becomes a question mark."""
     return environment().get_template(template).render(values).encode("utf-8", "replace")
+
+
+_COLUMNS: Final = (
+    "at",
+    "verdict",
+    "reason",
+    "similarity",
+    "distance",
+    "id",
+    "host",
+    "size",
+    "of_id",
+    "of_position",
+    "position",
+    "log",
+)
+
+
+def table(decisions: Iterable[Decision]) -> bytes:
+    """Return decisions as CSV in UTF-8, with a heading. A cell that a spreadsheet would calculate begins with an apostrophe."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(("time", *_COLUMNS))
+    for one in decisions:
+        cells = ("" if (value := getattr(one, name)) is None else str(value) for name in _COLUMNS)
+        writer.writerow((time_of(one.seen_ms), *(f"'{cell}" if cell.startswith(_CALCULATED) else cell for cell in cells)))
+    return text.getvalue().encode("utf-8", "replace")
 
 
 def size(count: float) -> str:

@@ -25,6 +25,7 @@ from stream_dedup.search.texts import TextIndex
 _logger = structlog.get_logger("stream_dedup.search")
 
 MEMBERS_MAX = 200
+LISTED_MEMBERS = 50
 
 
 class FinderPlace:
@@ -173,8 +174,10 @@ class Finder:
         return own or next((one.group for one in self._engine.facts_of_id(identifier) if one.group), "")
 
     def groups(self, order: str, limit: int) -> list[DocumentGroup]:
-        """Return the `largest` groups, or the `newest`, without their copies."""
-        return [self._listed(one, []) for one in self._engine.groups(order, limit)]
+        """Return the `largest` groups, or the `newest`, each with its newest `LISTED_MEMBERS` copies."""
+        return [
+            self._listed(one, self._engine.copies_of(one.position, LISTED_MEMBERS)) for one in self._engine.groups(order, limit)
+        ]
 
     def _listed(self, group: GroupFacts, copies: list[TextFacts]) -> DocumentGroup:
         best = self._engine.best_of(group.position)

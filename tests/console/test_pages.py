@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import http.client
+import io
 import json
 import re
 import threading
@@ -291,6 +293,70 @@ def test_figures_of_the_newest_say_so() -> None:
     assert "Decided in the last hour" not in page
     assert "at least" in page
     assert (twin["figures"]["total"], twin["figures"]["is_whole"]) == (350, False)
+
+
+def test_the_figures_of_another_span_are_asked_for_by_the_address() -> None:
+    """The page marks the span that it shows, draws itself anew, and says which spans there are."""
+    with serving(sources()) as port:
+        assert len(json.loads(get(port, "now.json")[1])["figures"]["columns"]) == 60
+        assert len(json.loads(get(port, "now.json?span=15m")[1])["figures"]["columns"]) == 15
+        page = get(port, "?span=7d")[1]
+        status, body, _ = get(port, "now.json?span=2w")
+    assert '<a href="./?span=7d" aria-current="true">7 days</a>' in page
+    assert '<main id="content" tabindex="-1" class="wide" data-refresh="10">' in page
+    assert (status, json.loads(body)["detail"]) == (400, "span must be one of 15m, 1h, 6h, 1d, 7d, not '2w'.")
+
+
+def test_decisions_as_a_table_for_a_spreadsheet() -> None:
+    """All that the filters take, and no cell that a spreadsheet would calculate."""
+    given = sources()
+    given.recent.saw([decision(8, "near", id="=HYPERLINK(1)", host="evil.example")])
+    with serving(given) as port:
+        status, body, headers = get(port, "decisions.csv?reason=near")
+        refused = get(port, "decisions.csv?until=never")
+    rows = list(csv.DictReader(io.StringIO(body)))
+
+    assert (status, headers["content-type"]) == (200, "text/csv; charset=utf-8")
+    assert len(rows) == 101
+    assert (rows[0]["id"], rows[0]["of_id"]) == ("'=HYPERLINK(1)", decision(8, "near").of_id)
+    assert (refused[0], json.loads(refused[1])["status"]) == (400, 400)
+
+
+def test_a_clue_that_many_hold_has_further_documents() -> None:
+    """Twenty are shown, and a link to more until all are; what has no snippet is said."""
+
+    def find(_: str, limit: int) -> list[FoundDocument]:
+        return [FoundDocument(f"unique-0@{place}", f"id-{place}", 1.0) for place in range(min(limit, 70))]
+
+    with serving(sources(find=find)) as port:
+        first = get(port, "find?q=harbour")[1]
+        last = get(port, "find?q=harbour&most=100")[1]
+
+    assert first.count("<li>") == 20
+    assert "More than 20 documents hold the clue" in first
+    assert 'href="find?q=harbour&amp;most=60"' in first
+    assert last.count("<li>") == 70
+    assert "70 documents hold the clue" in last
+    assert "Further ones" not in last
+    assert "Documents without a snippet are found by their words" in first
+
+
+def test_groups_tell_copies_from_pages_fetched_again() -> None:
+    """Of the same group: the page itself once more, and copies on other hosts."""
+    given = sources(0)
+    names = {"of_position": "documents-0@1", "of_id": "https://a.example/"}
+    given.recent.saw(
+        [
+            decision(1, "unchanged", host="a.example", **names),
+            *(decision(place, "near", host=f"h{place % 2}.example", **names) for place in (2, 3, 4)),
+        ]
+    )
+    with serving(given) as port:
+        page = get(port, "groups")[1]
+        group = get(port, "group?at=documents-0@1")[1]
+
+    assert re.search(r'>4</td><td class="number extra">1</td><td class="number extra">3</td>', page)
+    assert "Of those listed, 1 are the kept page fetched again, and 3 are copies; they come from 3 hosts." in group
 
 
 def test_a_host_that_only_signals_name_is_listed_first() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from stream_dedup.console.recent import MINUTES, Recent, filter_of
 from stream_dedup.ground.errors import InputError
+from stream_dedup.log.headers import rfc3339
 from tests.console.sample import HOUR_MS, decision, sources
 
 
@@ -53,21 +54,20 @@ def test_what_is_kept_is_bounded() -> None:
     """Old decisions and old minutes go."""
     recent = Recent(keep=10, now_ms=lambda: HOUR_MS)
 
-    recent.saw(decision(place, seen_ms=HOUR_MS - (1000 - place) * 60_000) for place in range(1000))
+    recent.saw(decision(place, seen_ms=HOUR_MS - (2 * MINUTES - place) * 60_000) for place in range(2 * MINUTES))
 
     assert recent.remembered == 10
-    assert len(recent.now().minutes) == MINUTES
-    assert recent.now().total == MINUTES - 1  # this minute has none yet
+    assert recent.now("7d").total == MINUTES - 1  # this minute has none yet
 
 
 def test_minutes_that_lie_ahead_push_none_of_this_hour_out() -> None:
     """Records dated in the year 9999 that lay in the outputs at the start count as seen now."""
     recent = Recent(now_ms=lambda: HOUR_MS)
 
-    recent.saw(decision(place, seen_ms=253_402_300_000_000 + place * 60_000) for place in range(2 * MINUTES))
+    recent.saw(decision(place, seen_ms=253_402_300_000_000 + place * 60_000) for place in range(120))
     recent.saw(decision(place, seen_ms=HOUR_MS) for place in range(5))
 
-    assert recent.now().total == 2 * MINUTES + 5
+    assert recent.now().total == 125
 
 
 def test_what_was_passed_over_counts_for_an_hour() -> None:
@@ -78,12 +78,43 @@ def test_what_was_passed_over_counts_for_an_hour() -> None:
     assert recent.now().is_whole
     recent.saw([decision(1)], HOUR_MS - 70_000)
     assert (recent.now().is_whole, recent.now().is_minute_whole) == (False, True)
-    now += MINUTES * 60_000
+    now += 60 * 60_000
     assert recent.now().is_whole
+    assert not recent.now("6h").is_whole
     recent.saw([], now + 1_000_000)
     assert not recent.now().is_whole
-    now += MINUTES * 60_000
+    now += 60 * 60_000
     assert recent.now().is_whole
+
+
+@pytest.mark.parametrize(("span", "columns", "minutes"), [("15m", 15, 1), ("1h", 60, 1), ("6h", 60, 6), ("7d", 60, 168)])
+def test_figures_of_a_span(span: str, columns: int, minutes: int) -> None:
+    """A decision a minute: each column but the last has as many as it has minutes; similarities are of the span too."""
+    recent = Recent(now_ms=lambda: HOUR_MS)
+    recent.saw(decision(place, seen_ms=HOUR_MS - (MINUTES - place) * 60_000) for place in range(MINUTES + 1))
+
+    figures = recent.now(span)
+
+    assert (len(figures.columns), figures.column_minutes) == (columns, minutes)
+    assert [sum(one.counts.values()) for one in figures.columns] == [minutes] * columns
+    assert sum(figures.histogram) <= columns * minutes
+    with pytest.raises(InputError, match="span must be one of 15m, 1h, 6h, 1d, 7d, not '2w'"):
+        recent.now("2w")
+
+
+def test_the_most_alike_come_first_where_asked_and_none_seen_later_than_a_time() -> None:
+    """By the address's `sort` and `until`."""
+    recent = Recent(now_ms=lambda: HOUR_MS)
+    recent.saw(
+        decision(place, "near", similarity=place % 7 / 10, seen_ms=HOUR_MS - 1_000 * (100 - place)) for place in range(100)
+    )
+
+    until = filter_of({"until": rfc3339(HOUR_MS - 50_000)})
+
+    assert [one.similarity for one in recent.select(until, 8, most_alike=True)] == [0.6] * 7 + [0.5]
+    assert [one.offset for one in recent.select(until, 3)] == [49, 48, 47]
+    with pytest.raises(InputError, match="until must be a time in UTC such as"):
+        filter_of({"until": "yesterday"})
 
 
 def test_figures_of_the_hour() -> None:
