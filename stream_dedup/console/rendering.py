@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import io
+import re
 from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
@@ -18,6 +19,7 @@ from stream_dedup.console.nouns import Decision
 from stream_dedup.ground.printable import printable
 
 _CALCULATED: Final = ("=", "+", "-", "@", "\t", "\r")
+_WEB: Final = re.compile(r"https?://[!-~]{1,2000}")
 _LATEST_MS: Final = 253_402_300_799_999
 
 
@@ -31,7 +33,15 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"plain": printable, "shown": shown, "size": size, "time": time_of, "number": number, "query": query}
+    found.filters |= {
+        "plain": printable,
+        "shown": shown,
+        "size": size,
+        "time": time_of,
+        "number": number,
+        "query": query,
+        "web": web,
+    }
     found.globals |= {"picture": pictures}
     return found
 
@@ -87,6 +97,11 @@ def time_of(time_ms: int) -> str:
 def number(value: float | None, digits: int = 0) -> str:
     """Return a number with its thousands apart; `-` for none."""
     return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def web(identifier: str) -> str:
+    """Return an id that is the address of a web page, or nothing: what a browser may be led to."""
+    return identifier if _WEB.fullmatch(identifier) else ""
 
 
 def query(values: dict[str, Any], **changes: Any) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from stream_dedup.console.nouns import Opened
 from tests.console import browser
 from tests.console.sample import EVIL, decision, sources
 from tests.console.test_pages import ADDRESSES, serving
@@ -112,6 +113,36 @@ def test_rows_are_live_until_paused(chrome: Chrome) -> None:
         assert "hidden" not in chrome.find_element("id", "rows").text
         chrome.find_element("id", "pause").click()
         wait_for(chrome, "document.getElementById('rows').textContent.includes('hidden')")
+
+
+def test_both_texts_of_a_decision_move_together(chrome: Chrome) -> None:
+    """Next leads from one difference to the next; where one text is scrolled, the other goes along."""
+    long = "\n".join(f"Line {place} of a text that is longer than its frame." for place in range(400))
+
+    def opened(at: str) -> Opened:
+        return Opened(at, at, long if at.startswith("documents") else long.replace("Line 9 of", "Row 9 of").replace("399", "x"))
+
+    with serving(sources(opened=opened)) as port:
+        chrome.get(f"http://127.0.0.1:{port}/decision?at=duplicates-2@8")
+        wait_for(chrome, "document.querySelectorAll('#steps button').length === 2")
+        places = "[...document.querySelectorAll('.sides del, .sides ins')].findIndex(one => one.classList.contains('here'))"
+        for place in (0, 1):
+            chrome.find_elements("css selector", "#steps button")[1].click()
+            assert chrome.execute_script(f"return {places}") == place
+        chrome.execute_script("for (const one of document.querySelectorAll('.sides .text')) one.scrollTop = 0")
+        chrome.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+        chrome.execute_script("document.querySelector('.sides .text').scrollTop = 1e6")
+        wait_for(chrome, "document.querySelectorAll('.sides .text')[1].scrollTop > 0")
+
+
+def test_the_page_now_draws_itself_anew(chrome: Chrome) -> None:
+    """What was decided meanwhile stands there without a click."""
+    given = sources()
+    with serving(given) as port:
+        chrome.get(f"http://127.0.0.1:{port}/")
+        wait_for(chrome, "document.querySelector('main').textContent.includes('500')")
+        given.recent.saw(decision(place) for place in range(500, 1_277))
+        wait_for(chrome, "document.querySelector('main').textContent.includes('1,277')")
 
 
 def test_keys_and_names(chrome: Chrome) -> None:

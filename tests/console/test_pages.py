@@ -82,7 +82,8 @@ def test_each_page_has_a_twin() -> None:
             assert headers["content-security-policy"].startswith("default-src 'none'; style-src 'self'; script-src 'self'")
             assert "style=" not in page
             assert not re.search(r"\son\w+=", page)
-            assert all(not re.match(r"/|https?:", one) for one in re.findall(r'(?:href|src|action)="([^"]*)"', page))
+            inside = re.sub(r'<a class="outside" rel="noopener noreferrer nofollow" href="https?://[^"]*"', "", page)
+            assert all(not re.match(r"/|https?:", one) for one in re.findall(r'(?:href|src|action)="([^"]*)"', inside))
             status, body, headers = get(port, twin_of(address))
             assert (status, headers["content-type"]) == (200, "application/json"), address
             assert json.loads(body)
@@ -102,6 +103,9 @@ def test_a_decision_shows_both_texts_and_what_differs() -> None:
     assert "<ins>twelve </ins>" in page
     assert "stream-dedup release duplicates-0@498" in page
     assert 'href="group?at=documents-0%401"' in page
+    assert 'rel="noopener noreferrer nofollow" href="https://mirror.example/articles/498"' in page
+    assert 'href="decisions?host=mirror.example"' in page
+    assert 'href="decision?at=duplicates-0%40497"' in page
 
 
 def test_a_decision_is_told_for_people_first() -> None:
@@ -117,6 +121,20 @@ def test_a_decision_is_told_for_people_first() -> None:
     for threshold in (0.8, None):
         with serving(sources(threshold=lambda threshold=threshold: threshold)) as port:
             assert "0.78 alike." in get(port, address)[1], "another plan judged it, or one without a similarity"
+
+
+@pytest.mark.parametrize(
+    "identifier", ["javascript:alert(1)", "https://a.example/ x", 'https://a.example/"onclick="x', "file:///etc/passwd"]
+)
+def test_what_is_no_web_address_is_no_link(identifier: str) -> None:
+    """An id may be anything; only what is one address of the web leads a browser out, and it is escaped."""
+    given = sources(0)
+    given.recent.saw([decision(8, "near", id=identifier)])
+    with serving(given) as port:
+        page = get(port, "decision?at=duplicates-2@8")[1]
+
+    assert all(not one.startswith(("javascript:", "file:")) for one in re.findall(r'href="([^"]*)"', page))
+    assert not re.search(r"<a [^>]*onclick=", page)
 
 
 def test_the_live_part_is_rows_only() -> None:

@@ -1,10 +1,49 @@
 "use strict";
-// Live rows on the page Decisions, a page Now that draws itself anew, Ctrl+Enter on Find; everything works without this.
+// Live rows on the page Decisions, a page Now that draws itself anew, Ctrl+Enter on Find, both
+// texts of a decision scrolled together, from one difference to the next; everything works without this.
 (() => {
   const box = document.querySelector("[data-submit]");
   box?.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) box.form.requestSubmit();
   });
+})();
+(() => {
+  const button = (text, act) => {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.textContent = text;
+    made.addEventListener("click", () => act(made));
+    return made;
+  };
+  for (const command of document.querySelectorAll(".command")) {
+    if (!navigator.clipboard) break; // a page that came over plain HTTP from elsewhere has none
+    const copy = async (made) => {
+      await navigator.clipboard.writeText(command.textContent);
+      made.textContent = "Copied";
+    };
+    command.after(" ", button("Copy", copy));
+  }
+  const [left, right] = document.querySelectorAll(".sides .text");
+  const steps = document.getElementById("steps");
+  if (!right || !steps) return;
+  let led = null; // the side that was moved by the other says nothing back
+  const together = (from, to) => from.addEventListener("scroll", () => {
+    if (led === from) { led = null; return; }
+    const share = from.scrollTop / Math.max(1, from.scrollHeight - from.clientHeight);
+    const top = Math.round(share * (to.scrollHeight - to.clientHeight));
+    if (Math.abs(to.scrollTop - top) > 1) { led = to; to.scrollTop = top; }
+  });
+  together(left, right);
+  together(right, left);
+  const places = [...document.querySelectorAll(".sides del, .sides ins")];
+  let at = -1;
+  const step = (by) => {
+    places[at]?.classList.remove("here");
+    at = (at + by + places.length) % places.length;
+    places[at].classList.add("here");
+    places[at].scrollIntoView({ block: "center" });
+  };
+  if (places.length) steps.append(" ", button("Previous", () => step(at < 0 ? 0 : -1)), " ", button("Next", () => step(1)));
 })();
 (() => {
   const main = document.querySelector("main[data-refresh]");
