@@ -271,7 +271,7 @@ def _fetch(jar: Jar, incoming: Path, destination: Path) -> None:
     if not jar.matches(fetched):
         raise LocalBrokerError(
             f"What was fetched as {jar.coordinate} does not have the SHA-256 that jars.lock pins and was thrown away; "
-            "try again, and if it stays so, ask whoever runs the proxy or mirror between here and Maven Central."
+            "try again, and if it stays so, ask the operator of the proxy or mirror between here and Maven Central."
         )
     fetched.replace(destination)
 

@@ -2,7 +2,7 @@
 
 The order in which ends are noted is what makes it right on a live system: the group's committed offsets first, then the ends
 of what is derived (outputs, `representatives`), the log and the source. So all that was committed is in what is read of the
-outputs, and whatever is derived stands in what is read of the log and of the source. What is still open below a noted end is
+outputs, and all else is derived from what is read of the log and of the source. What is still open below a noted end is
 waited for.
 """
 

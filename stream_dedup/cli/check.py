@@ -185,7 +185,7 @@ def _check_into(
 
 
 def settings_for(files: Sequence[SourceFile], given: Given, **flags: object) -> Settings:
-    """Return the settings with which these files are read: a line of JSONL is an object, whatever a topic holds."""
+    """Return the settings with which these files are read: a line of JSONL is always an object."""
     from stream_dedup.inputs.sources import hold_objects, need_packages
     from stream_dedup.settings.layers import load_settings
 

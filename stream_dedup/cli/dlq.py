@@ -8,7 +8,7 @@ record).
 The order: take the transactional id, which ends what a killed run left open and fences one beside this; read the committed
 offsets; read the letters; for each transaction outputs, then offsets. After an unclear end both are read again.
 
-Invariants: a letter is sent back at most once, whoever is killed when; nothing is sent without `--yes`.
+Invariants: a letter is sent back at most once, also where programs are killed; nothing is sent without `--yes`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def dlq_show_command(
     stages: StagesOption = None,
     classes: ClassesOption = None,
     contains: ContainsOption = "",
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Show so many.")] = 50,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Show N letters.")] = 50,
     as_json: JsonOption = False,
 ) -> int:
     """List dead letters: where each came from, why it could not go on, its size, and whether it was sent back."""
@@ -88,11 +88,11 @@ def dlq_redrive_command(
     stages: StagesOption = None,
     classes: ClassesOption = None,
     contains: ContainsOption = "",
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Send so many.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Send N letters.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Send them; without it only the figures are shown.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Send dead letters back to `documents` as they first came, each at most once, whatever is killed meanwhile.
+    """Send dead letters back to `documents` as they first came, each at most once, also where programs are killed meanwhile.
 
     Correct first what made them dead letters: each is judged as a new document, and may become a dead letter again.
     """

@@ -1,6 +1,6 @@
 """`doctor`: every check there is, as a table; nothing is changed, joined or begun by it.
 
-Invariants: each check ends in a line, also where Kafka does not answer; whatever the roles refuse at start, this refuses too,
+Invariants: each check ends in a line, also where Kafka does not answer; what the roles refuse at start, this refuses too,
 because the checks are the same ones (`stream_dedup.checks`).
 """
 

@@ -32,7 +32,7 @@ def explain_command(
     given: Given,
     first: Annotated[str, typer.Argument(metavar="A", help="A file, or a record's position: documents-3@8812.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
-    rows: Annotated[int, typer.Option("--rows", min=0, help="Show so many of the features that differ most.")] = 20,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Show the N features that differ most.")] = 20,
     plan: Annotated[str | None, typer.Option("--plan", help="Plan to judge with, instead of PLAN.")] = None,
     as_json: JsonOption = False,
 ) -> int:

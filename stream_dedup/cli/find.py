@@ -32,7 +32,7 @@ def find_command(
     as_text: Annotated[
         bool, typer.Option("--text", help="Take the argument as the clue even if a file has that name.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="Show at most so many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="Show at most N documents.")] = 20,
     least: Annotated[
         float | None,
         typer.Option(

@@ -29,7 +29,7 @@ def group_command(
     newest: Annotated[
         bool, typer.Option("--newest", help="List the groups with the newest copies instead of the largest.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="List at most so many groups.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="List at most N groups.")] = 20,
     search: SearchOption = None,
     as_json: JsonOption = False,
 ) -> int:

@@ -31,7 +31,7 @@ _SILENCE_SECONDS = 30.0
 def index_stats_command(
     settings: Settings,
     volume: VolumeArgument = None,
-    hottest: Annotated[int, typer.Option("--hottest", min=0, help="Show so many of the fullest buckets.")] = 10,
+    hottest: Annotated[int, typer.Option("--hottest", min=0, help="Show the N fullest buckets.")] = 10,
     digest: Annotated[
         bool, typer.Option("--digest/--no-digest", help="Compute the state digest: one pass over the volume.")
     ] = True,

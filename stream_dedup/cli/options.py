@@ -1,8 +1,8 @@
 """What commands share: options that several have, how one is stated, and how it gets its settings.
 
 A command is stated once, in the file of its name: its options and help (the function and its docstring), an example, and what
-it does. Such a file imports at its top only what help needs; whatever loads a library stands in the function that uses it, so
-that `--help` and completion answer at once. `app` puts them together.
+it does. Such a file imports at its top only what help needs; an import that loads a library stands in the function that uses
+it, so that `--help` and completion answer at once. `app` puts them together.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Given:
         settings = self.settings(**flags)
         is_debug = settings.log_level == "debug"
         logs.configure("debug" if is_debug else "warning", settings.log_format)
-        # librdkafka warns of whatever it will try again; a command says at its end whether it worked.
+        # librdkafka warns of each call that it will try again; a command says at its end whether it worked.
         logs.kafka_logger().setLevel(logging.DEBUG if is_debug else logging.ERROR)
         return settings
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stream_dedup.kafka import Output, TransactionalOutput
 
 _ATTEMPTS = 3
-_GONE = "Take the document from duplicates, and send it to whoever reads unique by other means."
+_GONE = "Take the document from duplicates, and send it to the readers of unique by other means."
 
 
 @command("release", example="stream-dedup release --host shop.example --below 0.8 --dry-run")

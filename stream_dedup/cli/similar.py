@@ -52,7 +52,7 @@ def similar_command(
         str | None, typer.Option("--in", metavar="FILE|DIR", help="Compare with every document in files, without an index.")
     ] = None,
     scope: Annotated[str | None, typer.Option("--scope", help="Among documents with this value of SCOPE_FIELD.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Show at most so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="Show at most N.")] = 100,
     as_json: JsonOption = False,
 ) -> int:
     """Find the kept documents that are near a text as a whole: id, position, distance in bits, time. Nearest first.
@@ -292,7 +292,7 @@ def show(wanted: Wanted, answer: dict[str, Any], *, as_json: bool) -> int:
     """Print what was found; return 0, whether that is something or nothing.
 
     Raises:
-        FormatError: whoever answered is no index of this version.
+        FormatError: the answer is not that of an index of this version.
     """
     try:
         found, total, is_short, floor = answer["found"], answer["total"], answer["by_digest_only"], answer["floor"]

@@ -5,7 +5,7 @@ records runs are read all over each partition (see `estimate`), so it costs some
 filtered. What is short is read whole. `exact` reads every record instead.
 
 Days are the records' own timestamps: the crawler's, or the time of writing where it sends none. `judged` counts the documents
-in the log by the time they came there, whatever their timestamps say.
+in the log by the time they came there, not by their timestamps.
 
 Invariant: a figure that was estimated says between what it lies; nothing is committed, joined or written.
 """

@@ -1,7 +1,7 @@
 """`run all`: an index, a worker, a search where its extra is installed and, if asked for, insights, as child processes.
 
 Invariants: the children live and die together: when one ends by itself all are stopped, and its exit code is ours; they
-get SIGTERM once, whatever signal we got; they also stop when this process is killed, because their standard input is a
+get SIGTERM once for any signal that we got; they also stop when this process is killed, because their standard input is a
 pipe whose other end only we hold. Insights and search are started again when they end by themselves: no document waits for
 them.
 """

@@ -1,6 +1,6 @@
 """`tap`: verdicts as they are given, from the output topics.
 
-Invariants: only committed records are shown; whatever comes from a record is made printable first; a record without our
+Invariants: only committed records are shown; all text of a record is made printable first; a record without our
 headers (somebody else's) is shown as such, never a crash.
 """
 
@@ -30,7 +30,7 @@ def tap_command(
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="Begin with the oldest verdicts instead of the next one.")
     ] = False,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after N decisions.")] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Watch verdicts as they are given: time, verdict, reason, similarity or distance, id, kept document and its position.

@@ -73,7 +73,7 @@ class ConsolePages:
             found += [Route(f"{root}/{name}", partial(self._file, name), methods=["GET"]) for name in _FILES]
         if self._prefix:
             found.append(Route(self._prefix, self._to_root, methods=["GET"]))
-        for root in dict.fromkeys(["", self._prefix]):  # last: they take whatever is left
+        for root in dict.fromkeys(["", self._prefix]):  # last: they take every other address
             found.append(Route(f"{root}/{{name}}", self._absent, methods=["GET"], include_in_schema=False))
         return found
 

@@ -33,7 +33,7 @@ def title_of(status: int) -> str:
 
 @contextlib.contextmanager
 def as_page_errors(logger: Any, event: str, failed: str) -> Iterator[None]:
-    """Make a `PageError` of whatever fails inside. A fault of the program is logged as `event`; `failed` says what it cost."""
+    """Make a `PageError` of each failure inside. A fault of the program is logged as `event`; `failed` says what it cost."""
     try:
         yield
     except PageError:
@@ -74,4 +74,4 @@ class BoundedCalls:
     def _called(self, task: asyncio.Future[Any]) -> None:
         self._calls.release()  # only now: a call that hangs takes its place until it returns
         if not task.cancelled():
-            task.exception()  # whoever waited was told, or has gone
+            task.exception()  # the page that waited was told, or has gone

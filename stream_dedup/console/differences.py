@@ -1,6 +1,6 @@
 """Two texts side by side, with what differs marked; and which blocks of two fingerprints agree. Pure.
 
-Invariants: bounded, whatever the texts: of each the first `SHOWN` characters are shown, and `COMPARED` words compared; what was
+Invariants: bounded for every text: of each the first `SHOWN` characters are shown, and `COMPARED` words compared; what was
 left out is said.
 """
 

@@ -1,4 +1,4 @@
-"""Who may read the console: everybody who reaches the port, or whoever has the token of a file.
+"""Who may read the console: everybody who reaches the port, or those who have the token of a file.
 
 Invariants: the token is compared in constant time and never logged or shown; the file is read anew when it changes, so that a
 token is replaced without a restart; a file that cannot be read, or is empty, lets nobody in.

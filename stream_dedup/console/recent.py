@@ -1,6 +1,6 @@
 """The latest decisions in memory, and figures of up to the last seven days.
 
-Invariants: at most `keep` decisions stay, and at most `MINUTES` minutes of counts, whatever comes; they may be added by one
+Invariants: at most `keep` decisions stay, and at most `MINUTES` minutes of counts; they may be added by one
 thread while others ask.
 """
 
@@ -60,7 +60,7 @@ class DecisionFilter:
 
 
 def known_reason(reason: str) -> str:
-    """Return the reason, or `other` for one that this version does not know: counts are kept of so many only."""
+    """Return the reason, or `other` for one that this version does not know: counts are kept of known reasons only."""
     return reason if reason in REASONS else "other"
 
 

@@ -52,7 +52,7 @@ class CrawledPage:
 
 
 def mini_crawl(seed: int, pages: int = 600) -> list[CrawledPage]:
-    """Return a crawl of so many pages in crawl order.
+    """Return a crawl of `pages` pages in crawl order.
 
     Raises:
         InputError: fewer than `PAGES_MIN` pages are asked for, too few for one of each kind in each language.

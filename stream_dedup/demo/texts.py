@@ -193,7 +193,7 @@ class Writer:
         self._focus = {name: self._chosen(name, count) for name, count in _DWELLS_ON.items()}
 
     def article(self, sentences: int) -> Article:
-        """Return an article of so many sentences; no frame comes twice before each has come once."""
+        """Return an article of `sentences` sentences; no frame comes twice before each has come once."""
         title = self.sentence("title", self._dice.below(len(self._reference.frames["title"])))
         deck: list[int] = []
         while len(deck) < sentences:

@@ -5,7 +5,7 @@
 A prefix such as `s3://crawl/pages` allows what lies below it, and never `s3://crawl/pages-of-others`: it ends where a part of
 the path ends. `s3://crawl` allows a bucket, `https://store.example` a host on its usual port. A scheme alone is no prefix.
 
-Invariants: pure; whatever an address holds, the answer is a value; a sentence about an address shows neither a password nor
+Invariants: pure; for every address the answer is a value; a sentence about an address shows neither a password nor
 what stands behind `?`, where signed addresses carry theirs.
 """
 

@@ -161,7 +161,7 @@ class Representative(NamedTuple):
 class DeadLetter:
     """Why a record cannot be judged; a pure function of the record and the input settings, unless `is_timed`.
 
-    `stage` is one of `decode`, `field`, `size`, `fetch`, `fingerprint`; `message` is a sentence for whoever redrives it.
+    `stage` is one of `decode`, `field`, `size`, `fetch`, `fingerprint`; `message` is a sentence for the operator.
     `is_timed`: a limit of time or memory decided, or what lay elsewhere by then, so that another worker may have judged the
     record; it is retracted before it leaves.
     """

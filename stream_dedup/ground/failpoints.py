@@ -2,7 +2,7 @@
 
 `STREAM_DEDUP_FAILPOINT=worker.flushed:3` kills the process (SIGKILL, nothing is cleaned up) when the step
 `worker.flushed` is reached for the third time with at least two batches in flight; `:3:1` asks for at least one, and
-`:3:1:stop` stops the process there (SIGSTOP) instead, to be continued by whoever asked.
+`:3:1:stop` stops the process there (SIGSTOP) instead, to be continued by the test that asked.
 
 Invariants: without the variable a step costs one comparison; a kill is announced on standard error with the number of
 batches in flight, so that a test can tell a kill in mid-stream from one at rest. `index.in-flush` is the one step that is
@@ -69,7 +69,7 @@ class Failpoints:
         self._signal = signal.SIGSTOP if rest.endswith(":stop") else signal.SIGKILL
 
     def hit(self, step: str, in_flight: int | Callable[[], int]) -> None:
-        """Say that `step` is reached with so many batches in flight; does not return if this is the one that kills."""
+        """Say that `step` is reached with `in_flight` batches in flight; does not return if this is the one that kills."""
         if step != self._step:
             return
         in_flight = in_flight() if callable(in_flight) else in_flight

@@ -25,11 +25,11 @@ class SideThread:
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def start(self, function: Callable[[], Any]) -> None:
-        """Run `function`; whoever starts asks `ended` until it has, before anything else is started."""
+        """Run `function`; the caller asks `ended` until it has, before it starts anything else."""
         self._calls.put(function)
 
     def ended(self, seconds: float) -> bool:
-        """Return whether it has ended, after waiting so long at most, and raise what it raised."""
+        """Return whether it has ended, after waiting for `seconds` at most, and raise what it raised."""
         try:
             outcome = [self._done.get(timeout=seconds)]
         except queue.Empty:

@@ -5,8 +5,8 @@ in an installed package they lie in `stream_dedup/topic_files`.
 
 Invariants: `plan` is a pure function and never proposes to delete, to shrink or to touch an existing `documents` (it is
 the crawler's); the outputs have at least as many partitions as `documents`, and take at least what it takes and our
-headers; `fingerprints` and `begun` have one partition for ever, and whatever could trim or compact them is an error in a
-sentence.
+headers; `fingerprints` and `begun` have one partition for ever, and a configuration that could trim or compact them is
+an error in a sentence.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _LOG_SETTINGS = {
     "cleanup.policy": ("delete", "compaction would remove batches from the one order"),
     "retention.ms": ("-1", _TRIMMED),
     "retention.bytes": ("-1", _TRIMMED),
-    "message.timestamp.type": ("LogAppendTime", "log time would be whatever a worker's clock says"),
+    "message.timestamp.type": ("LogAppendTime", "log time would be what a worker's clock says"),
 }
 _FORGOTTEN = "what was begun would be forgotten, and when a group's offsets vanish its documents would leave twice"
 _KEPT = {
@@ -262,7 +262,7 @@ def read_topics(names: TopicNames | str = "", folder: Path | None = None) -> tup
     Raises:
         ConfigurationError: a file is missing, cannot be read, or says what cannot be; all files are named at once.
     """
-    import yaml  # noqa: PLC0415 - whoever needs names only does not pay for it
+    import yaml  # noqa: PLC0415 - a caller that needs names only does not pay for it
 
     folder = folder or topic_folder()
     names = TopicNames(names) if isinstance(names, str) else names

@@ -1,7 +1,7 @@
 """Avro: values of a schema's own form, or of another's that renames, adds and leaves out. Needs `stream-dedup[registry]`.
 
 Invariants: what is read is bounded, in memory and time, by the number of its bytes: a schema under which few bytes could stand
-for any number of items is refused. What is done with a schema takes time linear in its text, whatever its types refer to.
+for any number of items is refused. What is done with a schema takes time linear in its text.
 Source: Apache Avro 1.11 specification.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 _DEPTH_MAX: Final = 64
 TYPES_MAX: Final = 1_000
-# Records and nulls take no bytes of their own: so many for each byte of what holds them, and once more.
+# Records and nulls take no bytes of their own: a fixed number of them for each byte of their container, and once more.
 _FREE_MAX: Final = 16
 _LEAST_BYTES: Final = {"null": 0, "float": 4, "double": 8}  # any other primitive takes 1
 _VALUE: Final = "value"
@@ -151,7 +151,7 @@ def _refuse_unbounded(schema: Any, known: Mapping[str, Any]) -> None:
         least = 1 if isinstance(kind, list) else _LEAST_BYTES.get(kind, 1)
         return _Size(least, int(not least))
 
-    # A field takes place in its record whatever the bytes are; of a union, an array or a map a byte says whether it is there.
+    # A field stands in its record even where it has no bytes; of a union, an array or a map a byte says whether it is there.
     graph = {name: {_name(part) for part in _parts(one)} & known.keys() for name, one in known.items()}
     try:
         order = [*TopologicalSorter(graph).static_order()]

@@ -48,5 +48,5 @@ def _codec(label: str | None) -> str | None:
         return None
     if found.name.replace("-", "_") in _NOT_OF_PAGES:
         return None
-    # A page whose ASCII `meta` was found is not UTF-16, whatever it says.
+    # A page whose ASCII `meta` was found is not UTF-16, even if it says so.
     return "utf-8" if found.name.startswith("utf-16") else _READ_AS.get(found.name, found.name)

@@ -2,9 +2,9 @@
 
 Invariants: the result is a pure function of the record, the input settings and, where the record's text lies elsewhere, of what
 was fetched (a decision that depended on anything else could differ on redelivery, and then a representative might never reach
-`unique`); whatever one record leads a library to is that record's dead letter, and only what is away (`AwayError`) and want of
-memory are raised; the value is only ever decoded, never encoded again. Invalid UTF-8 is decoded with replacement (same bytes,
-same print); JSON that does not parse, or has no text where the settings say, is a dead letter.
+`unique`); an error that one record causes in a library makes that record a dead letter, and only what is away (`AwayError`) and
+want of memory are raised; the value is only ever decoded, never encoded again. Invalid UTF-8 is decoded with replacement
+(same bytes, same print); JSON that does not parse, or has no text where the settings say, is a dead letter.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Decoder:
         """Return what lies at one of these addresses, and at those behind it that are there soon (`TextFetcher.fetch`).
 
         Raises:
-            TextAwayError: the first is away for now, or whoever waits is hurried.
+            TextAwayError: the first is away for now, or `is_hurried` says so.
         """
         return self._fetcher.fetch(addresses, start, stretch_bytes, ahead_bytes, is_hurried) if self._fetcher else []
 
@@ -305,7 +305,7 @@ class Decoder:
         return DecodedDocument(text, self._id_of(message, fields), self._time_of(message, fields), self._scope_of(fields))
 
     def id_of(self, message: Message) -> bytes | None:
-        """Return the id of a record, whatever its text is and wherever that lies; its key where it cannot be read."""
+        """Return the id of a record, also of one without a text; its key where it cannot be read."""
         found = self._safely(message, self._known_id_of, message)
         return message.key if isinstance(found, DeadLetter) else found
 

@@ -1,8 +1,8 @@
-"""Texts that lie elsewhere: fetched by their addresses, many at once and ahead of whoever takes them.
+"""Texts that lie elsewhere: fetched by their addresses, many at once and ahead of their taker.
 
 A text is there, or missing for good, which is a dead letter of stage `fetch`, or away for now, which raises `TextAwayError`.
 Which of them is said in `stores`. An attempt that takes too long is away too. What is away is tried three times, after pauses
-that grow and differ. Then whoever takes is told, and asks again later. One that stays away while its store answers for others
+that grow and differ. Then the taker is told, and asks again later. One that stays away while its store answers for others
 is given up in the end, which is a dead letter too; where nothing else is to be fetched, the store is asked for what it answered
 last.
 
@@ -35,7 +35,7 @@ Fetched: TypeAlias = bytes | DeadLetter
 
 _ATTEMPTS: Final = 3
 _RETRY_SECONDS: Final = 0.1
-# Whoever takes is given what is there after so long, or once it is so much: a kernel does many texts at once.
+# The taker is given what is there after this time, or once it is this much: a kernel does many texts at once.
 _GATHER_SECONDS: Final = 0.25
 _GATHER_TEXTS: Final = 1_000
 _LOOK_SECONDS: Final = 0.02
@@ -130,7 +130,7 @@ class TextFetcher:
         What is returned has at most `stretch_bytes`, and one text more. To go on, give the same list and a later start.
 
         Raises:
-            TextAwayError: the first is away for now; or whoever waits `is_hurried`, and it has not come.
+            TextAwayError: the first is away for now; or the taker `is_hurried`, and it has not come.
         """
         if start == len(addresses):
             return []
@@ -154,7 +154,7 @@ class TextFetcher:
                 self._news.wait(_LOOK_SECONDS)
         return self._take(addresses, start, ready, stretch_bytes)
 
-    # -- the side of whoever takes
+    # -- the taker's side
 
     def _want(self, addresses: Sequence[TextAddress], start: int, ahead_bytes: int) -> None:
         """Have these fetched, in this order, and nothing else; forget what is there and is not among them."""
@@ -277,7 +277,7 @@ class TextFetcher:
         except NoRoomError as error:
             with self._news:
                 self._sizes[whole] = error.size
-        except Exception as error:  # noqa: BLE001 - whoever takes must be told something, or waits for ever
+        except Exception as error:  # noqa: BLE001 - the taker must be told something, or waits for ever
             away = f"is away ({printable(f'{type(error).__name__}: {error}')})"
         finally:
             with self._news:
@@ -345,10 +345,10 @@ class TextFetcher:
                 self._next = min(self._next, place)
         self._launch()
         if not self._running:
-            self._news.notify_all()  # not for each text: whoever takes looks now and then, and to wake it costs as much
+            self._news.notify_all()  # not for each text: the taker looks now and then, and to wake it costs as much
 
     def _admit(self, whole: str, size: int) -> None:
-        """Hold room for so many bytes.
+        """Hold room for these bytes.
 
         Raises:
             NoRoomError: there is none.
@@ -360,7 +360,7 @@ class TextFetcher:
                 self._hold(whole, size)
 
     def _has_room(self, whole: str, size: int) -> bool:
-        """Whether so many bytes may be held of a text: as many as fit, and always those of the first that is waited for."""
+        """Whether these bytes may be held of a text: as many as fit, and always those of the first that is waited for."""
         is_first = self._first is not None and self._first.whole == whole
         return is_first or self._held_bytes - self._held.get(whole, 0) + size <= self._ahead_bytes
 

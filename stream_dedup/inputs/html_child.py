@@ -34,7 +34,7 @@ def main_text(page: str) -> str:
 
 
 def read_exactly(stream: BinaryIO | IO[bytes], size: int) -> bytes | None:
-    """Return so many bytes; None if the stream ends before."""
+    """Return exactly these bytes; None if the stream ends before."""
     data = stream.read(size)
     return data if data is not None and len(data) == size else None
 
@@ -51,7 +51,7 @@ def main(cpu_seconds: float) -> None:
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         try:
             kind, answer = TEXT, main_text(raw.decode("utf-8", "replace")).encode("utf-8", "replace")
-        except (Exception, MemoryError) as error:  # noqa: BLE001 - whatever a page does to the library is an answer
+        except (Exception, MemoryError) as error:  # noqa: BLE001 - each error that a page causes in the library is an answer
             kind, answer = FAILED, type(error).__name__.encode()
         signal.setitimer(signal.ITIMER_PROF, 0)
         target.write(bytes([kind]) + len(answer).to_bytes(LENGTH_BYTES, "big") + answer)

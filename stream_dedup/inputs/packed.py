@@ -1,6 +1,6 @@
 """Files and texts that are packed: gzip by the standard library, zstd by `stream-dedup[files]`.
 
-Invariant: what is whole is read, whatever is damaged beside it. A file may have many members (gzip) or frames (zstd); behind a
+Invariant: what is whole is read, also beside damage. A file may have many members (gzip) or frames (zstd); behind a
 damaged one the next that can be unpacked goes on, and what is missing between them is told.
 """
 

@@ -8,7 +8,7 @@ Behind the frame stand the indexes of the message in its file: how many, then ea
 means the first message. Map fields count as messages where they stand, as in the descriptors of all clients.
 
 Of a value is read what its caller names and nothing else: a field without presence that is not set has its default, and a
-schema may have any number of those. So what is read has about the size of the value, whatever the schema says.
+schema may have any number of those. So what is read has about the size of the value under any schema.
 Source: Confluent Schema Registry, "Wire format"; Protocol Buffers, "Encoding" and "Well-known types".
 """
 
@@ -118,7 +118,7 @@ class ProtobufSchemas:
             name = message.WhichOneof("kind")
             return None if name in (None, "null_value") else self._value(kind.fields_by_name[name], getattr(message, name))
         if kind.full_name == "google.protobuf.Timestamp":
-            with contextlib.suppress(ValueError, OverflowError):  # no year has so many digits
+            with contextlib.suppress(ValueError, OverflowError):  # the year has too many digits
                 return message.ToDatetime(dt.UTC)
             return None
         for unknown in UnknownFieldSet(message):

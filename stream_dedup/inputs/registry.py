@@ -47,7 +47,7 @@ class SchemaLanguage(Protocol):
 
         Raises:
             RegistryAwayError: it cannot be made now.
-            Exception: whatever the text leads the library to.
+            Exception: any that the library raises for this text.
         """
 
     def reader(self, written: Any, asked: Any) -> Reader:
@@ -113,7 +113,7 @@ class SchemaRegistry:
             return reader(body)
         except MemoryError:
             raise
-        except Exception as error:  # noqa: BLE001 - the library raises whatever the bytes lead it to
+        except Exception as error:  # noqa: BLE001 - the library may raise anything for hostile bytes
             why = printable(str(error).rstrip(".") or type(error).__name__)
             return DeadLetter("decode", type(error).__name__, f"The value cannot be read by schema {number}: {why}.")
 
@@ -209,7 +209,7 @@ class SchemaRegistry:
         """
         try:
             return question()
-        except Exception as error:  # noqa: BLE001 - whatever the client raises, the record is not at fault
+        except Exception as error:  # noqa: BLE001 - no error of the client is the record's fault
             status = getattr(error, "http_status_code", None)
             if status in _NO_SCHEMA and str(getattr(error, "error_code", "")).startswith(str(status)):
                 return None

@@ -5,12 +5,12 @@ An attempt gives the bytes, or one of three errors:
     MissingTextError   for good: 404 and other 4xx, 403 once its origin has given something, too large, a redirect elsewhere
     AwayNowError       for now: refused or broken connection, 5xx, 401, 408, 425, 429, expired credentials; and 403 while its
                        origin has given nothing at all, because then the credentials are sooner at fault than a text
-    NoRoomError        whoever asks has no room for it now
+    NoRoomError        the caller has no room for it now
 
 Credentials, endpoints and proxies are those of the environment, as each library reads them (`AWS_*`, `FSSPEC_S3_*`, ...).
 
 Invariants: no redirect leads to another host or to what no prefix allows. At most a part more than `bytes_max` is ever read.
-The place that a file leads to lies below a prefix too, whatever links there are. An error that says nothing known counts as
+The place that a file leads to lies below a prefix too, also behind links. An error that says nothing known counts as
 away: a text that is held can still be had, and a fault of the store must not make dead letters of all that it has.
 """
 
@@ -72,7 +72,7 @@ class AwayNowError(Exception):
 
 
 class NoRoomError(Exception):
-    """There is no room for so many bytes now."""
+    """There is no room for these bytes now."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -121,7 +121,7 @@ class TextStores:
         return asyncio.run_coroutine_threadsafe(coroutine, get_loop())
 
     async def read(self, address: TextAddress, admit: Admit) -> bytes:
-        """Return the bytes that lie there; `admit` is asked before so many are held, and raises `NoRoomError`.
+        """Return the bytes that lie there; `admit` is asked with their number before they are held, and raises `NoRoomError`.
 
         Raises:
             MissingTextError, AwayNowError, NoRoomError: there are none, or not now.
@@ -162,7 +162,7 @@ class TextStores:
                 options["config_kwargs"] = {"max_pool_connections": self._at_once, "retries": {"total_max_attempts": 1}}
             system = kind(**options, **named)
             if hasattr(system, "retries"):
-                system.retries = 1  # whoever asks counts the attempts
+                system.retries = 1  # the caller counts the attempts
             self._systems[key] = system
         return self._systems[key]
 
@@ -243,7 +243,7 @@ class TextStores:
         code = next(filter(None, map(_code, chain)), "")
         why = _why(address, error, code)
         if status == 404 or isinstance(error, FileNotFoundError):
-            self._giving.add(address.origin)  # whoever may not look is told so
+            self._giving.add(address.origin)  # a caller that may not look is told so
             return MissingTextError(NOT_FOUND, "is not there (404)")
         if code in _AWAY_CODES or status in _AWAY:
             return AwayNowError(f"is refused now ({status}, {why})")
@@ -264,7 +264,7 @@ class TextStores:
 
 
 async def _web_client(*, loop: Any, **options: Any) -> Any:
-    """Return what asks web servers: nothing is unpacked, no cookie kept, and whoever asks counts connections and time."""
+    """Return what asks web servers: nothing is unpacked, no cookie kept, and the caller counts connections and time."""
     import aiohttp  # noqa: PLC0415 - an extra
 
     del loop

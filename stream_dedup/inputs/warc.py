@@ -120,7 +120,7 @@ def _page(block: WarcBlock, file: str, passed_over: Counter[str]) -> WarcPage | 
 
 
 def _record(block: WarcBlock) -> WarcRecord:
-    """Return the record as the library reads it, with the length that it has, whatever its head says."""
+    """Return the record as the library reads it, with the length that it has, not the one that its head states."""
     from fastwarc.warc import WarcRecord  # noqa: PLC0415 - an extra
 
     lines = [line for line in block.head.splitlines() if line and not line.lower().startswith(b"content-length")]

@@ -3,7 +3,7 @@
 A record is believed to be as long as its Content-Length says if an end of a record stands there. Else it ends where the next
 one begins: at the member of gzip that begins with one, or at the next version line.
 
-Invariants: a record that is whole comes out whole, whatever the others are; bytes that belong to none that can be read are a
+Invariants: a record that is whole comes out whole, also among damaged ones; bytes that belong to none that can be read are a
 `WarcBlock` with `lost`, one for each stretch of them. At most `RECORD_BYTES_MAX` of a record are held.
 """
 
@@ -80,7 +80,7 @@ class _Held:
         self._places: deque[tuple[int, int, bool]] = deque()  # of each piece: its first byte, where in the file, a member's
 
     def reach(self, size: int) -> bool:
-        """Hold `size` bytes, and return whether there are so many."""
+        """Hold `size` bytes, and return whether the stream has them."""
         while len(self.data) < size and not self.is_over:
             piece = next(self._pieces, None)
             if piece is None or piece.damage:

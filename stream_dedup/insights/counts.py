@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from stream_dedup.ground.document import Reason
 
 _BITS: Final = 256
-# Full: all that can be said is "at least so many".
+# Full: all that can be said is "at least this count".
 DISTINCT_MAX: Final = 1420
 
 

@@ -1,7 +1,7 @@
 """Which host a document belongs to.
 
 Invariants: the host of a document is the host of its id, if that is an absolute URL; in lower case, without user, port and
-final dot; whatever is no URL, or whose host could not be one, belongs to no host. A pure function of the bytes.
+final dot; an id that is no URL, or whose host could not be one, belongs to no host. A pure function of the bytes.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class _Insights:
             except FormatError as error:
                 self._metrics.read("malformed")
                 what = "a record of insights was passed over"
-                _logger.error(what, offset=one.stamp.offset, reason=str(error))  # noqa: TRY400 - whoever sent it is at fault
+                _logger.error(what, offset=one.stamp.offset, reason=str(error))  # noqa: TRY400 - its sender is at fault
             else:
                 self._metrics.read("counted" if counted else "repeated")
             self._next_offset = one.stamp.offset + 1

@@ -89,7 +89,7 @@ class HostStream:
             broker_session_timeout=_seconds(settings, "session.timeout.ms", _SESSION_SECONDS),
             broker_heartbeat_interval=_seconds(settings, "heartbeat.interval.ms", 3.0),
             broker_request_timeout=_REQUEST_SECONDS,
-            # It calls a partition stuck to which nobody has written for so long (faust-streaming #166). What really hangs is
+            # It calls a partition stuck to which nobody has written for that time (faust-streaming #166). What really hangs is
             # noticed by the role, which compares with the topic's end.
             stream_processing_timeout=_NEVER_SECONDS,
             broker_commit_livelock_soft_timeout=_NEVER_SECONDS,

@@ -234,7 +234,7 @@ def cache_directory(source: Path) -> Path | None:
             base.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             base.mkdir(mode=0o700, exist_ok=True)
             directory.mkdir(mode=0o700, exist_ok=True)
-            # Whoever may write to the parent may put another directory in this one's place.
+            # A user who may write to the parent may put another directory in this one's place.
             if _is_private(base) and _is_private(directory):
                 with tempfile.TemporaryFile(dir=directory):
                     return directory

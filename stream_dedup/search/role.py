@@ -7,7 +7,7 @@
     following   ready; what leaves is found within seconds, what is forgotten is gone as soon, what is too old or too much later
 
 Invariants: outputs and log are read by assignment from the place that the engine's last commit holds; a document that was
-forgotten is not shown, in whatever order; nothing on the way of a verdict waits for this
+forgotten is not shown, also where the order to forget comes first; nothing on the way of a verdict waits for this
 role, which leaves the processor to those that judge; after any failure of the engine the process ends, and a restart reads on
 from its last commit.
 """

@@ -1,6 +1,6 @@
 """Input presets: for each crawler the settings that fit what it writes to Kafka.
 
-Invariants: a preset holds defaults only, so whatever is set explicitly wins; its names are names of settings; each is held
+Invariants: a preset holds defaults only, so a setting that is given wins; its names are names of settings; each is held
 against a sample of the crawler's own format in tests/inputs/samples.
 
 Sources: Nutch `KafkaIndexWriter` (plugin indexer-kafka: a JSON object of arrays of strings, no key; dates pass through

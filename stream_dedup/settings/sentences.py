@@ -97,6 +97,6 @@ def why(error: Exception) -> str:
 
 
 def cut(text: str, limit: int = 120) -> str:
-    """Return a text that is safe to show, of so many characters at most."""
+    """Return a text that is safe to show, cut to at most that number of characters."""
     printable = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
     return printable if len(printable) <= limit else printable[: limit - 3] + "..."

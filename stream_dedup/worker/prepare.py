@@ -94,7 +94,7 @@ class InFlight:
         return len(self.messages) if self.is_whole else int(self.messages.of_partitions(self.live).sum())
 
     def decisions(self) -> list[Decided | None]:
-        """Return what was decided of each record, by whichever part; None for those that still wait."""
+        """Return the outcome of each record; None for those that still wait."""
         decisions = self.decided[:]
         for part in self.parts:
             if part.verdicts is not None:
