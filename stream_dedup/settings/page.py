@@ -43,11 +43,32 @@ Times are written `250ms`, `30s`, `15m`, `12h`, `30d`; sizes `500MB` (10^6) or `
 Each setting can be linked to by its name in a file, as in `configuration.md#topic_prefix`.
 """
 
+TEN = {
+    "kafka_bootstrap_servers": "where Kafka is",
+    "kafka": "TLS and SASL of your cluster",
+    "topic_prefix": "a second filter on the cluster, or one prefixed ACL",
+    "input_preset": "records of Nutch, Scrapy Cluster or ACHE as they come",
+    "value_format": "values that are more than the text: JSON, Avro, Protobuf",
+    "text_field": "where the text stands in them",
+    "id_field": "where the address of the page stands, if the key is not it",
+    "key_file": "before the first document, so that nobody can craft collisions; kept as long as the log",
+    "similarity": "from how alike on a text is a copy",
+    "window": "an index that stays at one size",
+}
+"""The settings that nearly each filter sets, and for which need; the first table of the page."""
+
 _TABLE = """
 ## {heading}
 
 | environment | value | default | what it does, and what it trades |
 |---|---|---|---|
+"""
+
+_TEN = """
+## The ten that nearly each filter sets
+
+| setting | for |
+|---|---|
 """
 
 GROUPS = {
@@ -121,18 +142,22 @@ Variables that Kubernetes makes for Services whose names begin with `stream-dedu
 def reference_page() -> str:
     """Return the page as Markdown."""
     fields = Settings.model_fields
+    ten = "".join(f"| [`{_variable(name)}`](#{name}) | {why} |\n" for name, why in TEN.items())
     tables = "".join(
         _TABLE.format(heading=heading) + "".join(_row(name, fields[name]) for name in names)
         for heading, names in GROUPS.items()
     )
     properties = ", ".join(f"`{name}`" for name in sorted(FROM_FILE_PROPERTIES))
-    return _HEAD + tables + _TAIL.format(properties=properties)
+    return _HEAD + _TEN + ten + tables + _TAIL.format(properties=properties)
+
+
+def _variable(name: str) -> str:
+    return f"{PREFIX}KAFKA_<PROP>" if name == "kafka" else environment_name(name)
 
 
 def _row(name: str, field: FieldInfo) -> str:
-    variable = f"{PREFIX}KAFKA_<PROP>" if name == "kafka" else environment_name(name)
     description = " ".join((field.description or "").split())
-    cells = (f'<a id="{name}"></a>`{variable}`', _form(field), _default(field), description)
+    cells = (f'<a id="{name}"></a>`{_variable(name)}`', _form(field), _default(field), description)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
