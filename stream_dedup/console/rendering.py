@@ -19,7 +19,7 @@ from stream_dedup.console.nouns import Decision
 from stream_dedup.ground.printable import printable
 
 _CALCULATED: Final = ("=", "+", "-", "@", "\t", "\r")
-_WEB: Final = re.compile(r"https?://[!-~]{1,2000}")
+_WEB: Final = re.compile(r"https?://[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]{1,2000}")  # the characters of RFC 3986
 _LATEST_MS: Final = 253_402_300_799_999
 
 

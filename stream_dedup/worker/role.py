@@ -84,7 +84,7 @@ def build_worker(running: RunningRole, recipe: Recipe, metrics: WorkerMetrics, a
 
     clients = _open_clients(running, settings, client, around)
     hosts = counter_of(settings, client, metrics.insights)
-    # What more than one part must do is the worker's, which exists once its parts do.
+    worker: Worker  # what more than one part must do is the worker's, which exists once its parts do
     assignment = Assignment(
         context,
         settings,

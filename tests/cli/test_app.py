@@ -87,7 +87,7 @@ def test_the_page_of_commands_is_as_the_program_says(run: Callable[..., Any]) ->
     assert run("commands").out == page
     for command in COMMANDS:
         assert f"### `{' '.join(command)}`\n" in page
-    assert "| `-n, --limit <int range>` | End after so many." in page
+    assert "| `-n, --limit <int range>` | End after N decisions." in page
     assert "--stop-with-parent" not in page
 
 

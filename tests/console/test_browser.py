@@ -120,7 +120,7 @@ def test_both_texts_of_a_decision_move_together(chrome: Chrome) -> None:
     long = "\n".join(f"Line {place} of a text that is longer than its frame." for place in range(400))
 
     def opened(at: str) -> Opened:
-        return Opened(at, at, long if at.startswith("documents") else long.replace("Line 9 of", "Row 9 of").replace("399", "x"))
+        return Opened(at, at, long if at.startswith("documents") else re.sub(r"Line (\d*5) of", r"Row \1 of", long))
 
     with serving(sources(opened=opened)) as port:
         chrome.get(f"http://127.0.0.1:{port}/decision?at=duplicates-2@8")

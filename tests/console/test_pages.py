@@ -103,8 +103,8 @@ def test_a_decision_shows_both_texts_and_what_differs() -> None:
     assert "<ins>twelve </ins>" in page
     assert "stream-dedup release duplicates-0@498" in page
     assert 'href="group?at=documents-0%401"' in page
-    assert 'rel="noopener noreferrer nofollow" href="https://mirror.example/articles/498"' in page
-    assert 'href="decisions?host=mirror.example"' in page
+    assert 'rel="noopener noreferrer nofollow" href="https://news.example/articles/498"' in page
+    assert 'href="decisions?host=news.example"' in page
     assert 'href="decision?at=duplicates-0%40497"' in page
 
 
@@ -307,7 +307,7 @@ def test_figures_of_the_newest_say_so() -> None:
     with serving(sources(0, recent=recent)) as port:
         page, twin = get(port, "")[1], json.loads(get(port, "now.json")[1])
 
-    assert "Of the last hour, the newest" in page
+    assert "Decided, of the newest" in page
     assert "Decided in the last hour" not in page
     assert "at least" in page
     assert (twin["figures"]["total"], twin["figures"]["is_whole"]) == (350, False)
