@@ -47,7 +47,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
     """Serve a folder; gives the address."""
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+
+    class Files(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+    handler = functools.partial(Files, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
@@ -201,12 +205,12 @@ QUESTIONS = {
     "s3 object storage": "how-to/object-storage",
     "kubernetes helm": "how-to/deploy",
     "prometheus metrics": "reference/metrics",
-    "release a document": "reference/control-records",
-    "forget a page": "reference/control-records",
+    "release dropped document": "reference/control-records",
+    "forget page": "reference/control-records",
     "warc files": "how-to/pages",
     "scrapy": "how-to/scrapy",
     "python api": "reference/api",
-    "snapshot restore": "reference/index",
+    "snapshot restore": "/reference/?",
     "exactly once": "explanation/exactly-once",
     "capacity machines": "explanation/capacity",
     "host signals": "how-to/host-signals",
