@@ -31,7 +31,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from stream_dedup.broker import LocalBroker
@@ -56,6 +56,8 @@ from tests.inputs.store_server import Pages, Reply, serving
 
 STEP_DOCUMENTS = 2000
 LEFT_BEHIND_SECONDS = 120
+PEACE_SECONDS = 60
+OUTAGES_FIRST = 3
 # A broker that was killed a moment ago may let each step of a transaction run into its time-out first.
 _STOP_SECONDS = 90
 SLOW_EACH = 1000
@@ -350,8 +352,10 @@ class Nemesis:
 
     def _ten_outages(self, _: int) -> None:
         """Kafka goes and comes back, and no role that lives through it keeps anything of them."""
-        before = {role: threads_of(role) for role in (*self.workers, *self.index) if role.process.poll() is None}
-        for _ in range(10):
+        before: dict[Role, Counter[str]] = {}
+        for outage in range(10):
+            if outage == OUTAGES_FIRST:  # by now a role that came a moment ago has made all its clients
+                before = {role: self._threads_in_peace(role) for role in (*self.workers, *self.index)}
             self.broker.kill()
             time.sleep(self.dice.uniform(0.5, 3.0))
             self.broker.start()
@@ -362,9 +366,19 @@ class Nemesis:
         for role, threads in before.items():
             while threads_of(role).total() > threads.total() + THREADS_MORE and time.monotonic() < until:
                 time.sleep(0.5)
-            after = threads_of(role)
-            if after.total() > threads.total() + THREADS_MORE:
-                self.left_behind.append(f"{role.name}: after ten outages more threads than before: {dict(after - threads)}")
+            more = threads_of(role) - threads
+            if threads and more.total() > THREADS_MORE:
+                self.left_behind.append(f"{role.name}: after ten outages more threads than after three: {dict(more)}")
+
+    def _threads_in_peace(self, role: Role) -> Counter[str]:
+        """Return how many threads a role has once it is ready; none if it is not within a minute, or ended by itself."""
+        until = time.monotonic() + PEACE_SECONDS
+        while role.process.poll() is None and time.monotonic() < until:
+            with suppress(OSError, AssertionError), urllib.request.urlopen(f"{role.address()}/readyz", timeout=2) as answer:  # noqa: S310 - our own
+                if answer.status == 200:
+                    return threads_of(role)
+            time.sleep(0.5)
+        return Counter()
 
     def _texts_away(self, _: int) -> None:
         assert self.pages is not None
