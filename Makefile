@@ -6,7 +6,7 @@ PYTHON ?= python3
 RUN := .venv/bin/python -m
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check format lock bench peers model torture docs pictures deploy-tools deploy-rules deploy-chart image clean
+.PHONY: help setup demo test test-all check format lock bench peers model torture docs pictures deploy-tools deploy-rules deploy-chart image clean
 
 help:  ## say what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,11 +42,14 @@ demo: $(if $(findstring --serve,$(ARGS)),.venv/ready,.venv/demo)  ## run the fil
 # The processes share one broker; most of the time they wait for roles to come up. Bytecode is kept even where the
 # environment says not to: the tests start hundreds of programs, and each would compile all that it imports anew.
 PROCESSES ?= 4
-test: .venv/ready  ## run all tests; ARGS='-k chain' for some
-	PYTHONDONTWRITEBYTECODE= $(RUN) pytest --numprocesses $(PROCESSES) --dist worksteal $(ARGS)
+PYTEST := PYTHONDONTWRITEBYTECODE= $(RUN) pytest
+SHARED := --numprocesses $(PROCESSES) --dist worksteal
+test: .venv/ready  ## run the tests of every promise, on a real Apache Kafka, with kills; ARGS='-k chain' for some
+	$(PYTEST) $(SHARED) $(ARGS)
 
-test-long: .venv/ready  ## run what takes minutes: a machine with nothing on it, three brokers, every kernel made ahead, the benches' own runs
-	$(RUN) pytest -m long $(ARGS)
+test-all: test  ## run these and all others: more cases and kills, the benches, then alone a machine with nothing on it and three brokers
+	$(PYTEST) $(SHARED) -m 'thorough and not long' $(ARGS)
+	$(PYTEST) -m long $(ARGS)
 
 check: .venv/ready  ## lint, format and types
 	$(RUN) ruff check .

@@ -193,6 +193,7 @@ def ahead(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_kernels_work_where_nothing_can_be_kept(nowhere: Path) -> None:
     """With no place for machine code a kernel is compiled for the process alone, which is said once, and works."""
     result, log = run("hash", nowhere)
@@ -248,6 +249,7 @@ def test_kernels_that_do_not_fit_are_not_used(what: str, ahead: Path, nowhere: P
     assert log.count("WARNING") == 1
 
 
+@pytest.mark.thorough
 def test_the_users_cache_serves_the_second_start(nowhere: Path, tmp_path: Path) -> None:
     """With a place to write the first start says that it compiles and where it keeps it, and the second only loads."""
     first, log = run("hash", nowhere, STREAM_DEDUP_CACHE_DIR=str(tmp_path))

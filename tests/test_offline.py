@@ -11,6 +11,7 @@ from stream_dedup.ground.document import Reason, Verdict
 from stream_dedup.ground.plan import PLANS, Plan
 from stream_dedup.local.offline import OfflineDocument, judge_documents
 from stream_dedup.log.records import DOCUMENTS_MAX
+from tests.tiers import few
 
 RECIPE = Recipe()
 
@@ -70,7 +71,7 @@ def plain_scan(documents: list[OfflineDocument], plan: Plan) -> list[tuple[Reaso
     return outcome
 
 
-@pytest.mark.parametrize("name", sorted(PLANS))
+@pytest.mark.parametrize("name", few(sorted(PLANS)))
 def test_verdicts_equal_a_plain_scan(name: str) -> None:
     """Over more documents than one log record holds, each verdict and each named document is that of a plain scan."""
     seed = random.randrange(2**32)

@@ -101,6 +101,7 @@ def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
     assert set(metadata.get_all("Provides-Extra") or []) >= {"broker", "files", "html", "segment"}
 
 
+@pytest.mark.thorough
 def test_the_examples_run_where_it_is_installed(python: Path, tmp_path: Path) -> None:
     """The public API's examples, by the package in the clean environment and no other."""
     shutil.copy(ROOT / "tests" / "examples.py", tmp_path)
@@ -113,6 +114,7 @@ def test_the_examples_run_where_it_is_installed(python: Path, tmp_path: Path) ->
     assert "examples" in said
 
 
+@pytest.mark.thorough
 def test_the_command_runs_where_it_is_installed(python: Path, tmp_path: Path) -> None:
     """The command is there, knows its version, and judges a file."""
     shutil.copy(ROOT / "examples" / "pages.jsonl", tmp_path)
@@ -125,6 +127,7 @@ def test_the_command_runs_where_it_is_installed(python: Path, tmp_path: Path) ->
     assert sum(one["verdict"] == "duplicate" for one in judged) == 7
 
 
+@pytest.mark.thorough
 def test_types_are_seen_from_outside(tmp_path: Path) -> None:
     """A program that uses the public names is checked against their types."""
     program = tmp_path / "program.py"

@@ -37,8 +37,8 @@ def test_the_readme_names_both_commands_first() -> None:
     assert commands()[:2] == ["make demo", "make test"]
 
 
+@pytest.mark.thorough
 @pytest.mark.broker
-@pytest.mark.slow
 def test_from_nothing_to_ones_own_topic(tmp_path: Path) -> None:
     """Every command after those two, one after another, in one shell, each ending well."""
     first = free_ports(5)[0]

@@ -75,6 +75,7 @@ def until(found: Callable[[], list[str]]) -> list[str]:
     return result
 
 
+@pytest.mark.thorough
 def test_every_page_is_in_it(site: Path) -> None:
     """Each Markdown file of docs/ is a page, and so are those outside that the hook brings in."""
     pages = {path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")}
@@ -87,6 +88,7 @@ def test_every_page_is_in_it(site: Path) -> None:
     assert not (site / "outside.py").exists()
 
 
+@pytest.mark.thorough
 def test_the_home_page_shows_a_command_and_what_it_prints() -> None:
     """What stands behind the command is what it prints."""
     page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
@@ -99,6 +101,7 @@ def test_the_home_page_shows_a_command_and_what_it_prints() -> None:
     assert [line.rstrip() for line in ended.stdout.splitlines()] == found[2].splitlines()
 
 
+@pytest.mark.thorough
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
     """No script, style, font or picture comes from another host."""
     for page in site.rglob("*.html"):
@@ -107,6 +110,7 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
         assert fetched == [], page
 
 
+@pytest.mark.thorough
 def test_a_link_that_leads_nowhere_fails(tmp_path: Path) -> None:
     """Strict means strict: a page that was moved, or a heading that was renamed, breaks the build."""
     root = tmp_path / "root"
@@ -220,6 +224,7 @@ QUESTIONS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(bool(browser.lacking()), reason=browser.lacking() or "-")
 def test_questions_find_their_page_among_the_first_three(site: Path) -> None:
     """Typed into the site's own search, in a browser."""

@@ -16,7 +16,7 @@ from stream_dedup.proof.findings import Kind
 from stream_dedup.proof.letters import RedriveProgress
 from tests.broker.harness import Filter, Outcome, header, synthetic
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
 def judge(make_filter: Callable[..., Filter], count: int = 1500, **settings: Any) -> Filter:

@@ -17,7 +17,7 @@ from stream_dedup.cli.doctor import examine
 from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Role, synthetic, wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 # The worker says that no index answers after 10 s; each wait is told once, and once more a minute later.
 LINES_MAX = 40

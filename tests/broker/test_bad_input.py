@@ -292,6 +292,7 @@ def test_each_bad_record_ends_where_the_table_says(tmp_path: Path) -> None:
             crawl.stop()
 
 
+@pytest.mark.thorough
 def test_what_no_letter_can_hold_is_cut_and_says_so(make_filter: Callable[..., Filter]) -> None:
     """Keys, values and headers that are larger, and more headers than clients read: each record leaves once, `audit` agrees,
     each letter says what it lacks, and `dlq redrive` sends none of them back."""
@@ -319,6 +320,7 @@ def test_what_no_letter_can_hold_is_cut_and_says_so(make_filter: Callable[..., F
     assert [name for name, _ in lost[0].headers][:3] == ["dedup.verdict", "dedup.reason", "dedup.recipe"]
 
 
+@pytest.mark.thorough
 def test_whatever_a_page_declares_it_leaves(make_filter: Callable[..., Filter]) -> None:
     """Pages come from strangers, and their bytes reach the decoder: each leaves once, and the worker lives."""
     crawl = make_filter(partitions=1, text_is="html", page_cpu="500ms")
@@ -336,6 +338,7 @@ def test_whatever_a_page_declares_it_leaves(make_filter: Callable[..., Filter]) 
     assert worker.process.poll() is None
 
 
+@pytest.mark.thorough
 def test_a_timestamp_of_zero_is_none(make_filter: Callable[..., Filter]) -> None:
     """librdkafka cannot write it, and other clients do: the record leaves without a timestamp, and `audit` finds nothing."""
     crawl = make_filter(partitions=1)
@@ -393,6 +396,7 @@ def expected_ends(names: list[str], table: list[Row]) -> list[tuple[str, str, st
     return expected
 
 
+@pytest.mark.thorough
 def test_forged_headers_cannot_forge_a_verdict(make_filter: Callable[..., Filter]) -> None:
     """Headers in our namespace are moved aside with their values; ours are the filter's own; foreign ones pass."""
     crawl = make_filter(partitions=1)
@@ -411,6 +415,7 @@ def test_forged_headers_cannot_forge_a_verdict(make_filter: Callable[..., Filter
     assert header(one, "traceparent").startswith("00-0af7")
 
 
+@pytest.mark.thorough
 def test_a_dead_letter_says_what_was_wrong_and_where(make_filter: Callable[..., Filter]) -> None:
     """A dead letter carries Kafka's own error headers, the stage, and the raw key and value."""
     crawl = make_filter(partitions=2, value_format="json")
@@ -451,6 +456,7 @@ def wait_until_refused(crawl: Filter, topic: str, value: bytes) -> None:
     wait_until(is_refused, f"{topic} refuses a record of {len(value)} bytes")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("refusing", ["unique", "duplicates"])
 def test_a_record_that_an_output_refuses_is_retracted(make_filter: Callable[..., Filter], refusing: str) -> None:
     """An output that takes less than it said at start: the record becomes a dead letter and represents nobody."""

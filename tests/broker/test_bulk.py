@@ -123,6 +123,7 @@ def test_what_is_read_is_what_was_written(make_filter: Callable[..., Filter], sh
                 assert time_ms == one.timestamp_ms
 
 
+@pytest.mark.thorough
 def test_a_refused_record_is_named_and_nothing_is_visible(make_filter: Callable[..., Filter]) -> None:
     """A record that its topic does not take ends the transaction, names itself, and the next one works."""
     crawl = make_filter(partitions=2)
@@ -141,6 +142,7 @@ def test_a_refused_record_is_named_and_nothing_is_visible(make_filter: Callable[
     assert sorted(one.key or b"" for one in crawl.read(topic)) == sorted(one.key or b"" for one in fits)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("packed", [True, False])
 def test_a_record_refused_while_others_are_written_is_named_too(make_filter: Callable[..., Filter], packed: bool) -> None:
     """librdkafka takes no more of a transaction once it has heard of a refusal; that ends the transaction, not the process."""

@@ -12,7 +12,7 @@ import pytest
 from stream_dedup.broker import LocalBroker
 from tests.broker.harness import Filter, Role, wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 TEXT = " ".join(f"word{number}" for number in range(200))
 

@@ -23,7 +23,7 @@ from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Outcome, run_in_process, synthetic, wait_until
 from tests.broker.test_orders import told
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
 def seed_many(crawl: Filter) -> None:

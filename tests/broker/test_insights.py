@@ -21,7 +21,7 @@ from stream_dedup.ground.topics import topic_folder
 from tests.broker.harness import Filter, Role, wait_until
 from tests.broker.test_main_path import LONG
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 HOST = "news.example"
 PAGE = Path(__file__).parent.parent.parent / "docs" / "how-to" / "host-signals.md"

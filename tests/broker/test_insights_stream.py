@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from stream_dedup.insights.stream import HostStream
 from tests.broker.harness import Filter, wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 RECORDS = 3
 

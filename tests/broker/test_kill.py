@@ -125,6 +125,7 @@ def test_kill_9_at_every_step_of_each_role(make_filter: Callable[..., Filter]) -
     Outcome(crawl).check()
 
 
+@pytest.mark.thorough
 def test_restart_in_mid_stream(make_filter: Callable[..., Filter]) -> None:
     """SIGTERM ends both roles cleanly in mid-stream, and the next ones go on where they stood."""
     crawl = make_filter(partitions=4, batch_documents=500)
@@ -142,6 +143,7 @@ def test_restart_in_mid_stream(make_filter: Callable[..., Filter]) -> None:
     Outcome(crawl).check()
 
 
+@pytest.mark.thorough
 def test_a_lost_volume_is_rebuilt_from_the_log(make_filter: Callable[..., Filter]) -> None:
     """An index whose volume is gone reads the log again and gives later documents the verdicts that it would have given."""
     crawl = make_filter(partitions=2)
@@ -158,6 +160,7 @@ def test_a_lost_volume_is_rebuilt_from_the_log(make_filter: Callable[..., Filter
     Outcome(crawl).check()
 
 
+@pytest.mark.thorough
 def test_two_replicas_answer_alike_and_either_may_die(make_filter: Callable[..., Filter]) -> None:
     """Two index replicas with volumes of their own: the worker takes the first answer, and goes on when one is killed."""
     crawl = make_filter(partitions=2, batch_documents=500)
@@ -173,6 +176,7 @@ def test_two_replicas_answer_alike_and_either_may_die(make_filter: Callable[...,
     assert worker.stop() == 0
 
 
+@pytest.mark.thorough
 def test_a_worker_redelivers_to_another(make_filter: Callable[..., Filter]) -> None:
     """A second worker joins in mid-stream and the first is killed: partitions move twice, records leave once."""
     crawl = make_filter(partitions=4, batch_documents=500)

@@ -123,6 +123,7 @@ def test_delay_darkness_and_broken_connections(echo: Echo, proxy: KafkaProxy) ->
     assert ask(proxy, kproxy.METADATA) == (77, port_of(proxy))
 
 
+@pytest.mark.thorough
 def test_a_connection_that_comes_at_the_end_leaves_nothing_behind(echo: Echo) -> None:
     """Clients connect again and again while a test ends; what was not served yet is ended with the rest."""
     with warnings.catch_warnings(record=True) as told:

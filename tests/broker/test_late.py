@@ -36,6 +36,7 @@ def proxy(bootstrap: str) -> Iterator[KafkaProxy]:
         yield one
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("guard", ["kept", "removed"])
 @pytest.mark.parametrize("action", ["hold", "strand"])
 def test_a_late_end_of_a_transaction_does_not_end_the_next(
@@ -154,6 +155,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.thorough
 def test_lost_answers_change_nothing(make_filter: Callable[..., Filter], proxy: KafkaProxy) -> None:
     """The broker has done what was asked and its answer is lost, at every kind of request that a transaction consists of, and
     requests that never arrive: all leave once."""

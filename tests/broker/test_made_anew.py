@@ -8,7 +8,7 @@ import pytest
 
 from tests.broker.harness import Filter, Outcome, metrics_of, synthetic, wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 LOT = 500
 

@@ -92,6 +92,7 @@ def test_reasons_tell_a_re_crawl_from_a_copy(make_filter: Callable[..., Filter])
     }
 
 
+@pytest.mark.thorough
 def test_backlog_of_near_copies_on_all_partitions(make_filter: Callable[..., Filter]) -> None:
     """Two workers and a backlog: everything leaves once, in order, judged as the plain fold of the log judges it."""
     crawl = make_filter(partitions=4)
@@ -107,6 +108,7 @@ def test_backlog_of_near_copies_on_all_partitions(make_filter: Callable[..., Fil
     assert 0.2 * count < len(outcome.duplicates) < 0.35 * count
 
 
+@pytest.mark.thorough
 def test_a_lone_document_does_not_wait_for_company(make_filter: Callable[..., Filter]) -> None:
     """Each of a few single documents leaves before the next one comes."""
     crawl = make_filter(partitions=1)
@@ -120,6 +122,7 @@ def test_a_lone_document_does_not_wait_for_company(make_filter: Callable[..., Fi
     Outcome(crawl).check()
 
 
+@pytest.mark.thorough
 def test_corpora_leave_as_they_should(make_filter: Callable[..., Filter], corpora: Path) -> None:
     """Real texts in many languages: nothing lost, and nearly every pair with Jaccard >= 0.8 is caught."""
     crawl = make_filter(partitions=3, value_format="json", documents_bytes_max=4_000_000)

@@ -12,7 +12,7 @@ from stream_dedup.ground.topics import TopicNames
 from stream_dedup.log import records
 from tests.broker.harness import Filter, Outcome, header, synthetic, wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
 def test_annotating_first_and_enforcing_later(make_filter: Callable[..., Filter]) -> None:

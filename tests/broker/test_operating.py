@@ -16,7 +16,7 @@ from stream_dedup.cli.top import RoleReading, parse
 from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Role, wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 COPIES, OTHERS, BROKEN = 30, 40, 3
 # The contract's list, as far as the roles of this test move it; an aborted or evicted one has tests of its own.

@@ -23,7 +23,7 @@ from stream_dedup.log import records
 from stream_dedup.settings.environment import child_environment
 from tests.broker.harness import WAIT_SECONDS, Filter, Outcome, header, synthetic, wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 TEXTS = [value.decode() for _, _, value, _ in synthetic(8, 77, partitions=1, duplicate_share=0.0)]
 

@@ -18,7 +18,7 @@ from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Outcome, Role, run_in_process, synthetic, wait_until
 from tests.broker.test_worker_rules import log_batches
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
 def described(crawl: Filter) -> ConsumerGroupDescription:

@@ -10,7 +10,7 @@ import pytest
 from tests.broker.harness import Filter, Outcome, large_documents, peak_bytes, wait_until
 from tests.broker.quotas import producer_quota
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 MEMORY_BYTES = 400 << 20
 QUOTA_BYTES = 250_000

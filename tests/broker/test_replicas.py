@@ -129,6 +129,7 @@ def spoil(volume: Path) -> None:
     store.close()
 
 
+@pytest.mark.thorough
 def test_diverged_replicas_stop_the_worker(make_filter: Callable[..., Filter]) -> None:
     """A replica whose volume holds something else gives another answer: the worker ends and says what to do, and what it
     tells to run finds the volume."""

@@ -13,7 +13,7 @@ from stream_dedup.ground.failpoints import REPRESENTATIVES_STEPS
 from stream_dedup.kafka import LoadProducer
 from tests.broker.harness import Filter, Outcome, Role, metrics_of, synthetic, wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 LOT = 500
 VOLUME = "STREAM_DEDUP_INDEX_DIR"

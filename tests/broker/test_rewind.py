@@ -110,6 +110,7 @@ def test_documents_come_out_again_with_their_verdicts(make_filter: Callable[...,
     assert 100 < judged_again < len(again) - 100
 
 
+@pytest.mark.thorough
 def test_nothing_is_written_that_must_not_be(make_filter: Callable[..., Filter]) -> None:
     """Not beside a worker, not above the committed offset, not below the topic, not by halves, not with --dry-run."""
     crawl = make_filter(partitions=2)
@@ -151,6 +152,7 @@ def test_nothing_is_written_that_must_not_be(make_filter: Callable[..., Filter])
     assert committed(crawl) == before
 
 
+@pytest.mark.thorough
 def test_an_open_transaction_is_waited_for(make_filter: Callable[..., Filter]) -> None:
     """What a killed worker left open holds the offsets; whether it will count is unknown, so nothing is written."""
     crawl = make_filter(partitions=1)
@@ -175,6 +177,7 @@ def test_an_open_transaction_is_waited_for(make_filter: Callable[..., Filter]) -
     assert committed(crawl) == {0: (5, 4)}
 
 
+@pytest.mark.thorough
 def test_a_commit_while_it_looks_is_noticed(make_filter: Callable[..., Filter]) -> None:
     """A worker that came and went between the look and the write makes the plan void; nothing is written."""
     crawl = make_filter(partitions=1)
@@ -194,6 +197,7 @@ def test_a_commit_while_it_looks_is_noticed(make_filter: Callable[..., Filter]) 
     assert committed(crawl) == {0: (8, 3)}
 
 
+@pytest.mark.thorough
 def test_an_offset_set_by_another_tool_is_repaired(make_filter: Callable[..., Filter]) -> None:
     """A worker refuses an offset without an epoch and names the command; that finds an epoch above all in the log."""
     crawl = make_filter(partitions=2)
@@ -221,6 +225,7 @@ def test_an_offset_set_by_another_tool_is_repaired(make_filter: Callable[..., Fi
     assert committed(crawl) == {0: (ends[0][0], 7), 1: ends[1]}
 
 
+@pytest.mark.thorough
 def test_vanished_offsets_are_restored(make_filter: Callable[..., Filter]) -> None:
     """Kafka forgot the group: its partitions are set, with epochs from the log; one that is left out is not read."""
     crawl = make_filter(partitions=2)

@@ -18,7 +18,7 @@ from tests.broker.test_operating import text
 from tests.inputs import registries, registry_server
 from tests.inputs.registry_server import classes_of
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 COUNT = 60
 AWAY, UNKNOWN, LATER, COPY, NO_TEXT = 30, 11, 40, 45, 50

@@ -24,7 +24,7 @@ from stream_dedup.search.texts import TextIndex
 from tests.broker.harness import Filter, Role, synthetic, wait_until
 from tests.broker.test_orders import run
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
 def copy_of(kept: int) -> Headers:

@@ -39,7 +39,7 @@ from tests.broker.nodes import with_listeners
 from tests.broker.test_first_start import make_again
 from tests.broker.test_main_path import LONG
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 USERS = Path(__file__).parent.parent.parent / "topics" / "users"
 PASSWORD = "correct-horse-battery"  # noqa: S105 - of a broker that lives for this test

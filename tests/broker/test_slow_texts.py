@@ -18,7 +18,7 @@ from stream_dedup.log import records
 from tests.broker.harness import Filter, Outcome, Role, wait_until
 from tests.broker.test_operating import text
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 LIVEZ_SECONDS = 3
 POLL_MS = 6000

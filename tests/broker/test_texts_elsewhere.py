@@ -17,7 +17,7 @@ from tests.broker.test_orders import run
 from tests.broker.test_search import is_ready
 from tests.inputs.store_server import Pages, Reply, serving
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 COUNT = 60
 AWAY, GONE, REFUSED, COPY = 30, 11, 12, 40

@@ -25,7 +25,7 @@ from stream_dedup.settings.environment import child_environment
 from stream_dedup.settings.layers import load_settings
 from tests.broker.harness import Filter, Outcome, run_in_process, synthetic, wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
 def log_batches(crawl: Filter) -> int:

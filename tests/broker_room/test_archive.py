@@ -103,6 +103,7 @@ def test_installations_with_the_same_jars_share_one(tmp_path: Path) -> None:
     assert len({one and one.name for one in places}) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.broker
 def test_a_broker_starts_from_what_is_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The JVM passes over it."""

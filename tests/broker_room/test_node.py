@@ -417,6 +417,7 @@ def test_topics_are_not_created_by_asking_for_them(broker: LocalBroker) -> None:
     assert "unheard-of" not in topics(broker)
 
 
+@pytest.mark.thorough
 @pytest.mark.broker
 def test_a_paused_broker_is_silent_until_it_is_resumed(broker: LocalBroker) -> None:
     """A frozen broker accepts connections and answers nothing; resumed, it answers again."""
@@ -455,6 +456,7 @@ def test_a_killed_broker_recovers_what_it_had_on_the_same_port(broker: LocalBrok
     assert read_all(broker, "kept", 1) == [b"before the crash"]
 
 
+@pytest.mark.thorough
 @pytest.mark.broker
 def test_a_killed_node_is_fenced_however_slowly_its_controller_writes(tmp_path: Path) -> None:
     """The controller alone is not ended before its fence is written; or the node would be refused until a session is over."""
@@ -487,6 +489,7 @@ def write_transactions(broker: LocalBroker, name: str, stop: threading.Event) ->
                         raise
 
 
+@pytest.mark.thorough
 @pytest.mark.broker
 def test_transactions_that_were_ending_at_a_kill_end_after_it(broker: LocalBroker) -> None:
     """Of none is the end written down without its markers (KAFKA-20734), behind which no reader would ever come."""
@@ -528,6 +531,7 @@ def test_transactions_that_were_ending_at_a_kill_end_after_it(broker: LocalBroke
     assert said.index("Fencing broker 1 ") < said.index("Elected as the txn coordinator")
 
 
+@pytest.mark.thorough
 @pytest.mark.broker
 def test_a_stopped_temporary_broker_leaves_nothing() -> None:
     """Stop ends the process in order, also a paused one, and its temporary folder goes."""
@@ -543,6 +547,7 @@ def test_a_stopped_temporary_broker_leaves_nothing() -> None:
     assert not folder.exists()
 
 
+@pytest.mark.thorough
 @on_linux
 @pytest.mark.broker
 def test_a_killed_owner_takes_its_broker_along(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from stream_dedup import __version__
 from stream_dedup.cli import config as config_command
 from stream_dedup.cli import run as run_command
 from stream_dedup.cli.app import all_commands, app
+from tests.tiers import few
 
 HEAVY = ("numba", "jieba", "confluent_kafka", "rocksdict", "numpy", "uvicorn", "structlog")
 
@@ -96,7 +97,7 @@ def test_no_example_is_of_a_command_that_is_gone() -> None:
     assert EXAMPLES.keys() == {" ".join(command) for command in COMMANDS}
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", few(["bash", "zsh", "fish"]))
 def test_the_shell_completes(shell: str, tmp_path: Path) -> None:
     """`--install-completion` writes what the shell needs; then commands and options are completed, without heavy imports."""
     home = {

@@ -73,6 +73,7 @@ def test_topics_are_planned_created_and_then_right(run: Callable[..., Any], pref
     assert run("topics", "plan", "--fit-brokers").out.splitlines()[1].startswith(f"{prefix}.documents")
 
 
+@pytest.mark.thorough
 def test_too_few_brokers_for_the_declared_replicas(run: Callable[..., Any], prefix: str) -> None:
     """Without --fit-brokers a single broker is refused with the way out, and nothing is created."""
     for command in ("plan", "apply"):
@@ -128,6 +129,7 @@ def test_load_run_all_and_tap(
     assert roles == {"index", "worker", "search"}
 
 
+@pytest.mark.thorough
 def test_children_end_with_a_killed_parent(
     run: Callable[..., Any], start: Callable[..., subprocess.Popen[bytes]], prefix: str, tmp_path: Path
 ) -> None:
@@ -147,6 +149,7 @@ def test_children_end_with_a_killed_parent(
     assert (len(gone), alive) == (3, [])
 
 
+@pytest.mark.thorough
 def test_a_killed_role_takes_the_other_with_it(
     run: Callable[..., Any], start: Callable[..., subprocess.Popen[bytes]], prefix: str, tmp_path: Path
 ) -> None:
@@ -165,6 +168,7 @@ def test_a_killed_role_takes_the_other_with_it(
     assert psutil.wait_procs(children, timeout=1)[1] == []
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif("BROKER" in os.environ, reason="no broker of our own: BROKER names another")
 def test_a_broker_to_play_with(
     bootstrap: str, run: Callable[..., Any], start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path

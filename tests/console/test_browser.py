@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LACKING = browser.lacking()
 if _LACKING:
     sys.stderr.write(_LACKING + "\n")
-pytestmark = pytest.mark.skipif(bool(_LACKING), reason=_LACKING)
+pytestmark = [pytest.mark.thorough, pytest.mark.skipif(bool(_LACKING), reason=_LACKING)]
 
 WAIT_SECONDS = 20.0
 HANDBOOK = Path(__file__).parents[2] / "docs" / "handbook.md"

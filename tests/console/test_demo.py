@@ -20,7 +20,7 @@ from tests.broker.harness import wait_until
 from tests.console import browser
 from tests.console.test_browser import follow_the_runbook, wait_for
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 PAGES, SEED = 100, 1
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LACKING = browser.lacking()
 if _LACKING:
     sys.stderr.write(_LACKING + "\n")
-pytestmark = pytest.mark.skipif(bool(_LACKING), reason=_LACKING)
+pytestmark = [pytest.mark.thorough, pytest.mark.skipif(bool(_LACKING), reason=_LACKING)]
 
 FOUND = f"find?{urllib.parse.urlencode({'q': SENTENCES})}"
 ADDRESSES = ("find", FOUND, "groups", "groups?order=newest", GROUP)

@@ -14,6 +14,7 @@ from stream_dedup.demo.texts import LANGUAGES, LISTS, TEXTS, Dice, Language, Wri
 from stream_dedup.fingerprinting import Fingerprinter, Recipe
 from stream_dedup.ground.errors import FormatError, InputError
 from stream_dedup.ground.plan import PLANS
+from tests.tiers import few
 
 SEEDS = (1, 2, 3)
 
@@ -267,7 +268,7 @@ def test_a_language_that_lacks_a_form_says_which() -> None:
         Language("xx", source.replace("[host]\none\n", ""))
 
 
-@pytest.mark.parametrize("size_bytes", [250, 1000, 6000])
+@pytest.mark.parametrize("size_bytes", few([250, 1000, 6000]))
 def test_endless_pages_have_the_size_and_share_asked_for(size_bytes: int) -> None:
     """Page sizes average the bytes asked for, and copies the share asked for; equal seeds give equal pages."""
     pages = list(endless(5, 1500, size_bytes=size_bytes, duplicate_share=0.4, languages=("en", "de")))
@@ -279,7 +280,7 @@ def test_endless_pages_have_the_size_and_share_asked_for(size_bytes: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("languages", "size_bytes"), [(("en",), 250), (LANGUAGES, 900), (("zh", "hi"), 4000), (("en", "ja"), 6000)]
+    ("languages", "size_bytes"), few([(("en",), 250), (LANGUAGES, 900), (("zh", "hi"), 4000), (("en", "ja"), 6000)])
 )
 def test_endless_originals_are_distinct_and_copies_are_duplicates(languages: tuple[str, ...], size_bytes: int) -> None:
     """Two originals have a Jaccard below 0.5 and a copy one above 0.8 with the page it names, in every language."""
@@ -295,7 +296,7 @@ def test_endless_originals_are_distinct_and_copies_are_duplicates(languages: tup
     assert all(known[pair] >= truth.DUPLICATE_FROM for pair in copies)
 
 
-@pytest.mark.parametrize(("size_bytes", "shared_at_most"), [(250, 1), (600, 2), (1000, 3)])
+@pytest.mark.parametrize(("size_bytes", "shared_at_most"), few([(250, 1), (600, 2), (1000, 3)]))
 def test_endless_originals_share_few_sentences(size_bytes: int, shared_at_most: int) -> None:
     """Among thousands of originals no two share more sentences than promised, and some nearly as many."""
     holding: defaultdict[str, list[int]] = defaultdict(list)
@@ -311,7 +312,7 @@ def test_endless_originals_share_few_sentences(size_bytes: int, shared_at_most: 
     assert most > 0
 
 
-@pytest.mark.parametrize("size_bytes", [30_000, 1_000_000])
+@pytest.mark.parametrize("size_bytes", few([30_000, 1_000_000]))
 def test_large_endless_originals_share_a_third_of_their_sentences_at_most(size_bytes: int) -> None:
     """Pages of several sections have the size asked for, and are distinct: two with the same sections would share all."""
     pages = list(endless(9, 12, size_bytes=size_bytes, duplicate_share=0))
@@ -322,7 +323,7 @@ def test_large_endless_originals_share_a_third_of_their_sentences_at_most(size_b
         assert len(earlier & later) < len(later) / 3
 
 
-@pytest.mark.parametrize(("size_bytes", "pages"), [(10_000, 200), (100_000, 40)])
+@pytest.mark.parametrize(("size_bytes", "pages"), few([(10_000, 200), (100_000, 40)]))
 def test_long_endless_originals_are_as_unlike_as_real_texts(size_bytes: int, pages: int) -> None:
     """Long texts of one small vocabulary would be near each other by their prints, and a bench would measure that."""
     texts = [page.text for page in endless(4, pages, size_bytes=size_bytes, duplicate_share=0, languages=("en", "zh"))]

@@ -104,6 +104,7 @@ def run_cases(promtool: Path, folder: Path, cases: list[dict[str, Any]], rules: 
     return "".join(wrong.values())
 
 
+@pytest.mark.thorough
 def test_each_alert_fires_and_stays_silent(promtool: Path, tmp_path: Path) -> None:
     """On the input that is written down for it; and a rule that never fires is noticed."""
     assert {case["alert"] for case in CASES} == set(ALERTS)

@@ -76,6 +76,7 @@ def test_the_constraints_are_real() -> None:
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.broker
 def test_the_roles_work_and_drain(make_filter: Callable[..., Filter], tmp_path: Path) -> None:
     """Worker, index and search become ready, judge and find, and end with code 0 at SIGTERM, with nothing left in flight."""

@@ -85,6 +85,7 @@ def test_a_release_is_built_on_a_digest_or_not_at_all(tmp_path: Path) -> None:
         assert (code, [line.split()[0] for line in asked_for]) == (1, ["buildx"]), told
 
 
+@pytest.mark.thorough
 def test_the_image_has_the_bytecode_of_what_the_roles_import(tmp_path: Path) -> None:
     """The official image of Python has none of its own library's, and nothing can be written where ours runs."""
     last = (DEPLOY / "Dockerfile").read_text().rpartition("\nFROM ")[2]

@@ -174,6 +174,7 @@ BROKEN: dict[str, list[Callable[[list[Manifest]], None]]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)
 def test_a_rule_holds_and_notices(rule: Callable[[list[Manifest]], list[str]], rendered: Rendered) -> None:
     """Base and overlays keep it; each broken manifest set is found out, and the same one whole is not."""

@@ -45,6 +45,7 @@ def volume(tmp_path: Path) -> Path:
     return found
 
 
+@pytest.mark.thorough
 def test_a_lost_volume_begins_with_the_snapshot(volume: Path, tmp_path: Path) -> None:
     """Taken twice, so that one is put in the place of another; a volume that is there is left alone."""
     folder = tmp_path / "snapshots"
@@ -63,6 +64,7 @@ def test_a_lost_volume_begins_with_the_snapshot(volume: Path, tmp_path: Path) ->
         store.close()
 
 
+@pytest.mark.thorough
 def test_a_job_that_was_killed_leaves_one_to_restore(volume: Path, tmp_path: Path) -> None:
     """Between the two moves there is no `latest`; the new one is whole by then."""
     folder = tmp_path / "snapshots"
@@ -75,6 +77,7 @@ def test_a_job_that_was_killed_leaves_one_to_restore(volume: Path, tmp_path: Pat
     assert (volume / "CURRENT").exists()
 
 
+@pytest.mark.thorough
 def test_without_a_good_snapshot_the_index_reads_the_log(volume: Path, tmp_path: Path) -> None:
     """Neither none nor a damaged one keeps the index from starting; of a damaged one nothing stays."""
     folder = tmp_path / "snapshots"

@@ -12,6 +12,7 @@ from stream_dedup.fingerprinting.jieba_data import UserWord
 from tests.fingerprinting import reference
 from tests.fingerprinting.cost import times_as_long
 from tests.fingerprinting.texts import OTHER_KEY, rows
+from tests.tiers import few
 
 
 def _distinct(count: int) -> str:
@@ -60,7 +61,7 @@ def fingerprinter() -> Fingerprinter:
     return Fingerprinter(Recipe(key=OTHER_KEY))
 
 
-@pytest.fixture(scope="module", params=["words", "chars", "shingles"])
+@pytest.fixture(scope="module", params=few(["words", "chars", "shingles"]))
 def compiled(request: pytest.FixtureRequest) -> Fingerprinter:
     return Fingerprinter(Recipe(request.param, key=OTHER_KEY))
 

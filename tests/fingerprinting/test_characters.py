@@ -15,6 +15,7 @@ same_unicode = pytest.mark.skipif(
 )
 
 
+@pytest.mark.thorough
 @same_unicode
 def test_tables_are_what_their_maker_makes() -> None:
     """Under the frozen Unicode version the files are made again, byte for byte."""

@@ -14,6 +14,7 @@ from stream_dedup.ground.errors import ConfigurationError
 from tests.fingerprinting import reference
 from tests.fingerprinting.test_characters import same_unicode
 from tests.fingerprinting.texts import OTHER_KEY
+from tests.tiers import few
 
 ARABIC = "إنَّ أوَّلَ مَا يَجِبُ على القارئِ أن يَعرِفَهُ هو آخِرُ الكتـــابِ، فالمدرسةُ والمسؤولُ عنها في القرن ١٩"
 PERSIAN = (
@@ -133,7 +134,7 @@ POOL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("preset", ["words", "chars", "shingles"])
+@pytest.mark.parametrize("preset", few(["words", "chars", "shingles"]))
 def test_spelling_equals_plain_python(preset: str) -> None:
     """Random rows of what is folded and what is not, in batches: prints, counts and sketches against plain Python."""
     seed = random.SystemRandom().randrange(1 << 32)

@@ -100,6 +100,7 @@ def test_a_word_that_begins_in_its_middle_is_one(run: str) -> None:
     assert words(run) == reference.cut_with_jieba(run)
 
 
+@pytest.mark.thorough
 def test_han_of_real_texts_is_cut_as_jieba_cuts_it(corpora: Path) -> None:
     """A sample of the runs in the Chinese and Japanese corpora: the cut equals that of jieba itself."""
     seed = random.SystemRandom().randrange(1 << 32)

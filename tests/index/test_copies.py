@@ -36,6 +36,7 @@ from tests.index.logs import (
     retract,
     seed,
 )
+from tests.tiers import few
 
 PLAN = PLANS["classic"]
 KEPT = Doc(0, 0, 0, b"k" * 16, 7, features=100, id=b"kept", time_ms=1000, rank=50)
@@ -204,7 +205,7 @@ def test_a_renewed_representative_keeps_its_copies() -> None:
     assert held(volume)[at(0)] == (60, (1000, 1000), at(1), b"c1", (200, 1000, 50, 1))
 
 
-@pytest.mark.parametrize("seed_number", [*range(8), int(os.environ["TEST_SEED"])])
+@pytest.mark.parametrize("seed_number", few([*range(8), int(os.environ["TEST_SEED"])], 2))
 @pytest.mark.parametrize("kind", ["64:4:0:3", "128:4:0:28~16:65%:3"])
 def test_a_random_log_leads_to_what_the_fold_says(seed_number: int, kind: str) -> None:
     """Of every representative: copies, first and last time, and the best with its id; also when the volume is opened anew."""

@@ -18,6 +18,7 @@ import pytest
 from stream_dedup.index import finder
 from stream_dedup.index.finder import RowFinder
 from stream_dedup.index.rows import FULL, REMOVED, SHORT
+from tests.tiers import few
 
 TABLES = 3
 
@@ -70,7 +71,7 @@ def in_turn(work: Callable[[Any], None], parts: Sequence[Any]) -> None:
         work(part)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", few(range(4)))
 def test_tables_merged_one_at_a_time_find_what_lists_find(seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Rows are found in their order, whichever tables were merged or got more buckets since, and wherever the rows lie."""
     monkeypatch.setattr(finder, "_BUCKETS_MIN", 8)

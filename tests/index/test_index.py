@@ -25,6 +25,7 @@ from stream_dedup.log.answers import CHAIN_START, LogAnswer, Rejected
 from stream_dedup.log.frame import framed
 from tests.index.logs import RECIPE, TOPIC, TOPIC_ID, Doc, RandomLog, append_time, batch, control, declare, retract
 from tests.index.oracle import Oracle
+from tests.tiers import few
 
 FRESH_SEED = int(os.environ["TEST_SEED"])  # set in tests/conftest.py
 SEEDS = [*range(6), FRESH_SEED]
@@ -81,7 +82,7 @@ def check_against_oracle(
     return seen
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", few(SEEDS))
 @pytest.mark.parametrize("name", ["wide", "classic", *OTHER_PLANS])
 def test_verdicts_equal_a_plain_scan(name: str, seed: int) -> None:
     """For every plan, whatever workers do, each verdict is that of a list searched from its beginning."""
@@ -108,7 +109,7 @@ def test_random_logs_hold_every_reason() -> None:
     assert set(Reason) - {Reason.EMPTY, Reason.TOMBSTONE, Reason.BYPASS, Reason.FAIL_OPEN, Reason.RELEASED} == seen
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", few(SEEDS))
 def test_a_changed_plan_holds_from_its_offset_on(seed: int) -> None:
     """With plans changing in mid-log the verdicts still equal a plain scan, also when the volume is opened between."""
     print(f"seed {seed}")
@@ -124,7 +125,7 @@ def test_a_changed_plan_holds_from_its_offset_on(seed: int) -> None:
     assert fold(log)[0] == given
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", few(SEEDS))
 def test_grouping_and_restarts_change_nothing(seed: int, opener: Opener) -> None:
     """However the log is cut into calls, and wherever the volume is opened again, answers and chain are the same bytes."""
     print(f"seed {seed}")
@@ -181,7 +182,7 @@ class Breaking:
         self._inner.close()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", few(SEEDS))
 def test_a_failed_write_changes_nothing_after_a_restart(seed: int) -> None:
     """A write that fails, before or after it took effect, ends the index; opened again it goes on to the same answers."""
     print(f"seed {seed}")

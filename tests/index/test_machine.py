@@ -1,4 +1,4 @@
-"""The index beside a plain scan, a short run for each kind of plan, and in `make test-long` a long one."""
+"""The index beside a plain scan, a short run for each kind of plan, and a long one for `make test-all`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import os
 import pytest
 
 from stream_dedup.ground.plan import parse
-from tests.index.machine import KINDS, run
+from tests.index.machine import KINDS, QUICK_KINDS, run
+from tests.tiers import few
 
 STEPS = int(os.environ.get("MACHINE_STEPS", "10000"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", few(KINDS, QUICK_KINDS))
 def test_the_index_equals_a_plain_scan(kind: str) -> None:
     """Whatever is inserted, asked, taken out, reopened and killed, the answers are those of a list searched in order."""
     done = run(parse(kind), steps=40, seed=int(os.environ["TEST_SEED"]))

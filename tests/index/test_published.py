@@ -34,6 +34,7 @@ from tests.index.logs import (
     forget,
     retract,
 )
+from tests.tiers import few
 
 KEPT = Doc(0, 0, 0, b"k" * 16, 7, features=100, id=b"kept", time_ms=1000)
 
@@ -116,7 +117,7 @@ def record_of(raw: bytes | None) -> object:
         return None
 
 
-@pytest.mark.parametrize("seed", [*range(12), int(os.environ["TEST_SEED"])])
+@pytest.mark.parametrize("seed", few([*range(12), int(os.environ["TEST_SEED"])], 2))
 def test_a_random_log_told_on_the_way_is_the_fold_s(seed: int) -> None:
     """By one index that is opened anew now and then, and by another that begins on an empty volume and takes over."""
     print(f"seed {seed}")

@@ -22,12 +22,13 @@ from stream_dedup.log.answers import LogAnswer
 from tests.index.logs import Doc, RandomLog, append_time, batch, control, declare, forget
 from tests.index.oracle import Oracle
 from tests.index.test_index import check_against_oracle
+from tests.tiers import few
 
 SEEDS = [*range(6), int(os.environ["TEST_SEED"])]
 WIDE = PLANS["wide"]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", few(SEEDS))
 @pytest.mark.parametrize("name", PLANS)
 def test_verdicts_equal_a_plain_scan_over_what_stands(name: str, seed: int) -> None:
     """With windows that change, seeds, releases and take-downs, opened anew between any two records or not at all."""

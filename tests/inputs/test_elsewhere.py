@@ -26,6 +26,7 @@ from stream_dedup.inputs import elsewhere, stores
 from stream_dedup.inputs.elsewhere import Fetched, FetchLimits, TextFetcher
 from stream_dedup.inputs.packed import unpack
 from tests.inputs.store_server import Pages, Reply, serving, until
+from tests.tiers import few
 
 KB = 1 << 10
 LIMITS = FetchLimits(at_once=8, text_bytes=100 * KB, seconds=5.0)
@@ -356,7 +357,7 @@ class Rounds:
         return rounds, None
 
 
-@pytest.mark.parametrize("how", ["401", "429", "503", "silent"])
+@pytest.mark.parametrize("how", few(["401", "429", "503", "silent"]))
 def test_one_that_stays_away_while_its_store_answers_for_others_is_given_up(pages: Pages, how: str) -> None:
     worse = pages.silent if how == "silent" else None
     pages.by_path |= {"/a": Reply(b"text"), "/b?secret": Reply(status=200 if worse else int(how), worse=worse)}
@@ -381,6 +382,7 @@ def test_that_a_text_is_not_there_is_an_answer_too(pages: Pages) -> None:
     assert letter(rounds.ask("/b", 100)[1] or b"")[0] == "GivenUp"
 
 
+@pytest.mark.thorough
 def test_nothing_is_given_up_while_its_store_answers_for_none(pages: Pages) -> None:
     """Not by the time that it was away for, and not because it is the first that is asked for when the store is back."""
     pages.by_path |= {"/a": Reply(b"text"), "/b": Reply(status=503)}

@@ -117,6 +117,7 @@ def test_who_asks_for_something_short_takes_no_fault(proxy: FaultyProxy) -> None
 
 
 # An attempt that only a busy machine makes slow is no fault, so the limit is short only where it is what ends an attempt.
+@pytest.mark.thorough
 @pytest.mark.parametrize(("fault", "seconds"), [("cut", 20), ("half-closed", 20), ("stalled", 3)])
 def test_an_answer_that_breaks_twice_comes_whole_at_the_third_attempt(
     store: str, proxy: FaultyProxy, fault: Fault, seconds: float
@@ -128,6 +129,7 @@ def test_an_answer_that_breaks_twice_comes_whole_at_the_third_attempt(
     assert proxy.struck == [fault] * 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("fault", "seconds", "says"), [("cut", 20, "is away"), ("half-closed", 20, "is away"), ("stalled", 3, "within 3 s")]
 )
@@ -145,6 +147,7 @@ def test_an_answer_that_breaks_each_time_is_away_and_never_half_a_text(
     assert fetch(by, "s3://crawl/pages/large") == large(1)
 
 
+@pytest.mark.thorough
 def test_many_texts_come_in_order_and_bounded_though_answers_break(store: str, proxy: FaultyProxy) -> None:
     """What broke holds no room: else there would be none after a while."""
     for number in range(40):

@@ -23,6 +23,7 @@ from stream_dedup.kafka import (
 from stream_dedup.kafka.client import WENT_ON
 from stream_dedup.kafka.outputs import Outcome
 from stream_dedup.settings.settings import Settings
+from tests.tiers import few
 
 AWAY_QUESTIONS = 100
 
@@ -166,7 +167,7 @@ class Beginning:
         return lambda *_, **__: None
 
 
-@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART])
+@pytest.mark.parametrize("code", few([KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART]))
 def test_a_partition_is_begun_once_kafka_is_back(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """For as long as it is away, the first offset is asked for and committed again and again."""
     for question, expected in (("low_watermark", 3), ("commit_start", True)):

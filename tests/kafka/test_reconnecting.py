@@ -42,6 +42,7 @@ def ports() -> Iterator[tuple[Port, Port]]:
         one.close()
 
 
+@pytest.mark.thorough
 def test_our_clients_try_seldom(ports: tuple[Port, Port]) -> None:
     """Of the hundred times that librdkafka tries by itself, a client of ours tries some five."""
     usual, ours = ports

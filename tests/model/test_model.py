@@ -12,6 +12,7 @@ from tests.model.__main__ import shrink, tell, violation
 from tests.model.rules import RULES, Rule, switched_off
 from tests.model.stand_ins import patched
 from tests.model.world import FAULTS, Tuning, World
+from tests.tiers import few
 
 SCHEDULES = 100
 FIRST = int(os.environ["TEST_SEED"])
@@ -25,7 +26,7 @@ def twin() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("seed", [FIRST + part * SCHEDULES // PARTS for part in range(PARTS)])
+@pytest.mark.parametrize("seed", few(FIRST + part * SCHEDULES // PARTS for part in range(PARTS)))
 def test_every_promise_holds(seed: int) -> None:
     """Whatever happens, after healing each record is in one output, with the verdict that the log gives it."""
     counts: Counter[str] = Counter()
@@ -37,6 +38,7 @@ def test_every_promise_holds(seed: int) -> None:
     assert min(counts["new"], counts["exact"], counts["near"], counts["dead"]) > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rule", RULES, ids=[rule.name.replace(" ", "-") for rule in RULES])
 def test_without_a_rule_a_promise_is_broken(rule: Rule) -> None:
     """The same schedules that are clean with the rule: without it, one of them breaks the promise that it is for."""
@@ -59,6 +61,7 @@ def test_a_schedule_is_a_function_of_its_seed() -> None:
     assert tell(7) == tell(7)
 
 
+@pytest.mark.thorough
 def test_a_violation_is_made_small() -> None:
     """What a schedule does not need for its violation is left out of the trace."""
     rule = next(one for one in RULES if one.name == "a rewind never goes above the committed offset")

@@ -16,8 +16,9 @@ from stream_dedup.log import answers, records
 from stream_dedup.proof.fold import Fold
 from stream_dedup.proof.scan import AskedTexts, CompiledScan, PlainScan, Reach, Rows, as_number
 from tests.index.logs import RandomLog, append_time, random_sketch
-from tests.index.machine import KINDS
+from tests.index.machine import KINDS, QUICK_KINDS
 from tests.index.oracle import near
+from tests.tiers import few
 
 SEEDS = [random.Random(os.environ["TEST_SEED"]).randrange(2**32) for _ in range(2)]
 SCANS = {"plain": PlainScan, "compiled": CompiledScan}
@@ -31,7 +32,7 @@ def read(raw: bytes | None) -> object:
 
 
 @pytest.mark.parametrize("scan", SCANS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", few(KINDS, QUICK_KINDS))
 def test_the_fold_judges_as_the_index_does(kind: str, scan: str) -> None:
     """Redelivery, rewinds, zombies, orders, changed plans, a window, nonsense: every judgement is equal, with all it names."""
     for number, seed in enumerate(SEEDS):
@@ -45,7 +46,7 @@ def test_the_fold_judges_as_the_index_does(kind: str, scan: str) -> None:
             assert judgements == expected, f"seed {seed}, log offset {offset}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", few(KINDS, QUICK_KINDS))
 def test_both_scans_find_the_lowest_row(kind: str) -> None:
     """Over rows that die and scopes that differ, brute force and the definition name the same row."""
     chance = np.random.default_rng(SEEDS[0])

@@ -28,6 +28,7 @@ from stream_dedup.search.role import TextFiller
 from stream_dedup.service.health import Health
 from tests.inputs.store_server import Pages, Reply, serving
 from tests.search.kafka import KEPT, MemoryOutputs, copy_of, crawl, forget_later, long_crawl, make_filler
+from tests.tiers import few
 
 CLUE = "quick brown fox"
 KNOWN = b"kept1".hex()
@@ -61,7 +62,7 @@ def all_of(finder: Finder) -> tuple[list[str], dict[str, int]]:
     }
 
 
-@pytest.mark.parametrize("step", ["search.before-commit:1:1", "search.after-commit:1:1", "search.before-commit:2:1"])
+@pytest.mark.parametrize("step", few(["search.before-commit:1:1", "search.after-commit:1:1", "search.before-commit:2:1"]))
 def test_a_killed_search_goes_on_from_its_last_commit(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed with SIGKILL in front of a commit or behind it: every record once, every copy counted once."""
     folder = tmp_path / "engine"
@@ -87,7 +88,7 @@ def test_a_killed_search_goes_on_from_its_last_commit(step: str, tmp_path: Path,
     assert groups == {f"documents-0@{kept}": count for kept, count in Counter(number % 7 for number in range(60)).items()}
 
 
-@pytest.mark.parametrize("step", [f"search.{when}-commit:{number}:1" for number in (2, 3) for when in ("before", "after")])
+@pytest.mark.parametrize("step", few(f"search.{when}-commit:{number}:1" for number in (2, 3) for when in ("before", "after")))
 def test_a_take_down_is_carried_out_over_kills(step: str, tmp_path: Path) -> None:
     """Killed at the commit in front of it or at its own; also once the folder was deleted: what is forgotten is not shown."""
     folder = tmp_path / "engine"
@@ -115,7 +116,7 @@ def test_a_take_down_is_carried_out_over_kills(step: str, tmp_path: Path) -> Non
         assert groups == expected_groups
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", few(range(12)))
 def test_what_is_forgotten_is_not_shown_in_whatever_order_it_is_read(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,7 +350,7 @@ def test_a_group_is_told_by_the_headers_of_its_copies(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("step", [f"search.{when}-commit:{number}:1" for number in (7, 8) for when in ("before", "after")])
+@pytest.mark.parametrize("step", few(f"search.{when}-commit:{number}:1" for number in (7, 8) for when in ("before", "after")))
 def test_the_newest_stay_over_kills_where_the_engine_may_grow_no_larger(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from stream_dedup.search.facts import EnginePlace, GroupFacts, TextFacts
 from stream_dedup.search.take_downs import TakeDown, TakeDowns, key_of, shown_key_of
 from stream_dedup.search.texts import TextIndex
 from tests.search.scan import scan
+from tests.tiers import few
 
 LANGUAGES = Languages()
 PLACE = EnginePlace({"topics": "1"}, {("unique", 0): 7, ("duplicates", 3): 9})
@@ -71,7 +72,7 @@ def test_a_clue_is_found_as_a_scan_finds_it(
     engine.close()
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3])
+@pytest.mark.parametrize("limit", few([1, 2, 3]))
 def test_the_best_are_found_however_many_hold_a_part(
     make_engine: Callable[[], TextIndex], limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,7 +193,7 @@ def test_what_was_forgotten_leaves_with_its_counts(make_engine: Callable[[], Tex
     assert engine.group("documents-0@1") is None
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", few(range(10)))
 def test_a_group_tells_since_when_and_which_copy_is_the_best(make_engine: Callable[[], TextIndex], seed: int) -> None:
     """The first and the last time of its copies, what the log has counted, and the last copy in the log that beat all before
     it; in whatever order they are read, and also once some were forgotten. A copy without a time has none to tell."""
@@ -258,7 +259,7 @@ def test_the_old_leave_and_take_downs_stay(make_engine: Callable[[], TextIndex])
     assert engine.place == PLACE
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", few(range(6)))
 def test_the_oldest_leave_where_the_folder_is_too_large(make_engine: Callable[[], TextIndex], seed: int) -> None:
     """As a plain list of documents by their times would have it: all that are newer than the last that went are there, in
     whatever order they came, and none that is older; they take no more than they may, and not much less; groups as old as what

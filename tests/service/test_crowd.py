@@ -106,6 +106,7 @@ def told_bytes(server: HttpServer, body: bytes) -> int:
         connection.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sent", [b"", b"GET /livez HTTP/1.1\r\nHost: a\r\n"], ids=["idle", "half a request"])
 def test_a_crowd_keeps_no_probe_out_and_takes_no_files_from_the_role(tmp_path: Path, sent: bytes) -> None:
     """1,100 connections that ask nothing, against a process that may open 400 files: probes, files and log are unharmed."""

@@ -24,6 +24,7 @@ from stream_dedup.settings.settings import Settings
 from stream_dedup.worker.dependencies import IntakePace, WorkerDependencies
 from stream_dedup.worker.role import build_worker
 from stream_dedup.worker.startup import SourceCluster
+from tests.tiers import few
 from tests.worker.parts import VirtualClock
 
 KEY = ("documents", 0)
@@ -175,12 +176,14 @@ def test_the_loop_goes_on_while_the_topics_are_asked_for(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("topic", "topic_id", "ends"),
-    [
-        ("documents", SOURCE_ID, False),
-        ("documents", b"t" * 16, True),
-        ("fingerprints", LOG_ID, False),
-        ("fingerprints", b"t" * 16, True),
-    ],
+    few(
+        [
+            ("documents", b"t" * 16, True),
+            ("documents", SOURCE_ID, False),
+            ("fingerprints", LOG_ID, False),
+            ("fingerprints", b"t" * 16, True),
+        ]
+    ),
 )
 def test_a_topic_created_again_ends_the_worker(tmp_path: Path, topic: str, topic_id: bytes, ends: bool) -> None:
     """It is asked for every half minute; what has still the id that it had changes nothing."""
@@ -194,7 +197,7 @@ def test_a_topic_created_again_ends_the_worker(tmp_path: Path, topic: str, topic
     assert (loop.reads[-1] >= loop.ends) == (not ends)
 
 
-@pytest.mark.parametrize(("topic_id", "readers"), [(ANSWERS_ID, 1), (b"t" * 16, 2)])
+@pytest.mark.parametrize(("topic_id", "readers"), few([(b"t" * 16, 2), (ANSWERS_ID, 1)]))
 def test_a_topic_of_answers_created_again_is_read_from_then_on(tmp_path: Path, topic_id: bytes, readers: int) -> None:
     """The worker does not end: it reads there, and reads its documents again from what is committed."""
     make_admin = mock.Mock(return_value=mock.Mock(topic_ids=mock.Mock(return_value={"verdicts": (topic_id, 1)})))

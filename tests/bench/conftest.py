@@ -1,0 +1,10 @@
+"""The benches are for who measures, and promise users nothing: `make test` leaves this folder to `make test-all`."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave it to `make test-all`."""
+    item.add_marker(pytest.mark.thorough)

@@ -1,0 +1,44 @@
+"""What `make test` leaves out, it leaves out knowingly: every invariant keeps a test that it runs."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROWS = re.findall(r"^\| (\d+) .*? \| (.*) \|$", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def run_by_make_test(path: str) -> set[str]:
+    """Return the tests of a file that carry no mark which `make test` leaves out, neither themselves nor by their module."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    left_out = re.compile(r"mark\.(thorough|long)\b")
+    if any(isinstance(node, ast.Assign) and left_out.search(ast.unparse(node)) for node in tree.body):
+        return set()
+    return {
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+        and node.name.startswith("test_")
+        and not any(left_out.search(ast.unparse(one)) for one in node.decorator_list)
+    }
+
+
+@pytest.mark.parametrize(("number", "tests"), ROWS)
+def test_an_invariant_is_held_by_make_test(number: str, tests: str) -> None:
+    """The tests that CONTRIBUTING names are there, and none of them is left to `make test-all`."""
+    for path, names in re.findall(r"`(tests/\S+\.py)`((?: ?,? ?`test_\w+`)*)", tests):
+        run = run_by_make_test(path)
+        assert run
+        assert set(re.findall(r"test_\w+", names)) <= run, path
+
+
+def test_all_ten_are_in_the_table() -> None:
+    """Each by its number in ARCHITECTURE, with a test."""
+    invariants = re.findall(r"^(\d+)\. .*\(`tests/", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert [number for number, tests in ROWS if "`tests/" in tests] == invariants
+    assert len(invariants) == 10
